@@ -1,0 +1,196 @@
+//! What can be typed.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use legwork::{Engine, Options, ToolError};
+
+/// Runs commands for AI agents: judged, supervised, recorded.
+#[derive(Debug, Parser)]
+#[command(
+    name = "legwork",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+Exit codes of `run` and `sh`: the command's own; 124 timed out, 125 failure of legwork itself,
+126 denied or not executable, 127 not found, 128+n ended by signal n.
+Exit codes of `call`: 0 for a result, 126 denied or refused, 125 any other error.
+
+Environment: LEGWORK_LOG=debug logs to stderr.")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Serve the tools to an MCP client over stdin and stdout
+    Mcp(McpOptions),
+    /// Call one tool and print its receipt
+    Call(CallOptions),
+    /// Run a program as if it were called directly, supervised and recorded
+    Run(RunOptions),
+    /// Run a shell script as if it were called directly, supervised and recorded
+    Sh(ShOptions),
+    /// List tasks, newest first
+    Ps(PsOptions),
+    /// Show what is known of a task
+    Show(TaskOptions),
+    /// Print what a task has written
+    Logs(LogsOptions),
+    /// List the tools, or what a model is told about them
+    Tools(ToolsOptions),
+    /// Check what this machine can do
+    Doctor(DoctorOptions),
+}
+
+/// Where to work, and where to keep what is known.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Folder that commands run in by default [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct State {
+    /// Folder for the ledger and the tasks' output [default: legwork in the XDG state directory]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+impl Place {
+    /// Opens the engine.
+    pub(crate) fn open(self) -> Result<Engine, ToolError> {
+        let mut options = Options::new(self.workspace.unwrap_or_else(|| ".".into()));
+        options.state = self.state.state;
+        Engine::open(options)
+    }
+}
+
+impl State {
+    /// Opens the engine for looking at tasks.
+    pub(crate) fn open(self) -> Result<Engine, ToolError> {
+        Place {
+            workspace: Some("/".into()),
+            state: self,
+        }
+        .open()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct McpOptions {
+    #[command(flatten)]
+    pub place: Place,
+    /// Add the JSON envelope to each result as structuredContent (several clients then drop the text)
+    #[arg(long)]
+    pub structured: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallOptions {
+    /// Name of the tool, as in `legwork tools`
+    pub tool: String,
+    /// Its input as JSON, or - to read it from stdin
+    pub input: String,
+    /// Print the JSON envelope instead of the receipt
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    #[command(flatten)]
+    pub common: RunCommon,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShOptions {
+    #[command(flatten)]
+    pub common: RunCommon,
+    /// The script
+    pub script: String,
+    /// Shell to use, by name or path [default: your shell if it is bash, zsh or sh, else sh]
+    #[arg(long)]
+    pub shell: Option<String>,
+    /// Start a login shell
+    #[arg(long)]
+    pub login: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunCommon {
+    /// Stop the command and all it started after this many seconds, and exit with 124
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsOptions {
+    /// Only tasks that are running
+    #[arg(long, short)]
+    pub running: bool,
+    /// Most tasks to list
+    #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskOptions {
+    /// Id of the task, or the beginning of it; @ is the newest
+    pub task: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsOptions {
+    /// Id of the task, or the beginning of it; @ is the newest
+    pub task: String,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsOptions {
+    /// Print the registry as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print what a model is told about using the tools
+    #[arg(long, conflicts_with = "json")]
+    pub instructions: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorOptions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}

@@ -1,0 +1,62 @@
+//! The `legwork` program: every face of the library.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod commands;
+mod mcp;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Verb};
+
+/// Exit code for failures of our own.
+const OUR_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    // First of all: this process may be the spawner.
+    legwork::init();
+    let arguments = Arguments::parse();
+    start_log();
+    // One thread: a call is a few system calls, and handing it between threads costs more than they do.
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return render::complain(&format!("no event loop: {error}")),
+    };
+    let code = runtime.block_on(dispatch(arguments));
+    // Threads that wait for a slow disk or a terminal must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+async fn dispatch(arguments: Arguments) -> ExitCode {
+    match arguments.verb {
+        Verb::Mcp(options) => mcp::serve(options).await,
+        Verb::Call(options) => commands::call::call(options).await,
+        Verb::Run(options) => commands::run::run(options).await,
+        Verb::Sh(options) => commands::run::sh(options).await,
+        Verb::Ps(options) => commands::ps::ps(options).await,
+        Verb::Show(options) => commands::show::show(options).await,
+        Verb::Logs(options) => commands::logs::logs(options).await,
+        Verb::Tools(options) => commands::tools::tools(&options),
+        Verb::Doctor(options) => commands::doctor::doctor(options).await,
+    }
+}
+
+/// Logs to stderr, and only when `LEGWORK_LOG` asks for it.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("LEGWORK_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .try_init();
+}

@@ -1,0 +1,69 @@
+//! MCP over stdin and stdout. All knowledge of rmcp's types is in this folder.
+
+mod server;
+mod transport;
+
+use std::{process::ExitCode, time::Duration};
+
+use rmcp::ServiceExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    arguments::McpOptions,
+    mcp::{server::Server, transport::StdioTransport},
+    render::{complain, complain_of},
+};
+
+/// How long foreground commands may take to end by themselves when the client has gone.
+const GRACE: Duration = Duration::from_millis(400);
+
+/// How long the last answers may take to leave; a client that has gone takes none.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Serves until the client closes our stdin.
+pub(crate) async fn serve(options: McpOptions) -> ExitCode {
+    let engine = match options.place.open() {
+        Ok(engine) => engine,
+        Err(error) => return complain_of(&error),
+    };
+    if let Err(error) = engine.warm_up() {
+        return complain_of(&error);
+    }
+    let gone = CancellationToken::new();
+    let transport = StdioTransport::new(gone.clone());
+    let server = Server::new(engine.clone(), options.structured);
+    let service = async {
+        match server.serve(transport).await {
+            Ok(service) => service
+                .waiting()
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string()),
+            // A client that leaves before it says anything has done nothing wrong.
+            Err(_) if gone.is_cancelled() => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    tokio::pin!(service);
+    let ended = tokio::select! {
+        ended = &mut service => ended,
+        () = gone.cancelled() => {
+            // rmcp would wait for the calls under way; they are to be stopped at once.
+            let stopped = tokio::select! {
+                () = engine.stop_all(GRACE) => None,
+                ended = &mut service => Some(ended),
+            };
+            match stopped {
+                Some(ended) => {
+                    engine.stop_all(GRACE).await;
+                    ended
+                }
+                None => tokio::time::timeout(FAREWELL, service).await.unwrap_or(Ok(())),
+            }
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => complain(&format!("the MCP connection ended: {problem}")),
+    }
+}

@@ -1,0 +1,171 @@
+//! The tools as an MCP server.
+
+use std::sync::Arc;
+
+use legwork::{Answer, Caller, Definition, Engine};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
+        CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult,
+        ErrorCode, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+        ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
+        ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    },
+    service::RequestContext,
+};
+use serde_json::Value;
+
+/// Serves one client.
+pub(super) struct Server {
+    engine: Engine,
+    structured: bool,
+}
+
+impl Server {
+    pub(super) fn new(engine: Engine, structured: bool) -> Self {
+        Self { engine, structured }
+    }
+
+    fn tool(definition: &Definition) -> Tool {
+        let schema = match &definition.input_schema {
+            Value::Object(schema) => schema.clone(),
+            _ => serde_json::Map::new(),
+        };
+        let mut tool = Tool::new(definition.name, definition.description, Arc::new(schema));
+        tool.annotations = Some(
+            ToolAnnotations::new()
+                .read_only(false)
+                .destructive(true)
+                .open_world(true),
+        );
+        tool
+    }
+
+    fn result(&self, answer: &Answer) -> CallToolResult {
+        let content = vec![ContentBlock::text(answer.receipt())];
+        let mut result = match answer.error() {
+            None => CallToolResult::success(content),
+            Some(_) => CallToolResult::error(content),
+        };
+        if self.structured {
+            result.structured_content = serde_json::to_value(answer.envelope()).ok();
+        }
+        result
+    }
+
+    fn caller(context: &RequestContext<RoleServer>) -> Caller {
+        let name = context
+            .peer
+            .peer_info()
+            .map(|info| info.client_info.name.clone());
+        Caller::operator(name.unwrap_or_else(|| "mcp".into()))
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut info = ServerConfig::new(capabilities);
+        info.server_info = Implementation::new("legwork", env!("CARGO_PKG_VERSION"));
+        let texts = self
+            .engine
+            .registry()
+            .definitions()
+            .map(|tool| tool.instructions);
+        info.instructions = Some(texts.collect::<Vec<_>>().join("\n\n"));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self
+            .engine
+            .registry()
+            .definitions()
+            .map(Self::tool)
+            .collect();
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name;
+        if self.engine.registry().get(&name).is_none() {
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool `{name}`"),
+                None,
+            ));
+        }
+        let caller = Self::caller(&context);
+        let input = Value::Object(request.arguments.unwrap_or_default());
+        tokio::select! {
+            answer = self.engine.call(&name, input, &caller) => {
+                Ok(CallToolResponse::Complete(self.result(&answer)))
+            }
+            // Dropping the call stops its command.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+        }
+    }
+
+    // What is not declared is refused; rmcp would answer with empty lists.
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<
+            ListResourceTemplatesRequestMethod,
+        >())
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    /// A known method with parameters of another shape arrives here as an unknown one.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method == "tools/call" {
+            let message =
+                "params must be an object with `name`, a string, and `arguments`, an object";
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            request.method,
+            None,
+        ))
+    }
+}

@@ -1,0 +1,199 @@
+//! JSON lines over stdin and stdout, with an answer to everything.
+//!
+//! rmcp's own line transport drops what it cannot parse, drops lines that are too long, and ends the
+//! server when the first message is no request. A client that made a mistake should be told instead.
+
+use std::sync::Arc;
+
+use rmcp::{
+    RoleServer,
+    model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::{StdioReader, StdioWriter, Transport, stdio_pipes},
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    sync::Mutex,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Longest line that is read.
+const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A line buffer that grew past this is given back after use.
+const LINE_BYTES_KEPT: usize = 64 * 1024;
+
+/// The transport between rmcp and our stdin and stdout.
+pub(super) struct StdioTransport {
+    reader: BufReader<StdioReader>,
+    writer: Arc<Mutex<StdioWriter>>,
+    line: Vec<u8>,
+    /// The rest of a line that is too long is being skipped.
+    skipping: bool,
+    /// A request has been handed on; before that, nothing else may be.
+    opened: bool,
+    /// Cancelled when stdin ends.
+    gone: CancellationToken,
+}
+
+/// What a line turned out to be.
+enum Line {
+    Whole,
+    TooLong,
+    End,
+}
+
+impl StdioTransport {
+    pub(super) fn new(gone: CancellationToken) -> Self {
+        let (reader, writer) = stdio_pipes();
+        Self {
+            reader: BufReader::new(reader),
+            writer: Arc::new(Mutex::new(writer)),
+            line: Vec::new(),
+            skipping: false,
+            opened: false,
+            gone,
+        }
+    }
+
+    /// Reads into `self.line`. Safe to cancel: what was read stays there.
+    async fn read_line(&mut self) -> Line {
+        loop {
+            let available = match self.reader.fill_buf().await {
+                Ok(available) if !available.is_empty() => available,
+                _ => return Line::End,
+            };
+            let newline = available.iter().position(|byte| *byte == b'\n');
+            let taken = newline.map_or(available.len(), |place| place + 1);
+            let fits = self.line.len() + taken <= LINE_BYTES_MAX;
+            if !self.skipping && fits {
+                self.line
+                    .extend_from_slice(available.get(..taken).unwrap_or_default());
+            }
+            self.reader.consume(taken);
+            let was_skipping = self.skipping;
+            self.skipping = (was_skipping || !fits) && newline.is_none();
+            if !was_skipping && !fits {
+                self.line = Vec::new();
+                return Line::TooLong;
+            }
+            if newline.is_some() && !was_skipping {
+                return Line::Whole;
+            }
+        }
+    }
+
+    /// Takes the message out of a whole line, or says what is wrong with it.
+    fn take_message(&mut self) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Complaint> {
+        let line = std::mem::take(&mut self.line);
+        let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
+        let parsed = if text.trim_ascii().is_empty() {
+            Ok(None)
+        } else {
+            parse(text).map(Some)
+        };
+        if line.capacity() <= LINE_BYTES_KEPT {
+            self.line = line;
+            self.line.clear();
+        }
+        parsed.map(|message| message.filter(|message| self.is_due(message)))
+    }
+
+    /// Notifications and responses before the first request would end the server.
+    fn is_due(&mut self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
+        self.opened |= matches!(message, JsonRpcMessage::Request(_));
+        self.opened
+    }
+
+    async fn complain(&self, complaint: Complaint) {
+        if let Some((error, id)) = complaint.0 {
+            let _ = write(
+                &self.writer,
+                &TxJsonRpcMessage::<RoleServer>::error(error, id),
+            )
+            .await;
+        }
+    }
+}
+
+/// What to answer to a message that is none; nothing if it wants no answer.
+struct Complaint(Option<(ErrorData, Option<RequestId>)>);
+
+fn parse(text: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Complaint> {
+    serde_json::from_slice(text).map_err(|problem| {
+        let value: Value = match serde_json::from_slice(text) {
+            Ok(value) => value,
+            Err(problem) => {
+                let message = format!("not JSON: {problem}");
+                return Complaint(Some((
+                    ErrorData::new(ErrorCode::PARSE_ERROR, message, None),
+                    None,
+                )));
+            }
+        };
+        let id = value
+            .get("id")
+            .cloned()
+            .and_then(|id| serde_json::from_value(id).ok());
+        // Without a method it is a response, and without an id a notification: neither is answered.
+        let wants_answer = !value.is_object() || value.get("method").is_none_or(|_| id.is_some());
+        let is_response = value.get("result").is_some() || value.get("error").is_some();
+        let message = format!("not a JSON-RPC request: {problem}");
+        let error = ErrorData::new(ErrorCode::INVALID_REQUEST, message, None);
+        Complaint((wants_answer && !is_response).then_some((error, id)))
+    })
+}
+
+fn too_long() -> Complaint {
+    let message = format!("the message is over the limit of {LINE_BYTES_MAX} bytes");
+    Complaint(Some((
+        ErrorData::new(ErrorCode::INVALID_REQUEST, message, None),
+        None,
+    )))
+}
+
+async fn write(
+    writer: &Mutex<StdioWriter>,
+    message: &TxJsonRpcMessage<RoleServer>,
+) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut writer = writer.lock().await;
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+impl Transport<RoleServer> for StdioTransport {
+    type Error = std::io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let writer = self.writer.clone();
+        async move { write(&writer, &item).await }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            let taken = match self.read_line().await {
+                Line::Whole => self.take_message(),
+                Line::TooLong => Err(too_long()),
+                Line::End => {
+                    self.gone.cancel();
+                    return None;
+                }
+            };
+            match taken {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(complaint) => self.complain(complaint).await,
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.writer.lock().await.shutdown().await
+    }
+}

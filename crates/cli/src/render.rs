@@ -1,0 +1,94 @@
+//! What people see: complaints, times, one-line commands.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+use legwork::{ErrorKind, ToolError};
+use serde::Serialize;
+
+use crate::OUR_FAILURE;
+
+/// Exit code for a command that may not run.
+pub(crate) const DENIED: u8 = 126;
+
+/// Exit code for a program that does not exist.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// Says what went wrong, and fails.
+pub(crate) fn complain(problem: &str) -> ExitCode {
+    eprintln!("legwork: {problem}");
+    ExitCode::from(OUR_FAILURE)
+}
+
+/// Says what a call met, with its hint, and fails with the code of that kind.
+pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
+    eprintln!("legwork: {}", error.message);
+    if let Some(hint) = &error.recovery_hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::from(error_code(error.kind))
+}
+
+/// The exit code of `call` for an error.
+pub(crate) fn error_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::CommandDenied
+        | ErrorKind::CommandSubstitutionDenied
+        | ErrorKind::ApprovalRefused
+        | ErrorKind::ApprovalUnavailable
+        | ErrorKind::ApprovalExpired => DENIED,
+        _ => OUR_FAILURE,
+    }
+}
+
+/// Prints data; a reader that went away is no failure of ours.
+pub(crate) fn print(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("stdout: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints data as JSON.
+pub(crate) fn print_json(data: &impl Serialize) -> ExitCode {
+    match serde_json::to_string_pretty(data) {
+        Ok(text) => print(&format!("{text}\n")),
+        Err(error) => complain(&format!("JSON: {error}")),
+    }
+}
+
+/// A time as the user's clock shows it.
+pub(crate) fn time(milliseconds: i64) -> String {
+    match Timestamp::from_millisecond(milliseconds) {
+        Ok(time) => time
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string(),
+        Err(_) => "?".into(),
+    }
+}
+
+/// A text in one line of bounded width, with everything that is not printable escaped.
+pub(crate) fn one_line(text: &str, width: usize) -> String {
+    let mut line = String::new();
+    for character in text.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    if line.chars().count() <= width {
+        return line;
+    }
+    line.chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}

@@ -1,0 +1,212 @@
+//! What the tests share: a scratch place to run in, fixtures, and waiting for events.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// How long an event may take before the test gives up; no test waits this long when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A state folder and a workspace of its own.
+pub struct Scratch {
+    pub state: TempDir,
+    pub workspace: TempDir,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self {
+            state: TempDir::new().unwrap(),
+            workspace: TempDir::new().unwrap(),
+        }
+    }
+
+    /// `legwork VERB --state ...` in the workspace.
+    pub fn legwork(&self, verb: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        command.arg(verb).arg("--state").arg(self.state.path());
+        command
+            .current_dir(self.workspace.path())
+            .stdin(Stdio::null())
+            .env("SHELL", "/bin/sh");
+        command
+    }
+
+    /// The envelope of an ExecCommand call.
+    pub fn exec(&self, input: &Value) -> Value {
+        let mut input = input.clone();
+        input
+            .as_object_mut()
+            .unwrap()
+            .entry("login")
+            .or_insert(json!(false));
+        let output = self
+            .legwork("call")
+            .args(["ExecCommand", "--json", &input.to_string()])
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+    }
+
+    /// The result of an ExecCommand call that must succeed.
+    pub fn result(&self, cmd: &str) -> Value {
+        let envelope = self.exec(&json!({ "cmd": cmd }));
+        assert_eq!(envelope["status"], "success", "{envelope:#}");
+        envelope["result"].clone()
+    }
+
+    /// The receipt of a call, and its exit code.
+    pub fn receipt(&self, tool: &str, input: &str) -> (String, i32) {
+        let output = self.legwork("call").args([tool, input]).output().unwrap();
+        (
+            String::from_utf8(output.stdout).unwrap(),
+            output.status.code().unwrap(),
+        )
+    }
+
+    pub fn folder(&self, task_id: &Value) -> PathBuf {
+        self.state
+            .path()
+            .join("tasks")
+            .join(task_id.as_str().unwrap())
+    }
+
+    /// Names in the tasks' folder.
+    pub fn folders(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.state.path().join("tasks")).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// The tasks, newest first.
+    pub fn tasks(&self) -> Vec<Value> {
+        let output = self.legwork("ps").arg("--json").output().unwrap();
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        listed["tasks"].as_array().unwrap().clone()
+    }
+
+    /// A file in the workspace.
+    pub fn file(&self, name: &str) -> String {
+        self.workspace
+            .path()
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
+    }
+}
+
+/// Path of the program with the misbehaving parts.
+pub fn fixture() -> &'static str {
+    static FIXTURE: OnceLock<String> = OnceLock::new();
+    FIXTURE.get_or_init(|| {
+        // Cargo builds the programs of a test's own package only.
+        let mut build = Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "legwork-fixture",
+        ]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(
+            build
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .unwrap()
+                .success()
+        );
+        let path = Path::new(env!("CARGO_BIN_EXE_legwork")).with_file_name("fixture");
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+/// Waits until something is there.
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The pid that a fixture announced in a file.
+pub fn announced(path: &str) -> u32 {
+    eventually(path, || fs::read_to_string(path).ok()?.parse().ok())
+}
+
+/// Whether a process exists and is no zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    !matches!(stat.rsplit_once(") ").unwrap().1.as_bytes()[0], b'Z' | b'X')
+}
+
+/// Parent of a process.
+pub fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ")
+        .unwrap()
+        .1
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// Signals a process that the test started.
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+/// A script in a mount namespace of its own; none where this machine does not allow that.
+pub fn in_namespace(script: &str) -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c"]);
+    let allowed = Command::new("unshare")
+        .args(["--mount", "--map-root-user", "true"])
+        .output();
+    if allowed.is_ok_and(|output| output.status.success()) {
+        command.arg(script).stdin(Stdio::null());
+        return Some(command);
+    }
+    eprintln!("SKIPPED: this machine allows no mount namespace");
+    None
+}
+
+/// Opens the gate that a fixture waits for.
+pub fn open(gate: &str) {
+    fs::File::create(gate).unwrap().flush().unwrap();
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Exit code and both streams of a finished command.
+pub fn parts(output: &Output) -> (Option<i32>, String, String) {
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}

@@ -1,0 +1,146 @@
+//! Whichever of our processes is killed: a recorded outcome, never an invented one.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, parent, signal};
+
+/// The newest task, once it has a final status.
+fn settled(scratch: &Scratch) -> Value {
+    eventually("the task is settled", || {
+        scratch
+            .tasks()
+            .into_iter()
+            .next()
+            .filter(|task| task["status"] != "running")
+    })
+}
+
+fn start(scratch: &Scratch, words: &[&str]) -> std::process::Child {
+    let mut command = scratch.legwork("run");
+    command.arg("--").args(words).stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn the_engine_killed_the_command_goes_on_and_its_code_is_kept() {
+    let scratch = Scratch::new();
+    let (ready, gate) = (scratch.file("ready"), scratch.file("gate"));
+    let script = format!(
+        "echo before; echo $$ > {ready}.half; mv {ready}.half {ready}; {} wait-for {gate}; echo after; exit 7",
+        fixture()
+    );
+    let mut engine = start(&scratch, &["sh", "-c", &script]);
+    let pid = eventually("it runs", || {
+        std::fs::read_to_string(&ready).ok()?.trim().parse().ok()
+    });
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    assert!(is_alive(pid), "the command did not notice");
+    assert_eq!(scratch.tasks()[0]["status"], "running");
+    open(&gate);
+    let task = settled(&scratch);
+    assert_eq!(task["outcome"]["exit_status"], 7);
+    assert_eq!(task["status"], "failed");
+    let logs = scratch.legwork("logs").arg("@").output().unwrap();
+    assert_eq!(logs.stdout, b"before\nafter\n");
+}
+
+#[test]
+fn the_warden_killed_the_outcome_is_not_invented() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
+    let pid = announced(&ready);
+    signal(parent(pid), Signal::KILL);
+    assert_eq!(engine.wait().unwrap().code(), Some(125));
+    let task = settled(&scratch);
+    assert_eq!(
+        (&task["status"], &task["reason"]),
+        (&json!("interrupted"), &json!("warden_lost"))
+    );
+    assert_eq!(task["outcome"]["exit_status"], Value::Null);
+    signal(pid, Signal::KILL);
+}
+
+#[test]
+fn engine_and_warden_killed_is_settled_by_the_next_one() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
+    let pid = announced(&ready);
+    let warden = parent(pid);
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    signal(warden, Signal::KILL);
+    let task = settled(&scratch);
+    assert_eq!(
+        (&task["status"], &task["reason"]),
+        (&json!("interrupted"), &json!("warden_lost"))
+    );
+    signal(pid, Signal::KILL);
+}
+
+#[test]
+fn a_torn_exit_record_is_no_outcome() {
+    let scratch = Scratch::new();
+    let (ready, gate) = (scratch.file("ready"), scratch.file("gate"));
+    let script = format!("echo > {ready}; {} wait-for {gate}; exit 7", fixture());
+    let mut engine = start(&scratch, &["sh", "-c", &script]);
+    eventually("it runs", || {
+        std::path::Path::new(&ready).exists().then_some(())
+    });
+    let folder = scratch.folder(&scratch.tasks()[0]["task_id"]);
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    open(&gate);
+    // The record is there as soon as its first byte is; then one byte of it is altered.
+    let record = eventually("the exit record", || {
+        let bytes = std::fs::read(folder.join("exit")).ok()?;
+        (bytes[0] != 0).then_some(bytes)
+    });
+    eventually("the warden ends", || {
+        let sockets = std::fs::read_dir(scratch.state.path().join("wardens")).unwrap();
+        (sockets.count() == 0).then_some(())
+    });
+    let mut torn = record;
+    torn[20] ^= 1;
+    std::fs::write(folder.join("exit"), torn).unwrap();
+    let task = settled(&scratch);
+    assert_eq!(
+        (&task["status"], &task["reason"]),
+        (&json!("interrupted"), &json!("warden_lost"))
+    );
+}
+
+#[test]
+fn a_command_killed_from_outside_is_signalled() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
+    signal(announced(&ready), Signal::KILL);
+    assert_eq!(engine.wait().unwrap().code(), Some(137));
+    assert_eq!(settled(&scratch)["outcome"]["signal"], 9);
+}
+
+#[test]
+fn another_boot_means_interrupted() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut engine = start(&scratch, &[fixture(), "wait-for", &gate]);
+    eventually("it runs", || scratch.tasks().first().map(drop));
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
+    ledger
+        .execute("UPDATE task SET boot_id = 'another'", [])
+        .unwrap();
+    let task = settled(&scratch);
+    assert_eq!(
+        (&task["status"], &task["reason"]),
+        (&json!("interrupted"), &json!("reboot"))
+    );
+    open(&gate);
+}

@@ -1,0 +1,21 @@
+//! End to end: the built `legwork`, real processes, a real MCP client.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod bad_input;
+mod common;
+mod crash;
+mod exec_command;
+mod mcp;
+mod output;
+mod process;
+mod python_client;
+mod readme;
+mod run_verb;
+mod snapshots;
+mod state;
+mod stop;

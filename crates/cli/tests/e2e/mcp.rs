@@ -1,0 +1,352 @@
+//! The MCP server on the wire: every line gets its answer, and the server lives on.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, announced, eventually, fixture, is_alive};
+
+/// A client that speaks raw lines.
+struct Wire {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    next_id: u64,
+}
+
+impl Wire {
+    fn start(scratch: &Scratch) -> Self {
+        Self::spawn(scratch.legwork("mcp"))
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in stdout.lines() {
+                let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        Self {
+            child,
+            stdin,
+            lines,
+            next_id: 1,
+        }
+    }
+
+    fn initialized(scratch: &Scratch) -> Self {
+        let mut wire = Self::start(scratch);
+        wire.initialize();
+        wire
+    }
+
+    fn initialize(&mut self) -> Value {
+        let answer = self.request(
+            "initialize",
+            &json!({
+                "protocolVersion": "2025-06-18", "capabilities": {},
+                "clientInfo": { "name": "wire", "version": "1" },
+            }),
+        );
+        self.write(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+        answer
+    }
+
+    fn write(&mut self, line: impl AsRef<[u8]>) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(line.as_ref()).unwrap();
+        stdin.write_all(b"\n").unwrap();
+        stdin.flush().unwrap();
+    }
+
+    fn read(&self) -> Value {
+        self.lines.recv_timeout(Duration::from_secs(30)).unwrap()
+    }
+
+    fn send(&mut self, method: &str, params: &Value) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.write(request.to_string());
+        id
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.send(method, params);
+        let answer = self.read();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    fn exec(&mut self, input: &Value) -> Value {
+        self.request(
+            "tools/call",
+            &json!({ "name": "ExecCommand", "arguments": input }),
+        )
+    }
+
+    fn assert_lives(&mut self) {
+        let answer = self.exec(&json!({ "cmd": "echo alive", "login": false }));
+        let text = &answer["result"]["content"][0]["text"];
+        assert_eq!(
+            text, "Process exited with code 0\n\nstdout:\nalive",
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn text_comes_first_and_alone() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let answer = wire.exec(&json!({ "cmd": "echo hi; exit 3", "login": false }));
+    let result = &answer["result"];
+    assert_eq!(
+        result["content"][0]["text"],
+        "Process exited with code 3\n\nstdout:\nhi"
+    );
+    assert_eq!(result["isError"], false);
+    assert!(result.get("structuredContent").is_none());
+    assert_eq!(scratch.tasks()[0]["asked_by"], "wire");
+}
+
+#[test]
+fn structured_content_is_the_envelope_when_asked_for() {
+    let scratch = Scratch::new();
+    let mut command = scratch.legwork("mcp");
+    command.arg("--structured");
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    let answer = wire.exec(&json!({ "cmd": "true", "login": false }));
+    assert_eq!(
+        answer["result"]["structuredContent"]["tool_name"],
+        "ExecCommand"
+    );
+    assert_eq!(
+        answer["result"]["structuredContent"]["result"]["exit_status"],
+        0
+    );
+}
+
+#[test]
+fn errors_are_typed_and_the_server_lives_on() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    for input in [
+        json!({ "cmd": "" }),
+        json!({ "cmd": "a\u{0}b" }),
+        json!({ "cmd": "true", "nonsense": 1 }),
+        json!({ "cmd": 7 }),
+        json!({ "cmd": "true", "workdir": "nowhere" }),
+        json!({ "cmd": "true", "shell": "no-such-shell" }),
+        json!({ "cmd": "x".repeat(10_000_000) }),
+    ] {
+        let answer = wire.exec(&input);
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        let body = text.strip_prefix("Command failed\n").unwrap();
+        let error: Value = serde_json::from_str(body).unwrap();
+        assert!(error["kind"].is_string() && error["message"].is_string());
+        assert!(text.ends_with("}\n"));
+    }
+    assert!(scratch.tasks().is_empty());
+    wire.assert_lives();
+}
+
+#[test]
+fn malformed_lines_are_answered_and_the_server_lives_on() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::start(&scratch);
+    // Before the first request, too.
+    wire.write("{ not json");
+    assert_eq!(wire.read()["error"]["code"], -32700);
+    wire.write(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+    wire.initialize();
+    for (line, code) in [
+        ("garbage", -32700),
+        ("\u{1}\u{2}", -32700),
+        ("{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":", -32700),
+        ("[]", -32600),
+        ("5", -32600),
+        ("{}", -32600),
+    ] {
+        wire.write(line);
+        let answer = wire.read();
+        assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
+    }
+    wire.write(b"\xff\xfe\x00");
+    assert_eq!(wire.read()["error"]["code"], -32700);
+    let answer = wire.request(
+        "tools/call",
+        &json!({ "name": "ExecCommand", "arguments": "text" }),
+    );
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let answer = wire.request("tools/call", &json!({ "name": "Nothing", "arguments": {} }));
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let answer = wire.request("no/such/method", &json!({}));
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    wire.write("");
+    wire.assert_lives();
+}
+
+#[test]
+fn a_line_over_the_limit_is_refused_without_being_held() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let piece = vec![b'x'; 1024 * 1024];
+    for _ in 0..40 {
+        wire.stdin.as_mut().unwrap().write_all(&piece).unwrap();
+    }
+    wire.write("");
+    let answer = wire.read();
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", wire.child.id())).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak_kb: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(peak_kb < 90_000, "{peak_kb} kB");
+    wire.assert_lives();
+}
+
+#[test]
+fn what_is_not_declared_is_refused() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::start(&scratch);
+    let info = wire.initialize();
+    assert_eq!(info["result"]["capabilities"], json!({ "tools": {} }));
+    assert_eq!(info["result"]["protocolVersion"], "2025-06-18");
+    for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+        assert_eq!(
+            wire.request(method, &json!({}))["error"]["code"],
+            -32601,
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn calls_run_side_by_side() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    let slow = wire.send(
+        "tools/call",
+        &json!({ "name": "ExecCommand",
+                "arguments": { "cmd": format!("{} wait-for {gate}", fixture()), "login": false } }),
+    );
+    // This one is answered while the first one waits; it opens the gate.
+    let quick = wire.send(
+        "tools/call",
+        &json!({ "name": "ExecCommand",
+                "arguments": { "cmd": format!("touch {gate}"), "login": false } }),
+    );
+    let mut answered = vec![wire.read()["id"].clone(), wire.read()["id"].clone()];
+    answered.sort_by_key(Value::as_u64);
+    assert_eq!(answered, [json!(slow), json!(quick)]);
+}
+
+#[test]
+fn a_client_that_goes_away_leaves_nothing_running() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let ready = scratch.file("ready");
+    let cmd = format!("{} ignore-term {ready}", fixture());
+    wire.send(
+        "tools/call",
+        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
+    );
+    let pid = announced(&ready);
+    assert!(is_alive(pid));
+    let start = Instant::now();
+    drop(wire.stdin.take());
+    assert!(wire.child.wait().unwrap().success());
+    assert!(!is_alive(pid));
+    // rmcp alone would have waited five seconds.
+    assert!(
+        start.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(scratch.tasks()[0]["reason"], "stopped");
+}
+
+#[test]
+fn a_cancelled_call_stops_its_command() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let ready = scratch.file("ready");
+    let cmd = format!("{} ignore-term {ready}", fixture());
+    let id = wire.send(
+        "tools/call",
+        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
+    );
+    let pid = announced(&ready);
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+                         "params": { "requestId": id, "reason": "enough" } });
+    wire.write(cancel.to_string());
+    eventually("the command is stopped", || (!is_alive(pid)).then_some(()));
+    eventually("the task is settled", || {
+        (scratch.tasks()[0]["status"] == "cancelled").then_some(())
+    });
+    wire.assert_lives();
+}
+
+#[test]
+fn the_spawner_may_die_and_is_replaced() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    wire.assert_lives();
+    let server = wire.child.id();
+    let children =
+        std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
+    let spawner: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    crate::common::signal(spawner, Signal::KILL);
+    eventually("it is dead", || (!is_alive(spawner)).then_some(()));
+    wire.assert_lives();
+}
+
+#[test]
+fn the_modern_revision_needs_no_initialize() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::start(&scratch);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "modern", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let discovered = wire.request("server/discover", &json!({ "_meta": meta }));
+    assert!(
+        discovered["result"]["supportedVersions"]
+            .to_string()
+            .contains("2026-07-28"),
+        "{discovered}"
+    );
+    let answer = wire.request(
+        "tools/call",
+        &json!({ "name": "ExecCommand", "arguments": { "cmd": "echo hi", "login": false }, "_meta": meta }),
+    );
+    assert_eq!(
+        answer["result"]["content"][0]["text"], "Process exited with code 0\n\nstdout:\nhi",
+        "{answer}"
+    );
+    assert_eq!(answer["result"]["resultType"], "complete");
+}

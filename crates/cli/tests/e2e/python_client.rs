@@ -1,0 +1,82 @@
+//! Drives `legwork mcp` with the official Python client, in both protocol eras.
+//!
+//! The client lives in an environment of its own below the target folder, made on first use.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::common::{Scratch, fixture};
+
+/// An environment with this version of the `mcp` package.
+fn environment(version: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = target.join(format!("python-mcp-{version}"));
+    let python = place.join("bin/python");
+    let mark = place.join("complete");
+    if !mark.exists() {
+        let run = |program: &Path, arguments: &[&str]| {
+            let status = Command::new(program).args(arguments).status();
+            assert!(
+                status.is_ok_and(|status| status.success()),
+                "{} {arguments:?} failed: the Python client needs python3 with venv and pip",
+                program.display()
+            );
+        };
+        run(
+            Path::new("python3"),
+            &["-m", "venv", "--clear", place.to_str().unwrap()],
+        );
+        let package = format!("mcp=={version}");
+        run(&python, &["-m", "pip", "install", "--quiet", &package]);
+        std::fs::write(mark, "").unwrap();
+    }
+    python
+}
+
+/// Whether there is a Python that can make environments; where it is required it must be there.
+fn python_is_here() -> bool {
+    let probe = Command::new("python3")
+        .args(["-c", "import venv, ensurepip"])
+        .output();
+    let here = probe.is_ok_and(|output| output.status.success());
+    let required = std::env::var_os("LEGWORK_REQUIRE_PYTHON").is_some();
+    assert!(
+        here || !required,
+        "python3 with venv is required and not here"
+    );
+    if !here {
+        eprintln!("SKIPPED: the Python client needs python3 with venv (Debian: python3-venv)");
+    }
+    here
+}
+
+fn drive(version: &str, era: &str) {
+    if !python_is_here() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/python_client.py");
+    let output = Command::new(environment(version))
+        .arg(script)
+        .args([era, env!("CARGO_BIN_EXE_legwork")])
+        .args([scratch.state.path(), scratch.workspace.path()])
+        .arg(fixture())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let problems = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}\n{problems}");
+    assert!(shown.ends_with("all well\n"), "{shown}\n{problems}");
+}
+
+#[test]
+fn the_python_client_of_the_older_era() {
+    drive("1.30.0", "legacy");
+}
+
+#[test]
+fn the_python_client_of_the_newer_era() {
+    drive("2.3.0", "modern");
+}

@@ -1,0 +1,48 @@
+//! README tells the truth: its first command prints the receipt that it shows.
+
+use crate::common::{Scratch, text};
+
+const README: &str = include_str!("../../../../README.md");
+
+/// The first fenced block of this kind that contains a text.
+fn block(kind: &str, containing: &str) -> String {
+    README
+        .split("```")
+        .filter_map(|part| {
+            part.strip_prefix(kind)
+                .and_then(|part| part.strip_prefix('\n'))
+        })
+        .find(|part| part.contains(containing))
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn the_first_command_prints_the_receipt() {
+    let command = block("console", "cargo run");
+    let (_, call) = command.trim().split_once(" -- call ExecCommand ").unwrap();
+    let input = call.trim_matches('\'');
+    assert_eq!(command.lines().count(), 1, "one line");
+    let scratch = Scratch::new();
+    let (receipt, code) = scratch.receipt("ExecCommand", input);
+    assert_eq!((receipt, code), (block("text", "Process exited"), 0));
+}
+
+#[test]
+fn the_second_command_is_what_ci_runs() {
+    let command = block("console", "cargo test");
+    let ci = include_str!("../../../../.ci/run");
+    assert!(ci.lines().any(|line| line == command.trim()), "{command}");
+}
+
+#[test]
+fn every_verb_that_is_shown_exists() {
+    for line in block("text", "legwork run --").lines() {
+        let verb = line.split_whitespace().nth(1).unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
+            .args([verb, "--help"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{verb}: {}", text(&output.stderr));
+    }
+}

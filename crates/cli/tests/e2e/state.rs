@@ -1,0 +1,177 @@
+//! A state folder that cannot be used: a typed error, no panic, no half task.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+use crate::common::{Scratch, in_namespace, text};
+
+fn envelope(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[test]
+fn a_state_folder_that_is_a_file() {
+    let scratch = Scratch::new();
+    let file = scratch.file("file");
+    fs::write(&file, "").unwrap();
+    let legwork = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_legwork"))
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let output = legwork(&[
+        "call",
+        "ExecCommand",
+        r#"{"cmd":"true"}"#,
+        "--json",
+        "--state",
+        &file,
+    ]);
+    assert_eq!(output.status.code(), Some(125));
+    let error = &envelope(&output)["error"];
+    assert_eq!(
+        (&error["kind"], &error["retryable"]),
+        (&"state_unavailable".into(), &true.into())
+    );
+    let output = legwork(&["mcp", "--state", &file]);
+    assert_eq!(output.status.code(), Some(125));
+    let complaint = text(&output.stderr);
+    assert!(
+        complaint.starts_with("legwork: the state folder cannot be used: "),
+        "{complaint}"
+    );
+    assert!(complaint.contains(&file), "{complaint}");
+}
+
+/// Runs a script with a small, full disk at `disk`, in a mount namespace of its own.
+fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<Output> {
+    let disk = scratch.file("disk");
+    fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "set -e; mount -t tmpfs -o {options} none {disk}; LW={}; {script}",
+        env!("CARGO_BIN_EXE_legwork")
+    )
+    .replace("$DISK", &disk);
+    let mut command = in_namespace(&script)?;
+    Some(
+        command
+            .current_dir(scratch.workspace.path())
+            .output()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn a_disk_without_room_for_the_ledger() {
+    let scratch = Scratch::new();
+    let script = "dd if=/dev/zero of=$DISK/fill bs=4k 2>/dev/null || true; \
+        $LW call ExecCommand '{\"cmd\":\"touch started\",\"login\":false}' --json --state $DISK/state";
+    let Some(output) = on_small_disk(&scratch, "size=256k", script) else {
+        return;
+    };
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert_eq!(envelope(&output)["error"]["kind"], "state_unavailable");
+    assert!(!scratch.workspace.path().join("started").exists());
+}
+
+#[test]
+fn a_disk_that_fills_up_between_two_calls() {
+    let scratch = Scratch::new();
+    let script = "$LW call ExecCommand '{\"cmd\":\"true\",\"login\":false}' --state $DISK/state >/dev/null; \
+        dd if=/dev/zero of=$DISK/fill bs=1k 2>/dev/null || true; \
+        $LW call ExecCommand '{\"cmd\":\"touch started\",\"login\":false}' --json --state $DISK/state || true; \
+        rm $DISK/fill; \
+        $LW ps --json --state $DISK/state >&2; ls $DISK/state/tasks | wc -l >&2";
+    let Some(output) = on_small_disk(&scratch, "size=512k", script) else {
+        return;
+    };
+    assert_eq!(
+        envelope(&output)["error"]["kind"],
+        "state_unavailable",
+        "{output:?}"
+    );
+    assert!(!scratch.workspace.path().join("started").exists());
+    let after = text(&output.stderr);
+    let (tasks, folders) = after.trim().rsplit_once('\n').unwrap();
+    let tasks: Value = serde_json::from_str(tasks).unwrap();
+    assert_eq!(
+        tasks["tasks"].as_array().unwrap().len(),
+        1,
+        "no half task: {after}"
+    );
+    assert_eq!(folders.trim(), "1", "no half folder: {after}");
+}
+
+#[test]
+fn a_disk_without_inodes() {
+    let scratch = Scratch::new();
+    let script = "$LW call ExecCommand '{\"cmd\":\"true\",\"login\":false}' --state $DISK/state >/dev/null; \
+        i=0; while touch $DISK/f$i 2>/dev/null; do i=$((i+1)); done; \
+        $LW call ExecCommand '{\"cmd\":\"touch started\",\"login\":false}' --json --state $DISK/state || true";
+    let Some(output) = on_small_disk(&scratch, "size=4m,nr_inodes=40", script) else {
+        return;
+    };
+    assert_eq!(
+        envelope(&output)["error"]["kind"],
+        "state_unavailable",
+        "{output:?}"
+    );
+    assert!(!scratch.workspace.path().join("started").exists());
+}
+
+#[test]
+fn a_disk_that_fills_up_while_the_command_prints() {
+    let scratch = Scratch::new();
+    let script = "$LW call ExecCommand '{\"cmd\":\"head -c 3000000 /dev/zero | tr \\\\\\\\0 x; exit 7\",\"login\":false}' \
+        --json --state $DISK/state";
+    let Some(output) = on_small_disk(&scratch, "size=1m", script) else {
+        return;
+    };
+    let result = &envelope(&output)["result"];
+    assert_eq!(
+        result["exit_status"], 7,
+        "the exit code is exact: {output:?}"
+    );
+    assert_eq!(result["flags"], serde_json::json!(["output_dropped"]));
+}
+
+#[test]
+fn a_folder_deeper_than_a_socket_address_holds() {
+    let scratch = Scratch::new();
+    let deep = scratch
+        .state
+        .path()
+        .join("d".repeat(100))
+        .join("e".repeat(100));
+    let output = Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args([
+            "run",
+            "--state",
+            deep.to_str().unwrap(),
+            "--",
+            "echo",
+            "deep",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "deep\n", "{output:?}");
+}
+
+#[test]
+fn a_ledger_of_a_newer_version_is_refused() {
+    let scratch = Scratch::new();
+    scratch.result("true");
+    let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
+    ledger.pragma_update(None, "user_version", 99).unwrap();
+    let output = scratch.legwork("ps").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        text(&output.stderr).contains("use the newer program"),
+        "{output:?}"
+    );
+}

@@ -1,0 +1,513 @@
+//! The engine: takes requests, and brings each to a run, an equal running task, or a typed error.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::{
+        fd::AsFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use legwork_gate::{Grant, Policy, Verdict, judge};
+use legwork_warden::{
+    is_alive,
+    protocol::{self, Spec, StartFailure, StartStage, ToWarden},
+};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    ledger::{Ledger, LedgerError, Registered, Task, now_ms},
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Status, Stdin},
+    output::TaskFolder,
+    place::{Place, PlaceError},
+    plan::{Kind, Plan, spawn_failed},
+    run::{self, Progress, Run},
+    state::{StateError, StateFolder},
+    tools::{Answer, Registry},
+};
+
+/// How an engine is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The folder that commands run in by default.
+    pub workspace: PathBuf,
+    /// Folders that commands may run in besides the workspace.
+    pub roots: Vec<PathBuf>,
+    /// The state folder; the default place when absent.
+    pub state: Option<PathBuf>,
+    /// How long a command may run on without any engine before its warden stops it.
+    pub orphan_ttl: Duration,
+}
+
+impl Options {
+    /// The defaults, for this workspace.
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        Self {
+            workspace: workspace.into(),
+            roots: Vec::new(),
+            state: None,
+            orphan_ttl: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Submitted {
+    /// It was started.
+    Started(Run),
+    /// An equal command is running already.
+    AlreadyRunning(Box<Task>),
+}
+
+/// Runs commands and knows the tasks of its state folder. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+    registry: Arc<Registry>,
+}
+
+/// What the drivers of running commands need of the engine.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: Options,
+    roots: Vec<PathBuf>,
+    boot_id: String,
+    state: StateFolder,
+    pub(crate) ledger: Ledger,
+    place: Place,
+    policy: Policy,
+    running: Mutex<HashMap<TaskId, Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    orders: mpsc::UnboundedSender<ToWarden>,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Engine {
+    /// Opens the state folder; starts nothing yet.
+    pub fn open(mut options: Options) -> Result<Self, ToolError> {
+        options.workspace = options.workspace.canonicalize().map_err(|error| {
+            let shown = options.workspace.display();
+            ToolError::new(
+                ErrorKind::WorkdirNotFound,
+                format!("the workspace `{shown}` cannot be used: {error}"),
+            )
+        })?;
+        let state = options
+            .state
+            .clone()
+            .map_or_else(StateFolder::default_path, Ok);
+        let state = state
+            .and_then(|path| StateFolder::open(&path))
+            .map_err(|error: StateError| ToolError::state(&error))?;
+        let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
+        // A root that does not exist cannot be entered either.
+        let given = options
+            .roots
+            .iter()
+            .filter_map(|root| root.canonicalize().ok());
+        let roots = [options.workspace.clone()]
+            .into_iter()
+            .chain(given)
+            .collect();
+        let inner = Inner {
+            options,
+            roots,
+            boot_id: boot_id(),
+            state,
+            ledger,
+            place: Place::default(),
+            policy: Policy::default(),
+            running: Mutex::default(),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            registry: Arc::new(Registry::builtin()),
+        })
+    }
+
+    /// The tools.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The state folder.
+    pub fn state(&self) -> &StateFolder {
+        &self.inner.state
+    }
+
+    /// The workspace, as a real path.
+    pub fn workspace(&self) -> &Path {
+        &self.inner.options.workspace
+    }
+
+    /// Starts what the first command would otherwise wait for; returns the spawner's process id.
+    pub fn warm_up(&self) -> Result<u32, ToolError> {
+        self.inner
+            .place
+            .warm_up(&self.inner.state)
+            .map_err(|error| place_error(&error.into()))
+    }
+
+    /// Calls a tool by name.
+    pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
+        self.registry.call(self, tool, input, caller).await
+    }
+
+    /// Takes a request through plan, gate and ledger to a running command.
+    pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
+        let inner = &self.inner;
+        let plan = Plan::resolve(request, &inner.options.workspace, &inner.roots)?;
+        match judge(&inner.policy, plan) {
+            Verdict::Allow(grant) => inner.start(grant, caller).await,
+            Verdict::Ask(question) => Err(ToolError::new(
+                ErrorKind::ApprovalUnavailable,
+                format!(
+                    "nobody can be asked about this: {}",
+                    question.explanation().reason
+                ),
+            )),
+            Verdict::Deny(denial) => Err(ToolError::new(
+                ErrorKind::CommandDenied,
+                denial.explanation.reason,
+            )),
+        }
+    }
+
+    /// The tasks, newest first; those that only seem to run are settled before.
+    pub async fn tasks(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
+        self.inner
+            .settle_all()
+            .await
+            .map_err(|error| ToolError::state(&error))?;
+        self.inner
+            .ledger
+            .list(finished_too, limit)
+            .await
+            .map_err(|error| ToolError::state(&error))
+    }
+
+    /// The task whose id begins with this text; `@` is the newest.
+    pub async fn task(&self, prefix: &str) -> Result<Task, ToolError> {
+        let ledger = &self.inner.ledger;
+        let found = match prefix {
+            "@" => ledger.list(true, 1).await,
+            _ => ledger.find(prefix).await,
+        };
+        let mut found = found.map_err(|error| ToolError::state(&error))?.into_iter();
+        let unknown = |problem: String| {
+            ToolError::new(ErrorKind::UnknownTask, problem)
+                .hint("`legwork ps --all` lists the tasks")
+        };
+        match (found.next(), found.next()) {
+            (Some(task), None) => self
+                .inner
+                .settle_if_gone(task)
+                .await
+                .map_err(|error| ToolError::state(&error)),
+            (Some(_), Some(_)) => Err(unknown(format!(
+                "more than one task begins with `{prefix}`"
+            ))),
+            (None, _) if prefix == "@" => Err(unknown("there is no task yet".into())),
+            (None, _) => Err(unknown(format!("no task has the id `{prefix}`"))),
+        }
+    }
+
+    /// The folder of a task.
+    pub fn folder(&self, id: &TaskId) -> TaskFolder {
+        self.inner.state.task(id)
+    }
+
+    /// Stops every command that this engine started and that has not ended, and waits for their ends.
+    ///
+    /// Processes that ended commands left behind go on.
+    pub async fn stop_all(&self, grace: Duration) {
+        let running: Vec<_> = {
+            let running = self
+                .inner
+                .running
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            running
+                .values()
+                .map(|run| (run.orders.clone(), run.progress.clone()))
+                .collect()
+        };
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let stop = ToWarden::Stop {
+            signal: rustix::process::Signal::TERM.as_raw(),
+            grace_ms,
+            because: protocol::EndedBy::Stopped,
+        };
+        let unfinished = running
+            .into_iter()
+            .filter(|(_, progress)| progress.borrow().end.is_none());
+        let mut waiting = Vec::new();
+        for (orders, progress) in unfinished {
+            let _ = orders.send(stop.clone());
+            waiting.push(progress);
+        }
+        for mut progress in waiting {
+            let _ = progress.wait_for(|progress| progress.end.is_some()).await;
+        }
+    }
+}
+
+impl Inner {
+    /// Starts a granted plan: warden, ledger, process, in this order.
+    async fn start(
+        self: &Arc<Self>,
+        grant: Grant<Plan>,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
+        let warden = self
+            .place
+            .warden(&self.state)
+            .await
+            .map_err(|error| place_error(&error))?;
+        let id = TaskId::random().map_err(|error| {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("no random id: {error}"),
+            )
+        })?;
+        let task = self.row(grant.plan(), &id, &warden.name, caller);
+        let note = serde_json::to_vec(&task).unwrap_or_default();
+        if let Some(running) = self.register(task, grant.plan().duplicates).await? {
+            return Ok(Submitted::AlreadyRunning(running));
+        }
+        let plan = grant.into_plan();
+        let start = ToWarden::Start(Box::new(self.spec(&plan, &id, note)));
+        let mut with = vec![plan.workdir.descriptor.as_fd()];
+        if let Stdin::Given(stdin) = &plan.stdin {
+            with.push(stdin.as_fd());
+        }
+        if let Err(error) = warden.channel.send(&start, &with).await {
+            // Whether it got the frame cannot be known, but its end is: the row says so.
+            let _ = self.ledger.finish(&id, &Outcome::lost("warden_lost")).await;
+            return Err(place_error(&error.into()));
+        }
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (sender, progress) = watch::channel(Progress::default());
+        let running = Running {
+            orders: orders.clone(),
+            progress: progress.clone(),
+        };
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.clone(), running);
+        tokio::spawn(run::drive(
+            self.clone(),
+            id.clone(),
+            warden.channel,
+            inbox,
+            sender,
+        ));
+        let folder = self.state.task(&id);
+        let program = plan.program.display().to_string();
+        Ok(Submitted::Started(Run::new(
+            id, program, folder, orders, progress,
+        )))
+    }
+
+    /// Registers a task, or finds the equal one that really runs.
+    async fn register(
+        &self,
+        task: Task,
+        duplicates: DuplicatePolicy,
+    ) -> Result<Option<Box<Task>>, ToolError> {
+        let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;
+        loop {
+            let registered = self.ledger.register(task.clone(), unless_equal).await;
+            match registered.map_err(|error| ToolError::state(&error))? {
+                Registered::New => return Ok(None),
+                Registered::Equal(equal) => {
+                    let settled = self.settle_if_gone(*equal).await;
+                    let settled = settled.map_err(|error| ToolError::state(&error))?;
+                    if !settled.status.is_final() {
+                        return Ok(Some(Box::new(settled)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn row(&self, plan: &Plan, id: &TaskId, warden: &str, caller: &Caller) -> Task {
+        let (shell, login) = match &plan.kind {
+            Kind::Script { shell, login } => (Some(shell.clone()), *login),
+            Kind::Argv(_) => (None, false),
+        };
+        Task {
+            task_id: id.clone(),
+            tool: plan.tool.to_owned(),
+            status: Status::Running,
+            reason: None,
+            command: plan.text.clone(),
+            workdir: plan.workdir.path.display().to_string(),
+            shell,
+            login,
+            tty: false,
+            workspace: self.options.workspace.display().to_string(),
+            asked_by: caller.name.clone(),
+            trust: caller.trust.as_str().to_owned(),
+            created_at_ms: now_ms(),
+            updated_at_ms: now_ms(),
+            outcome: None,
+            warden: warden.to_owned(),
+            boot_id: self.boot_id.clone(),
+            fingerprint: plan.fingerprint,
+        }
+    }
+
+    fn spec(&self, plan: &Plan, id: &TaskId, note: Vec<u8>) -> Spec {
+        let stdin = match plan.stdin {
+            Stdin::Null => protocol::Stdin::Null,
+            Stdin::Given(_) => protocol::Stdin::Given,
+        };
+        let outputs = match plan.outputs {
+            Outputs::Separate => protocol::Outputs::Separate,
+            Outputs::Merged => protocol::Outputs::Merged,
+        };
+        Spec {
+            task: id.to_string(),
+            program: plan.program.as_os_str().as_bytes().to_vec(),
+            argv: plan
+                .argv
+                .iter()
+                .map(|word| word.as_bytes().to_vec())
+                .collect(),
+            environment: environment(&plan.workdir.path),
+            stdin,
+            outputs,
+            wall_ms_max: plan.wall_ms_max,
+            orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            note,
+        }
+    }
+
+    /// A start that failed: a task without a folder never was; any other one failed.
+    pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
+        let recorded = match failure.stage {
+            StartStage::Folder => self.ledger.forget(id).await,
+            _ => self.ledger.never_started(id, "spawn_failed").await,
+        };
+        if let Err(error) = recorded {
+            tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
+        }
+    }
+
+    /// Forgets the channel of a run that is over.
+    pub(crate) fn leave(&self, id: &TaskId) {
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(id);
+    }
+
+    /// What is known of a run whose warden is gone: its record, or nothing.
+    pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
+        match self.state.task(id).exit_record() {
+            Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
+            _ => Outcome::lost("warden_lost"),
+        }
+    }
+
+    /// Settles every task that only seems to run.
+    async fn settle_all(&self) -> Result<(), LedgerError> {
+        for task in self.ledger.list(false, u32::MAX).await? {
+            self.settle_if_gone(task).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles a task if its warden is gone, and returns it as it then is.
+    async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
+        if task.status.is_final() {
+            return Ok(task);
+        }
+        let rebooted = task.boot_id != self.boot_id;
+        // When in doubt it lives: a wrong "interrupted" could never be taken back.
+        if !rebooted && is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+            return Ok(task);
+        }
+        let outcome = match self.outcome_without_warden(&task.task_id) {
+            outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
+            outcome => outcome,
+        };
+        self.ledger.finish(&task.task_id, &outcome).await?;
+        let found = self.ledger.find(task.task_id.as_str()).await?;
+        Ok(found.into_iter().next().unwrap_or(task))
+    }
+}
+
+/// The environment of commands: the engine's own, with the folder's name set right.
+fn environment(workdir: &Path) -> Vec<Vec<u8>> {
+    let mut pairs: Vec<Vec<u8>> = std::env::vars_os()
+        .filter(|(name, _)| name != "PWD")
+        .map(|(name, value)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat())
+        .collect();
+    pairs.push([b"PWD=", workdir.as_os_str().as_bytes()].concat());
+    pairs
+}
+
+/// Identifies this boot of the machine; empty where the kernel does not tell.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn place_error(error: &PlaceError) -> ToolError {
+    match error {
+        PlaceError::Unfit(failure) => start_error("", failure),
+        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => ToolError::new(
+            ErrorKind::LimitExceeded,
+            format!("no process could be made: {io}"),
+        ),
+        other => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the command's supervisor could not be started: {other}"),
+        ),
+    }
+}
+
+fn is_shortage(errno: Option<i32>) -> bool {
+    use rustix::io::Errno;
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    short
+        .into_iter()
+        .any(|known| errno == Some(known.raw_os_error()))
+}
+
+/// The typed error of a start that failed.
+pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
+    let problem = io::Error::from_raw_os_error(failure.errno);
+    match failure.stage {
+        StartStage::Folder => ToolError::state(&problem),
+        StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
+            ToolError::new(
+                ErrorKind::LimitExceeded,
+                format!("no process could be made: {problem}"),
+            )
+            .hint("end other processes or raise the limit, then try again")
+        }
+        StartStage::WorkingDirectory => ToolError::new(
+            ErrorKind::WorkdirNotFound,
+            format!("the working directory cannot be entered: {problem}"),
+        )
+        .hint("name a folder that may be entered, relative to the workspace"),
+        StartStage::Process | StartStage::Descriptors | StartStage::Execute => {
+            spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Ids: 128 random bits as lowercase base32, with a prefix that says of what.
+
+use std::fmt;
+
+use data_encoding::{BASE32_NOPAD, Encoding, Specification};
+use serde::{Deserialize, Serialize};
+
+/// The id of a task: `t_` and 26 characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TaskId(String);
+
+impl TaskId {
+    /// Prefix of every task's id.
+    pub const PREFIX: &'static str = "t_";
+
+    /// Makes a new id that nobody can guess.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        random(Self::PREFIX).map(Self)
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl From<String> for TaskId {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+/// A random id with any prefix.
+pub(crate) fn random(prefix: &str) -> Result<String, getrandom::Error> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)?;
+    Ok(format!("{prefix}{}", lowercase().encode(&bits)))
+}
+
+fn lowercase() -> Encoding {
+    let mut specification = Specification::new();
+    specification
+        .symbols
+        .push_str("abcdefghijklmnopqrstuvwxyz234567");
+    // The alphabet above is valid; the upper-case one is the fallback that the types ask for.
+    specification.encoding().unwrap_or(BASE32_NOPAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_128_bits_in_lowercase() {
+        let id = TaskId::random().unwrap();
+        assert_eq!(id.as_str().len(), 2 + 26);
+        assert!(
+            id.as_str()
+                .chars()
+                .skip(2)
+                .all(|c| c.is_ascii_lowercase() || ('2'..='7').contains(&c))
+        );
+        assert_ne!(id, TaskId::random().unwrap());
+    }
+}

@@ -1,0 +1,409 @@
+//! The ledger: SQLite, shared by every process on the state folder; two commits for each command.
+//!
+//! A write runs inline when nobody is in the way (tens of microseconds). When the ledger is busy, here or
+//! in another process, it moves to a thread and waits there, so that the event loop never does.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, TryLockError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Row, Transaction, TransactionBehavior, named_params,
+};
+use serde::Serialize;
+
+use crate::{
+    id::TaskId,
+    model::{Outcome, Status},
+};
+
+/// Version of the schema below, kept in `user_version`.
+const SCHEMA_VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE task (
+    sequence      INTEGER PRIMARY KEY,
+    id            TEXT    NOT NULL UNIQUE,
+    tool          TEXT    NOT NULL,
+    workspace     TEXT    NOT NULL,
+    asked_by      TEXT    NOT NULL,
+    trust         TEXT    NOT NULL,
+    command       TEXT    NOT NULL,
+    workdir       TEXT    NOT NULL,
+    shell         TEXT,
+    login         INTEGER NOT NULL,
+    tty           INTEGER NOT NULL,
+    fingerprint   BLOB    NOT NULL,
+    boot_id       TEXT    NOT NULL,
+    warden        TEXT    NOT NULL,
+    status        TEXT    NOT NULL,
+    reason        TEXT,
+    created_at_ms INTEGER NOT NULL,
+    updated_at_ms INTEGER NOT NULL,
+    outcome       TEXT
+) STRICT;
+-- Only what is not finished: the duplicate check and `ps` cost the same with any history.
+CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
+";
+
+/// How long a write waits for another process before it gives up.
+const BUSY_MS: u64 = 5_000;
+
+/// Why the ledger cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// SQLite said no.
+    #[error("the ledger: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The ledger is of a newer version of this program.
+    #[error(
+        "the ledger has schema {0}, this program knows {SCHEMA_VERSION}: use the newer program"
+    )]
+    TooNew(i64),
+    /// A row that does not read back.
+    #[error("the ledger: task {0} has a damaged row")]
+    Damaged(String),
+    /// The thread that waited for the ledger is gone.
+    #[error("the ledger: the wait for it was cut off")]
+    Cut,
+}
+
+/// A task, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Task {
+    /// The id.
+    pub task_id: TaskId,
+    /// The tool or verb through which it came.
+    pub tool: String,
+    /// The status.
+    pub status: Status,
+    /// Why it has this status, where that is not plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The command, as it was asked for.
+    pub command: String,
+    /// The folder that it runs in.
+    pub workdir: String,
+    /// The shell, for a script.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// Whether that is a login shell.
+    pub login: bool,
+    /// Whether it has a terminal.
+    pub tty: bool,
+    /// The workspace of the caller.
+    pub workspace: String,
+    /// Who asked.
+    pub asked_by: String,
+    /// How far that caller is trusted.
+    pub trust: String,
+    /// When it was registered, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// When its status last changed.
+    pub updated_at_ms: i64,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The warden that holds it.
+    #[serde(skip)]
+    pub(crate) warden: String,
+    /// The boot of the machine in which it was started.
+    #[serde(skip)]
+    pub(crate) boot_id: String,
+    /// Equal commands have equal ones.
+    #[serde(skip)]
+    pub(crate) fingerprint: [u8; 32],
+}
+
+impl Task {
+    const COLUMNS: &'static str = "id, tool, status, reason, command, workdir, shell, login, tty, \
+        workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, warden, boot_id, \
+        fingerprint";
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, LedgerError>> {
+        let id: String = row.get("id")?;
+        let status: String = row.get("status")?;
+        let outcome: Option<String> = row.get("outcome")?;
+        let outcome = outcome.map(|text| serde_json::from_str(&text)).transpose();
+        let (Some(status), Ok(outcome)) = (Status::from_name(&status), outcome) else {
+            return Ok(Err(LedgerError::Damaged(id)));
+        };
+        Ok(Ok(Self {
+            task_id: id.into(),
+            tool: row.get("tool")?,
+            status,
+            reason: row.get("reason")?,
+            command: row.get("command")?,
+            workdir: row.get("workdir")?,
+            shell: row.get("shell")?,
+            login: row.get("login")?,
+            tty: row.get("tty")?,
+            workspace: row.get("workspace")?,
+            asked_by: row.get("asked_by")?,
+            trust: row.get("trust")?,
+            created_at_ms: row.get("created_at_ms")?,
+            updated_at_ms: row.get("updated_at_ms")?,
+            outcome,
+            warden: row.get("warden")?,
+            boot_id: row.get("boot_id")?,
+            fingerprint: row.get("fingerprint")?,
+        }))
+    }
+}
+
+/// What became of a registration.
+#[derive(Debug)]
+pub(crate) enum Registered {
+    /// The task is in the ledger and may start.
+    New,
+    /// An equal one has not ended.
+    Equal(Box<Task>),
+}
+
+/// The ledger, as one process sees it.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    connection: Arc<Mutex<Connection>>,
+}
+
+impl Ledger {
+    /// Opens the ledger, and makes or migrates its schema.
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let mut connection = Connection::open(path)?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if version > SCHEMA_VERSION {
+            return Err(LedgerError::TooNew(version));
+        }
+        if version < SCHEMA_VERSION {
+            create(&mut connection)?;
+        }
+        connection.busy_timeout(Duration::ZERO)?;
+        Ok(Self {
+            connection: Arc::new(Mutex::new(connection)),
+        })
+    }
+
+    /// Registers a task; with `unless_equal`, only if no equal one has yet to end, in one atomic step.
+    pub(crate) async fn register(
+        &self,
+        task: Task,
+        unless_equal: bool,
+    ) -> Result<Registered, LedgerError> {
+        self.write(move |transaction| {
+            if unless_equal && let Some(running) = find_equal(transaction, &task.fingerprint)? {
+                return Ok(running.map(|task| Registered::Equal(Box::new(task))));
+            }
+            insert(transaction, &task)?;
+            Ok(Ok(Registered::New))
+        })
+        .await?
+    }
+
+    /// Records how a task ended; the first outcome stays.
+    pub(crate) async fn finish(&self, id: &TaskId, outcome: &Outcome) -> Result<(), LedgerError> {
+        let (status, reason) = Status::of(outcome);
+        let reason = reason.map(str::to_owned);
+        self.finish_as(id, status, reason, outcome).await
+    }
+
+    /// Records that a task never started.
+    pub(crate) async fn never_started(&self, id: &TaskId, reason: &str) -> Result<(), LedgerError> {
+        let outcome = Outcome {
+            lost: None,
+            ..Outcome::lost("")
+        };
+        self.finish_as(id, Status::Failed, Some(reason.to_owned()), &outcome)
+            .await
+    }
+
+    async fn finish_as(
+        &self,
+        id: &TaskId,
+        status: Status,
+        reason: Option<String>,
+        outcome: &Outcome,
+    ) -> Result<(), LedgerError> {
+        let id = id.clone();
+        let outcome = serde_json::to_string(outcome).unwrap_or_default();
+        self.write(move |transaction| {
+            transaction
+                .prepare_cached(
+                    "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
+                            updated_at_ms = :now
+                      WHERE id = :id AND outcome IS NULL",
+                )?
+                .execute(named_params! {
+                    ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
+                    ":now": now_ms(), ":id": id.as_str(),
+                })
+                .map(drop)
+        })
+        .await
+    }
+
+    /// Takes a task out again that never started and left nothing.
+    pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
+        let id = id.clone();
+        self.write(move |transaction| {
+            let sql = "DELETE FROM task WHERE id = ? AND outcome IS NULL";
+            transaction
+                .prepare_cached(sql)?
+                .execute([id.as_str()])
+                .map(drop)
+        })
+        .await
+    }
+
+    /// The newest tasks first: those that have not ended, or all.
+    pub async fn list(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, LedgerError> {
+        self.read(move |connection| {
+            let filter = if finished_too {
+                ""
+            } else {
+                "WHERE outcome IS NULL"
+            };
+            let sql = format!(
+                "SELECT {} FROM task {filter} ORDER BY sequence DESC LIMIT ?",
+                Task::COLUMNS
+            );
+            let mut statement = connection.prepare_cached(&sql)?;
+            let rows = statement.query_map([limit], Task::read)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })
+        .await?
+        .into_iter()
+        .collect()
+    }
+
+    /// Tasks whose id begins with this text; two are enough to know that it is not unique.
+    pub async fn find(&self, prefix: &str) -> Result<Vec<Task>, LedgerError> {
+        // Ids are made of ASCII letters and digits, so this character is past every continuation.
+        let (from, to) = (prefix.to_owned(), format!("{prefix}\u{7f}"));
+        self.read(move |connection| {
+            let sql = format!(
+                "SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2",
+                Task::COLUMNS
+            );
+            let mut statement = connection.prepare_cached(&sql)?;
+            let rows = statement.query_map([&from, &to], Task::read)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        })
+        .await?
+        .into_iter()
+        .collect()
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.perform(move |connection| work(connection)).await
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.perform(move |connection| {
+            let transaction =
+                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            let result = work(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        })
+        .await
+    }
+
+    async fn perform<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let inline = match self.connection.try_lock() {
+            Ok(connection) => Some(work(&connection)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(work(&poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        match inline {
+            Some(Err(error)) if is_busy(&error) => {}
+            Some(result) => return Ok(result?),
+            None => {}
+        }
+        let shared = self.connection.clone();
+        let patient = move || {
+            let connection = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+            let result = work(&connection);
+            connection.busy_timeout(Duration::ZERO)?;
+            result
+        };
+        Ok(tokio::task::spawn_blocking(patient)
+            .await
+            .map_err(|_| LedgerError::Cut)??)
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+fn create(connection: &mut Connection) -> Result<(), LedgerError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have made it while this one waited for the lock.
+    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version < SCHEMA_VERSION {
+        transaction.execute_batch(SCHEMA)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn find_equal(
+    transaction: &Transaction<'_>,
+    fingerprint: &[u8; 32],
+) -> rusqlite::Result<Option<Result<Task, LedgerError>>> {
+    let sql = format!(
+        "SELECT {} FROM task WHERE fingerprint = ? AND outcome IS NULL AND status IN ('queued', \
+         'running') LIMIT 1",
+        Task::COLUMNS
+    );
+    transaction
+        .prepare_cached(&sql)?
+        .query_row([fingerprint], Task::read)
+        .optional()
+}
+
+fn insert(transaction: &Transaction<'_>, task: &Task) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO task (id, tool, status, command, workdir, shell, login, tty, workspace,
+                               asked_by, trust, created_at_ms, updated_at_ms, warden, boot_id,
+                               fingerprint)
+             VALUES (:id, :tool, :status, :command, :workdir, :shell, :login, :tty, :workspace,
+                     :asked_by, :trust, :created, :updated, :warden, :boot_id, :fingerprint)",
+        )?
+        .execute(named_params! {
+            ":id": task.task_id.as_str(), ":tool": task.tool, ":status": task.status.as_str(),
+            ":command": task.command, ":workdir": task.workdir, ":shell": task.shell,
+            ":login": task.login, ":tty": task.tty, ":workspace": task.workspace,
+            ":asked_by": task.asked_by, ":trust": task.trust, ":created": task.created_at_ms,
+            ":updated": task.updated_at_ms, ":warden": task.warden, ":boot_id": task.boot_id,
+            ":fingerprint": task.fingerprint,
+        })
+        .map(drop)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,68 @@
+//! Runs commands for AI agents: judged, supervised, recorded.
+//!
+//! The shortest program that works:
+//!
+//! ```no_run
+//! use legwork::{Caller, Engine, Options};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     legwork::init(); // first statement of main: see below
+//!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//!     runtime.block_on(async {
+//!         let engine = Engine::open(Options::new("/my/workspace"))?;
+//!         let input = serde_json::json!({ "cmd": "echo hi", "login": false });
+//!         let answer = engine.call("ExecCommand", input, &Caller::operator("example")).await;
+//!         println!("{}", answer.receipt());
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! # Theory of operation
+//!
+//! A tool call becomes a [`Request`]; the engine turns it into a plan (shell, arguments, opened
+//! folder, environment), the gate judges the plan, and only the grant that comes out of it can be
+//! started. The process is owned by a *warden*, a small process of its own that keeps the output and
+//! records the end, whether the engine lives or not. The answer is rendered from the record.
+//!
+//! Wardens are forked by a *spawner*: this very program, started a second time. [`init`] recognises
+//! that second start and never returns from it, so it must come before anything else in `main`. Without
+//! it, starting a command fails with an error that says so; it never runs your `main` twice.
+//!
+//! Dropping a [`Run`] stops its command; dropping an [`Engine`] does not stop commands that others own.
+
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod id;
+mod ledger;
+mod model;
+pub mod output;
+mod place;
+mod plan;
+mod run;
+mod state;
+pub mod tools;
+
+pub use engine::{Engine, Options, Submitted};
+pub use error::{ErrorKind, ToolError};
+pub use id::TaskId;
+pub use ledger::{Ledger, LedgerError, Task};
+pub use legwork_gate as gate;
+pub use legwork_warden::folder::Stream;
+pub use model::{
+    Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
+    Total, Trust, signal_name,
+};
+pub use run::{Run, RunControl};
+pub use state::{StateError, StateFolder};
+pub use tools::{Answer, Definition, Envelope, Registry, Tool};
+
+/// Makes this program able to start commands: call it as the first statement of `main`.
+///
+/// Commands are started by a second start of the same program. In that second start this call does the
+/// work and never returns; in the first one it returns at once.
+pub fn init() {
+    legwork_warden::take_over_if_spawner();
+}

@@ -1,0 +1,360 @@
+//! The vocabulary: requests, callers, statuses, outcomes.
+
+use std::{ffi::OsString, os::fd::OwnedFd};
+
+use legwork_warden::{
+    protocol,
+    record::{End, ExitRecord, StreamTotal},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who asks, and how far it is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Trust of the caller.
+    pub trust: Trust,
+    /// A name for people: the MCP client, the user's terminal.
+    pub name: String,
+}
+
+impl Caller {
+    /// The operator of this machine, through the face of this name.
+    pub fn operator(name: impl Into<String>) -> Self {
+        Self {
+            trust: Trust::TrustedOperator,
+            name: name.into(),
+        }
+    }
+}
+
+/// How far a caller is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trust {
+    /// The person at this machine.
+    TrustedOperator,
+    /// A program of that person.
+    TrustedSystem,
+    /// A connected service.
+    TrustedIntegration,
+    /// Anybody.
+    UntrustedExternal,
+}
+
+impl Trust {
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TrustedOperator => "trusted_operator",
+            Self::TrustedSystem => "trusted_system",
+            Self::TrustedIntegration => "trusted_integration",
+            Self::UntrustedExternal => "untrusted_external",
+        }
+    }
+}
+
+/// What to do when an equal command is already running.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DuplicatePolicy {
+    /// Do not start another one; answer with the running task.
+    #[default]
+    ReuseRunning,
+    /// Start another one.
+    StartNew,
+}
+
+/// A command that somebody wants to run.
+#[derive(Debug)]
+pub struct Request {
+    /// The tool or verb through which it comes.
+    pub tool: &'static str,
+    /// What to run.
+    pub program: Program,
+    /// Where, relative to the workspace or absolute; the workspace itself when absent.
+    pub workdir: Option<String>,
+    /// Where its stdin comes from.
+    pub stdin: Stdin,
+    /// Where its stdout and stderr go.
+    pub outputs: Outputs,
+    /// What to do about an equal command that runs.
+    pub duplicates: DuplicatePolicy,
+    /// Wall-clock limit, after which the whole tree is stopped.
+    pub wall_ms_max: Option<u64>,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// A script for a shell.
+    Script {
+        /// The text, passed verbatim.
+        text: String,
+        /// The shell; chosen from `$SHELL` when absent.
+        shell: Option<String>,
+        /// Whether it is started as a login shell.
+        login: bool,
+    },
+    /// A program and its arguments, without a shell.
+    Argv(Vec<OsString>),
+}
+
+/// Where a command's stdin comes from.
+#[derive(Debug)]
+pub enum Stdin {
+    /// The null device.
+    Null,
+    /// A descriptor of the caller.
+    Given(OwnedFd),
+}
+
+/// Where a command's stdout and stderr go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outputs {
+    /// Each to its own artifact.
+    Separate,
+    /// Both to stdout's, in the exact order in which they were written.
+    Merged,
+}
+
+/// The status of a task. It only moves forward, and the first final one stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Registered, not started.
+    Queued,
+    /// Its command runs.
+    Running,
+    /// It is being stopped.
+    Cancelling,
+    /// Exit code 0.
+    Completed,
+    /// Another exit code, a signal, a timeout, or it never started.
+    Failed,
+    /// Stopped because somebody asked, or nobody came back for it.
+    Cancelled,
+    /// What became of it cannot be known.
+    Interrupted,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Running,
+        Self::Cancelling,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Interrupted,
+    ];
+
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// The status of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+
+    /// Whether nothing can follow.
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted
+        )
+    }
+
+    /// The final status and its reason, for an outcome.
+    pub fn of(outcome: &Outcome) -> (Self, Option<&str>) {
+        match (&outcome.ended_by, outcome.exit_status) {
+            _ if outcome.lost.is_some() => (Self::Interrupted, outcome.lost.as_deref()),
+            (Some(by @ (EndedBy::Stopped | EndedBy::Abandoned)), _) => {
+                (Self::Cancelled, Some(by.as_str()))
+            }
+            (Some(by @ EndedBy::Timeout), _) => (Self::Failed, Some(by.as_str())),
+            (None, Some(0)) => (Self::Completed, None),
+            (None, _) => (Self::Failed, None),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The exit code; none after a signal.
+    pub exit_status: Option<i32>,
+    /// The signal that killed it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signal: Option<i32>,
+    /// Why nothing is known of its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<String>,
+    /// What of ours ended it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_by: Option<EndedBy>,
+    /// Process id of the command.
+    pub pid: u32,
+    /// How long it ran.
+    pub duration_ms: u64,
+    /// What it wrote to stdout.
+    pub stdout: Total,
+    /// What it wrote to stderr.
+    pub stderr: Total,
+    /// Processes that it left running.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub background_pids: Vec<u32>,
+    /// What else is to be known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub flags: Vec<Flag>,
+}
+
+impl Outcome {
+    /// An end that cannot be known, for this reason.
+    pub fn lost(reason: &str) -> Self {
+        Self {
+            exit_status: None,
+            signal: None,
+            lost: Some(reason.into()),
+            ended_by: None,
+            pid: 0,
+            duration_ms: 0,
+            stdout: Total::default(),
+            stderr: Total::default(),
+            background_pids: Vec::new(),
+            flags: Vec::new(),
+        }
+    }
+}
+
+impl From<&ExitRecord> for Outcome {
+    fn from(record: &ExitRecord) -> Self {
+        let (exit_status, signal) = match record.end {
+            End::Exited(code) => (Some(code), None),
+            End::Signaled(signal) => (None, Some(signal)),
+        };
+        let dropped = record.stdout.dropped_bytes + record.stderr.dropped_bytes > 0;
+        let flags = [
+            (record.leaked_handles, Flag::LeakedHandles),
+            (dropped, Flag::OutputDropped),
+        ];
+        Self {
+            exit_status,
+            signal,
+            lost: None,
+            ended_by: record.ended_by.map(EndedBy::from),
+            pid: record.pid,
+            duration_ms: record.duration_ms,
+            stdout: record.stdout.into(),
+            stderr: record.stderr.into(),
+            background_pids: record.background_pids.clone(),
+            flags: flags
+                .into_iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, flag)| flag)
+                .collect(),
+        }
+    }
+}
+
+/// What came through one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Newlines among them.
+    pub lines: u64,
+    /// Bytes that could not be stored.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub dropped_bytes: u64,
+}
+
+impl From<StreamTotal> for Total {
+    fn from(total: StreamTotal) -> Self {
+        Self {
+            bytes: total.bytes,
+            lines: total.lines,
+            dropped_bytes: total.dropped_bytes,
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What of ours ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// Its wall-clock limit.
+    Timeout,
+    /// Somebody asked.
+    Stopped,
+    /// No engine came back for it.
+    Abandoned,
+}
+
+impl EndedBy {
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Stopped => "stopped",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl From<protocol::EndedBy> for EndedBy {
+    fn from(by: protocol::EndedBy) -> Self {
+        match by {
+            protocol::EndedBy::Timeout => Self::Timeout,
+            protocol::EndedBy::Stopped => Self::Stopped,
+            protocol::EndedBy::Abandoned => Self::Abandoned,
+        }
+    }
+}
+
+/// What else is to be known of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flag {
+    /// Something still held the output pipes when the command ended.
+    LeakedHandles,
+    /// Some output could not be stored.
+    OutputDropped,
+    /// Bytes that are no text were replaced in a preview.
+    InvalidUtf8,
+}
+
+/// The name of a signal, as in `SIGKILL`.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = usize::try_from(signal - 1)
+        .ok()
+        .and_then(|place| NAMES.get(place));
+    match name {
+        Some(name) => format!("SIG{name}"),
+        None => format!("SIGRTMIN+{}", signal - 34),
+    }
+}

@@ -1,0 +1,262 @@
+//! The part of the output that a model is shown: head, one marker line, tail, within a token budget.
+
+use std::io;
+
+use super::{
+    artifact::Artifact,
+    clean::{Cell, Clean, clean},
+    tokens::{self, TOKEN},
+};
+
+/// Raw bytes looked at, from either end, for each token of the budget.
+const WINDOW_BYTES_PER_TOKEN: u64 = 8;
+
+/// Bytes before the tail's window that are parsed but not shown, so that it does not begin inside a
+/// character or a sequence.
+const LEAD_BYTES: u64 = 4096;
+
+/// What a model is shown of one stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// The text; none when the stream is blank.
+    pub text: Option<String>,
+    /// Whether something was left out.
+    pub truncated: bool,
+    /// Whether bytes had to be replaced because they are no text.
+    pub replaced: bool,
+}
+
+/// Makes the previews of two streams that share one budget: a short one leaves its rest to the other.
+pub fn previews(
+    stdout: &Artifact,
+    stderr: &Artifact,
+    budget_tokens: u64,
+) -> io::Result<(Preview, Preview)> {
+    let stdout_sample = Sample::read(stdout, budget_tokens)?;
+    let stderr_sample = Sample::read(stderr, budget_tokens)?;
+    let (wanted, other) = (stdout_sample.tokens(), stderr_sample.tokens());
+    let left_by = |others: u64| budget_tokens - others.min(budget_tokens.div_ceil(2));
+    Ok((
+        stdout_sample.preview(stdout, left_by(other)),
+        stderr_sample.preview(stderr, left_by(wanted)),
+    ))
+}
+
+/// What was read of a stream: all of it, or both ends.
+enum Sample {
+    Whole(Window),
+    Ends { head: Window, tail: Window },
+}
+
+/// A cleaned piece of a stream.
+struct Window {
+    raw: Vec<u8>,
+    /// Where it begins in the stream.
+    start: u64,
+    /// Where in `raw` the shown part begins (what stands before was parsed only).
+    lead: usize,
+    clean: Clean,
+}
+
+impl Sample {
+    fn read(artifact: &Artifact, budget_tokens: u64) -> io::Result<Self> {
+        let size = artifact.bytes();
+        let window = budget_tokens.max(1).saturating_mul(WINDOW_BYTES_PER_TOKEN);
+        if size <= window.saturating_mul(2) {
+            return Ok(Self::Whole(Window::new(artifact.read(0, size)?, 0, 0)));
+        }
+        let mut head = artifact.read(0, window)?;
+        drop_incomplete_character(&mut head);
+        let start = size - window;
+        let lead = LEAD_BYTES.min(start);
+        let tail = artifact.read(start - lead, window + lead)?;
+        let lead = usize::try_from(lead).unwrap_or(0);
+        Ok(Self::Ends {
+            head: Window::new(head, 0, 0),
+            tail: Window::new(tail, start - lead as u64, lead),
+        })
+    }
+
+    /// Tokens that showing all of it would take.
+    fn tokens(&self) -> u64 {
+        match self {
+            Self::Whole(window) if window.is_blank() => 0,
+            Self::Whole(window) => window.costs().last().copied().unwrap_or(0).div_ceil(TOKEN),
+            Self::Ends { .. } => u64::MAX,
+        }
+    }
+
+    fn preview(&self, artifact: &Artifact, budget_tokens: u64) -> Preview {
+        match self {
+            Self::Whole(window) => {
+                let replaced = window.clean.replaced;
+                if self.tokens() <= budget_tokens {
+                    let text: String = characters(&window.clean.cells).collect();
+                    let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+                    return Preview {
+                        text,
+                        truncated: false,
+                        replaced,
+                    };
+                }
+                cut(artifact, window, window, budget_tokens, replaced)
+            }
+            Self::Ends { head, tail } => {
+                let replaced = head.clean.replaced || tail.clean.replaced;
+                cut(artifact, head, tail, budget_tokens, replaced)
+            }
+        }
+    }
+}
+
+impl Window {
+    fn new(raw: Vec<u8>, start: u64, lead: usize) -> Self {
+        let mut clean = clean(&raw);
+        clean.cells.retain(|cell| cell.end > lead);
+        Self {
+            raw,
+            start,
+            lead,
+            clean,
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        characters(&self.clean.cells).all(char::is_whitespace)
+    }
+
+    /// The cost of everything up to each cell.
+    fn costs(&self) -> Vec<u64> {
+        let mut costs = Vec::with_capacity(self.clean.cells.len());
+        tokens::costs(characters(&self.clean.cells), |_, cost| costs.push(cost));
+        costs
+    }
+
+    /// Where in the stream the first `cells` cells end.
+    fn reach(&self, cells: usize) -> u64 {
+        let end = match cells
+            .checked_sub(1)
+            .and_then(|last| self.clean.cells.get(last))
+        {
+            Some(cell) => cell.end,
+            None => self.lead,
+        };
+        self.start + end as u64
+    }
+
+    fn newlines(&self, from: u64, to: u64) -> u64 {
+        let place = |offset: u64| usize::try_from(offset.saturating_sub(self.start)).unwrap_or(0);
+        let part = self.raw.get(place(from)..place(to)).unwrap_or_default();
+        part.iter().map(|byte| u64::from(*byte == b'\n')).sum()
+    }
+}
+
+fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
+    cells.iter().map(|cell| cell.character)
+}
+
+/// Head, marker, tail. The head comes from the first window and the tail from the last one, which are
+/// the same window when the whole stream was read.
+fn cut(
+    artifact: &Artifact,
+    first: &Window,
+    last: &Window,
+    budget_tokens: u64,
+    replaced: bool,
+) -> Preview {
+    // Sized with the largest numbers it could name; a budget too small for it still gets some output.
+    let marker_tokens = tokens::estimate(&marker(artifact, artifact.bytes(), artifact.bytes())) + 2;
+    let mut budget = budget_tokens
+        .saturating_sub(marker_tokens)
+        .max(budget_tokens / 2);
+    loop {
+        let (head, tail) = ends(first, last, budget);
+        let head_end = first.reach(head);
+        let tail_start = last.reach(tail).max(head_end);
+        let size = artifact.bytes();
+        let kept_lines = first.newlines(0, head_end) + last.newlines(tail_start, size);
+        let marker = marker(
+            artifact,
+            tail_start - head_end,
+            artifact.lines().saturating_sub(kept_lines),
+        );
+        let head_text: String =
+            characters(first.clean.cells.get(..head).unwrap_or_default()).collect();
+        let tail_text: String =
+            characters(last.clean.cells.get(tail..).unwrap_or_default()).collect();
+        let parts = [head_text.trim(), &marker, tail_text.trim()];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let text = parts.join("\n");
+        // A cut inside a run can cost a little more than its share of the run.
+        if tokens::estimate(&text) <= budget_tokens.max(marker_tokens) || budget < 8 {
+            return Preview {
+                text: Some(text),
+                truncated: true,
+                replaced,
+            };
+        }
+        budget -= budget / 8;
+    }
+}
+
+fn marker(artifact: &Artifact, bytes: u64, lines: u64) -> String {
+    let path = artifact.path().display();
+    format!("[... {bytes} bytes, {lines} lines left out; the whole stream is in {path} ...]")
+}
+
+/// How many cells of the first window are shown, and from which cell on of the last one.
+fn ends(first: &Window, last: &Window, budget_tokens: u64) -> (usize, usize) {
+    let half = budget_tokens * TOKEN / 2;
+    let head_costs = first.costs();
+    let head = head_costs.partition_point(|cost| *cost <= half);
+    let tail_costs = last.costs();
+    let total = tail_costs.last().copied().unwrap_or(0);
+    let tail = tail_costs.partition_point(|cost| total - cost > half) + 1;
+    let head = whole_lines_head(&first.clean.cells, head);
+    let tail = whole_lines_tail(&last.clean.cells, tail.min(last.clean.cells.len()));
+    let same = std::ptr::eq(first, last);
+    (head, if same { tail.max(head) } else { tail })
+}
+
+/// Moves a cut back to the end of a line, unless that would give up half of the head.
+fn whole_lines_head(cells: &[Cell], cut: usize) -> usize {
+    let kept = cells.get(..cut).unwrap_or_default();
+    let newline = kept
+        .iter()
+        .rposition(|cell| cell.character == '\n')
+        .map(|place| place + 1);
+    newline.filter(|place| *place >= cut / 2).unwrap_or(cut)
+}
+
+/// Moves a cut forward to the start of a line, unless that would give up half of the tail.
+fn whole_lines_tail(cells: &[Cell], cut: usize) -> usize {
+    let kept = cells.get(cut..).unwrap_or_default();
+    let newline = kept
+        .iter()
+        .position(|cell| cell.character == '\n')
+        .map(|place| place + 1);
+    cut + newline
+        .filter(|place| *place <= kept.len() / 2)
+        .unwrap_or(0)
+}
+
+/// A window's end may cut a character in two; that is no invalid byte.
+fn drop_incomplete_character(raw: &mut Vec<u8>) {
+    for back in 1..=3.min(raw.len()) {
+        let place = raw.len() - back;
+        match raw.get(place) {
+            Some(byte) if byte & 0xc0 == 0x80 => {}
+            Some(byte) => {
+                let length = byte.leading_ones() as usize;
+                if (2..=4).contains(&length) && length > back {
+                    raw.truncate(place);
+                }
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

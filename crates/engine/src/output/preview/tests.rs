@@ -1,0 +1,137 @@
+//! Properties of the preview: bounded, whole characters, and nothing unaccounted for.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn both(stdout: &[u8], stderr: &[u8], budget: u64) -> (Preview, Preview) {
+    previews(&Artifact::of(stdout), &Artifact::of(stderr), budget).unwrap()
+}
+
+fn one(content: &[u8], budget: u64) -> Preview {
+    both(content, b"", budget).0
+}
+
+/// The numbers in a marker line, and the text before and behind it.
+fn parts(text: &str) -> (String, u64, u64, String) {
+    let (head, rest) = text.split_once("[... ").unwrap();
+    let (numbers, tail) = rest
+        .split_once("; the whole stream is in /artifact ...]")
+        .unwrap();
+    let (bytes, lines) = numbers.split_once(" bytes, ").unwrap();
+    let lines = lines.strip_suffix(" lines left out").unwrap();
+    (
+        head.into(),
+        bytes.parse().unwrap(),
+        lines.parse().unwrap(),
+        tail.into(),
+    )
+}
+
+#[test]
+fn a_short_stream_is_shown_whole_and_trimmed() {
+    let preview = one(b"\n  hi\n\n", 100);
+    assert_eq!(
+        preview,
+        Preview {
+            text: Some("hi".into()),
+            truncated: false,
+            replaced: false
+        }
+    );
+}
+
+#[test]
+fn a_blank_stream_has_no_text() {
+    assert_eq!(one(b" \n\t\n", 100).text, None);
+    assert_eq!(one(b"", 100).text, None);
+}
+
+#[test]
+fn a_long_stream_keeps_head_and_tail_and_names_the_rest() {
+    let content: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
+    let text = one(content.as_bytes(), 400).text.unwrap();
+    let (head, bytes, lines, tail) = parts(&text);
+    assert!(head.starts_with("line 0\nline 1\n"), "{head}");
+    assert!(tail.ends_with("line 19998\nline 19999"), "{tail}");
+    // Whole lines on both sides, so that every line is either shown or counted.
+    let shown = head.trim().lines().count() + tail.trim().lines().count();
+    assert_eq!(shown as u64 + lines, 20_000);
+    let shown_bytes = head.trim().len() + 1 + tail.trim().len() + 1;
+    assert_eq!(shown_bytes as u64 + bytes, content.len() as u64);
+}
+
+#[test]
+fn a_short_stream_leaves_its_rest_to_the_other() {
+    let long = "word ".repeat(10_000);
+    let alone = one(long.as_bytes(), 1000).text.unwrap();
+    let (beside, short) = both(long.as_bytes(), b"tiny", 1000);
+    assert_eq!(short.text.as_deref(), Some("tiny"));
+    assert!(beside.text.unwrap().len() > alone.len() * 9 / 10);
+    let (first, second) = both(long.as_bytes(), long.as_bytes(), 1000);
+    assert!(first.truncated && second.truncated);
+    let total = [first, second]
+        .map(|p| tokens::estimate(&p.text.unwrap()))
+        .iter()
+        .sum::<u64>();
+    assert!((800..=1000).contains(&total), "{total}");
+}
+
+#[test]
+fn one_endless_line_is_cut_inside() {
+    let content = "x".repeat(5_000_000);
+    let (head, bytes, lines, tail) = parts(&one(content.as_bytes(), 1000).text.unwrap());
+    assert_eq!(
+        head.trim().len() as u64 + bytes + tail.trim().len() as u64,
+        5_000_000
+    );
+    assert_eq!(lines, 0);
+}
+
+#[test]
+fn characters_are_never_split_at_any_cut() {
+    for shift in 0..4 {
+        let content = format!("{}{}", "a".repeat(shift), "äß漢🦀".repeat(40_000));
+        let preview = one(content.as_bytes(), 200);
+        assert!(!preview.replaced, "shift {shift}");
+        assert!(!preview.text.unwrap().contains('\u{fffd}'));
+    }
+}
+
+proptest! {
+    #[test]
+    fn never_over_budget(
+        stdout in proptest::collection::vec(any::<u8>(), 0..6000),
+        stderr in "[a-z0-9 \\n]{0,3000}",
+        budget in 60u64..600,
+    ) {
+        let (first, second) = both(&stdout, stderr.as_bytes(), budget);
+        let used: u64 = [&first, &second]
+            .into_iter()
+            .filter_map(|preview| preview.text.as_deref())
+            .map(tokens::estimate)
+            .sum();
+        // Two markers cost more than the smallest budgets: those may go over by them alone.
+        let markers = 2 * 24;
+        prop_assert!(used <= budget.max(markers * 2), "{} of {}", used, budget);
+    }
+
+    #[test]
+    fn nothing_is_unaccounted_for(lines in proptest::collection::vec("[a-z]{0,40}", 1..400), budget in 60u64..300) {
+        let content = lines.iter().map(|line| format!("x{line}\n")).collect::<String>();
+        let preview = one(content.as_bytes(), budget);
+        if preview.truncated {
+            let (head, bytes, left_out, tail) = parts(preview.text.as_deref().unwrap());
+            let (head, tail) = (head.trim(), tail.trim());
+            prop_assert!(content.starts_with(head) && content.trim_end().ends_with(tail));
+            // Of the newlines around the marker, those at whole lines are shown by the line breaks.
+            let newlines = |text: &str| text.matches('\n').count() as u64;
+            let shown = (head.len() + tail.len()) as u64;
+            prop_assert!((0..=2).contains(&(content.len() as u64 - shown - bytes)));
+            let lines = lines.len() as u64 - newlines(head) - newlines(tail) - left_out;
+            prop_assert!((0..=2).contains(&lines));
+        } else {
+            prop_assert_eq!(preview.text.unwrap_or_default(), content.trim());
+        }
+    }
+}

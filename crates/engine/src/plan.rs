@@ -1,0 +1,339 @@
+//! From a request to a plan: everything resolved, opened and decided, nothing started.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::PermissionsExt},
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use legwork_gate::{Script, Subject};
+use rustix::fs::{Mode, OFlags, open};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    error::{ErrorKind, ToolError},
+    model::{DuplicatePolicy, Outputs, Program, Request, Stdin},
+};
+
+/// Shells of which it is known that `--` ends their options.
+const KNOWN_SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+
+/// A request with everything decided.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) tool: &'static str,
+    /// The program's absolute path.
+    pub(crate) program: PathBuf,
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) workdir: Workdir,
+    pub(crate) stdin: Stdin,
+    pub(crate) outputs: Outputs,
+    pub(crate) duplicates: DuplicatePolicy,
+    pub(crate) wall_ms_max: Option<u64>,
+    /// The command as it was asked for.
+    pub(crate) text: String,
+    pub(crate) kind: Kind,
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// How the command is run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Script { shell: String, login: bool },
+    Argv(Vec<String>),
+}
+
+/// A folder that was opened, so that what is judged and what is used are the same.
+#[derive(Debug)]
+pub(crate) struct Workdir {
+    pub descriptor: OwnedFd,
+    pub path: PathBuf,
+}
+
+impl Subject for Plan {
+    fn tool(&self) -> &str {
+        self.tool
+    }
+
+    fn script(&self) -> Script<'_> {
+        match &self.kind {
+            Kind::Script { .. } => Script::Shell(&self.text),
+            Kind::Argv(argv) => Script::Argv(argv),
+        }
+    }
+}
+
+impl Plan {
+    /// Resolves a request against a workspace and the roots that folders must be in.
+    pub(crate) fn resolve(
+        request: Request,
+        workspace: &Path,
+        roots: &[PathBuf],
+    ) -> Result<Self, ToolError> {
+        let workdir = Workdir::open(request.workdir.as_deref(), workspace, roots)?;
+        let resolved = match request.program {
+            Program::Script { text, shell, login } => Resolved::script(text, shell, login)?,
+            Program::Argv(argv) => Resolved::argv(argv, &workdir.path)?,
+        };
+        let fingerprint = fingerprint(workspace, &workdir.path, &resolved);
+        Ok(Self {
+            tool: request.tool,
+            program: resolved.program,
+            argv: resolved.argv,
+            workdir,
+            stdin: request.stdin,
+            outputs: request.outputs,
+            duplicates: request.duplicates,
+            wall_ms_max: request.wall_ms_max,
+            text: resolved.text,
+            kind: resolved.kind,
+            fingerprint,
+        })
+    }
+}
+
+/// What will be executed.
+struct Resolved {
+    program: PathBuf,
+    argv: Vec<OsString>,
+    text: String,
+    kind: Kind,
+}
+
+impl Resolved {
+    fn script(text: String, shell: Option<String>, login: bool) -> Result<Self, ToolError> {
+        let shell = shell.unwrap_or_else(default_shell);
+        let program = find_program(OsStr::new(&shell), Path::new("/"))?;
+        let name = program.file_name().unwrap_or_default().to_os_string();
+        let mut argv = vec![
+            name.clone(),
+            OsString::from(if login { "-lc" } else { "-c" }),
+        ];
+        if KNOWN_SHELLS.iter().any(|known| name == *known) {
+            argv.push("--".into());
+        }
+        argv.push(OsString::from(&text));
+        Ok(Self {
+            program,
+            argv,
+            text,
+            kind: Kind::Script { shell, login },
+        })
+    }
+
+    fn argv(argv: Vec<OsString>, workdir: &Path) -> Result<Self, ToolError> {
+        let words: Vec<String> = argv
+            .iter()
+            .map(|word| word.to_string_lossy().into())
+            .collect();
+        let name = argv
+            .first()
+            .ok_or_else(|| spawn_failed("", "no program was named"))?;
+        let program = find_program(name, workdir)?;
+        Ok(Self {
+            program,
+            text: words.join(" "),
+            kind: Kind::Argv(words),
+            argv,
+        })
+    }
+}
+
+/// The shell of the user, if it is one that scripts are written for.
+fn default_shell() -> String {
+    let shell = env::var("SHELL").unwrap_or_default();
+    match Path::new(&shell).file_name().and_then(OsStr::to_str) {
+        Some("bash" | "zsh" | "sh") => shell,
+        _ => "sh".into(),
+    }
+}
+
+/// Finds a program: a path as it is (relative to the folder it runs in), a name on `PATH`.
+fn find_program(name: &OsStr, workdir: &Path) -> Result<PathBuf, ToolError> {
+    let shown = name.to_string_lossy();
+    if name.is_empty() || name.as_bytes().contains(&0) {
+        return Err(spawn_failed(&shown, "it is no valid name of a program"));
+    }
+    if name.as_bytes().contains(&b'/') {
+        return Ok(workdir.join(name));
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let mut refused = None;
+    for folder in env::split_paths(&path) {
+        let candidate = workdir.join(folder).join(name);
+        match candidate.metadata() {
+            Ok(data) if data.is_file() && data.permissions().mode() & 0o111 != 0 => {
+                return Ok(candidate);
+            }
+            Ok(data) if data.is_file() => refused = Some(candidate),
+            _ => {}
+        }
+    }
+    Err(match refused {
+        Some(file) => spawn_failed(&shown, &format!("{} is not executable", file.display())),
+        None => spawn_failed(&shown, "it was not found on PATH").detail("reason", "not_found"),
+    })
+}
+
+/// A program that cannot be started.
+pub(crate) fn spawn_failed(program: &str, problem: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::CommandSpawnFailed,
+        format!("`{program}` could not be started: {problem}"),
+    )
+    .detail("program", program)
+    .hint("name a program that exists on this machine, or give its full path")
+}
+
+impl Workdir {
+    /// Opens the folder first and asks the kernel afterwards where it really is: neither a symbolic link
+    /// nor `..` can lead out, and nothing can be exchanged between the check and the use.
+    fn open(asked: Option<&str>, workspace: &Path, roots: &[PathBuf]) -> Result<Self, ToolError> {
+        let named = workspace.join(asked.unwrap_or_default());
+        let shown = asked.unwrap_or(".");
+        if named.as_os_str().as_bytes().contains(&0) {
+            return Err(not_found(shown, "a NUL is in its name"));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = match open(&named, flags, Mode::empty()) {
+            Ok(descriptor) => descriptor,
+            // Whether something outside exists is nobody's business.
+            Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
+            Err(errno) => return Err(not_found(shown, &io::Error::from(errno).to_string())),
+        };
+        let path = real_path(&descriptor).map_err(|error| not_found(shown, &error.to_string()))?;
+        if !is_inside(&path, roots) {
+            return Err(outside(shown, roots));
+        }
+        Ok(Self { descriptor, path })
+    }
+}
+
+fn real_path(descriptor: &OwnedFd) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
+}
+
+fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root))
+}
+
+/// The path with `.` and `..` taken out by name alone.
+fn lexically(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+fn not_found(shown: &str, problem: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::WorkdirNotFound,
+        format!("the working directory `{shown}` cannot be used: {problem}"),
+    )
+    .detail("workdir", shown)
+    .hint("name an existing folder, relative to the workspace")
+}
+
+fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
+    let roots: Vec<String> = roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    ToolError::new(
+        ErrorKind::ExecutionRootViolation,
+        format!(
+            "the working directory `{shown}` is outside of where commands may run: {}",
+            roots.join(", ")
+        ),
+    )
+    .detail("workdir", shown)
+    .hint("use a folder inside the workspace, by a path relative to it")
+}
+
+fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    add(workspace.as_os_str().as_bytes());
+    add(workdir.as_os_str().as_bytes());
+    add(resolved.program.as_os_str().as_bytes());
+    for word in &resolved.argv {
+        add(word.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workdir(asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
+        let roots = [workspace.to_owned()];
+        Workdir::open(Some(asked), workspace, &roots)
+            .map(|workdir| workdir.path)
+            .map_err(|error| error.kind)
+    }
+
+    #[test]
+    fn folders_are_judged_by_where_they_really_are() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        let workspace = base.join("ws");
+        std::fs::create_dir_all(workspace.join("sub")).unwrap();
+        std::fs::create_dir_all(base.join("ws-other")).unwrap();
+        std::fs::write(workspace.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("/", workspace.join("out")).unwrap();
+        std::os::unix::fs::symlink(workspace.join("sub"), workspace.join("in")).unwrap();
+        let violation = Err(ErrorKind::ExecutionRootViolation);
+        let missing = Err(ErrorKind::WorkdirNotFound);
+        for (asked, expected) in [
+            ("sub", Ok(workspace.join("sub"))),
+            (".", Ok(workspace.clone())),
+            ("sub/../sub", Ok(workspace.join("sub"))),
+            ("in", Ok(workspace.join("sub"))),
+            (
+                workspace.join("sub").to_str().unwrap(),
+                Ok(workspace.join("sub")),
+            ),
+            ("out", violation.clone()),
+            ("out/etc", violation.clone()),
+            ("..", violation.clone()),
+            ("../ws-other", violation.clone()),
+            ("/", violation.clone()),
+            ("/no/such/folder", violation.clone()),
+            ("../nothing", violation),
+            ("nothing", missing.clone()),
+            ("file", missing.clone()),
+            ("a\0b", missing),
+        ] {
+            assert_eq!(workdir(asked, &workspace), expected, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn known_shells_get_the_end_of_options() {
+        let script = |shell: &str, login| {
+            let plan = Resolved::script("x".into(), Some(shell.into()), login).unwrap();
+            plan.argv
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(script("/bin/sh", true), ["sh", "-lc", "--", "x"]);
+        assert_eq!(script("sh", false), ["sh", "-c", "--", "x"]);
+        assert_eq!(script("/usr/bin/fish", false), ["fish", "-c", "x"]);
+    }
+}

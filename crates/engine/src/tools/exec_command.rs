@@ -1,0 +1,487 @@
+//! `ExecCommand`: runs a shell script and answers with what it printed.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{Definition, Success, Tool, ToolFuture, diagnostics::CommandDiagnostics, schema};
+use crate::{
+    engine::{Engine, Submitted},
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    ledger::Task,
+    model::{
+        Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
+        signal_name,
+    },
+    output::{TaskFolder, previews},
+    run::Run,
+};
+
+const NAME: &str = "ExecCommand";
+const CMD_BYTES_MAX: usize = 100 * 1024;
+const YIELD_MS_DEFAULT: u64 = 10_000;
+const YIELD_MS_MAX: u64 = 3_600_000;
+const OUTPUT_TOKENS_DEFAULT: u64 = 8_000;
+const OUTPUT_TOKENS_MAX: u64 = 64_000;
+
+/// How long a command that outstayed its window may take to end.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+const DESCRIPTION: &str = "Runs a shell script on this machine and returns its exit code and what it \
+printed to stdout and stderr. Long output is shown as head and tail, with the path of a file that holds \
+all of it.";
+
+const INSTRUCTIONS: &str = "\
+Use ExecCommand to run a shell script: builds, tests, git, searches, anything you would type.
+- `cmd` is passed to the shell as it is; pipes, redirects, `&&` and several lines work.
+- Each call starts in the workspace, or in `workdir`; no `cd` and no variable carries over to the next.
+- A non-zero exit code is a result, not an error: read it.
+- When the receipt lists artifacts, part of the output was left out: search those files with your next
+  command instead of running the same one again.
+- Processes that a command leaves running in the background are listed and go on.
+- `login: false` starts much faster, when the script needs nothing from your shell profile.";
+
+/// Runs a shell script.
+#[derive(Debug)]
+pub struct ExecCommand {
+    definition: Definition,
+}
+
+/// Input of `ExecCommand`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are the contract's")]
+struct Input {
+    /// The shell script to run, passed to the shell verbatim.
+    cmd: String,
+    /// The folder to run in: relative to the workspace, or an absolute path inside it. Default: the
+    /// workspace.
+    workdir: Option<String>,
+    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else sh.
+    shell: Option<String>,
+    /// Whether to start a login shell, which reads the user's profile. Default: true.
+    login: Option<bool>,
+    /// Whether to give the command a terminal. Default: false.
+    tty: Option<bool>,
+    /// What to do when an equal command is already running: `reuse_running` answers with the running
+    /// task, `start_new` starts a second copy. Default: `reuse_running`.
+    duplicate_policy: Option<DuplicatePolicy>,
+    /// Whether stdin stays open for input to be sent later. Default: the value of tty.
+    accepts_input: Option<bool>,
+    /// How long to wait for the command to end, in milliseconds, up to 3600000. Default: 10000.
+    #[schemars(range(max = 3_600_000))]
+    yield_time_ms: Option<u64>,
+    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    max_output_tokens: Option<u64>,
+}
+
+/// The result, told apart by `disposition`, with what is known of the command's text.
+#[derive(Debug, Serialize, Deserialize)]
+struct ExecResult {
+    #[serde(flatten)]
+    outcome: Disposition,
+    command_diagnostics: CommandDiagnostics,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "disposition", rename_all = "snake_case")]
+enum Disposition {
+    Completed(Completed),
+    AlreadyRunning(AlreadyRunning),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Completed {
+    task_id: TaskId,
+    exit_status: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    signal: Option<i32>,
+    stdout_preview: Option<String>,
+    stderr_preview: Option<String>,
+    truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    artifacts: Vec<ArtifactEntry>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    stdout_artifact: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    stderr_artifact: Option<usize>,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    background_pids: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ended_by: Option<EndedBy>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    flags: Vec<Flag>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ArtifactEntry {
+    path: PathBuf,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct AlreadyRunning {
+    task_handle: TaskHandle,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    command: Option<RunningCommand>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    summary: Option<String>,
+    instructions: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct TaskHandle {
+    task_id: TaskId,
+    task_kind: String,
+    status: Status,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RunningCommand {
+    cmd: String,
+    cmd_digest: String,
+    workdir: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    shell: Option<String>,
+    login: bool,
+    tty: bool,
+}
+
+impl ExecCommand {
+    /// The tool.
+    pub fn new() -> Self {
+        Self {
+            definition: Definition {
+                name: NAME,
+                family: "local_environment",
+                category: "System Execution",
+                tags: &["command", "shell", "execute", "process", "task"],
+                description: DESCRIPTION,
+                input_schema: schema::of::<Input>(),
+                instructions: INSTRUCTIONS,
+            },
+        }
+    }
+}
+
+impl Default for ExecCommand {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tool for ExecCommand {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
+        Box::pin(call(engine, input, caller))
+    }
+
+    fn render(&self, result: &Value) -> String {
+        match ExecResult::deserialize(result) {
+            Ok(ExecResult {
+                outcome: Disposition::Completed(completed),
+                ..
+            }) => render_completed(&completed),
+            Ok(ExecResult {
+                outcome: Disposition::AlreadyRunning(running),
+                ..
+            }) => render_already_running(&running),
+            // A result that is not ours to read is shown as it is.
+            Err(_) => result.to_string(),
+        }
+    }
+}
+
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
+    let input = Input::deserialize(input).map_err(|error| ToolError::unparsable(NAME, &error))?;
+    input.check()?;
+    let max_output_tokens = match input.max_output_tokens {
+        None | Some(0) => OUTPUT_TOKENS_DEFAULT,
+        Some(tokens) => tokens.min(OUTPUT_TOKENS_MAX),
+    };
+    let command_diagnostics = CommandDiagnostics::of(&input.cmd, max_output_tokens);
+    let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
+    let (outcome, summary) = match engine.submit(input.into_request(), caller).await? {
+        Submitted::AlreadyRunning(task) => (
+            Disposition::AlreadyRunning(already_running(*task)),
+            "an equal command is already running".to_owned(),
+        ),
+        Submitted::Started(run) => {
+            let folder = run.folder().clone();
+            let task_id = run.task_id().clone();
+            let outcome = foreground(run, wait).await?;
+            let summary = summary(&outcome);
+            let completed = complete(task_id, &folder, &outcome, max_output_tokens)?;
+            (Disposition::Completed(completed), summary)
+        }
+    };
+    let result = serde_json::to_value(ExecResult {
+        outcome,
+        command_diagnostics,
+    })
+    .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
+    Ok(Success {
+        result,
+        summary_text: Some(summary),
+    })
+}
+
+impl Input {
+    /// Checks what the types do not say.
+    fn check(&self) -> Result<(), ToolError> {
+        let invalid = |field, problem: String| Err(ToolError::invalid_field(NAME, field, problem));
+        if self.cmd.trim().is_empty() {
+            return invalid("cmd", "is blank: give the script to run".into());
+        }
+        if self.cmd.contains('\0') {
+            return invalid(
+                "cmd",
+                "contains a NUL character, which no shell accepts".into(),
+            );
+        }
+        if self.cmd.len() > CMD_BYTES_MAX {
+            let size = self.cmd.len();
+            return invalid(
+                "cmd",
+                format!(
+                    "has {size} bytes, over the limit of {CMD_BYTES_MAX}: write a script file and run it"
+                ),
+            );
+        }
+        if self.yield_time_ms.is_some_and(|wait| wait > YIELD_MS_MAX) {
+            return invalid(
+                "yield_time_ms",
+                format!("is over the limit of {YIELD_MS_MAX}"),
+            );
+        }
+        if self
+            .shell
+            .as_deref()
+            .is_some_and(|shell| shell.trim().is_empty())
+        {
+            return invalid("shell", "is blank: leave it out for the default".into());
+        }
+        self.check_available()
+    }
+
+    /// What the contract has and this version cannot do yet is refused, not ignored.
+    fn check_available(&self) -> Result<(), ToolError> {
+        let missing = |what: &str, instead: &str| {
+            Err(ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("{what} is not available in this version"),
+            )
+            .hint(instead.to_owned()))
+        };
+        if self.tty == Some(true) {
+            return missing("`tty`: true", "call again without `tty`");
+        }
+        if self.accepts_input == Some(true) {
+            return missing(
+                "`accepts_input`: true",
+                "pass the input in `cmd`, with a heredoc",
+            );
+        }
+        if self.yield_time_ms == Some(0) {
+            return missing(
+                "`yield_time_ms`: 0 (a background task at once)",
+                "give `yield_time_ms` the time that the command needs, or let `cmd` end with `&`",
+            );
+        }
+        Ok(())
+    }
+
+    fn into_request(self) -> Request {
+        Request {
+            tool: NAME,
+            program: Program::Script {
+                text: self.cmd,
+                shell: self.shell,
+                login: self.login.unwrap_or(true),
+            },
+            workdir: self.workdir,
+            stdin: Stdin::Null,
+            outputs: Outputs::Separate,
+            duplicates: self.duplicate_policy.unwrap_or_default(),
+            wall_ms_max: None,
+        }
+    }
+}
+
+/// Waits for a command that must end within its window, and stops it if it does not.
+async fn foreground(mut run: Run, wait: Duration) -> Result<Arc<Outcome>, ToolError> {
+    if let Ok(ended) = tokio::time::timeout(wait, run.outcome()).await {
+        return ended;
+    }
+    run.control()
+        .stop(rustix::process::Signal::TERM.as_raw(), STOP_GRACE);
+    run.outcome().await?;
+    let task_id = run.task_id().as_str();
+    Err(ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the command did not end within {} ms and was stopped: going on as a background task is not \
+             available in this version",
+            wait.as_millis()
+        ),
+    )
+    .detail("task_id", task_id)
+    .hint(format!(
+        "give a larger `yield_time_ms` (up to {YIELD_MS_MAX}); `legwork logs {task_id}` shows what it printed"
+    )))
+}
+
+fn summary(outcome: &Outcome) -> String {
+    match (outcome.exit_status, outcome.signal) {
+        (Some(code), _) => format!("command exited with status {code}"),
+        (None, Some(signal)) => format!("command was ended by {}", signal_name(signal)),
+        (None, None) => "what became of the command cannot be known".to_owned(),
+    }
+}
+
+/// Builds the result of a command that has ended, from what is recorded.
+fn complete(
+    task_id: TaskId,
+    folder: &TaskFolder,
+    outcome: &Outcome,
+    max_output_tokens: u64,
+) -> Result<Completed, ToolError> {
+    if let Some(reason) = &outcome.lost {
+        return Err(ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("what became of the command cannot be known ({reason})"),
+        )
+        .detail("task_id", task_id.as_str())
+        .hint(format!(
+            "`legwork logs {task_id}` shows what it printed until then"
+        )));
+    }
+    let open = |stream, total: &crate::model::Total| {
+        folder
+            .artifact(stream)
+            .map(|artifact| artifact.with_totals(total.bytes, total.lines))
+    };
+    let made = open(crate::Stream::Stdout, &outcome.stdout).and_then(|stdout| {
+        let stderr = open(crate::Stream::Stderr, &outcome.stderr)?;
+        Ok((
+            previews(&stdout, &stderr, max_output_tokens)?,
+            stdout,
+            stderr,
+        ))
+    });
+    let ((stdout, stderr), out, err) = made.map_err(|error| ToolError::state(&error))?;
+    let mut artifacts = Vec::new();
+    let mut listed = |truncated: bool, artifact: &crate::output::Artifact| {
+        truncated.then(|| {
+            artifacts.push(ArtifactEntry {
+                path: artifact.path().to_owned(),
+                bytes: artifact.bytes(),
+            });
+            artifacts.len() - 1
+        })
+    };
+    let stdout_artifact = listed(stdout.truncated, &out);
+    let stderr_artifact = listed(stderr.truncated, &err);
+    let mut flags = outcome.flags.clone();
+    if stdout.replaced || stderr.replaced {
+        flags.push(Flag::InvalidUtf8);
+    }
+    Ok(Completed {
+        task_id,
+        exit_status: outcome.exit_status,
+        signal: outcome.signal,
+        truncated: stdout.truncated || stderr.truncated,
+        stdout_preview: stdout.text,
+        stderr_preview: stderr.text,
+        artifacts,
+        stdout_artifact,
+        stderr_artifact,
+        duration_ms: outcome.duration_ms,
+        background_pids: outcome.background_pids.clone(),
+        ended_by: outcome.ended_by,
+        flags,
+    })
+}
+
+fn already_running(task: Task) -> AlreadyRunning {
+    let digest = Sha256::digest(task.command.as_bytes());
+    AlreadyRunning {
+        task_handle: TaskHandle {
+            task_id: task.task_id,
+            task_kind: "command_task".into(),
+            status: task.status,
+        },
+        command: Some(RunningCommand {
+            cmd_digest: data_encoding::HEXLOWER.encode(&digest),
+            cmd: task.command,
+            workdir: task.workdir,
+            shell: task.shell,
+            login: task.login,
+            tty: task.tty,
+        }),
+        summary: None,
+        instructions: "An equal command is running in this workspace, so none was started. Pass \
+            `duplicate_policy`: `start_new` for a second copy."
+            .into(),
+    }
+}
+
+fn render_completed(completed: &Completed) -> String {
+    let mut text = match completed.exit_status {
+        Some(code) => format!("Process exited with code {code}"),
+        None => "Process exited".to_owned(),
+    };
+    if let Some(signal) = completed.signal {
+        text.push_str(&format!("\nSignal: {} ({signal})", signal_name(signal)));
+    }
+    let mut block = |label: &str, content: &str| text.push_str(&format!("\n\n{label}:\n{content}"));
+    if let Some(stdout) = &completed.stdout_preview {
+        block("stdout", stdout);
+    }
+    if let Some(stderr) = &completed.stderr_preview {
+        block("stderr", stderr);
+    }
+    if !completed.background_pids.is_empty() {
+        let pids: Vec<String> = completed
+            .background_pids
+            .iter()
+            .map(u32::to_string)
+            .collect();
+        block("Background processes", &pids.join("\n"));
+    }
+    if !completed.artifacts.is_empty() {
+        let paths = completed
+            .artifacts
+            .iter()
+            .map(|artifact| artifact.path.display().to_string());
+        block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
+    }
+    text
+}
+
+fn render_already_running(running: &AlreadyRunning) -> String {
+    let mut lines = vec![
+        "Command is already running".to_owned(),
+        format!("Task: {}", running.task_handle.task_id),
+        "Status: Running".to_owned(),
+    ];
+    if let Some(summary) = &running.summary {
+        lines.push(format!("Task summary: {summary}"));
+    }
+    if let Some(command) = &running.command {
+        lines.push(format!("Command: {}", command.cmd));
+        lines.push(format!("workdir={}", command.workdir));
+        lines.extend(command.shell.as_ref().map(|shell| format!("shell={shell}")));
+    }
+    lines.push(String::new());
+    lines.push(running.instructions.clone());
+    lines.join("\n")
+}

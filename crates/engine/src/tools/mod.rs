@@ -1,0 +1,202 @@
+//! The tools: one file each, and the registry that knows them by name.
+
+mod diagnostics;
+mod exec_command;
+mod schema;
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+pub use exec_command::ExecCommand;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    engine::Engine,
+    error::{ErrorKind, ToolError},
+    model::Caller,
+};
+
+/// What a tool is, as models, clients and people are told.
+#[derive(Debug, Clone, Serialize)]
+pub struct Definition {
+    /// The name by which it is called.
+    pub name: &'static str,
+    /// The capability family that it belongs to.
+    pub family: &'static str,
+    /// A category for people.
+    pub category: &'static str,
+    /// Words to find it by.
+    pub tags: &'static [&'static str],
+    /// One paragraph for a model.
+    pub description: &'static str,
+    /// JSON schema of the input.
+    pub input_schema: Value,
+    /// What a model is told about using it well.
+    pub instructions: &'static str,
+}
+
+/// A future that a tool returns.
+pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Success, ToolError>> + Send + 'a>>;
+
+/// A tool.
+pub trait Tool: Send + Sync {
+    /// What it is.
+    fn definition(&self) -> &Definition;
+    /// Does it.
+    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a>;
+    /// Renders a result for a model, from the result alone.
+    fn render(&self, result: &Value) -> String;
+}
+
+/// What a tool brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Success {
+    /// The result, as its contract says.
+    pub result: Value,
+    /// The result in one line.
+    pub summary_text: Option<String>,
+}
+
+/// The answer to a call, in the form that all tools share. What is absent is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The tool that was called.
+    pub tool_name: String,
+    /// Whether it did its part.
+    pub status: EnvelopeStatus,
+    /// The result in one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_text: Option<String>,
+    /// The result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ToolError>,
+}
+
+/// Whether a tool did its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnvelopeStatus {
+    /// It did, whatever the command's exit code was.
+    Success,
+    /// It could not.
+    Error,
+}
+
+/// An envelope together with the text for a model.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    envelope: Envelope,
+    receipt: String,
+}
+
+impl Answer {
+    /// The envelope.
+    pub fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    /// The text for a model.
+    pub fn receipt(&self) -> &str {
+        &self.receipt
+    }
+
+    /// Why the call failed, if it did.
+    pub fn error(&self) -> Option<&ToolError> {
+        self.envelope.error.as_ref()
+    }
+
+    /// The answer of a call that failed.
+    pub fn failed(tool: &str, error: ToolError) -> Self {
+        let receipt = render_error(&error);
+        let envelope = Envelope {
+            tool_name: tool.to_owned(),
+            status: EnvelopeStatus::Error,
+            summary_text: None,
+            result: None,
+            error: Some(error),
+        };
+        Self { envelope, receipt }
+    }
+
+    fn succeeded(tool: &dyn Tool, success: Success) -> Self {
+        let receipt = tool.render(&success.result);
+        let envelope = Envelope {
+            tool_name: tool.definition().name.to_owned(),
+            status: EnvelopeStatus::Success,
+            summary_text: success.summary_text,
+            result: Some(success.result),
+            error: None,
+        };
+        Self { envelope, receipt }
+    }
+}
+
+/// The text of an error; alone among the receipts it ends with a newline.
+fn render_error(error: &ToolError) -> String {
+    let pretty = serde_json::to_string_pretty(error).unwrap_or_else(|_| error.message.clone());
+    format!("Command failed\n{pretty}\n")
+}
+
+/// The tools by name.
+#[derive(Clone, Default)]
+pub struct Registry {
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Registry {
+    /// The tools that come with the library. A new tool is one file and one line here.
+    pub fn builtin() -> Self {
+        let mut registry = Self::default();
+        registry.add(ExecCommand::new());
+        registry
+    }
+
+    /// Adds a tool; it takes the place of one with the same name.
+    pub fn add(&mut self, tool: impl Tool + 'static) {
+        self.tools
+            .retain(|known| known.definition().name != tool.definition().name);
+        self.tools.push(Arc::new(tool));
+    }
+
+    /// What the tools are, in the order in which they were added.
+    pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
+        self.tools.iter().map(|tool| tool.definition())
+    }
+
+    /// The tool of this name.
+    pub fn get(&self, name: &str) -> Option<&dyn Tool> {
+        self.tools
+            .iter()
+            .find(|tool| tool.definition().name == name)
+            .map(AsRef::as_ref)
+    }
+
+    /// Calls a tool by name.
+    pub async fn call(&self, engine: &Engine, name: &str, input: Value, caller: &Caller) -> Answer {
+        let Some(tool) = self.get(name) else {
+            let known: Vec<&str> = self
+                .definitions()
+                .map(|definition| definition.name)
+                .collect();
+            let error =
+                ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
+                    .detail("tool_name", name)
+                    .hint(format!("the tools are: {}", known.join(", ")));
+            return Answer::failed(name, error);
+        };
+        match tool.call(engine, input, caller).await {
+            Ok(success) => Answer::succeeded(tool, success),
+            Err(error) => Answer::failed(name, error),
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.definitions().map(|definition| definition.name);
+        formatter.debug_list().entries(names).finish()
+    }
+}

@@ -1,0 +1,29 @@
+//! Supervises one command and all its descendants.
+//!
+//! Theory of operation. An *engine* starts one *spawner*: the same program, executed again, so that
+//! it has a small address space and one thread. For each command the spawner forks a *warden*. The
+//! warden is a child subreaper in its own session: whatever the command starts stays below it. It
+//! owns the pipes, keeps the output in the task's folder, enforces the deadline, stops the whole
+//! tree when asked, and writes the exit record. It outlives the engine: dropping a channel never
+//! stops a command.
+//!
+//! The engine talks to a warden through [`protocol`] frames on a socket, and reads what the warden
+//! left in the task's folder ([`folder`], [`record`]). Nothing else passes between them.
+//!
+//! Everything that is of one platform lives in the `linux` module; what it offers to the rest is
+//! re-exported here and is the whole seam.
+
+pub mod folder;
+pub mod protocol;
+pub mod record;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+pub use linux::{
+    ADOPTION_PATH_PREFIX, CgroupKill, Received, SPAWNER_ARGUMENT, Spawner, cgroup_kill, connect,
+    is_alive, receive, send, socket_pair, take_over_if_spawner,
+};
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the warden has been built for Linux only so far");

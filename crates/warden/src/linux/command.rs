@@ -1,0 +1,170 @@
+//! Starts the command: the one place in the whole program where a command's process is made.
+//!
+//! The child is made with `clone(CLONE_VM | CLONE_VFORK)`: no page table is copied, the warden sleeps
+//! until the child executes or exits, and the child reports a failure by writing it into the memory they
+//! share. It is a child of the warden, which alone collects it: until then its number is nobody else's,
+//! so no pidfd is needed for it. `posix_spawn` was rejected because it can neither change to an opened folder
+//! nor, later, enter a sandbox in between.
+
+use std::{
+    ffi::{CString, c_char, c_int, c_void},
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use rustix::process::Pid;
+
+use crate::protocol::{StartFailure, StartStage};
+
+/// Stack of the child until it executes; the deepest call below it is `execve`.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// What the child needs, prepared so that it allocates nothing.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub program: CString,
+    pub argv: Vec<CString>,
+    pub environment: Vec<CString>,
+    pub workdir: OwnedFd,
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    /// The file mode mask that the engine was started with.
+    pub umask: u32,
+}
+
+/// What the child reads, and where it writes why it failed.
+struct Shared {
+    program: *const c_char,
+    argv: *const *const c_char,
+    environment: *const *const c_char,
+    workdir: RawFd,
+    streams: [RawFd; 3],
+    umask: u32,
+    failure: Option<(StartStage, c_int)>,
+}
+
+/// Starts the command and returns its pid, or says at which step that failed; then no process is left.
+pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
+    let argv = pointers(&prepared.argv);
+    let environment = pointers(&prepared.environment);
+    let mut shared = Shared {
+        program: prepared.program.as_ptr(),
+        argv: argv.as_ptr(),
+        environment: environment.as_ptr(),
+        workdir: prepared.workdir.as_raw_fd(),
+        streams: [
+            prepared.stdin.as_raw_fd(),
+            prepared.stdout.as_raw_fd(),
+            prepared.stderr.as_raw_fd(),
+        ],
+        umask: prepared.umask,
+        failure: None,
+    };
+    let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
+    // SAFETY: the stack is a live allocation and its end is aligned down to 16 bytes; `shared` and
+    // everything `shared` points to outlive the call, and the child uses them only while
+    // this thread is suspended by CLONE_VFORK, so there is no concurrent access. All signals are
+    // blocked, so no handler runs in the child.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(STACK_BYTES);
+        let top = top.sub(top.addr() & 15);
+        libc::clone(
+            child,
+            top.cast::<c_void>(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut shared).cast::<c_void>(),
+        )
+    };
+    let failed = |stage, errno| Err(StartFailure { stage, errno });
+    let Some(pid) = Pid::from_raw(pid).filter(|pid| pid.as_raw_pid() > 0) else {
+        return failed(StartStage::Process, last_errno());
+    };
+    // SAFETY: a plain read of what the child wrote before it ended; the compiler must not assume that
+    // the value is still the one it saw stored above.
+    if let Some((stage, errno)) = unsafe { ptr::read_volatile(&raw const shared.failure) } {
+        // It is a zombie of ours: collect it, so that nothing is left of the attempt.
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        return failed(stage, errno);
+    }
+    Ok(pid)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings
+        .iter()
+        .map(|text| text.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}
+
+fn last_errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Runs in the child, on its own stack but in the warden's memory: system calls only.
+extern "C" fn child(argument: *mut c_void) -> c_int {
+    let shared = argument.cast::<Shared>();
+    // SAFETY: `argument` is the `Shared` of `start`, which sleeps until this function is through.
+    unsafe {
+        let failure = prepare_and_execute(&*shared);
+        ptr::write_volatile(&raw mut (*shared).failure, Some(failure));
+        libc::_exit(127)
+    }
+}
+
+/// Returns only when a step failed.
+unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
+    // SAFETY: every pointer comes from `start` and is valid until this process executes; the calls
+    // are async-signal-safe and touch only this process, not the warden (CLONE_FILES, CLONE_FS and
+    // CLONE_SIGHAND are not set).
+    unsafe {
+        if libc::setsid() < 0 {
+            return (StartStage::Process, last_errno());
+        }
+        libc::umask(shared.umask);
+        if libc::fchdir(shared.workdir) != 0 {
+            return (StartStage::WorkingDirectory, last_errno());
+        }
+        for (target, source) in (0..).zip(shared.streams) {
+            if libc::dup2(source, target) < 0 {
+                return (StartStage::Descriptors, last_errno());
+            }
+        }
+        if libc::close_range(
+            3,
+            c_int::MAX.cast_unsigned(),
+            libc::CLOSE_RANGE_CLOEXEC.cast_signed(),
+        ) != 0
+        {
+            return (StartStage::Descriptors, last_errno());
+        }
+        clean_signals();
+        libc::execve(shared.program, shared.argv, shared.environment);
+        (StartStage::Execute, last_errno())
+    }
+}
+
+/// Gives every signal its default disposition, then lets all of them through.
+///
+/// By the bare system call: the C library refuses to touch two signals that it keeps for itself, but an
+/// ignored one would be inherited all the same.
+unsafe fn clean_signals() {
+    /// The kernel's `struct sigaction`, all zero: the default action, no flags, an empty mask.
+    const DEFAULT_ACTION: [u64; 4] = [0; 4];
+    const SIGNALS: c_int = 64;
+    const MASK_BYTES: usize = SIGNALS as usize / 8;
+    // SAFETY: plain data and valid signal numbers; the two signals that cannot be changed (KILL, STOP)
+    // answer with an error that does not matter.
+    unsafe {
+        for signal in 1..=SIGNALS {
+            let action = DEFAULT_ACTION.as_ptr();
+            let old = ptr::null_mut::<c_void>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, action, old, MASK_BYTES);
+        }
+        let mut none: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}

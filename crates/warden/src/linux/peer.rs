@@ -1,0 +1,113 @@
+//! One connection of the warden: its engine, or an observer.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::io::ioctl_fionbio;
+
+use super::socket;
+use crate::protocol::{Decoder, FromWarden, ToWarden, encode};
+
+/// Most bytes waiting for a peer that does not read; past it the peer is dropped.
+const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
+
+/// One read of a channel.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A connection, with what is on its way in both directions.
+#[derive(Debug)]
+pub(super) struct Peer {
+    socket: OwnedFd,
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+    outbox: Vec<u8>,
+    /// Set while the peer waits for output beyond these offsets.
+    pub follows: Option<(u64, u64)>,
+    /// Set once the peer is gone, or did not speak the protocol.
+    pub closed: bool,
+}
+
+impl Peer {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        ioctl_fionbio(&socket, true)?;
+        Ok(Self {
+            socket,
+            decoder: Decoder::default(),
+            descriptors: VecDeque::new(),
+            outbox: Vec::new(),
+            follows: None,
+            closed: false,
+        })
+    }
+
+    /// Sends a frame now, or as soon as the peer reads.
+    pub(super) fn send(&mut self, message: &FromWarden) {
+        match encode(message) {
+            Ok(frame) if self.outbox.len() + frame.len() <= OUTBOX_BYTES_MAX => {
+                self.outbox.extend_from_slice(&frame);
+                self.flush();
+            }
+            _ => self.closed = true,
+        }
+    }
+
+    /// Sends what waits, as far as the peer takes it.
+    pub(super) fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            match socket::send(self.socket.as_fd(), &self.outbox, &[]) {
+                Ok(sent) => drop(self.outbox.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.outbox.clear();
+                    self.closed = true;
+                }
+            }
+        }
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Reads what has come, and takes the next whole message.
+    ///
+    /// Call it until it returns nothing.
+    pub(super) fn next(&mut self) -> Option<ToWarden> {
+        loop {
+            match self.decoder.next_frame() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) if self.closed => return None,
+                Ok(None) => {}
+                Err(_) => {
+                    self.closed = true;
+                    return None;
+                }
+            }
+            let mut buffer = [0; READ_BYTES];
+            match socket::receive(self.socket.as_fd(), &mut buffer) {
+                Ok(received) if received.bytes == 0 => self.closed = true,
+                Ok(received) => {
+                    self.descriptors.extend(received.descriptors);
+                    self.decoder
+                        .feed(buffer.get(..received.bytes).unwrap_or_default());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => self.closed = true,
+            }
+        }
+    }
+
+    /// Takes the next descriptor that came with the messages.
+    pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,81 @@
+//! Signals of the warden: all blocked, the few that matter read from a descriptor.
+
+use std::{
+    io, mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr,
+};
+
+/// The warden's signals as a descriptor.
+#[derive(Debug)]
+pub(super) struct Signals(OwnedFd);
+
+/// What arrived.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Arrived {
+    /// A child changed its state.
+    pub child: bool,
+    /// Somebody asked the warden to end: that means its command.
+    pub terminate: bool,
+}
+
+impl Signals {
+    /// Blocks every signal and opens the descriptor.
+    pub(super) fn block_all() -> io::Result<Self> {
+        // SAFETY: `sigset_t` is plain data that `sigfillset` and `sigemptyset` initialise; the calls
+        // get valid pointers to locals; the new descriptor is owned by nobody else.
+        unsafe {
+            // A child subreaper must wait for its children itself: undo an inherited SIG_IGN.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let mut all: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            if libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let mut wanted: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&raw mut wanted);
+            for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(&raw mut wanted, signal);
+            }
+            let descriptor = libc::signalfd(
+                -1,
+                &raw const wanted,
+                libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+            );
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self(OwnedFd::from_raw_fd(descriptor)))
+        }
+    }
+
+    /// Reads everything that is pending.
+    pub(super) fn take(&self) -> Arrived {
+        let mut arrived = Arrived::default();
+        loop {
+            // SAFETY: the buffer is one `signalfd_siginfo`, plain data, and its size is passed.
+            let (read, info) = unsafe {
+                let mut info: libc::signalfd_siginfo = mem::zeroed();
+                let size = mem::size_of::<libc::signalfd_siginfo>();
+                (
+                    libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size),
+                    info,
+                )
+            };
+            if read <= 0 {
+                return arrived;
+            }
+            if info.ssi_signo.cast_signed() == libc::SIGCHLD {
+                arrived.child = true;
+            } else {
+                arrived.terminate = true;
+            }
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,109 @@
+//! Ends a whole tree: a polite signal, a grace, then no mercy and no survivor.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{cgroup::Cgroup, tree};
+
+/// How long killed processes may take to disappear before they are called survivors.
+const DEATH: Duration = Duration::from_secs(2);
+
+/// How often the killing is repeated until then.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A stop that is under way.
+#[derive(Debug)]
+pub(super) struct Stop {
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// The polite signal is out.
+    Grace { until: Instant },
+    /// Everything was killed; some may not be gone yet.
+    Killed { again: Instant, until: Instant },
+}
+
+/// How far a stop is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Waiting,
+    /// Through, with the pids that could not be ended.
+    Through(Vec<u32>),
+}
+
+impl Stop {
+    /// Sends the polite signal to the whole tree.
+    pub(super) fn begin(signal: Signal, grace: Duration) -> Self {
+        tree::signal_all(signal);
+        if signal != Signal::KILL {
+            // A stopped process could not act on the signal.
+            tree::signal_all(Signal::CONT);
+        }
+        Self {
+            phase: Phase::Grace {
+                until: Instant::now() + grace,
+            },
+        }
+    }
+
+    /// Cuts the grace short if a second, sharper stop is asked for.
+    pub(super) fn hurry(&mut self, grace: Duration) {
+        if let Phase::Grace { until } = &mut self.phase {
+            *until = (*until).min(Instant::now() + grace);
+        }
+    }
+
+    /// When to look again at the latest.
+    pub(super) fn wake_at(&self) -> Instant {
+        match self.phase {
+            Phase::Grace { until } => until,
+            Phase::Killed { again, until } => again.min(until),
+        }
+    }
+
+    /// Takes the next step; `childless` is the kernel's word that nothing is left.
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        childless: bool,
+        cgroup: Option<&Cgroup>,
+    ) -> Progress {
+        if childless {
+            return Progress::Through(Vec::new());
+        }
+        match self.phase {
+            Phase::Grace { until } if now < until => Progress::Waiting,
+            Phase::Grace { .. } => {
+                kill(cgroup);
+                self.phase = Phase::Killed {
+                    again: now + AGAIN,
+                    until: now + DEATH,
+                };
+                Progress::Waiting
+            }
+            Phase::Killed { until, .. } if now >= until => Progress::Through(tree::descendants()),
+            Phase::Killed { again, until } if now >= again => {
+                kill(cgroup);
+                self.phase = Phase::Killed {
+                    again: now + AGAIN,
+                    until,
+                };
+                Progress::Waiting
+            }
+            Phase::Killed { .. } => Progress::Waiting,
+        }
+    }
+}
+
+/// Kills by the cgroup where there is one, then whatever is (still) below us.
+fn kill(cgroup: Option<&Cgroup>) {
+    if let Some(cgroup) = cgroup
+        && cgroup.leave().is_ok()
+    {
+        let _ = cgroup.kill();
+    }
+    tree::freeze_and_kill();
+}

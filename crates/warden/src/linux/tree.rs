@@ -1,0 +1,204 @@
+//! The processes below the warden: finding them all, and signalling none but them.
+//!
+//! Identity is a pidfd that was opened first and checked afterwards: a process whose parent is in the
+//! tree *after* its pidfd was opened is one of ours, whoever had its number before.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    ptr,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Most passes of a freeze; each pass can only find what was forked during the one before.
+const FREEZE_PASSES_MAX: usize = 64;
+
+/// One process below the warden.
+#[derive(Debug)]
+struct Member {
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// Pids of all live descendants of this process, in ascending order.
+pub(super) fn descendants() -> Vec<u32> {
+    let mut walk = Walk::default();
+    walk.pass(&mut |_| {});
+    let mut pids: Vec<u32> = walk
+        .members
+        .iter()
+        .map(|member| number(member.pid))
+        .filter(|pid| !is_zombie(*pid))
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Sends a signal to every descendant.
+pub(super) fn signal_all(signal: Signal) {
+    let mut walk = Walk::default();
+    walk.pass(&mut |member| {
+        let _ = pidfd_send_signal(&member.pidfd, signal);
+    });
+}
+
+/// Stops every descendant before it looks at its children, until no new one turns up; then kills all.
+pub(super) fn freeze_and_kill() {
+    let mut walk = Walk::default();
+    for _ in 0..FREEZE_PASSES_MAX {
+        let known = walk.members.len();
+        walk.pass(&mut |member| {
+            let _ = pidfd_send_signal(&member.pidfd, Signal::STOP);
+        });
+        if walk.members.len() == known {
+            break;
+        }
+    }
+    for member in &walk.members {
+        let _ = pidfd_send_signal(&member.pidfd, Signal::KILL);
+    }
+}
+
+/// Everything found so far, over several passes.
+#[derive(Debug, Default)]
+struct Walk {
+    members: Vec<Member>,
+    /// Where in `members` a pid stands.
+    known: HashMap<u32, usize>,
+}
+
+impl Walk {
+    /// Visits the tree once, from the warden down; `meet` sees each new member before its children
+    /// are read.
+    fn pass(&mut self, meet: &mut dyn FnMut(&Member)) {
+        let root = std::process::id();
+        let parents = if has_children_files(root) {
+            None
+        } else {
+            Some(all_parents())
+        };
+        let children = |pid: u32| match &parents {
+            None => children_of(pid),
+            Some(map) => map.get(&pid).cloned().unwrap_or_default(),
+        };
+        let mut waiting = vec![root];
+        let mut seen = HashSet::from([root]);
+        while let Some(parent) = waiting.pop() {
+            for pid in children(parent) {
+                if !seen.insert(pid) {
+                    continue;
+                }
+                if !self.known.contains_key(&pid) {
+                    let Some(member) = self.open_member(pid, parent, root) else {
+                        continue;
+                    };
+                    meet(&member);
+                    self.known.insert(pid, self.members.len());
+                    self.members.push(member);
+                }
+                waiting.push(pid);
+            }
+        }
+    }
+
+    /// Opens a process that was read as a child of `parent`, and checks that it is one of the tree.
+    fn open_member(&self, pid: u32, parent: u32, root: u32) -> Option<Member> {
+        let handle = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let pidfd = pidfd_open(handle, PidfdFlags::empty()).ok()?;
+        let now = parent_of(pid)?;
+        // Its parent may have died in between: then it is a child of the subreaper, that is, of us.
+        // Otherwise the parent's number must still be that of the member that we know.
+        let ours = now == root
+            || (now == parent
+                && self
+                    .known
+                    .get(&parent)
+                    .and_then(|place| self.members.get(*place))
+                    .is_some_and(Member::holds_its_number));
+        ours.then_some(Member { pid: handle, pidfd })
+    }
+}
+
+impl Member {
+    /// Whether the process has not been collected yet, so that its number is nobody else's.
+    fn holds_its_number(&self) -> bool {
+        // SAFETY: signal 0 only asks; the descriptor is a live pidfd and no pointer is passed.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.pidfd.as_raw_fd(),
+                0,
+                ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+        answer == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    }
+}
+
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_pid().cast_unsigned()
+}
+
+fn has_children_files(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{pid}/children")).unwrap_or(false)
+}
+
+/// Children of a process: each of its threads has its own.
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    threads
+        .filter_map(Result::ok)
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|p| p.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// For kernels without the `children` files: every parent with its children.
+fn all_parents() -> HashMap<u32, Vec<u32>> {
+    let mut map: HashMap<u32, Vec<u32>> = HashMap::new();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return map;
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let pid = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok());
+        if let Some(pid) = pid
+            && let Some(parent) = parent_of(pid)
+        {
+            map.entry(parent).or_default().push(pid);
+        }
+    }
+    map
+}
+
+/// State letter and parent, from the fields after the command's name (which may hold anything).
+fn stat(pid: u32) -> io::Result<Option<(char, u32)>> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let text = String::from_utf8_lossy(&text);
+    let Some((_, fields)) = text.rsplit_once(") ") else {
+        return Ok(None);
+    };
+    let mut fields = fields.split(' ');
+    let state = fields.next().and_then(|field| field.chars().next());
+    let parent = fields.next().and_then(|field| field.parse().ok());
+    Ok(state.zip(parent))
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    stat(pid).ok().flatten().map(|(_, parent)| parent)
+}
+
+fn is_zombie(pid: u32) -> bool {
+    matches!(stat(pid), Ok(Some(('Z' | 'X', _))))
+}

@@ -1,0 +1,394 @@
+//! The warden's loop: one thread, one `poll`, no surprises.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{SocketFlags, accept_with},
+    process::{Signal, WaitOptions, wait},
+};
+
+use super::{
+    cgroup::Cgroup,
+    peer::Peer,
+    run::Run,
+    signals::Signals,
+    socket,
+    spawner::Setup,
+    stop::{Progress, Stop},
+    tree,
+};
+use crate::protocol::{
+    EndedBy, FromWarden, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
+};
+
+/// Most observers at a time.
+const OBSERVERS_MAX: usize = 64;
+
+/// The grace of a stop that no caller chose.
+const OWN_GRACE: Duration = Duration::from_secs(3);
+
+/// Runs a warden until there is nothing left for it to do.
+pub(super) fn run(
+    setup: &Setup,
+    name: &str,
+    channel: OwnedFd,
+    cgroup: Option<Cgroup>,
+) -> io::Result<()> {
+    let mut owner = Peer::new(channel)?;
+    let warden = match Warden::prepare(setup, name, cgroup) {
+        Ok(warden) => warden,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            owner.send(&FromWarden::StartFailed(StartFailure {
+                stage: StartStage::Folder,
+                errno,
+            }));
+            return Err(error);
+        }
+    };
+    warden.serve(owner)
+}
+
+struct Warden<'a> {
+    setup: &'a Setup,
+    name: &'a str,
+    signals: Signals,
+    listener: OwnedFd,
+    cgroup: Option<Cgroup>,
+    run: Option<Run>,
+    stop: Option<Stop>,
+    /// The kernel said that no child is left.
+    childless: bool,
+    /// The engine has the outcome in the ledger.
+    committed: bool,
+    /// Since when there is no engine.
+    alone_since: Option<Instant>,
+    /// Connections; the first is the owner for as long as it lives.
+    peers: Vec<Peer>,
+    has_owner: bool,
+}
+
+impl<'a> Warden<'a> {
+    fn prepare(setup: &'a Setup, name: &'a str, cgroup: Option<Cgroup>) -> io::Result<Self> {
+        // The spawner's control socket is our stdin: let go of it.
+        let null = rustix::fs::open(
+            "/dev/null",
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )?;
+        rustix::stdio::dup2_stdin(&null)?;
+        let signals = Signals::block_all()?;
+        let _ = rustix::process::setsid();
+        let _ = rustix::thread::set_name(c"legwork-warden");
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let listener = socket::listen_for_adoption(setup.wardens.as_fd(), name)?;
+        Ok(Self {
+            setup,
+            name,
+            signals,
+            listener,
+            cgroup,
+            run: None,
+            stop: None,
+            childless: true,
+            committed: false,
+            alone_since: None,
+            peers: Vec::new(),
+            has_owner: true,
+        })
+    }
+
+    fn serve(mut self, owner: Peer) -> io::Result<()> {
+        self.greet(owner);
+        let mut buffer = Vec::new();
+        let outcome = loop {
+            if let Err(error) = self.wait() {
+                break Err(error);
+            }
+            self.turn(&mut buffer);
+            if self.is_done() {
+                break Ok(());
+            }
+        };
+        let _ = rustix::fs::unlinkat(
+            &self.setup.wardens,
+            format!("{}.sock", self.name),
+            rustix::fs::AtFlags::empty(),
+        );
+        if let Some(cgroup) = &self.cgroup {
+            let _ = cgroup.leave();
+            cgroup.remove();
+        }
+        outcome
+    }
+
+    fn greet(&mut self, mut peer: Peer) {
+        peer.send(&FromWarden::Hello {
+            version: VERSION,
+            pid: std::process::id(),
+            task: self.run.as_ref().map(|run| run.task.clone()),
+        });
+        self.peers.push(peer);
+    }
+
+    /// Sleeps until something happens.
+    fn wait(&self) -> io::Result<()> {
+        let mut interests = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        for peer in &self.peers {
+            let output = if peer.has_output() {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            };
+            interests.push(PollFd::new(peer, PollFlags::IN | output));
+        }
+        let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
+        interests.extend(
+            readers
+                .iter()
+                .map(|reader| PollFd::new(reader, PollFlags::IN)),
+        );
+        let timeout = self.wake_at().map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        match poll(&mut interests, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            result => Ok(result.map(drop)?),
+        }
+    }
+
+    /// The next moment at which something is due without an event.
+    fn wake_at(&self) -> Option<Instant> {
+        let run = self.run.as_ref();
+        [
+            run.and_then(|run| run.deadline)
+                .filter(|_| self.stop.is_none()),
+            run.and_then(Run::drain_until)
+                .filter(|_| self.stop.is_none()),
+            self.stop.as_ref().map(Stop::wake_at),
+            self.abandoned_at().filter(|_| self.stop.is_none()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn abandoned_at(&self) -> Option<Instant> {
+        self.run
+            .as_ref()
+            .zip(self.alone_since)
+            .map(|(run, since)| since + run.orphan_ttl)
+    }
+
+    /// Handles everything that has happened.
+    ///
+    /// Children are collected before the pipes are read: what a process wrote before its end is then
+    /// surely in its pipe when the end is known.
+    fn turn(&mut self, buffer: &mut Vec<u8>) {
+        let arrived = self.signals.take();
+        if arrived.child {
+            self.collect();
+        }
+        if arrived.terminate {
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Stopped);
+        }
+        if let Some(run) = &mut self.run {
+            run.pump(buffer);
+        }
+        self.accept();
+        self.hear_peers();
+        self.check_clock();
+        self.settle();
+        self.notify_followers();
+    }
+
+    fn collect(&mut self) {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if let Some(run) = &mut self.run {
+                        run.collected(pid, status);
+                    }
+                }
+                Ok(None) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => {
+                    self.childless = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = accept_with(&self.listener, flags) {
+            if self.peers.len() <= OBSERVERS_MAX
+                && let Ok(peer) = Peer::new(socket)
+            {
+                self.greet(peer);
+            }
+        }
+    }
+
+    fn hear_peers(&mut self) {
+        let mut place = 0;
+        while let Some(peer) = self.peers.get_mut(place) {
+            peer.flush();
+            let is_owner = self.has_owner && place == 0;
+            if let Some(message) = peer.next() {
+                self.obey(place, is_owner, message);
+            } else if peer.closed {
+                self.peers.remove(place);
+                if is_owner {
+                    self.has_owner = false;
+                    self.alone_since = Some(Instant::now());
+                }
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    fn obey(&mut self, place: usize, is_owner: bool, message: ToWarden) {
+        match message {
+            ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, &spec),
+            ToWarden::Start(_) => {}
+            ToWarden::Follow {
+                stdout_bytes,
+                stderr_bytes,
+            } => {
+                if let Some(peer) = self.peers.get_mut(place) {
+                    peer.follows = Some((stdout_bytes, stderr_bytes));
+                }
+            }
+            ToWarden::Signal { signal } => {
+                if let (Some(run), Some(signal)) = (&self.run, Signal::from_named_raw(signal)) {
+                    run.signal_group(signal);
+                }
+            }
+            ToWarden::Stop {
+                signal,
+                grace_ms,
+                because,
+            } => {
+                let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                self.begin_stop(signal, Duration::from_millis(grace_ms), because);
+            }
+            ToWarden::Committed => self.committed |= is_owner,
+        }
+    }
+
+    fn start(&mut self, place: usize, spec: &Spec) {
+        let Some(owner) = self.peers.get_mut(place) else {
+            return;
+        };
+        let workdir = owner.take_descriptor();
+        let stdin = if spec.stdin == Stdin::Given {
+            owner.take_descriptor()
+        } else {
+            None
+        };
+        let started = match workdir {
+            Some(workdir) => Run::start(self.setup, spec, workdir, stdin),
+            None => Err(StartFailure {
+                stage: StartStage::Descriptors,
+                errno: libc::EBADF,
+            }),
+        };
+        match started {
+            Ok(run) => {
+                self.run = Some(run);
+                self.childless = false;
+            }
+            Err(failure) => owner.send(&FromWarden::StartFailed(failure)),
+        }
+    }
+
+    fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndedBy) {
+        let Some(run) = &mut self.run else { return };
+        if !run.has_ended() && run.ended_by.is_none() {
+            run.ended_by = Some(because);
+        }
+        match &mut self.stop {
+            Some(stop) => stop.hurry(grace),
+            None => self.stop = Some(Stop::begin(signal, grace)),
+        }
+    }
+
+    fn check_clock(&mut self) {
+        let now = Instant::now();
+        if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Abandoned);
+        }
+        let deadline = self.run.as_ref().and_then(|run| run.deadline);
+        if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
+        }
+        if let Some(stop) = &mut self.stop
+            && let Progress::Through(survivors) =
+                stop.advance(now, self.childless, self.cgroup.as_ref())
+        {
+            self.stop = None;
+            self.settle();
+            self.tell_all(&FromWarden::Stopped { survivors });
+        }
+    }
+
+    /// Makes the outcome as soon as it can be known; a stop under way is part of it.
+    fn settle(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        if self.stop.is_some() || !run.is_drained(Instant::now()) {
+            return;
+        }
+        let background = if self.childless {
+            Vec::new()
+        } else {
+            tree::descendants()
+        };
+        if let Some(record) = run.finish(background) {
+            self.tell_all(&FromWarden::Ended(Box::new(record)));
+        }
+    }
+
+    fn tell_all(&mut self, message: &FromWarden) {
+        for peer in &mut self.peers {
+            peer.send(message);
+        }
+    }
+
+    fn notify_followers(&mut self) {
+        let Some(run) = &self.run else { return };
+        let (stdout, stderr) = run.stored();
+        for peer in &mut self.peers {
+            if peer
+                .follows
+                .is_some_and(|(seen, seen_error)| stdout > seen || stderr > seen_error)
+            {
+                peer.follows = None;
+                peer.send(&FromWarden::Grew);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let settled = self
+            .run
+            .as_ref()
+            .is_none_or(|run| run.is_over() && self.childless);
+        let heard = !self.has_owner || (self.committed && self.run.is_some());
+        settled && heard && self.stop.is_none()
+    }
+}

@@ -1,0 +1,295 @@
+//! The frames between engine, spawner and warden: the whole protocol, in one file.
+//!
+//! A frame is a little-endian `u32` length and a postcard body of that length. Descriptors travel
+//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`, whose
+//! layout never changes: a peer of another version can always read the version and say no.
+//! Variants are only ever appended.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::record::ExitRecord;
+
+/// Version of everything below.
+pub const VERSION: u32 = 1;
+
+/// Longest frame body that is read; a longer one is an error, not an allocation.
+pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+const HEADER_BYTES: usize = 4;
+
+/// What an engine asks of its spawner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSpawner {
+    /// First frame. Carries two descriptors: the `tasks` folder and the `wardens` folder.
+    Setup,
+    /// Fork a warden. Carries one descriptor: the warden's end of its channel. A warden that cannot be
+    /// made says so there, with [`FromWarden::StartFailed`] in the place of its hello.
+    Fork {
+        /// Name of the warden: its adoption socket is `wardens/<name>.sock`.
+        warden: String,
+    },
+}
+
+/// What a spawner tells its engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSpawner {
+    /// Sent once, at start.
+    Hello {
+        /// [`VERSION`] of the spawner.
+        version: u32,
+    },
+}
+
+/// What an engine or an observer asks of a warden.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToWarden {
+    /// Start the command. Carries the working directory and, with [`Stdin::Given`], stdin.
+    Start(Box<Spec>),
+    /// Tell me once when there is output beyond these offsets; ask again for the next time.
+    Follow {
+        /// Bytes of stdout already seen.
+        stdout_bytes: u64,
+        /// Bytes of stderr already seen.
+        stderr_bytes: u64,
+    },
+    /// Send a signal to the command's process group, as a terminal would.
+    Signal {
+        /// Number of the signal.
+        signal: i32,
+    },
+    /// Stop the command and everything below it.
+    Stop {
+        /// The signal of the polite first round.
+        signal: i32,
+        /// How long the tree may take to end by itself before it is killed.
+        grace_ms: u64,
+        /// Recorded as the reason of the end.
+        because: EndedBy,
+    },
+    /// The outcome is committed to the ledger: the warden may forget it.
+    Committed,
+}
+
+/// What a warden tells its engine and its observers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromWarden {
+    /// First frame on every connection.
+    Hello {
+        /// [`VERSION`] of the warden.
+        version: u32,
+        /// Process id of the warden.
+        pid: u32,
+        /// The task that it holds.
+        task: Option<String>,
+    },
+    /// The command did not start; nothing is left of it.
+    StartFailed(StartFailure),
+    /// There is new output (answers one [`ToWarden::Follow`]).
+    Grew,
+    /// The command ended. Its folder holds the same record.
+    Ended(Box<ExitRecord>),
+    /// A stop is through.
+    Stopped {
+        /// Processes that could not be ended.
+        survivors: Vec<u32>,
+    },
+}
+
+/// Everything a warden needs to start a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The task's id, and the name of its folder.
+    pub task: String,
+    /// The program's path, executed as it is (never searched for).
+    pub program: Vec<u8>,
+    /// The arguments, the program's own name first.
+    pub argv: Vec<Vec<u8>>,
+    /// The whole environment, as `NAME=value`.
+    pub environment: Vec<Vec<u8>>,
+    /// Where stdin comes from.
+    pub stdin: Stdin,
+    /// Where stdout and stderr go.
+    pub outputs: Outputs,
+    /// Wall-clock limit, after which the tree is stopped.
+    pub wall_ms_max: Option<u64>,
+    /// How long the tree may run on without an engine before it is stopped.
+    pub orphan_ttl_ms: u64,
+    /// What the engine wants to be written as `spec` into the task's folder.
+    pub note: Vec<u8>,
+}
+
+/// Where a command's stdin comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdin {
+    /// The null device.
+    Null,
+    /// The second descriptor of the [`ToWarden::Start`] frame.
+    Given,
+}
+
+/// Where a command's stdout and stderr go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outputs {
+    /// Each through its own pipe.
+    Separate,
+    /// Both through one pipe, as stdout: only so is their order exact.
+    Merged,
+}
+
+/// What of ours ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndedBy {
+    /// The wall-clock limit.
+    Timeout,
+    /// Somebody asked for it.
+    Stopped,
+    /// No engine came back for it.
+    Abandoned,
+}
+
+/// Why a command did not start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFailure {
+    /// The step that failed.
+    pub stage: StartStage,
+    /// The error of the system call.
+    pub errno: i32,
+}
+
+/// The steps of a start, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartStage {
+    /// Making the task's folder and reserving the exit record.
+    Folder,
+    /// Making the pipes and opening stdin.
+    Descriptors,
+    /// Making the process.
+    Process,
+    /// Changing to the working directory.
+    WorkingDirectory,
+    /// Executing the program.
+    Execute,
+}
+
+/// Why bytes are not a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The length is over [`FRAME_BYTES_MAX`].
+    #[error("a frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
+    TooLong(usize),
+    /// The body does not decode, or has bytes left over.
+    #[error("a frame that does not decode")]
+    Malformed,
+}
+
+/// Encodes one frame.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut frame =
+        postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| FrameError::Malformed)?;
+    let length = frame.len() - HEADER_BYTES;
+    let header = u32::try_from(length)
+        .ok()
+        .filter(|_| length <= FRAME_BYTES_MAX)
+        .ok_or(FrameError::TooLong(length))?;
+    for (place, byte) in frame.iter_mut().zip(header.to_le_bytes()) {
+        *place = byte;
+    }
+    Ok(frame)
+}
+
+/// Takes frames out of a stream of bytes, however they were cut by the reads.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+}
+
+impl Decoder {
+    /// Adds bytes that were read.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Takes the next whole frame, or says that more bytes are needed.
+    pub fn next_frame<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some((header, rest)) = self.buffer.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
+        if length > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLong(length));
+        }
+        let Some(body) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let Ok((message, [])) = postcard::take_from_bytes(body) else {
+            return Err(FrameError::Malformed);
+        };
+        self.buffer.drain(..HEADER_BYTES + length);
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn start(note: Vec<u8>) -> ToWarden {
+        ToWarden::Start(Box::new(Spec {
+            task: "t_x".into(),
+            program: b"/bin/sh".to_vec(),
+            argv: vec![b"sh".to_vec()],
+            environment: vec![],
+            stdin: Stdin::Null,
+            outputs: Outputs::Separate,
+            wall_ms_max: Some(5),
+            orphan_ttl_ms: 7,
+            note,
+        }))
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_cut(note in proptest::collection::vec(any::<u8>(), 0..300), cut in 1usize..40) {
+            let sent = vec![ToWarden::Committed, start(note), ToWarden::Signal { signal: 2 }];
+            let bytes: Vec<u8> = sent.iter().flat_map(|m| encode(m).unwrap()).collect();
+            let mut decoder = Decoder::default();
+            let mut got = Vec::new();
+            for piece in bytes.chunks(cut) {
+                decoder.feed(piece);
+                while let Some(message) = decoder.next_frame::<ToWarden>().unwrap() {
+                    got.push(message);
+                }
+            }
+            prop_assert_eq!(got, sent);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut decoder = Decoder::default();
+            decoder.feed(&bytes);
+            while let Ok(Some(_)) = decoder.next_frame::<ToWarden>() {}
+        }
+    }
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused_before_it_is_read() {
+        let mut decoder = Decoder::default();
+        decoder.feed(&u32::MAX.to_le_bytes());
+        assert!(matches!(
+            decoder.next_frame::<ToWarden>(),
+            Err(FrameError::TooLong(_))
+        ));
+    }
+
+    #[test]
+    fn a_body_with_bytes_left_over_is_refused() {
+        let mut frame = encode(&ToWarden::Committed).unwrap();
+        frame.push(0);
+        frame[0] += 1;
+        let mut decoder = Decoder::default();
+        decoder.feed(&frame);
+        assert_eq!(decoder.next_frame::<ToWarden>(), Err(FrameError::Malformed));
+    }
+}
