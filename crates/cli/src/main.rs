@@ -6,6 +6,7 @@ mod arguments;
 mod commands;
 mod mcp;
 mod render;
+mod signals;
 
 use std::process::ExitCode;
 

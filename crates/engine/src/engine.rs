@@ -33,6 +33,9 @@ use crate::{
     tools::{Answer, Registry},
 };
 
+/// How long a command may take to disappear after it was killed.
+pub(crate) const DEATH: Duration = Duration::from_secs(3);
+
 /// How an engine is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -257,9 +260,13 @@ impl Engine {
             let _ = orders.send(stop.clone());
             waiting.push(progress);
         }
-        for mut progress in waiting {
-            let _ = progress.wait_for(|progress| progress.end.is_some()).await;
-        }
+        let all_ended = async {
+            for mut progress in waiting {
+                let _ = progress.wait_for(|progress| progress.end.is_some()).await;
+            }
+        };
+        // A process that the kernel does not let die is not waited for.
+        let _ = tokio::time::timeout(grace + DEATH, all_ended).await;
     }
 }
 

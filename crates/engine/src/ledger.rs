@@ -4,6 +4,9 @@
 //! in another process, it moves to a thread and waits there, so that the event loop never does.
 
 use std::{
+    fs::{OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::{Arc, Mutex, PoisonError, TryLockError},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -54,6 +57,9 @@ const BUSY_MS: u64 = 5_000;
 /// Why the ledger cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
+    /// Its file cannot be made.
+    #[error("the ledger: {0}")]
+    File(#[from] io::Error),
     /// SQLite said no.
     #[error("the ledger: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -171,6 +177,7 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger, and makes or migrates its schema.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        make_private(path)?;
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -344,6 +351,20 @@ impl Ledger {
         Ok(tokio::task::spawn_blocking(patient)
             .await
             .map_err(|_| LedgerError::Cut)??)
+    }
+}
+
+/// Makes the ledger's file, readable by its owner only; SQLite gives the files beside it the same mode.
+fn make_private(path: &Path) -> io::Result<()> {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
+        Ok(file) => file.set_permissions(Permissions::from_mode(0o600)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

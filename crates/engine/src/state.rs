@@ -1,8 +1,12 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
 use std::{
-    fs, io,
-    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    fs::{self, Permissions},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -24,6 +28,22 @@ pub enum StateError {
     /// There is no place for it by default.
     #[error("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")]
     NoDefault,
+}
+
+/// Makes a folder, and what is missing above it, for its owner only, whatever the mask says.
+fn make_private(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        make_private(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(0o700)),
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// An opened state folder.
@@ -57,11 +77,7 @@ impl StateFolder {
         let path = std::path::absolute(path).map_err(failed(path))?;
         let folder = |name: &str| {
             let inside = path.join(name);
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&inside)
-                .map_err(failed(&inside))?;
+            make_private(&inside).map_err(failed(&inside))?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };

@@ -1,6 +1,6 @@
 //! `legwork call`: one tool call.
 
-use std::{io::Read, process::ExitCode};
+use std::{io::Read, process::ExitCode, time::Duration};
 
 use legwork::{Answer, Caller, ToolError};
 use serde_json::Value;
@@ -8,7 +8,11 @@ use serde_json::Value;
 use crate::{
     arguments::CallOptions,
     render::{complain, error_code, print, print_json},
+    signals,
 };
+
+/// How long the command may take to end by itself when we are asked to end.
+const GRACE: Duration = Duration::from_millis(400);
 
 /// Most bytes of input that are read.
 const INPUT_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -32,9 +36,14 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Ok(input) => match options.place.open() {
             Err(error) => Answer::failed(&options.tool, error),
             Ok(engine) => {
-                engine
-                    .call(&options.tool, input, &Caller::operator("call"))
-                    .await
+                let caller = Caller::operator("call");
+                tokio::select! {
+                    answer = engine.call(&options.tool, input, &caller) => answer,
+                    signal = signals::asked_to_end() => {
+                        engine.stop_all(GRACE).await;
+                        return ExitCode::from(128 + signal);
+                    }
+                }
             }
         },
     };

@@ -11,13 +11,23 @@ use legwork::{
     RunControl, Stdin, Stream, Submitted, ToolError, output::Tail,
 };
 use rustix::{fs::fstat, process::Signal};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     OUR_FAILURE,
     arguments::{Place, RunCommon, RunOptions, ShOptions},
     render::{DENIED, NOT_FOUND, complain, complain_of},
+    signals::Caught,
 };
+
+/// The signals that are passed on to the command.
+const PASSED_ON: [Signal; 6] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+];
 
 /// Exit code for a command that was stopped by its time limit.
 const TIMED_OUT: u8 = 124;
@@ -55,10 +65,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         wall_ms_max: common.timeout.map(|seconds| seconds.saturating_mul(1000)),
     };
     // Signals are caught before the command exists, so that none falls between.
-    let mut signals = match Signals::catch() {
-        Ok(signals) => signals,
-        Err(error) => return complain(&format!("signals: {error}")),
-    };
+    let mut signals = Caught::new(&PASSED_ON);
     let mut run = match engine.submit(request, &Caller::operator(tool)).await {
         Ok(Submitted::Started(run)) => run,
         Ok(Submitted::AlreadyRunning(_)) => return complain("an equal command is running"),
@@ -198,39 +205,5 @@ fn refused(error: &ToolError) -> ExitCode {
         ErrorKind::CommandSpawnFailed if missing => ExitCode::from(NOT_FOUND),
         ErrorKind::CommandSpawnFailed => ExitCode::from(DENIED),
         _ => ours,
-    }
-}
-
-/// The signals that are passed on to the command.
-struct Signals {
-    caught: tokio::sync::mpsc::UnboundedReceiver<i32>,
-}
-
-impl Signals {
-    fn catch() -> io::Result<Self> {
-        let (sender, caught) = tokio::sync::mpsc::unbounded_channel();
-        for number in [
-            Signal::INT,
-            Signal::TERM,
-            Signal::HUP,
-            Signal::QUIT,
-            Signal::USR1,
-            Signal::USR2,
-        ] {
-            let number = number.as_raw();
-            let mut stream = signal(SignalKind::from_raw(number))?;
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() && sender.send(number).is_ok() {}
-            });
-        }
-        Ok(Self { caught })
-    }
-
-    async fn next(&mut self) -> i32 {
-        match self.caught.recv().await {
-            Some(number) => number,
-            None => std::future::pending().await,
-        }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     arguments::McpOptions,
     mcp::{server::Server, transport::StdioTransport},
     render::{complain, complain_of},
+    signals,
 };
 
 /// How long foreground commands may take to end by themselves when the client has gone.
@@ -45,23 +46,29 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         }
     };
     tokio::pin!(service);
+    let left = async {
+        tokio::select! {
+            () = gone.cancelled() => {}
+            _ = signals::asked_to_end() => {}
+        }
+    };
     let ended = tokio::select! {
         ended = &mut service => ended,
-        () = gone.cancelled() => {
-            // rmcp would wait for the calls under way; they are to be stopped at once.
-            let stopped = tokio::select! {
-                () = engine.stop_all(GRACE) => None,
-                ended = &mut service => Some(ended),
+        () = left => {
+            // rmcp would wait for the calls under way; they are to be stopped at once, and their
+            // answers to leave if somebody still reads them.
+            let stopped = async {
+                engine.stop_all(GRACE).await;
+                tokio::time::sleep(FAREWELL).await;
             };
-            match stopped {
-                Some(ended) => {
-                    engine.stop_all(GRACE).await;
-                    ended
-                }
-                None => tokio::time::timeout(FAREWELL, service).await.unwrap_or(Ok(())),
+            tokio::select! {
+                ended = &mut service => ended,
+                () = stopped => Ok(()),
             }
         }
     };
+    // If rmcp was through first, there may be commands whose calls it gave up.
+    engine.stop_all(GRACE).await;
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => complain(&format!("the MCP connection ended: {problem}")),

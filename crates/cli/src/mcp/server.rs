@@ -17,6 +17,9 @@ use rmcp::{
 };
 use serde_json::Value;
 
+/// Most characters of a client's name that are kept with its tasks.
+const CLIENT_NAME_CHARS: usize = 100;
+
 /// Serves one client.
 pub(super) struct Server {
     engine: Engine,
@@ -56,10 +59,8 @@ impl Server {
     }
 
     fn caller(context: &RequestContext<RoleServer>) -> Caller {
-        let name = context
-            .peer
-            .peer_info()
-            .map(|info| info.client_info.name.clone());
+        let name = context.client_info().map(|client| client.name);
+        let name: Option<String> = name.map(|name| name.chars().take(CLIENT_NAME_CHARS).collect());
         Caller::operator(name.unwrap_or_else(|| "mcp".into()))
     }
 }

@@ -290,6 +290,23 @@ fn a_client_that_goes_away_leaves_nothing_running() {
 }
 
 #[test]
+fn a_server_that_is_asked_to_end_leaves_nothing_running() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let ready = scratch.file("ready");
+    let cmd = format!("{} ignore-term {ready}", fixture());
+    wire.send(
+        "tools/call",
+        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
+    );
+    let pid = announced(&ready);
+    assert!(is_alive(pid));
+    crate::common::signal(wire.child.id(), Signal::TERM);
+    assert!(wire.child.wait().unwrap().success());
+    assert!(!is_alive(pid));
+}
+
+#[test]
 fn a_cancelled_call_stops_its_command() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);

@@ -155,6 +155,7 @@ fn files_are_private() {
         let path = entry.unwrap().path();
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
+    assert_eq!(mode(&scratch.state.path().join("ledger.db")), 0o600);
     let spec: Value = serde_json::from_slice(&fs::read(folder.join("spec")).unwrap()).unwrap();
     assert_eq!(spec["command"], "echo hi; echo hi >&2");
 }

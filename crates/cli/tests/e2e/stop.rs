@@ -155,3 +155,32 @@ fn a_background_process_that_nobody_comes_back_for_outlives_the_call() {
         .count();
     assert_eq!(sockets, 0, "the adoption socket is removed");
 }
+
+#[test]
+fn an_interrupted_call_leaves_nothing_running() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let input = json!({ "cmd": format!("{} ignore-term {ready}", fixture()), "login": false });
+    let mut child = scratch
+        .legwork("call")
+        .args(["ExecCommand", &input.to_string()])
+        .spawn()
+        .unwrap();
+    let pid = announced(&ready);
+    assert!(is_alive(pid));
+    signal(child.id(), Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn a_time_limit_past_the_end_of_time_is_no_limit() {
+    let scratch = Scratch::new();
+    let limit = u64::MAX.to_string();
+    let output = scratch
+        .legwork("run")
+        .args(["--timeout", &limit, "--", "echo", "hi"])
+        .output()
+        .unwrap();
+    assert_eq!(parts(&output), (Some(0), "hi\n".into(), String::new()));
+}

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Definition, Success, Tool, ToolFuture, diagnostics::CommandDiagnostics, schema};
 use crate::{
-    engine::{Engine, Submitted},
+    engine::{DEATH, Engine, Submitted},
     error::{ErrorKind, ToolError},
     id::TaskId,
     ledger::Task,
@@ -323,12 +323,15 @@ async fn foreground(mut run: Run, wait: Duration) -> Result<Arc<Outcome>, ToolEr
     }
     run.control()
         .stop(rustix::process::Signal::TERM.as_raw(), STOP_GRACE);
-    run.outcome().await?;
+    let stopped = match tokio::time::timeout(STOP_GRACE + DEATH, run.outcome()).await {
+        Ok(ended) => ended.map(|_| "was stopped")?,
+        Err(_) => "cannot be stopped (it does not react to being killed)",
+    };
     let task_id = run.task_id().as_str();
     Err(ToolError::new(
         ErrorKind::ToolExecutionFailed,
         format!(
-            "the command did not end within {} ms and was stopped: going on as a background task is not \
+            "the command did not end within {} ms and {stopped}: going on as a background task is not \
              available in this version",
             wait.as_millis()
         ),

@@ -12,6 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What the names of our cgroups begin with.
+const PREFIX: &str = "legwork-";
+
 /// Whether `cgroup.kill` can be used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CgroupKill {
@@ -50,6 +53,24 @@ pub(super) fn base() -> io::Result<PathBuf> {
     Ok(Path::new(mount).join(own))
 }
 
+/// Removes the empty cgroups of wardens that were killed together with their spawner.
+///
+/// One that another spawner has just made may go too; its warden then does without.
+pub(super) fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
+    for entry in entries.filter_map(Result::ok) {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(PREFIX.as_bytes())
+        {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// The cgroup of one warden.
 #[derive(Debug)]
 pub(super) struct Cgroup {
@@ -59,7 +80,7 @@ pub(super) struct Cgroup {
 
 impl Cgroup {
     pub(super) fn create(base: &Path, name: &str) -> io::Result<Self> {
-        let path = base.join(format!("legwork-{name}"));
+        let path = base.join(format!("{PREFIX}{name}"));
         fs::create_dir(&path)?;
         let cgroup = Self {
             path,

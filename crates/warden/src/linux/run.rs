@@ -125,10 +125,8 @@ impl Run {
         let pid = command::start(&prepared)?;
         Ok(Self {
             task: spec.task.clone(),
-            orphan_ttl: Duration::from_millis(spec.orphan_ttl_ms),
-            deadline: spec
-                .wall_ms_max
-                .map(|limit| started_at + Duration::from_millis(limit)),
+            orphan_ttl: bounded(spec.orphan_ttl_ms),
+            deadline: spec.wall_ms_max.map(|limit| started_at + bounded(limit)),
             ended_by: None,
             pid,
             started_at,
@@ -301,6 +299,12 @@ fn c_string(bytes: &[u8]) -> Result<CString, StartFailure> {
         stage: StartStage::Execute,
         errno: libc::EINVAL,
     })
+}
+
+/// A duration that can be added to any moment without passing the end of time.
+pub(super) fn bounded(milliseconds: u64) -> Duration {
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    Duration::from_millis(milliseconds).min(TEN_YEARS)
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -1,4 +1,4 @@
-//! Signals of the warden: all blocked, the few that matter read from a descriptor.
+//! Signals of spawner and warden: all blocked, the few that matter read from a descriptor.
 
 use std::{
     io, mem,
@@ -6,7 +6,7 @@ use std::{
     ptr,
 };
 
-/// The warden's signals as a descriptor.
+/// A process's signals as a descriptor.
 #[derive(Debug)]
 pub(super) struct Signals(OwnedFd);
 
@@ -15,7 +15,7 @@ pub(super) struct Signals(OwnedFd);
 pub(super) struct Arrived {
     /// A child changed its state.
     pub child: bool,
-    /// Somebody asked the warden to end: that means its command.
+    /// Somebody asked the process to end.
     pub terminate: bool,
 }
 
@@ -25,7 +25,7 @@ impl Signals {
         // SAFETY: `sigset_t` is plain data that `sigfillset` and `sigemptyset` initialise; the calls
         // get valid pointers to locals; the new descriptor is owned by nobody else.
         unsafe {
-            // A child subreaper must wait for its children itself: undo an inherited SIG_IGN.
+            // Children are waited for: undo an inherited SIG_IGN.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let mut all: libc::sigset_t = mem::zeroed();
             libc::sigfillset(&raw mut all);

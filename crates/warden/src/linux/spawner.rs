@@ -1,7 +1,7 @@
 //! The spawner: a small process with one thread that forks wardens.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     ffi::OsStr,
     io,
     os::{
@@ -15,9 +15,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{fs::Mode, process::umask};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::Mode,
+    process::{Pid, WaitOptions, umask, wait},
+};
 
-use super::{cgroup, socket, warden};
+use super::{
+    cgroup::{self, Cgroup},
+    signals::Signals,
+    socket, warden,
+};
 use crate::protocol::{
     Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
 };
@@ -38,6 +46,8 @@ pub(super) struct Setup {
     pub wardens: OwnedFd,
     /// The file mode mask that commands get; our own files are private whatever it says.
     pub umask: u32,
+    /// The spawner itself, for as long as it lives.
+    pub spawner: Pid,
     cgroup_base: Option<PathBuf>,
 }
 
@@ -147,85 +157,101 @@ impl Drop for Spawner {
     }
 }
 
-/// Serves one engine until it closes its end.
+/// Serves one engine until it closes its end, and its wardens until the last of them is gone.
 fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let mask = umask(Mode::RWXG | Mode::RWXO);
     close_inherited();
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"legwork-spawner");
-    ignore_children();
-    send_all(
-        control,
-        &encode(&FromSpawner::Hello { version: VERSION }).map_err(io::Error::other)?,
-    )?;
+    let signals = Signals::block_all()?;
+    let hello = FromSpawner::Hello { version: VERSION };
+    send_all(control, &encode(&hello).map_err(io::Error::other)?)?;
     let mut requests = Requests {
         control,
         decoder: Decoder::default(),
         descriptors: VecDeque::new(),
     };
-    let setup = loop {
-        match requests.next()? {
-            Some((ToSpawner::Setup, mut with)) => {
-                let (Some(tasks), Some(wardens)) = (with.pop_front(), with.pop_front()) else {
-                    return Err(io::ErrorKind::InvalidData.into());
-                };
-                break Setup {
-                    tasks,
-                    wardens,
-                    umask: mask.bits(),
-                    cgroup_base: cgroup::base().ok(),
-                };
-            }
-            Some(_) => {}
-            None => return Ok(()),
-        }
+    let Some(setup) = requests.setup(mask.bits())? else {
+        return Ok(());
     };
-    while let Some((message, mut with)) = requests.next()? {
-        if let ToSpawner::Fork { warden } = message
-            && let Some(channel) = with.pop_front()
-        {
-            fork_warden(&setup, &warden, channel);
+    let mut wardens = Wardens {
+        setup,
+        cgroups: HashMap::new(),
+    };
+    let mut serving = true;
+    while serving || !wardens.cgroups.is_empty() {
+        let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
+        if serving {
+            interests.push(PollFd::new(&control, PollFlags::IN));
+        }
+        match poll(&mut interests, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let requested = interests
+            .get(1)
+            .is_some_and(|control| !control.revents().is_empty());
+        let arrived = signals.take();
+        if arrived.child {
+            wardens.collect();
+        }
+        // Asked to end, it serves no longer, but it does not leave its wardens.
+        serving &= !arrived.terminate && (!requested || requests.read()?);
+        while let Some((warden, channel)) = requests.next_fork()? {
+            wardens.fork(&warden, channel);
         }
     }
-    // Stay until the last warden is gone: not every machine has an init that collects orphans. As their
-    // ends are ignored, this wait returns only when there is no child left.
-    let _ = rustix::process::wait(rustix::process::WaitOptions::empty());
     Ok(())
 }
 
-/// Forks one warden; a failure is reported on the channel, in the place of the warden's hello.
-fn fork_warden(setup: &Setup, name: &str, channel: OwnedFd) {
-    let group = setup
-        .cgroup_base
-        .as_deref()
-        .and_then(|base| cgroup::Cgroup::create(base, name).ok());
-    let opened = group.as_ref().and_then(|group| group.open().ok());
-    let forked = match cgroup::fork(opened.as_ref()) {
-        // A cgroup that takes no process (a namespace, a container's policy) is no reason to fail.
-        Err(_) if opened.is_some() => {
-            if let Some(group) = &group {
-                group.remove();
+/// The wardens that are alive, each with its cgroup where it has one.
+struct Wardens {
+    setup: Setup,
+    cgroups: HashMap<i32, Option<Cgroup>>,
+}
+
+impl Wardens {
+    /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
+    fn fork(&mut self, name: &str, channel: OwnedFd) {
+        let base = self.setup.cgroup_base.as_deref();
+        let mut group = base.and_then(|base| Cgroup::create(base, name).ok());
+        let opened = group.as_ref().and_then(|group| group.open().ok());
+        let mut forked = cgroup::fork(opened.as_ref());
+        if forked.is_err()
+            && let Some(group) = group.take()
+        {
+            // A cgroup that takes no process (a container's policy) is no reason to fail.
+            group.remove();
+            forked = cgroup::fork(None);
+        }
+        match forked {
+            Ok(0) => {
+                let setup = &self.setup;
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    warden::run(setup, name, channel, group)
+                }));
+                std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
             }
-            cgroup::fork(None)
+            Ok(pid) => drop(self.cgroups.insert(pid, group)),
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                let failure = FromWarden::StartFailed(StartFailure {
+                    stage: StartStage::Process,
+                    errno,
+                });
+                if let Ok(frame) = encode(&failure) {
+                    let _ = send_all(channel.as_fd(), &frame);
+                }
+            }
         }
-        forked => forked,
-    };
-    match forked {
-        Ok(0) => {
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                warden::run(setup, name, channel, group)
-            }));
-            std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
-        }
-        Ok(_) => {}
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(0);
-            let failure = FromWarden::StartFailed(StartFailure {
-                stage: StartStage::Process,
-                errno,
-            });
-            if let Ok(frame) = encode(&failure) {
-                let _ = send_all(channel.as_fd(), &frame);
+    }
+
+    /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in, and
+    /// leaving it first can take many milliseconds.
+    fn collect(&mut self) {
+        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+            if let Some(Some(group)) = self.cgroups.remove(&pid.as_raw_pid()) {
+                group.remove();
             }
         }
     }
@@ -239,24 +265,48 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    fn next(&mut self) -> io::Result<Option<(ToSpawner, VecDeque<OwnedFd>)>> {
-        loop {
-            if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
-                let wanted = match message {
-                    ToSpawner::Setup => 2,
-                    ToSpawner::Fork { .. } => 1,
+    /// Reads once; false is the end.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let received = socket::receive(self.control, &mut buffer)?;
+        self.descriptors.extend(received.descriptors);
+        self.decoder
+            .feed(buffer.get(..received.bytes).unwrap_or_default());
+        Ok(received.bytes > 0)
+    }
+
+    /// Waits for the first frame, which brings what all wardens share.
+    fn setup(&mut self, umask: u32) -> io::Result<Option<Setup>> {
+        while self.read()? {
+            if let Some(ToSpawner::Setup) = self.decoder.next_frame().map_err(io::Error::other)? {
+                let (Some(tasks), Some(wardens)) =
+                    (self.descriptors.pop_front(), self.descriptors.pop_front())
+                else {
+                    return Err(io::ErrorKind::InvalidData.into());
                 };
-                let wanted = wanted.min(self.descriptors.len());
-                return Ok(Some((message, self.descriptors.drain(..wanted).collect())));
+                let spawner = rustix::process::getpid();
+                let cgroup_base = cgroup::base().ok().inspect(|base| cgroup::sweep(base));
+                return Ok(Some(Setup {
+                    tasks,
+                    wardens,
+                    umask,
+                    spawner,
+                    cgroup_base,
+                }));
             }
-            let mut buffer = [0; 4096];
-            let received = socket::receive(self.control, &mut buffer)?;
-            if received.bytes == 0 {
-                return Ok(None);
-            }
-            self.descriptors.extend(received.descriptors);
-            self.decoder
-                .feed(buffer.get(..received.bytes).unwrap_or_default());
+        }
+        Ok(None)
+    }
+
+    /// Takes the next whole request out of what was read.
+    fn next_fork(&mut self) -> io::Result<Option<(String, OwnedFd)>> {
+        match self.decoder.next_frame().map_err(io::Error::other)? {
+            Some(ToSpawner::Fork { warden }) => Ok(self
+                .descriptors
+                .pop_front()
+                .map(|channel| (warden, channel))),
+            Some(ToSpawner::Setup) => Err(io::ErrorKind::InvalidData.into()),
+            None => Ok(None),
         }
     }
 }
@@ -273,10 +323,4 @@ fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 fn close_inherited() {
     // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-}
-
-/// Lets the kernel collect dead wardens: whoever cares sees the channel close.
-fn ignore_children() {
-    // SAFETY: sets a disposition, no handler.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }

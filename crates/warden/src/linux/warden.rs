@@ -15,7 +15,7 @@ use rustix::{
 use super::{
     cgroup::Cgroup,
     peer::Peer,
-    run::Run,
+    run::{Run, bounded},
     signals::Signals,
     socket,
     spawner::Setup,
@@ -28,6 +28,9 @@ use crate::protocol::{
 
 /// Most observers at a time.
 const OBSERVERS_MAX: usize = 64;
+
+/// How long no connection is accepted after accepting one failed.
+const DEAF: Duration = Duration::from_millis(200);
 
 /// The grace of a stop that no caller chose.
 const OWN_GRACE: Duration = Duration::from_secs(3);
@@ -71,6 +74,8 @@ struct Warden<'a> {
     /// Connections; the first is the owner for as long as it lives.
     peers: Vec<Peer>,
     has_owner: bool,
+    /// Accepting failed: no new connection before this.
+    deaf_until: Option<Instant>,
 }
 
 impl<'a> Warden<'a> {
@@ -100,6 +105,7 @@ impl<'a> Warden<'a> {
             alone_since: None,
             peers: Vec::new(),
             has_owner: true,
+            deaf_until: None,
         })
     }
 
@@ -120,7 +126,10 @@ impl<'a> Warden<'a> {
             format!("{}.sock", self.name),
             rustix::fs::AtFlags::empty(),
         );
-        if let Some(cgroup) = &self.cgroup {
+        // The spawner removes our cgroup, unless it died before us.
+        if let Some(cgroup) = &self.cgroup
+            && rustix::process::getppid() != Some(self.setup.spawner)
+        {
             let _ = cgroup.leave();
             cgroup.remove();
         }
@@ -138,10 +147,10 @@ impl<'a> Warden<'a> {
 
     /// Sleeps until something happens.
     fn wait(&self) -> io::Result<()> {
-        let mut interests = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
+        let mut interests = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if self.deaf_until.is_none() {
+            interests.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         for peer in &self.peers {
             let output = if peer.has_output() {
                 PollFlags::OUT
@@ -179,6 +188,7 @@ impl<'a> Warden<'a> {
                 .filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
             self.abandoned_at().filter(|_| self.stop.is_none()),
+            self.deaf_until,
         ]
         .into_iter()
         .flatten()
@@ -207,7 +217,9 @@ impl<'a> Warden<'a> {
         if let Some(run) = &mut self.run {
             run.pump(buffer);
         }
-        self.accept();
+        if self.deaf_until.is_none() {
+            self.accept();
+        }
         self.hear_peers();
         self.check_clock();
         self.settle();
@@ -234,11 +246,20 @@ impl<'a> Warden<'a> {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&self.listener, flags) {
-            if self.peers.len() <= OBSERVERS_MAX
-                && let Ok(peer) = Peer::new(socket)
-            {
-                self.greet(peer);
+        loop {
+            match accept_with(&self.listener, flags) {
+                Ok(socket) if self.peers.len() <= OBSERVERS_MAX => {
+                    if let Ok(peer) = Peer::new(socket) {
+                        self.greet(peer);
+                    }
+                }
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // Out of descriptors, say: the caller stays in the queue, and we do not spin.
+                Err(_) => {
+                    self.deaf_until = Some(Instant::now() + DEAF);
+                    return;
+                }
             }
         }
     }
@@ -285,7 +306,7 @@ impl<'a> Warden<'a> {
                 because,
             } => {
                 let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
-                self.begin_stop(signal, Duration::from_millis(grace_ms), because);
+                self.begin_stop(signal, bounded(grace_ms), because);
             }
             ToWarden::Committed => self.committed |= is_owner,
         }
@@ -330,6 +351,7 @@ impl<'a> Warden<'a> {
 
     fn check_clock(&mut self) {
         let now = Instant::now();
+        self.deaf_until = self.deaf_until.filter(|until| now < *until);
         if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Abandoned);
         }
