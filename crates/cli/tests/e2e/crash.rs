@@ -105,8 +105,10 @@ fn a_torn_exit_record_is_no_outcome() {
         let sockets = std::fs::read_dir(scratch.state.path().join("wardens")).unwrap();
         (sockets.count() == 0).then_some(())
     });
+    // The code itself is altered, to one that would read as well: variant 0, then 7 as 14.
     let mut torn = record;
-    torn[20] ^= 1;
+    let code = torn.windows(2).rposition(|pair| pair == [0, 14]).unwrap() + 1;
+    torn[code] = 16;
     std::fs::write(folder.join("exit"), torn).unwrap();
     let task = settled(&scratch);
     assert_eq!(
