@@ -24,3 +24,8 @@ review:
 # The program, optimised
 build:
     cargo build --release --locked --package legwork-cli
+
+# Ratios against a raw spawn, on an idle machine; CSV into bench/
+bench *ARGUMENTS:
+    cargo build --release --locked --package legwork-cli --package legwork-bench
+    target/release/legwork-bench --csv bench/latest.csv {{ARGUMENTS}}

@@ -1,0 +1,119 @@
+//! A small MCP client over pipes: what an agent has, and nothing that would blur the figures.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A server and the pipes to it.
+pub struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    next_id: u64,
+    _state: TempDir,
+}
+
+impl Client {
+    /// Starts a server on a state folder of its own and says hello.
+    pub fn start(legwork: &Path) -> Self {
+        let state = TempDir::new().unwrap();
+        let mut child = Command::new(legwork)
+            .args(["mcp", "--workspace", "/tmp", "--state"])
+            .arg(state.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut client = Self {
+            child,
+            stdin,
+            stdout,
+            next_id: 0,
+            _state: state,
+        };
+        client.send(
+            "initialize",
+            &json!({ "protocolVersion": "2025-06-18", "capabilities": {},
+                     "clientInfo": { "name": "bench", "version": "1" } }),
+        );
+        client.receive();
+        client.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    /// The server's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn write(&mut self, message: &Value) {
+        let mut line = message.to_string();
+        line.push('\n');
+        self.stdin
+            .as_mut()
+            .unwrap()
+            .write_all(line.as_bytes())
+            .unwrap();
+    }
+
+    fn send(&mut self, method: &str, params: &Value) {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    }
+
+    /// Closes the server's stdin, as a client does that goes away.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Receives one answer.
+    pub fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(
+            self.stdout.read_line(&mut line).unwrap() > 0,
+            "the server is gone"
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Asks for a command without waiting for its answer.
+    pub fn ask(&mut self, cmd: &str) {
+        let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",
+                                "duplicate_policy": "start_new", "yield_time_ms": 120_000 });
+        self.send(
+            "tools/call",
+            &json!({ "name": "ExecCommand", "arguments": arguments }),
+        );
+    }
+
+    /// Runs a command that must end with code 0, and returns its receipt.
+    pub fn run(&mut self, cmd: &str) -> String {
+        self.ask(cmd);
+        self.expect_success()
+    }
+
+    /// Receives one answer, which must be of a command that ended with code 0.
+    pub fn expect_success(&mut self) -> String {
+        let answer = self.receive();
+        let text = answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(text.starts_with("Process exited with code 0"), "{answer}");
+        text.to_owned()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,60 @@
+//! Measures legwork against a raw spawn of the same command, in the same run.
+//!
+//! Every figure is a ratio: the machine, its load and its kernel are in both halves. What is compared is
+//! interleaved, round by round, so that a disturbance hits both. Medians are reported, and minima, which
+//! are what the code costs when nothing disturbs it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    reason = "a benchmark may panic, and its figures have few digits"
+)]
+
+mod client;
+mod measure;
+mod report;
+mod workloads;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::report::Report;
+
+/// Measures legwork against a raw spawn of the same command.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The program to measure
+    #[arg(long, default_value = "target/release/legwork")]
+    legwork: PathBuf,
+    /// Only workloads whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Fewer rounds: for a quick look
+    #[arg(long)]
+    quick: bool,
+    /// Also write the figures as CSV to this file
+    #[arg(long)]
+    csv: Option<PathBuf>,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let legwork = arguments.legwork.canonicalize().unwrap();
+    let mut report = Report::default();
+    for (name, workload) in workloads::ALL {
+        if arguments
+            .only
+            .as_ref()
+            .is_none_or(|only| name.contains(only.as_str()))
+        {
+            eprintln!("{name} ...");
+            workload(&legwork, arguments.quick, &mut report);
+        }
+    }
+    print!("{}", report.table());
+    if let Some(path) = arguments.csv {
+        std::fs::write(path, report.csv()).unwrap();
+    }
+}

@@ -1,0 +1,273 @@
+//! What is measured.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Instant,
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    client::Client,
+    measure::{
+        cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
+        tree, until,
+    },
+    report::Report,
+};
+
+/// A workload: the program to measure, whether to be quick, and where the figures go.
+pub type Workload = fn(&Path, bool, &mut Report);
+
+/// All of them.
+pub const ALL: [(&str, Workload); 7] = [
+    ("trivial", trivial),
+    ("cpu", cpu),
+    ("concurrent", concurrent),
+    ("flood", flood),
+    ("running", running),
+    ("start", start),
+    ("run-verb", run_verb),
+];
+
+/// The command of the trivial call, raw.
+const TRUE: [&str; 4] = ["/bin/sh", "-c", "--", "true"];
+
+fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
+    let rounds = if quick { 300 } else { 3000 };
+    let mut client = Client::start(legwork);
+    for _ in 0..50 {
+        client.run("true");
+        spawn(&TRUE);
+    }
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(micros(|| drop(client.run("true"))));
+        raw.push(micros(|| spawn(&TRUE)));
+    }
+    report.compare(
+        "trivial call, p50",
+        median(&ours),
+        median(&raw),
+        "us",
+        "1.4",
+    );
+    report.compare(
+        "trivial call, minimum",
+        minimum(&ours),
+        minimum(&raw),
+        "us",
+        "",
+    );
+    let (ours, raw) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
+    report.compare("trivial call, p99", ours, raw, "us", "");
+}
+
+fn cpu(legwork: &Path, quick: bool, report: &mut Report) {
+    let (blocks, calls) = if quick { (3, 200) } else { (10, 500) };
+    let mut client = Client::start(legwork);
+    for _ in 0..50 {
+        client.run("true");
+    }
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..blocks {
+        let before = cpu_of_tree(client.pid());
+        for _ in 0..calls {
+            client.run("true");
+        }
+        ours.push((cpu_of_tree(client.pid()) - before) * 1e6 / f64::from(calls));
+        let before = own_cpu();
+        for _ in 0..calls {
+            spawn(&TRUE);
+        }
+        raw.push((own_cpu() - before) * 1e6 / f64::from(calls));
+    }
+    report.compare(
+        "trivial call, CPU of the tree",
+        median(&ours),
+        median(&raw),
+        "us",
+        "1.4",
+    );
+}
+
+fn concurrent(legwork: &Path, quick: bool, report: &mut Report) {
+    let calls = if quick { 600 } else { 4000 };
+    for width in [1_usize, 8, 64] {
+        let mut client = Client::start(legwork);
+        let (mut ours, mut raw) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            ours.push(rate(calls, || pipelined(&mut client, calls, width)));
+            raw.push(rate(calls, || spawn_in_threads(calls, width.min(2))));
+        }
+        let what = format!("calls/s, {width} at a time");
+        let goal = if width == 64 { ">= 0.8" } else { "" };
+        report.compare(&what, median(&ours), median(&raw), "1/s", goal);
+    }
+}
+
+fn rate(calls: usize, work: impl FnOnce()) -> f64 {
+    calls as f64 / (micros(work) / 1e6)
+}
+
+/// Keeps this many calls under way until all are answered.
+fn pipelined(client: &mut Client, calls: usize, width: usize) {
+    for _ in 0..width.min(calls) {
+        client.ask("true");
+    }
+    for done in 0..calls {
+        client.expect_success();
+        if done + width < calls {
+            client.ask("true");
+        }
+    }
+}
+
+fn spawn_in_threads(calls: usize, threads: usize) {
+    let left = AtomicUsize::new(calls);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let take = |left: usize| left.checked_sub(1);
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                    .is_ok()
+                {
+                    spawn(&TRUE);
+                }
+            });
+        }
+    });
+}
+
+fn flood(legwork: &Path, quick: bool, report: &mut Report) {
+    let bytes: u64 = if quick { 200_000_000 } else { 1_000_000_000 };
+    let producer = format!("head -c {bytes} /dev/zero");
+    let scratch = TempDir::new().unwrap();
+    let copy = format!(
+        "{producer} | cat > {}",
+        scratch.path().join("raw").display()
+    );
+    let mut client = Client::start(legwork);
+    let before = memory_kb(client.pid(), "status", "VmHWM:");
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        raw.push(micros(|| spawn(&["/bin/sh", "-c", &copy])) / 1e3);
+        std::fs::remove_file(scratch.path().join("raw")).unwrap();
+        // The last words of the command are about its parent, the warden.
+        let cmd = format!("{producer}; grep VmHWM /proc/$PPID/status >&2");
+        ours.push(
+            micros(|| {
+                let receipt = client.run(&cmd);
+                let (_, peak) = receipt.rsplit_once("VmHWM:").unwrap();
+                let peak: f64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+                if ours.is_empty() {
+                    report.note("warden's peak over the flood", peak / 1e3, "MB", "< 10");
+                }
+            }) / 1e3,
+        );
+    }
+    let what = format!("{} MB of output kept", bytes / 1_000_000);
+    report.compare(&what, median(&ours), median(&raw), "ms", "1.2");
+    let growth = memory_kb(client.pid(), "status", "VmHWM:") - before;
+    report.note("engine's growth over the flood", growth / 1e3, "MB", "~ 0");
+}
+
+fn running(legwork: &Path, quick: bool, report: &mut Report) {
+    let tasks = if quick { 100 } else { 500 };
+    let mut client = Client::start(legwork);
+    client.run("true");
+    for n in 0..tasks {
+        client.ask(&format!("exec sleep 60.{n}"));
+    }
+    let sleepers = |client: &Client| {
+        let named = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default() == "sleep\n"
+        };
+        tree(client.pid()).iter().filter(|pid| named(pid)).count()
+    };
+    until("all tasks run", || sleepers(&client) == tasks);
+    let wardens: Vec<u32> = tree(client.pid())
+        .into_iter()
+        .filter(|pid| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            comm == "legwork-warden\n"
+        })
+        .collect();
+    let pss: f64 = wardens
+        .iter()
+        .map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:"))
+        .sum();
+    let what = format!("PSS of a warden, {tasks} running");
+    report.note(&what, pss / wardens.len() as f64, "kB", "< 100");
+    // Closing stdin stops them all; the client's end kills the server only afterwards.
+    let everything = tree(client.pid());
+    client.hang_up();
+    until("nothing is left", || {
+        everything
+            .iter()
+            .all(|pid| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists())
+    });
+}
+
+fn start(legwork: &Path, quick: bool, report: &mut Report) {
+    let rounds = if quick { 10 } else { 50 };
+    let samples: Vec<f64> = (0..rounds)
+        .map(|_| {
+            let begin = Instant::now();
+            let mut client = Client::start(legwork);
+            client.run("true");
+            begin.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    report.note(
+        "start to the first command's answer",
+        median(&samples),
+        "ms",
+        "< 30",
+    );
+    let mut client = Client::start(legwork);
+    client.run("true");
+    report.note(
+        "idle memory, the whole tree",
+        pss_of_tree(client.pid()) / 1e3,
+        "MB",
+        "< 15",
+    );
+}
+
+fn run_verb(legwork: &Path, quick: bool, report: &mut Report) {
+    let rounds = if quick { 50 } else { 300 };
+    let state = TempDir::new().unwrap();
+    let ours = || {
+        let status = Command::new(legwork)
+            .args(["run", "--state"])
+            .arg(state.path())
+            .args(["--", "true"])
+            .stdin(Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+    };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        with.push(micros(ours));
+        without.push(micros(|| spawn(&["true"])));
+    }
+    report.compare(
+        "legwork run -- true, p50",
+        median(&with),
+        median(&without),
+        "us",
+        "",
+    );
+    report.compare(
+        "legwork run -- true, minimum",
+        minimum(&with),
+        minimum(&without),
+        "us",
+        "",
+    );
+}
