@@ -31,13 +31,7 @@ impl Client {
             .unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut client = Self {
-            child,
-            stdin,
-            stdout,
-            next_id: 0,
-            _state: state,
-        };
+        let mut client = Self { child, stdin, stdout, next_id: 0, _state: state };
         client.send(
             "initialize",
             &json!({ "protocolVersion": "2025-06-18", "capabilities": {},
@@ -56,11 +50,7 @@ impl Client {
     fn write(&mut self, message: &Value) {
         let mut line = message.to_string();
         line.push('\n');
-        self.stdin
-            .as_mut()
-            .unwrap()
-            .write_all(line.as_bytes())
-            .unwrap();
+        self.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     fn send(&mut self, method: &str, params: &Value) {
@@ -77,10 +67,7 @@ impl Client {
     /// Receives one answer.
     pub fn receive(&mut self) -> Value {
         let mut line = String::new();
-        assert!(
-            self.stdout.read_line(&mut line).unwrap() > 0,
-            "the server is gone"
-        );
+        assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the server is gone");
         serde_json::from_str(&line).unwrap()
     }
 
@@ -88,10 +75,7 @@ impl Client {
     pub fn ask(&mut self, cmd: &str) {
         let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",
                                 "duplicate_policy": "start_new", "yield_time_ms": 120_000 });
-        self.send(
-            "tools/call",
-            &json!({ "name": "ExecCommand", "arguments": arguments }),
-        );
+        self.send("tools/call", &json!({ "name": "ExecCommand", "arguments": arguments }));
     }
 
     /// Runs a command that must end with code 0, and returns its receipt.
@@ -103,9 +87,7 @@ impl Client {
     /// Receives one answer, which must be of a command that ended with code 0.
     pub fn expect_success(&mut self) -> String {
         let answer = self.receive();
-        let text = answer["result"]["content"][0]["text"]
-            .as_str()
-            .unwrap_or_default();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
         assert!(text.starts_with("Process exited with code 0"), "{answer}");
         text.to_owned()
     }

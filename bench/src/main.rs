@@ -44,11 +44,7 @@ fn main() {
     let legwork = arguments.legwork.canonicalize().unwrap();
     let mut report = Report::default();
     for (name, workload) in workloads::ALL {
-        if arguments
-            .only
-            .as_ref()
-            .is_none_or(|only| name.contains(only.as_str()))
-        {
+        if arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             eprintln!("{name} ...");
             workload(&legwork, arguments.quick, &mut report);
         }

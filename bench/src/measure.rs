@@ -32,22 +32,14 @@ pub fn minimum(samples: &[f64]) -> f64 {
 pub fn percentile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let place = (sorted.len() as f64 * share) as usize;
     sorted[place.min(sorted.len() - 1)]
 }
 
 /// A raw spawn: `posix_spawn` with both outputs captured, as any caller must, and a wait.
 pub fn spawn(words: &[&str]) {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success());
 }
 
@@ -62,11 +54,7 @@ pub fn tree(root: u32) -> Vec<u32> {
         };
         for thread in threads.filter_map(Result::ok) {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            found.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
     found
@@ -85,12 +73,8 @@ fn cpu(pid: u32) -> f64 {
         return 0.0;
     };
     // utime, stime, and those of the children that were waited for.
-    let ticks: f64 = fields
-        .split(' ')
-        .skip(11)
-        .take(4)
-        .filter_map(|field| field.parse::<f64>().ok())
-        .sum();
+    let ticks: f64 =
+        fields.split(' ').skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum();
     ticks / TICKS
 }
 
@@ -110,10 +94,7 @@ pub fn memory_kb(pid: u32, file: &str, field: &str) -> f64 {
 
 /// Proportional memory of a whole tree, in kB.
 pub fn pss_of_tree(root: u32) -> f64 {
-    tree(root)
-        .into_iter()
-        .map(|pid| memory_kb(pid, "smaps_rollup", "Pss:"))
-        .sum()
+    tree(root).into_iter().map(|pid| memory_kb(pid, "smaps_rollup", "Pss:")).sum()
 }
 
 /// Waits until something is so; a benchmark that waits too long is broken.

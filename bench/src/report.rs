@@ -27,24 +27,12 @@ impl Report {
         unit: &'static str,
         goal: &'static str,
     ) {
-        self.rows.push(Row {
-            what: what.into(),
-            legwork,
-            raw: Some(raw),
-            unit,
-            goal,
-        });
+        self.rows.push(Row { what: what.into(), legwork, raw: Some(raw), unit, goal });
     }
 
     /// Adds a figure that stands alone.
     pub fn note(&mut self, what: &str, figure: f64, unit: &'static str, goal: &'static str) {
-        self.rows.push(Row {
-            what: what.into(),
-            legwork: figure,
-            raw: None,
-            unit,
-            goal,
-        });
+        self.rows.push(Row { what: what.into(), legwork: figure, raw: None, unit, goal });
     }
 
     /// For people.
@@ -54,12 +42,9 @@ impl Report {
             "what", "legwork", "raw", "unit", "ratio"
         );
         for row in &self.rows {
-            let raw = row
-                .raw
-                .map_or_else(|| "-".into(), |raw| format!("{raw:.1}"));
-            let ratio = row
-                .raw
-                .map_or_else(|| "-".into(), |raw| format!("{:.2}", row.legwork / raw));
+            let raw = row.raw.map_or_else(|| "-".into(), |raw| format!("{raw:.1}"));
+            let ratio =
+                row.raw.map_or_else(|| "-".into(), |raw| format!("{:.2}", row.legwork / raw));
             let _ = writeln!(
                 text,
                 "{:<44} {:>12.1} {raw:>12} {:<6} {ratio:>7}  {}",
@@ -74,14 +59,8 @@ impl Report {
         let mut text = String::from("what,legwork,raw,unit,ratio\n");
         for row in &self.rows {
             let raw = row.raw.map_or_else(String::new, |raw| raw.to_string());
-            let ratio = row
-                .raw
-                .map_or_else(String::new, |raw| (row.legwork / raw).to_string());
-            let _ = writeln!(
-                text,
-                "{},{},{raw},{},{ratio}",
-                row.what, row.legwork, row.unit
-            );
+            let ratio = row.raw.map_or_else(String::new, |raw| (row.legwork / raw).to_string());
+            let _ = writeln!(text, "{},{},{raw},{},{ratio}", row.what, row.legwork, row.unit);
         }
         text
     }

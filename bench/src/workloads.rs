@@ -48,20 +48,8 @@ fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
         ours.push(micros(|| drop(client.run("true"))));
         raw.push(micros(|| spawn(&TRUE)));
     }
-    report.compare(
-        "trivial call, p50",
-        median(&ours),
-        median(&raw),
-        "us",
-        "1.4",
-    );
-    report.compare(
-        "trivial call, minimum",
-        minimum(&ours),
-        minimum(&raw),
-        "us",
-        "",
-    );
+    report.compare("trivial call, p50", median(&ours), median(&raw), "us", "1.4");
+    report.compare("trivial call, minimum", minimum(&ours), minimum(&raw), "us", "");
     let (ours, raw) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
     report.compare("trivial call, p99", ours, raw, "us", "");
 }
@@ -85,13 +73,7 @@ fn cpu(legwork: &Path, quick: bool, report: &mut Report) {
         }
         raw.push((own_cpu() - before) * 1e6 / f64::from(calls));
     }
-    report.compare(
-        "trivial call, CPU of the tree",
-        median(&ours),
-        median(&raw),
-        "us",
-        "1.4",
-    );
+    report.compare("trivial call, CPU of the tree", median(&ours), median(&raw), "us", "1.4");
 }
 
 fn concurrent(legwork: &Path, quick: bool, report: &mut Report) {
@@ -132,10 +114,7 @@ fn spawn_in_threads(calls: usize, threads: usize) {
         for _ in 0..threads {
             scope.spawn(|| {
                 let take = |left: usize| left.checked_sub(1);
-                while left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-                    .is_ok()
-                {
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
                     spawn(&TRUE);
                 }
             });
@@ -147,10 +126,7 @@ fn flood(legwork: &Path, quick: bool, report: &mut Report) {
     let bytes: u64 = if quick { 200_000_000 } else { 1_000_000_000 };
     let producer = format!("head -c {bytes} /dev/zero");
     let scratch = TempDir::new().unwrap();
-    let copy = format!(
-        "{producer} | cat > {}",
-        scratch.path().join("raw").display()
-    );
+    let copy = format!("{producer} | cat > {}", scratch.path().join("raw").display());
     let mut client = Client::start(legwork);
     let before = memory_kb(client.pid(), "status", "VmHWM:");
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
@@ -197,19 +173,14 @@ fn running(legwork: &Path, quick: bool, report: &mut Report) {
             comm == "legwork-warden\n"
         })
         .collect();
-    let pss: f64 = wardens
-        .iter()
-        .map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:"))
-        .sum();
+    let pss: f64 = wardens.iter().map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:")).sum();
     let what = format!("PSS of a warden, {tasks} running");
     report.note(&what, pss / wardens.len() as f64, "kB", "< 100");
     // Closing stdin stops them all; the client's end kills the server only afterwards.
     let everything = tree(client.pid());
     client.hang_up();
     until("nothing is left", || {
-        everything
-            .iter()
-            .all(|pid| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists())
+        everything.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists())
     });
 }
 
@@ -223,20 +194,10 @@ fn start(legwork: &Path, quick: bool, report: &mut Report) {
             begin.elapsed().as_secs_f64() * 1e3
         })
         .collect();
-    report.note(
-        "start to the first command's answer",
-        median(&samples),
-        "ms",
-        "< 30",
-    );
+    report.note("start to the first command's answer", median(&samples), "ms", "< 30");
     let mut client = Client::start(legwork);
     client.run("true");
-    report.note(
-        "idle memory, the whole tree",
-        pss_of_tree(client.pid()) / 1e3,
-        "MB",
-        "< 15",
-    );
+    report.note("idle memory, the whole tree", pss_of_tree(client.pid()) / 1e3, "MB", "< 15");
 }
 
 fn run_verb(legwork: &Path, quick: bool, report: &mut Report) {
@@ -256,18 +217,6 @@ fn run_verb(legwork: &Path, quick: bool, report: &mut Report) {
         with.push(micros(ours));
         without.push(micros(|| spawn(&["true"])));
     }
-    report.compare(
-        "legwork run -- true, p50",
-        median(&with),
-        median(&without),
-        "us",
-        "",
-    );
-    report.compare(
-        "legwork run -- true, minimum",
-        minimum(&with),
-        minimum(&without),
-        "us",
-        "",
-    );
+    report.compare("legwork run -- true, p50", median(&with), median(&without), "us", "");
+    report.compare("legwork run -- true, minimum", minimum(&with), minimum(&without), "us", "");
 }

@@ -7,12 +7,7 @@ use legwork::{Engine, Options, ToolError};
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
-#[command(
-    name = "legwork",
-    version,
-    propagate_version = true,
-    arg_required_else_help = true
-)]
+#[command(name = "legwork", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Exit codes of `run` and `sh`: the command's own; 124 timed out, 125 failure of legwork itself,
 126 denied or not executable, 127 not found, 128+n ended by signal n.
@@ -75,11 +70,7 @@ impl Place {
 impl State {
     /// Opens the engine for looking at tasks.
     pub(crate) fn open(self) -> Result<Engine, ToolError> {
-        Place {
-            workspace: Some("/".into()),
-            state: self,
-        }
-        .open()
+        Place { workspace: Some("/".into()), state: self }.open()
     }
 }
 
@@ -110,12 +101,7 @@ pub(crate) struct RunOptions {
     #[command(flatten)]
     pub common: RunCommon,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

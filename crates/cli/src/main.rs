@@ -20,13 +20,16 @@ const OUR_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     // First of all: this process may be the spawner.
     legwork::init();
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            let _ = problem.print();
+            return ExitCode::from(if problem.use_stderr() { OUR_FAILURE } else { 0 });
+        }
+    };
     start_log();
     // One thread: a call is a few system calls, and handing it between threads costs more than they do.
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return render::complain(&format!("no event loop: {error}")),
     };

@@ -17,17 +17,22 @@ pub(crate) const DENIED: u8 = 126;
 /// Exit code for a program that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// Says something on stderr; a stderr that is gone is no reason to fail.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Says what went wrong, and fails.
 pub(crate) fn complain(problem: &str) -> ExitCode {
-    eprintln!("legwork: {problem}");
+    say(&format!("legwork: {problem}"));
     ExitCode::from(OUR_FAILURE)
 }
 
 /// Says what a call met, with its hint, and fails with the code of that kind.
 pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
-    eprintln!("legwork: {}", error.message);
+    say(&format!("legwork: {}", error.message));
     if let Some(hint) = &error.recovery_hint {
-        eprintln!("hint: {hint}");
+        say(&format!("hint: {hint}"));
     }
     ExitCode::from(error_code(error.kind))
 }
@@ -66,19 +71,21 @@ pub(crate) fn print_json(data: &impl Serialize) -> ExitCode {
 /// A time as the user's clock shows it.
 pub(crate) fn time(milliseconds: i64) -> String {
     match Timestamp::from_millisecond(milliseconds) {
-        Ok(time) => time
-            .to_zoned(TimeZone::system())
-            .strftime("%Y-%m-%d %H:%M:%S")
-            .to_string(),
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         Err(_) => "?".into(),
     }
+}
+
+/// Whether a character changes the order in which a terminal shows others, or shows nothing.
+fn reorders(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text in one line of bounded width, with everything that is not printable escaped.
 pub(crate) fn one_line(text: &str, width: usize) -> String {
     let mut line = String::new();
     for character in text.chars() {
-        if character.is_control() {
+        if character.is_control() || reorders(character) {
             line.extend(character.escape_default());
         } else {
             line.push(character);
@@ -87,8 +94,5 @@ pub(crate) fn one_line(text: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line;
     }
-    line.chars()
-        .take(width.saturating_sub(1))
-        .chain(['…'])
-        .collect()
+    line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }

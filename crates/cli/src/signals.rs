@@ -18,10 +18,13 @@ pub(crate) struct Caught {
 }
 
 impl Caught {
-    /// Catches these; one that cannot be caught keeps its default effect.
+    /// Catches these; one that cannot be caught keeps its default effect, and one that we were started to
+    /// ignore (by `nohup`, say) stays ignored.
     pub(crate) fn new(signals: &[Signal]) -> Self {
         let (sender, numbers) = tokio::sync::mpsc::unbounded_channel();
-        for number in signals.iter().map(|signal| signal.as_raw()) {
+        let ignored = ignored();
+        let wanted = signals.iter().map(|signal| signal.as_raw());
+        for number in wanted.filter(|number| ignored & (1 << (number - 1)) == 0) {
             let Ok(mut stream) = signal(SignalKind::from_raw(number)) else {
                 continue;
             };
@@ -40,4 +43,11 @@ impl Caught {
             None => std::future::pending().await,
         }
     }
+}
+
+/// The signals that this process ignores, a bit for each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -15,7 +15,7 @@ use std::{
 use legwork_gate::{Grant, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
-    protocol::{self, Spec, StartFailure, StartStage, ToWarden},
+    protocol::{self, Order, Spec, StartFailure, StartStage, ToWarden},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -25,13 +25,20 @@ use crate::{
     id::TaskId,
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Status, Stdin},
-    output::TaskFolder,
+    output::TaskOutput,
     place::{Place, PlaceError},
     plan::{Kind, Plan, spawn_failed},
+    pool::Pool,
     run::{self, Progress, Run},
     state::{StateError, StateFolder},
     tools::{Answer, Registry},
 };
+
+/// What helps when the machine gives no more processes or descriptors.
+const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
+
+/// Most bytes of output that a warden holds in memory.
+const MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
 /// How long a command may take to disappear after it was killed.
 pub(crate) const DEATH: Duration = Duration::from_secs(3);
@@ -83,16 +90,16 @@ pub(crate) struct Inner {
     options: Options,
     roots: Vec<PathBuf>,
     boot_id: String,
-    state: StateFolder,
+    state: Arc<StateFolder>,
     pub(crate) ledger: Ledger,
-    place: Place,
+    pub(crate) pool: Arc<Pool>,
     policy: Policy,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
 #[derive(Debug)]
 struct Running {
-    orders: mpsc::UnboundedSender<ToWarden>,
+    orders: mpsc::UnboundedSender<Order>,
     progress: watch::Receiver<Progress>,
 }
 
@@ -106,37 +113,26 @@ impl Engine {
                 format!("the workspace `{shown}` cannot be used: {error}"),
             )
         })?;
-        let state = options
-            .state
-            .clone()
-            .map_or_else(StateFolder::default_path, Ok);
+        let state = options.state.clone().map_or_else(StateFolder::default_path, Ok);
         let state = state
             .and_then(|path| StateFolder::open(&path))
+            .map(Arc::new)
             .map_err(|error: StateError| ToolError::state(&error))?;
         let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
-        let given = options
-            .roots
-            .iter()
-            .filter_map(|root| root.canonicalize().ok());
-        let roots = [options.workspace.clone()]
-            .into_iter()
-            .chain(given)
-            .collect();
+        let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
+        let roots = [options.workspace.clone()].into_iter().chain(given).collect();
         let inner = Inner {
             options,
             roots,
             boot_id: boot_id(),
+            pool: Pool::new(Place::new(state.clone())),
             state,
             ledger,
-            place: Place::default(),
             policy: Policy::default(),
             running: Mutex::default(),
         };
-        Ok(Self {
-            inner: Arc::new(inner),
-            registry: Arc::new(Registry::builtin()),
-        })
+        Ok(Self { inner: Arc::new(inner), registry: Arc::new(Registry::builtin()) })
     }
 
     /// The tools.
@@ -156,10 +152,7 @@ impl Engine {
 
     /// Starts what the first command would otherwise wait for; returns the spawner's process id.
     pub fn warm_up(&self) -> Result<u32, ToolError> {
-        self.inner
-            .place
-            .warm_up(&self.inner.state)
-            .map_err(|error| place_error(&error.into()))
+        self.inner.pool.place().warm_up().map_err(|error| place_error(&error.into()))
     }
 
     /// Calls a tool by name.
@@ -172,32 +165,27 @@ impl Engine {
         let inner = &self.inner;
         let plan = Plan::resolve(request, &inner.options.workspace, &inner.roots)?;
         match judge(&inner.policy, plan) {
-            Verdict::Allow(grant) => inner.start(grant, caller).await,
+            Verdict::Allow(grant) => {
+                // In a task of its own: a caller who leaves in the middle drops a run that is whole.
+                let started = tokio::spawn(inner.clone().start(grant, caller.clone())).await;
+                started.unwrap_or_else(|error| {
+                    Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
+                })
+            }
             Verdict::Ask(question) => Err(ToolError::new(
                 ErrorKind::ApprovalUnavailable,
-                format!(
-                    "nobody can be asked about this: {}",
-                    question.explanation().reason
-                ),
+                format!("nobody can be asked about this: {}", question.explanation().reason),
             )),
-            Verdict::Deny(denial) => Err(ToolError::new(
-                ErrorKind::CommandDenied,
-                denial.explanation.reason,
-            )),
+            Verdict::Deny(denial) => {
+                Err(ToolError::new(ErrorKind::CommandDenied, denial.explanation.reason))
+            }
         }
     }
 
     /// The tasks, newest first; those that only seem to run are settled before.
     pub async fn tasks(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
-        self.inner
-            .settle_all()
-            .await
-            .map_err(|error| ToolError::state(&error))?;
-        self.inner
-            .ledger
-            .list(finished_too, limit)
-            .await
-            .map_err(|error| ToolError::state(&error))
+        self.inner.settle_all().await.map_err(|error| ToolError::state(&error))?;
+        self.inner.ledger.list(finished_too, limit).await.map_err(|error| ToolError::state(&error))
     }
 
     /// The task whose id begins with this text; `@` is the newest.
@@ -209,26 +197,27 @@ impl Engine {
         };
         let mut found = found.map_err(|error| ToolError::state(&error))?.into_iter();
         let unknown = |problem: String| {
-            ToolError::new(ErrorKind::UnknownTask, problem)
-                .hint("`legwork ps --all` lists the tasks")
+            ToolError::new(ErrorKind::UnknownTask, problem).hint("`legwork ps` lists the tasks")
         };
         match (found.next(), found.next()) {
-            (Some(task), None) => self
-                .inner
-                .settle_if_gone(task)
-                .await
-                .map_err(|error| ToolError::state(&error)),
-            (Some(_), Some(_)) => Err(unknown(format!(
-                "more than one task begins with `{prefix}`"
-            ))),
+            (Some(task), None) => {
+                self.inner.settle_if_gone(task).await.map_err(|error| ToolError::state(&error))
+            }
+            (Some(_), Some(_)) => {
+                Err(unknown(format!("more than one task begins with `{prefix}`")))
+            }
             (None, _) if prefix == "@" => Err(unknown("there is no task yet".into())),
             (None, _) => Err(unknown(format!("no task has the id `{prefix}`"))),
         }
     }
 
-    /// The folder of a task.
-    pub fn folder(&self, id: &TaskId) -> TaskFolder {
-        self.inner.state.task(id)
+    /// What a task has printed so far, wherever it is kept.
+    pub async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
+        let small = self.inner.ledger.small_output(id).await;
+        match small.map_err(|error| ToolError::state(&error))? {
+            Some(small) => Ok(TaskOutput::from(&*small)),
+            None => self.inner.state.task(id).open().map_err(|error| ToolError::state(&error)),
+        }
     }
 
     /// Stops every command that this engine started and that has not ended, and waits for their ends.
@@ -236,25 +225,17 @@ impl Engine {
     /// Processes that ended commands left behind go on.
     pub async fn stop_all(&self, grace: Duration) {
         let running: Vec<_> = {
-            let running = self
-                .inner
-                .running
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            running
-                .values()
-                .map(|run| (run.orders.clone(), run.progress.clone()))
-                .collect()
+            let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.values().map(|run| (run.orders.clone(), run.progress.clone())).collect()
         };
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let stop = ToWarden::Stop {
+        let stop = Order::Stop {
             signal: rustix::process::Signal::TERM.as_raw(),
             grace_ms,
             because: protocol::EndedBy::Stopped,
         };
-        let unfinished = running
-            .into_iter()
-            .filter(|(_, progress)| progress.borrow().end.is_none());
+        let unfinished =
+            running.into_iter().filter(|(_, progress)| progress.borrow().end.is_none());
         let mut waiting = Vec::new();
         for (orders, progress) in unfinished {
             let _ = orders.send(stop.clone());
@@ -273,22 +254,15 @@ impl Engine {
 impl Inner {
     /// Starts a granted plan: warden, ledger, process, in this order.
     async fn start(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         grant: Grant<Plan>,
-        caller: &Caller,
+        caller: Caller,
     ) -> Result<Submitted, ToolError> {
-        let warden = self
-            .place
-            .warden(&self.state)
-            .await
-            .map_err(|error| place_error(&error))?;
+        let warden = self.pool.take().await.map_err(|error| place_error(&error))?;
         let id = TaskId::random().map_err(|error| {
-            ToolError::new(
-                ErrorKind::ToolExecutionFailed,
-                format!("no random id: {error}"),
-            )
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
-        let task = self.row(grant.plan(), &id, &warden.name, caller);
+        let task = self.row(grant.plan(), &id, &warden.name, &caller);
         let note = serde_json::to_vec(&task).unwrap_or_default();
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
             return Ok(Submitted::AlreadyRunning(running));
@@ -301,31 +275,17 @@ impl Inner {
         }
         if let Err(error) = warden.channel.send(&start, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
-            let _ = self.ledger.finish(&id, &Outcome::lost("warden_lost")).await;
+            let _ = self.ledger.finish(&id, &Outcome::lost("warden_lost"), None).await;
             return Err(place_error(&error.into()));
         }
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
-        let running = Running {
-            orders: orders.clone(),
-            progress: progress.clone(),
-        };
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.clone(), running);
-        tokio::spawn(run::drive(
-            self.clone(),
-            id.clone(),
-            warden.channel,
-            inbox,
-            sender,
-        ));
+        let running = Running { orders: orders.clone(), progress: progress.clone() };
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), running);
+        tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
-        Ok(Submitted::Started(Run::new(
-            id, program, folder, orders, progress,
-        )))
+        Ok(Submitted::Started(Run::new(id, program, folder, orders, progress)))
     }
 
     /// Registers a task, or finds the equal one that really runs.
@@ -389,14 +349,11 @@ impl Inner {
         Spec {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
-            argv: plan
-                .argv
-                .iter()
-                .map(|word| word.as_bytes().to_vec())
-                .collect(),
+            argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: environment(&plan.workdir.path),
             stdin,
             outputs,
+            memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
             note,
@@ -416,10 +373,7 @@ impl Inner {
 
     /// Forgets the channel of a run that is over.
     pub(crate) fn leave(&self, id: &TaskId) {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(id);
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// What is known of a run whose warden is gone: its record, or nothing.
@@ -443,16 +397,16 @@ impl Inner {
         if task.status.is_final() {
             return Ok(task);
         }
-        let rebooted = task.boot_id != self.boot_id;
         // When in doubt it lives: a wrong "interrupted" could never be taken back.
-        if !rebooted && is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+        if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
             return Ok(task);
         }
+        let rebooted = task.boot_id != self.boot_id;
         let outcome = match self.outcome_without_warden(&task.task_id) {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
             outcome => outcome,
         };
-        self.ledger.finish(&task.task_id, &outcome).await?;
+        self.ledger.finish(&task.task_id, &outcome, None).await?;
         let found = self.ledger.find(task.task_id.as_str()).await?;
         Ok(found.into_iter().next().unwrap_or(task))
     }
@@ -476,11 +430,11 @@ fn boot_id() -> String {
 
 fn place_error(error: &PlaceError) -> ToolError {
     match error {
-        PlaceError::Unfit(failure) => start_error("", failure),
-        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => ToolError::new(
-            ErrorKind::LimitExceeded,
-            format!("no process could be made: {io}"),
-        ),
+        PlaceError::Unfit(failure) => start_error("the warden", failure),
+        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
+                .hint(SHORTAGE_HINT)
+        }
         other => ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("the command's supervisor could not be started: {other}"),
@@ -491,9 +445,7 @@ fn place_error(error: &PlaceError) -> ToolError {
 fn is_shortage(errno: Option<i32>) -> bool {
     use rustix::io::Errno;
     let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-    short
-        .into_iter()
-        .any(|known| errno == Some(known.raw_os_error()))
+    short.into_iter().any(|known| errno == Some(known.raw_os_error()))
 }
 
 /// The typed error of a start that failed.
@@ -502,11 +454,8 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
     match failure.stage {
         StartStage::Folder => ToolError::state(&problem),
         StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
-            ToolError::new(
-                ErrorKind::LimitExceeded,
-                format!("no process could be made: {problem}"),
-            )
-            .hint("end other processes or raise the limit, then try again")
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
+                .hint(SHORTAGE_HINT)
         }
         StartStage::WorkingDirectory => ToolError::new(
             ErrorKind::WorkdirNotFound,

@@ -62,21 +62,13 @@ impl ToolError {
     /// A failure of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(kind, ErrorKind::LimitExceeded | ErrorKind::StateUnavailable);
-        Self {
-            kind,
-            message: message.into(),
-            details: None,
-            recovery_hint: None,
-            retryable,
-        }
+        Self { kind, message: message.into(), details: None, recovery_hint: None, retryable }
     }
 
     /// The same with one more detail.
     #[must_use]
     pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.details
-            .get_or_insert_default()
-            .insert(name.into(), value.into());
+        self.details.get_or_insert_default().insert(name.into(), value.into());
         self
     }
 
@@ -93,7 +85,9 @@ impl ToolError {
             ErrorKind::StateUnavailable,
             format!("the state folder cannot be used: {problem}"),
         )
-        .hint("free some disk space or choose another folder with --state, then try again")
+        .hint(
+            "see to its space and permissions, or name another folder with --state, then try again",
+        )
     }
 
     /// Arguments that cannot be parsed.
@@ -109,10 +103,8 @@ impl ToolError {
     /// An argument with a value that is not allowed.
     pub fn invalid_field(tool: &str, field: &str, problem: impl Into<String>) -> Self {
         let problem = problem.into();
-        let mut error = Self::new(
-            ErrorKind::InvalidToolInput,
-            format!("{tool}: `{field}` {problem}"),
-        );
+        let mut error =
+            Self::new(ErrorKind::InvalidToolInput, format!("{tool}: `{field}` {problem}"));
         error.details =
             as_map(json!({ "tool_name": tool, "field": field, "validation_error": problem }));
         error.hint(schema_hint(tool))

@@ -7,9 +7,12 @@ use std::{
     fs::{OpenOptions, Permissions},
     io,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
-    sync::{Arc, Mutex, PoisonError, TryLockError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError, TryLockError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use rusqlite::{
@@ -20,6 +23,7 @@ use serde::Serialize;
 use crate::{
     id::TaskId,
     model::{Outcome, Status},
+    output::SmallOutput,
 };
 
 /// Version of the schema below, kept in `user_version`.
@@ -45,11 +49,19 @@ CREATE TABLE task (
     reason        TEXT,
     created_at_ms INTEGER NOT NULL,
     updated_at_ms INTEGER NOT NULL,
-    outcome       TEXT
+    outcome       TEXT,
+    -- The output of a run that was too small and too short for a folder.
+    stdout        BLOB,
+    stderr        BLOB,
+    timeline      BLOB
 ) STRICT;
 -- Only what is not finished: the duplicate check and `ps` cost the same with any history.
 CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
+CREATE INDEX task_open_newest ON task (sequence) WHERE outcome IS NULL;
 ";
+
+/// Commits between two checkpoints.
+const CHECKPOINT_EVERY: u64 = 500;
 
 /// How long a write waits for another process before it gives up.
 const BUSY_MS: u64 = 5_000;
@@ -172,6 +184,9 @@ pub(crate) enum Registered {
 #[derive(Debug, Clone)]
 pub struct Ledger {
     connection: Arc<Mutex<Connection>>,
+    path: PathBuf,
+    /// Commits since this process opened it.
+    writes: Arc<AtomicU64>,
 }
 
 impl Ledger {
@@ -180,7 +195,9 @@ impl Ledger {
         make_private(path)?;
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
+        switch_to_wal(&connection)?;
+        // Checkpoints sync the disk: not in a commit that somebody waits for, see `checkpoint`.
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if version > SCHEMA_VERSION {
@@ -192,6 +209,8 @@ impl Ledger {
         connection.busy_timeout(Duration::ZERO)?;
         Ok(Self {
             connection: Arc::new(Mutex::new(connection)),
+            path: path.to_owned(),
+            writes: Arc::default(),
         })
     }
 
@@ -211,21 +230,22 @@ impl Ledger {
         .await?
     }
 
-    /// Records how a task ended; the first outcome stays.
-    pub(crate) async fn finish(&self, id: &TaskId, outcome: &Outcome) -> Result<(), LedgerError> {
+    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.
+    pub(crate) async fn finish(
+        &self,
+        id: &TaskId,
+        outcome: &Outcome,
+        output: Option<Arc<SmallOutput>>,
+    ) -> Result<(), LedgerError> {
         let (status, reason) = Status::of(outcome);
         let reason = reason.map(str::to_owned);
-        self.finish_as(id, status, reason, outcome).await
+        self.finish_as(id, status, reason, outcome, output).await
     }
 
     /// Records that a task never started.
     pub(crate) async fn never_started(&self, id: &TaskId, reason: &str) -> Result<(), LedgerError> {
-        let outcome = Outcome {
-            lost: None,
-            ..Outcome::lost("")
-        };
-        self.finish_as(id, Status::Failed, Some(reason.to_owned()), &outcome)
-            .await
+        let outcome = Outcome::default();
+        self.finish_as(id, Status::Failed, Some(reason.to_owned()), &outcome, None).await
     }
 
     async fn finish_as(
@@ -234,21 +254,61 @@ impl Ledger {
         status: Status,
         reason: Option<String>,
         outcome: &Outcome,
+        output: Option<Arc<SmallOutput>>,
     ) -> Result<(), LedgerError> {
         let id = id.clone();
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
         self.write(move |transaction| {
+            let output = output.as_deref();
             transaction
                 .prepare_cached(
                     "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
-                            updated_at_ms = :now
+                            updated_at_ms = :now, stdout = :stdout, stderr = :stderr,
+                            timeline = :timeline
                       WHERE id = :id AND outcome IS NULL",
                 )?
                 .execute(named_params! {
                     ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
                     ":now": now_ms(), ":id": id.as_str(),
+                    ":stdout": output.map(|output| &output.stdout),
+                    ":stderr": output.map(|output| &output.stderr),
+                    ":timeline": output.map(|output| &output.timeline),
                 })
                 .map(drop)
+        })
+        .await
+    }
+
+    /// The output of a task that has no folder; none if it has one, or has not ended.
+    pub(crate) async fn small_output(
+        &self,
+        id: &TaskId,
+    ) -> Result<Option<Arc<SmallOutput>>, LedgerError> {
+        let id = id.clone();
+        self.perform(move |connection| {
+            let sql =
+                "SELECT stdout, stderr, timeline FROM task WHERE id = ? AND stdout IS NOT NULL";
+            connection
+                .prepare_cached(sql)?
+                .query_row([id.as_str()], |row| {
+                    Ok(Arc::new(SmallOutput {
+                        stdout: row.get(0)?,
+                        stderr: row.get(1)?,
+                        timeline: row.get(2)?,
+                    }))
+                })
+                .optional()
+        })
+        .await
+    }
+
+    /// Records that a task is being stopped: it is no longer one to be joined.
+    pub(crate) async fn cancelling(&self, id: &TaskId) -> Result<(), LedgerError> {
+        let id = id.clone();
+        self.write(move |transaction| {
+            let sql = "UPDATE task SET status = 'cancelling', updated_at_ms = ?
+                        WHERE id = ? AND outcome IS NULL";
+            transaction.prepare_cached(sql)?.execute((now_ms(), id.as_str())).map(drop)
         })
         .await
     }
@@ -258,22 +318,15 @@ impl Ledger {
         let id = id.clone();
         self.write(move |transaction| {
             let sql = "DELETE FROM task WHERE id = ? AND outcome IS NULL";
-            transaction
-                .prepare_cached(sql)?
-                .execute([id.as_str()])
-                .map(drop)
+            transaction.prepare_cached(sql)?.execute([id.as_str()]).map(drop)
         })
         .await
     }
 
     /// The newest tasks first: those that have not ended, or all.
     pub async fn list(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, LedgerError> {
-        self.read(move |connection| {
-            let filter = if finished_too {
-                ""
-            } else {
-                "WHERE outcome IS NULL"
-            };
+        self.perform(move |connection| {
+            let filter = if finished_too { "" } else { "WHERE outcome IS NULL" };
             let sql = format!(
                 "SELECT {} FROM task {filter} ORDER BY sequence DESC LIMIT ?",
                 Task::COLUMNS
@@ -282,34 +335,23 @@ impl Ledger {
             let rows = statement.query_map([limit], Task::read)?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })
-        .await?
-        .into_iter()
-        .collect()
+        .await
+        .map(readable)
     }
 
     /// Tasks whose id begins with this text; two are enough to know that it is not unique.
     pub async fn find(&self, prefix: &str) -> Result<Vec<Task>, LedgerError> {
         // Ids are made of ASCII letters and digits, so this character is past every continuation.
         let (from, to) = (prefix.to_owned(), format!("{prefix}\u{7f}"));
-        self.read(move |connection| {
-            let sql = format!(
-                "SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2",
-                Task::COLUMNS
-            );
+        self.perform(move |connection| {
+            let sql =
+                format!("SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2", Task::COLUMNS);
             let mut statement = connection.prepare_cached(&sql)?;
             let rows = statement.query_map([&from, &to], Task::read)?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         })
-        .await?
-        .into_iter()
-        .collect()
-    }
-
-    async fn read<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, LedgerError> {
-        self.perform(move |connection| work(connection)).await
+        .await
+        .map(readable)
     }
 
     async fn write<T: Send + 'static>(
@@ -324,6 +366,22 @@ impl Ledger {
             Ok(result)
         })
         .await
+        .inspect(|_| self.checkpoint())
+    }
+
+    /// Moves what was committed into the main file now and then, beside everything else.
+    fn checkpoint(&self) {
+        if self.writes.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
+            let path = self.path.clone();
+            tokio::task::spawn_blocking(move || {
+                let checkpoint = |connection: Connection| {
+                    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+                };
+                if let Err(error) = Connection::open(path).and_then(checkpoint) {
+                    tracing::warn!(%error, "the ledger was not checkpointed");
+                }
+            });
+        }
     }
 
     async fn perform<T: Send + 'static>(
@@ -341,38 +399,49 @@ impl Ledger {
             None => {}
         }
         let shared = self.connection.clone();
+        // Counted from now: those who wait behind others do not wait longer.
+        let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
         let patient = move || {
             let connection = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+            connection.busy_timeout(deadline.saturating_duration_since(Instant::now()))?;
             let result = work(&connection);
             connection.busy_timeout(Duration::ZERO)?;
             result
         };
-        Ok(tokio::task::spawn_blocking(patient)
-            .await
-            .map_err(|_| LedgerError::Cut)??)
+        Ok(tokio::task::spawn_blocking(patient).await.map_err(|_| LedgerError::Cut)??)
     }
 }
 
 /// Makes the ledger's file, readable by its owner only; SQLite gives the files beside it the same mode.
 fn make_private(path: &Path) -> io::Result<()> {
-    match OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-    {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file.set_permissions(Permissions::from_mode(0o600)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
+/// Leaves damaged rows out, so that one of them does not hide the others.
+fn readable(rows: Vec<Result<Task, LedgerError>>) -> Vec<Task> {
+    let complain = |error: &LedgerError| tracing::warn!(%error, "a row is left out");
+    rows.into_iter().filter_map(|row| row.inspect_err(complain).ok()).collect()
+}
+
 fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// SQLite does not wait when two processes make this switch at once, so the wait is here.
+fn switch_to_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn create(connection: &mut Connection) -> Result<(), LedgerError> {
@@ -395,10 +464,7 @@ fn find_equal(
          'running') LIMIT 1",
         Task::COLUMNS
     );
-    transaction
-        .prepare_cached(&sql)?
-        .query_row([fingerprint], Task::read)
-        .optional()
+    transaction.prepare_cached(&sql)?.query_row([fingerprint], Task::read).optional()
 }
 
 fn insert(transaction: &Transaction<'_>, task: &Task) -> rusqlite::Result<()> {
@@ -423,8 +489,6 @@ fn insert(transaction: &Transaction<'_>, task: &Task) -> rusqlite::Result<()> {
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

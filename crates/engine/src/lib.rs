@@ -41,6 +41,7 @@ mod model;
 pub mod output;
 mod place;
 mod plan;
+mod pool;
 mod run;
 mod state;
 pub mod tools;
@@ -55,7 +56,7 @@ pub use model::{
     Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
     Total, Trust, signal_name,
 };
-pub use run::{Run, RunControl};
+pub use run::{Ended, Grown, Run, RunControl};
 pub use state::{StateError, StateFolder};
 pub use tools::{Answer, Definition, Envelope, Registry, Tool};
 

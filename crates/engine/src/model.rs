@@ -21,10 +21,7 @@ pub struct Caller {
 impl Caller {
     /// The operator of this machine, through the face of this name.
     pub fn operator(name: impl Into<String>) -> Self {
-        Self {
-            trust: Trust::TrustedOperator,
-            name: name.into(),
-        }
+        Self { trust: Trust::TrustedOperator, name: name.into() }
     }
 }
 
@@ -82,6 +79,8 @@ pub struct Request {
     pub duplicates: DuplicatePolicy,
     /// Wall-clock limit, after which the whole tree is stopped.
     pub wall_ms_max: Option<u64>,
+    /// Output past this size goes to files at once, whatever else is so.
+    pub memory_bytes_max: u64,
 }
 
 /// What to run.
@@ -170,10 +169,7 @@ impl Status {
 
     /// Whether nothing can follow.
     pub fn is_final(self) -> bool {
-        matches!(
-            self,
-            Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted
-        )
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
     }
 
     /// The final status and its reason, for an outcome.
@@ -191,7 +187,7 @@ impl Status {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The exit code; none after a signal.
     pub exit_status: Option<i32>,
@@ -223,18 +219,7 @@ pub struct Outcome {
 impl Outcome {
     /// An end that cannot be known, for this reason.
     pub fn lost(reason: &str) -> Self {
-        Self {
-            exit_status: None,
-            signal: None,
-            lost: Some(reason.into()),
-            ended_by: None,
-            pid: 0,
-            duration_ms: 0,
-            stdout: Total::default(),
-            stderr: Total::default(),
-            background_pids: Vec::new(),
-            flags: Vec::new(),
-        }
+        Self { lost: Some(reason.into()), ..Self::default() }
     }
 }
 
@@ -245,10 +230,7 @@ impl From<&ExitRecord> for Outcome {
             End::Signaled(signal) => (None, Some(signal)),
         };
         let dropped = record.stdout.dropped_bytes + record.stderr.dropped_bytes > 0;
-        let flags = [
-            (record.leaked_handles, Flag::LeakedHandles),
-            (dropped, Flag::OutputDropped),
-        ];
+        let flags = [(record.leaked_handles, Flag::LeakedHandles), (dropped, Flag::OutputDropped)];
         Self {
             exit_status,
             signal,
@@ -259,11 +241,7 @@ impl From<&ExitRecord> for Outcome {
             stdout: record.stdout.into(),
             stderr: record.stderr.into(),
             background_pids: record.background_pids.clone(),
-            flags: flags
-                .into_iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, flag)| flag)
-                .collect(),
+            flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
         }
     }
 }
@@ -282,19 +260,12 @@ pub struct Total {
 
 impl From<StreamTotal> for Total {
     fn from(total: StreamTotal) -> Self {
-        Self {
-            bytes: total.bytes,
-            lines: total.lines,
-            dropped_bytes: total.dropped_bytes,
-        }
+        Self { bytes: total.bytes, lines: total.lines, dropped_bytes: total.dropped_bytes }
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature is serde's"
-)]
-fn is_zero(number: &u64) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -341,6 +312,8 @@ pub enum Flag {
     OutputDropped,
     /// Bytes that are no text were replaced in a preview.
     InvalidUtf8,
+    /// Output that was stored is not there any more.
+    OutputMissing,
 }
 
 /// The name of a signal, as in `SIGKILL`.
@@ -350,11 +323,10 @@ pub fn signal_name(signal: i32) -> String {
         "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
         "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
     ];
-    let name = usize::try_from(signal - 1)
-        .ok()
-        .and_then(|place| NAMES.get(place));
+    let name = usize::try_from(signal - 1).ok().and_then(|place| NAMES.get(place));
     match name {
         Some(name) => format!("SIG{name}"),
-        None => format!("SIGRTMIN+{}", signal - 34),
+        None if signal >= 34 => format!("SIGRTMIN+{}", signal - 34),
+        None => format!("SIG{signal}"),
     }
 }

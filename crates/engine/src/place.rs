@@ -1,10 +1,10 @@
 //! The place where wardens run: this machine. The only code that talks to spawner and wardens.
 
 use std::{
-    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use legwork_warden::{
@@ -19,6 +19,9 @@ use crate::{id, state::StateFolder};
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 16 * 1024;
 
+/// How long a new warden may take to say hello.
+const HELLO: Duration = Duration::from_secs(5);
+
 /// Why there is no warden.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
@@ -28,14 +31,18 @@ pub(crate) enum PlaceError {
     /// The warden came up but cannot work.
     #[error("the warden cannot work: {}", io::Error::from_raw_os_error(.0.errno))]
     Unfit(StartFailure),
+    /// The pool was closed meanwhile.
+    #[error("the engine is being closed")]
+    Closed,
     /// The warden is of another version.
     #[error("the warden speaks version {0} of the protocol, not {VERSION}")]
     Version(u32),
 }
 
-/// This machine.
-#[derive(Debug, Default)]
+/// This machine, with the state folder that its wardens work for.
+#[derive(Debug)]
 pub(crate) struct Place {
+    state: Arc<StateFolder>,
     spawner: Mutex<Option<Spawner>>,
 }
 
@@ -47,57 +54,65 @@ pub(crate) struct Warden {
 }
 
 impl Place {
-    /// Gets a warden; a spawner that has died is replaced once.
-    pub(crate) async fn warden(&self, state: &StateFolder) -> Result<Warden, PlaceError> {
+    pub(crate) fn new(state: Arc<StateFolder>) -> Self {
+        Self { state, spawner: Mutex::new(None) }
+    }
+
+    /// Forks a warden; a spawner that has died is replaced once.
+    pub(crate) async fn fork(&self) -> Result<Warden, PlaceError> {
         let name = id::random("").map_err(io::Error::other)?;
-        match self.fork(state, &name).await {
+        let mut used = 0;
+        match self.try_fork(&name, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
-                self.discard_spawner();
-                self.fork(state, &name).await
+                self.discard_spawner(used);
+                self.try_fork(&name, &mut used).await
             }
             result => result,
         }
     }
 
     /// Starts the spawner, so that the first command need not wait for it.
-    pub(crate) fn warm_up(&self, state: &StateFolder) -> io::Result<u32> {
+    pub(crate) fn warm_up(&self) -> io::Result<u32> {
         let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self::launched(&mut slot, state)?.pid())
+        Ok(self.launched(&mut slot)?.pid())
     }
 
-    fn launched<'a>(
-        slot: &'a mut Option<Spawner>,
-        state: &StateFolder,
-    ) -> io::Result<&'a mut Spawner> {
+    fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        let (tasks, wardens) = (self.state.tasks.as_fd(), self.state.wardens.as_fd());
         match slot {
             Some(spawner) => Ok(spawner),
-            None => Ok(slot.insert(Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd())?)),
+            None => Ok(slot.insert(Spawner::launch(tasks, wardens)?)),
         }
     }
 
-    async fn fork(&self, state: &StateFolder, name: &str) -> Result<Warden, PlaceError> {
+    /// `used` becomes the process id of the spawner that was asked.
+    async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
         let (ours, theirs) = socket_pair()?;
         {
             let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-            Self::launched(&mut slot, state)?.fork(name, theirs.as_fd())?;
+            let spawner = self.launched(&mut slot)?;
+            *used = spawner.pid();
+            spawner.fork(name, theirs.as_fd())?;
         }
         drop(theirs);
         let mut channel = Channel::new(ours)?;
-        match channel.receive().await? {
-            FromWarden::Hello {
-                version: VERSION, ..
-            } => Ok(Warden {
-                name: name.to_owned(),
-                channel,
-            }),
+        let hello = tokio::time::timeout(HELLO, channel.receive()).await;
+        match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+            FromWarden::Hello { version: VERSION, .. } => {
+                Ok(Warden { name: name.to_owned(), channel })
+            }
             FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
             FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
             _ => Err(io::Error::other("the warden did not say hello first").into()),
         }
     }
 
-    fn discard_spawner(&self) {
-        *self.spawner.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Lets go of a spawner that failed, unless another call has replaced it already.
+    fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|spawner| spawner.pid() == pid) {
+            *slot = None;
+        }
     }
 }
 
@@ -108,6 +123,7 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotConnected
+            | io::ErrorKind::TimedOut
     )
 }
 
@@ -116,18 +132,19 @@ fn is_gone(error: &io::Error) -> bool {
 pub(crate) struct Channel {
     stream: UnixStream,
     decoder: Decoder,
-    waiting: VecDeque<FromWarden>,
 }
 
 impl Channel {
     fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let stream = UnixStream::from_std(socket.into())?;
-        Ok(Self {
-            stream,
-            decoder: Decoder::default(),
-            waiting: VecDeque::new(),
-        })
+        Ok(Self { stream, decoder: Decoder::default() })
+    }
+
+    /// Whether the other end is known to be gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Nothing is due from an idle warden: whatever can be read is the end.
+        !matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Sends a message, with descriptors beside it.
@@ -147,7 +164,7 @@ impl Channel {
     /// Receives the next message. Safe to cancel: what was read stays.
     pub(crate) async fn receive(&mut self) -> io::Result<FromWarden> {
         loop {
-            if let Some(message) = self.waiting.pop_front() {
+            if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
                 return Ok(message);
             }
             self.stream.readable().await?;
@@ -155,11 +172,8 @@ impl Channel {
             match self.stream.try_read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
-            }
-            while let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
-                self.waiting.push_back(message);
             }
         }
     }

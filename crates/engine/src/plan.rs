@@ -35,6 +35,7 @@ pub struct Plan {
     pub(crate) outputs: Outputs,
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) wall_ms_max: Option<u64>,
+    pub(crate) memory_bytes_max: u64,
     /// The command as it was asked for.
     pub(crate) text: String,
     pub(crate) kind: Kind,
@@ -77,7 +78,9 @@ impl Plan {
     ) -> Result<Self, ToolError> {
         let workdir = Workdir::open(request.workdir.as_deref(), workspace, roots)?;
         let resolved = match request.program {
-            Program::Script { text, shell, login } => Resolved::script(text, shell, login)?,
+            Program::Script { text, shell, login } => {
+                Resolved::script(text, shell, login, &workdir.path)?
+            }
             Program::Argv(argv) => Resolved::argv(argv, &workdir.path)?,
         };
         let fingerprint = fingerprint(workspace, &workdir.path, &resolved);
@@ -90,6 +93,7 @@ impl Plan {
             outputs: request.outputs,
             duplicates: request.duplicates,
             wall_ms_max: request.wall_ms_max,
+            memory_bytes_max: request.memory_bytes_max,
             text: resolved.text,
             kind: resolved.kind,
             fingerprint,
@@ -106,41 +110,28 @@ struct Resolved {
 }
 
 impl Resolved {
-    fn script(text: String, shell: Option<String>, login: bool) -> Result<Self, ToolError> {
+    fn script(
+        text: String,
+        shell: Option<String>,
+        login: bool,
+        workdir: &Path,
+    ) -> Result<Self, ToolError> {
         let shell = shell.unwrap_or_else(default_shell);
-        let program = find_program(OsStr::new(&shell), Path::new("/"))?;
+        let program = find_program(OsStr::new(&shell), workdir)?;
         let name = program.file_name().unwrap_or_default().to_os_string();
-        let mut argv = vec![
-            name.clone(),
-            OsString::from(if login { "-lc" } else { "-c" }),
-        ];
+        let mut argv = vec![name.clone(), OsString::from(if login { "-lc" } else { "-c" })];
         if KNOWN_SHELLS.iter().any(|known| name == *known) {
             argv.push("--".into());
         }
         argv.push(OsString::from(&text));
-        Ok(Self {
-            program,
-            argv,
-            text,
-            kind: Kind::Script { shell, login },
-        })
+        Ok(Self { program, argv, text, kind: Kind::Script { shell, login } })
     }
 
     fn argv(argv: Vec<OsString>, workdir: &Path) -> Result<Self, ToolError> {
-        let words: Vec<String> = argv
-            .iter()
-            .map(|word| word.to_string_lossy().into())
-            .collect();
-        let name = argv
-            .first()
-            .ok_or_else(|| spawn_failed("", "no program was named"))?;
+        let words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into()).collect();
+        let name = argv.first().ok_or_else(|| spawn_failed("", "no program was named"))?;
         let program = find_program(name, workdir)?;
-        Ok(Self {
-            program,
-            text: words.join(" "),
-            kind: Kind::Argv(words),
-            argv,
-        })
+        Ok(Self { program, text: words.join(" "), kind: Kind::Argv(words), argv })
     }
 }
 
@@ -148,7 +139,7 @@ impl Resolved {
 fn default_shell() -> String {
     let shell = env::var("SHELL").unwrap_or_default();
     match Path::new(&shell).file_name().and_then(OsStr::to_str) {
-        Some("bash" | "zsh" | "sh") => shell,
+        Some("bash" | "zsh" | "sh") if Path::new(&shell).exists() => shell,
         _ => "sh".into(),
     }
 }
@@ -246,10 +237,7 @@ fn not_found(shown: &str, problem: &str) -> ToolError {
 }
 
 fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
-    let roots: Vec<String> = roots
-        .iter()
-        .map(|root| root.display().to_string())
-        .collect();
+    let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
     ToolError::new(
         ErrorKind::ExecutionRootViolation,
         format!(
@@ -304,10 +292,7 @@ mod tests {
             (".", Ok(workspace.clone())),
             ("sub/../sub", Ok(workspace.join("sub"))),
             ("in", Ok(workspace.join("sub"))),
-            (
-                workspace.join("sub").to_str().unwrap(),
-                Ok(workspace.join("sub")),
-            ),
+            (workspace.join("sub").to_str().unwrap(), Ok(workspace.join("sub"))),
             ("out", violation.clone()),
             ("out/etc", violation.clone()),
             ("..", violation.clone()),
@@ -326,11 +311,9 @@ mod tests {
     #[test]
     fn known_shells_get_the_end_of_options() {
         let script = |shell: &str, login| {
-            let plan = Resolved::script("x".into(), Some(shell.into()), login).unwrap();
-            plan.argv
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect::<Vec<_>>()
+            let plan =
+                Resolved::script("x".into(), Some(shell.into()), login, Path::new("/")).unwrap();
+            plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(script("/bin/sh", true), ["sh", "-lc", "--", "x"]);
         assert_eq!(script("sh", false), ["sh", "-c", "--", "x"]);

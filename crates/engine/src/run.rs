@@ -2,16 +2,17 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use legwork_warden::protocol::{self, FromWarden, StartFailure, ToWarden};
+use legwork_warden::folder::Stream;
+use legwork_warden::protocol::{self, FromWarden, Growth, Kept, Order, StartFailure, ToWarden};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
     engine::{Inner, start_error},
-    error::ToolError,
+    error::{ErrorKind, ToolError},
     id::TaskId,
     model::Outcome,
-    output::TaskFolder,
-    place::Channel,
+    output::{SmallOutput, TaskFolder, TaskOutput},
+    place::Warden,
 };
 
 /// How far a run is.
@@ -19,6 +20,8 @@ use crate::{
 pub(crate) struct Progress {
     /// Goes up whenever a follower is told of new output.
     grown: u64,
+    /// What was told last.
+    growth: Option<Growth>,
     /// Set when it is over.
     pub end: Option<Ending>,
 }
@@ -26,8 +29,40 @@ pub(crate) struct Progress {
 /// How a run was over.
 #[derive(Debug, Clone)]
 pub(crate) enum Ending {
-    Ended(Arc<Outcome>),
+    Ended(Ended),
     NeverStarted(StartFailure),
+    /// It was stopped, and these processes could not be ended.
+    Survived(Vec<u32>),
+}
+
+/// The end of a run: what is recorded of it, and its output if that is in no folder.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Arc<Outcome>,
+    small: Option<Arc<SmallOutput>>,
+}
+
+impl Ended {
+    fn lost(reason: &str) -> Self {
+        Self { outcome: Arc::new(Outcome::lost(reason)), small: None }
+    }
+}
+
+/// What a follower gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grown {
+    /// New bytes of both streams, from the offsets on that were named.
+    Bytes {
+        /// Of stdout.
+        stdout: Vec<u8>,
+        /// Of stderr.
+        stderr: Vec<u8>,
+    },
+    /// There is something new in the task's folder.
+    InFolder,
+    /// The command has ended; nothing more will come.
+    Ended,
 }
 
 /// A command that was started; dropping it before the end stops the command.
@@ -49,18 +84,11 @@ impl Run {
         task_id: TaskId,
         program: String,
         folder: TaskFolder,
-        orders: mpsc::UnboundedSender<ToWarden>,
+        orders: mpsc::UnboundedSender<Order>,
         progress: watch::Receiver<Progress>,
     ) -> Self {
         let control = RunControl { orders };
-        Self {
-            task_id,
-            program,
-            folder,
-            control,
-            progress,
-            stop_on_drop: true,
-        }
+        Self { task_id, program, folder, control, progress, stop_on_drop: true }
     }
 
     /// The task's id.
@@ -76,33 +104,42 @@ impl Run {
     /// Waits until the command has ended and that is in the ledger.
     ///
     /// An error means that it never started.
-    pub async fn outcome(&mut self) -> Result<Arc<Outcome>, ToolError> {
-        let ended = self
-            .progress
-            .wait_for(|progress| progress.end.is_some())
-            .await;
+    pub async fn ended(&mut self) -> Result<Ended, ToolError> {
+        let ended = self.progress.wait_for(|progress| progress.end.is_some()).await;
         let end = ended.ok().and_then(|progress| progress.end.clone());
         self.stop_on_drop = false;
         match end {
-            Some(Ending::Ended(outcome)) => Ok(outcome),
+            Some(Ending::Ended(ended)) => Ok(ended),
             Some(Ending::NeverStarted(failure)) => Err(start_error(&self.program, &failure)),
+            Some(Ending::Survived(pids)) => Err(survived(&pids)),
             // The driver always leaves an ending; if it is gone without one, nothing can be known.
-            None => Ok(Arc::new(Outcome::lost("warden_lost"))),
+            None => Ok(Ended::lost("warden_lost")),
         }
     }
 
-    /// Waits until there is output beyond these offsets, or the command has ended (then: `true`).
-    pub async fn grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> bool {
+    /// What a run that has ended printed, wherever it is kept.
+    pub fn output(&self, ended: &Ended) -> io::Result<TaskOutput> {
+        match &ended.small {
+            Some(small) => Ok(TaskOutput::from(&**small)),
+            None => self.folder.open(),
+        }
+    }
+
+    /// Waits until there is output beyond these offsets, or the command has ended.
+    pub async fn grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Grown {
         let before = self.progress.borrow_and_update().grown;
-        self.control.order(ToWarden::Follow {
-            stdout_bytes,
-            stderr_bytes,
-        });
+        self.control.order(Order::Follow { stdout_bytes, stderr_bytes });
         let seen = self
             .progress
             .wait_for(|progress| progress.end.is_some() || progress.grown > before)
             .await;
-        seen.map_or(true, |progress| progress.end.is_some())
+        match seen.as_deref() {
+            Ok(Progress { end: None, growth: Some(growth), .. }) => match growth.clone() {
+                Growth::InFolder => Grown::InFolder,
+                Growth::Bytes { stdout, stderr } => Grown::Bytes { stdout, stderr },
+            },
+            _ => Grown::Ended,
+        }
     }
 
     /// A handle that can signal and stop the command while this one waits.
@@ -114,26 +151,27 @@ impl Run {
 /// Signals and stops a command.
 #[derive(Debug, Clone)]
 pub struct RunControl {
-    orders: mpsc::UnboundedSender<ToWarden>,
+    orders: mpsc::UnboundedSender<Order>,
 }
 
 impl RunControl {
-    /// Sends a signal to the command's process group, as a terminal would.
-    pub fn signal(&self, signal: i32) {
-        self.order(ToWarden::Signal { signal });
+    /// Sends a signal to the command's process group, as a terminal does, or to its process alone.
+    pub fn signal(&self, signal: i32, group: bool) {
+        self.order(Order::Signal { signal, group });
+    }
+
+    /// Tells whoever writes to a stream that nobody reads it any more.
+    pub fn close(&self, stream: Stream) {
+        self.order(Order::Close(stream));
     }
 
     /// Stops the command and everything below it: the signal, the grace, then no mercy.
     pub fn stop(&self, signal: i32, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.order(ToWarden::Stop {
-            signal,
-            grace_ms,
-            because: protocol::EndedBy::Stopped,
-        });
+        self.order(Order::Stop { signal, grace_ms, because: protocol::EndedBy::Stopped });
     }
 
-    fn order(&self, order: ToWarden) {
+    fn order(&self, order: Order) {
         // The driver is gone only when the run is over: then there is nothing to order.
         let _ = self.orders.send(order);
     }
@@ -142,8 +180,7 @@ impl RunControl {
 impl Drop for Run {
     fn drop(&mut self) {
         if self.stop_on_drop {
-            self.control
-                .stop(rustix::process::Signal::TERM.as_raw(), DROP_GRACE);
+            self.control.stop(rustix::process::Signal::TERM.as_raw(), DROP_GRACE);
         }
     }
 }
@@ -152,37 +189,67 @@ impl Drop for Run {
 pub(crate) async fn drive(
     inner: Arc<Inner>,
     task_id: TaskId,
-    mut channel: Channel,
-    mut orders: mpsc::UnboundedReceiver<ToWarden>,
+    mut warden: Warden,
+    mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
 ) {
+    let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
         let message = tokio::select! {
-            message = channel.receive() => message,
-            Some(order) = orders.recv() => {
+            message = warden.channel.receive() => message,
+            Some(wanted) = orders.recv() => {
+                if matches!(wanted, Order::Stop { .. }) {
+                    let _ = inner.ledger.cancelling(&task_id).await;
+                }
                 // A warden that is gone is noticed by the receive above.
-                let _ = channel.send(&order, &[]).await;
+                let _ = warden.channel.send(&order(wanted), &[]).await;
                 continue;
             }
         };
         match message {
-            Ok(FromWarden::Grew) => progress.send_modify(|progress| progress.grown += 1),
-            Ok(FromWarden::Ended(record)) => {
-                let outcome = Outcome::from(&*record);
-                if settle(&inner, &task_id, outcome, &progress).await.is_ok() {
-                    let _ = channel.send(&ToWarden::Committed, &[]).await;
+            Ok(FromWarden::Grew(growth)) => progress.send_modify(|progress| {
+                progress.grown += 1;
+                progress.growth = Some(growth);
+            }),
+            Ok(FromWarden::Ended(ended)) => {
+                let reusable = ended.reusable;
+                let ended = Ended {
+                    outcome: Arc::new(Outcome::from(&ended.record)),
+                    small: small_output(ended.kept),
+                };
+                let committed = settle(&inner, &task_id, ended, &progress).await;
+                if committed && warden.channel.send(&order(Order::Committed), &[]).await.is_ok() {
+                    if reusable {
+                        inner.pool.give_back(warden);
+                        break;
+                    }
+                } else {
+                    // Letting go of it makes the warden store what it has, again and again.
+                    break;
                 }
             }
             Ok(FromWarden::StartFailed(failure)) => {
                 inner.record_failed_start(&task_id, &failure).await;
                 progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
+                // It is as clean as before.
+                inner.pool.give_back(warden);
                 break;
+            }
+            Ok(FromWarden::Stopped { survivors }) if !survivors.is_empty() => {
+                // It is still running, and its row says so; but nobody waits for it any longer.
+                progress.send_if_modified(|progress| {
+                    let waited_for = progress.end.is_none();
+                    if waited_for {
+                        progress.end = Some(Ending::Survived(survivors));
+                    }
+                    waited_for
+                });
             }
             Ok(FromWarden::Hello { .. } | FromWarden::Stopped { .. }) => {}
             Err(_) => {
-                if progress.borrow().end.is_none() {
-                    let outcome = inner.outcome_without_warden(&task_id);
-                    let _ = settle(&inner, &task_id, outcome, &progress).await;
+                if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
+                    let outcome = Arc::new(inner.outcome_without_warden(&task_id));
+                    settle(&inner, &task_id, Ended { outcome, small: None }, &progress).await;
                 }
                 break;
             }
@@ -191,21 +258,45 @@ pub(crate) async fn drive(
     inner.leave(&task_id);
 }
 
-/// Commits an outcome, then tells whoever waits.
+/// A stop that could not end everything.
+fn survived(pids: &[u32]) -> ToolError {
+    let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the command was stopped, but these processes cannot be ended: {}",
+            shown.join(", ")
+        ),
+    )
+    .detail("survivors", pids.to_vec())
+    .hint("they belong to another user, or wait for a device; the task stays listed until they end")
+}
+
+fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
+    match kept {
+        Kept::Folder => None,
+        Kept::Memory { stdout, stderr, timeline } => {
+            Some(Arc::new(SmallOutput { stdout, stderr, timeline }))
+        }
+    }
+}
+
+/// Commits an outcome, then tells whoever waits; says whether it is committed.
 ///
-/// If the commit fails the answer is given all the same: the exit record in the folder is the truth, and
-/// the ledger is set right from it later.
+/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
+/// and the ledger is set right from there later.
 async fn settle(
     inner: &Inner,
     task_id: &TaskId,
-    outcome: Outcome,
+    ended: Ended,
     progress: &watch::Sender<Progress>,
-) -> io::Result<()> {
-    let committed = inner.ledger.finish(task_id, &outcome).await;
+) -> bool {
+    let committed = inner.ledger.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
     }
-    let ending = Ending::Ended(Arc::new(outcome));
-    progress.send_modify(|progress| progress.end = Some(ending));
-    committed.map_err(io::Error::other)
+    progress.send_modify(|progress| {
+        progress.end.get_or_insert(Ending::Ended(ended));
+    });
+    committed.is_ok()
 }

@@ -57,11 +57,8 @@ pub struct StateFolder {
 impl StateFolder {
     /// The default place: `legwork` in the XDG state directory.
     pub fn default_path() -> Result<PathBuf, StateError> {
-        let set = |name| {
-            std::env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute())
-        };
+        let set =
+            |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         set("XDG_STATE_HOME")
             .or_else(|| set("HOME").map(|home| home.join(".local/state")))
             .map(|base| base.join("legwork"))
@@ -82,11 +79,7 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        Ok(Self {
-            path,
-            tasks,
-            wardens,
-        })
+        Ok(Self { path, tasks, wardens })
     }
 
     /// Where it is.

@@ -10,20 +10,12 @@ fn main() {
     let workspace = tempfile::tempdir().unwrap();
     let mut options = Options::new(workspace.path());
     options.state = Some(workspace.path().join("state"));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let engine = Engine::open(options).unwrap();
         let input = json!({ "cmd": "echo from a host program", "login": false });
-        let answer = engine
-            .call("ExecCommand", input, &Caller::operator("host"))
-            .await;
-        assert_eq!(
-            answer.receipt(),
-            "Process exited with code 0\n\nstdout:\nfrom a host program"
-        );
+        let answer = engine.call("ExecCommand", input, &Caller::operator("host")).await;
+        assert_eq!(answer.receipt(), "Process exited with code 0\n\nstdout:\nfrom a host program");
         assert_eq!(engine.tasks(true, 10).await.unwrap().len(), 1);
     });
     println!("test embed ... ok");

@@ -114,10 +114,7 @@ impl<P> Question<P> {
 
     /// A person said yes: the question becomes a grant.
     pub fn approve(self, explanation: Explanation) -> Grant<P> {
-        Grant {
-            plan: self.plan,
-            explanation,
-        }
+        Grant { plan: self.plan, explanation }
     }
 }
 
@@ -132,10 +129,7 @@ pub struct Denial {
 pub fn judge<P: Subject>(_policy: &Policy, plan: P) -> Verdict<P> {
     let explanation = Explanation {
         rule: "default".into(),
-        reason: format!(
-            "no rule speaks of this command, and {} allows by default",
-            plan.tool()
-        ),
+        reason: format!("no rule speaks of this command, and {} allows by default", plan.tool()),
     };
     Verdict::Allow(Grant { plan, explanation })
 }

@@ -46,16 +46,10 @@ impl TimelineRow {
 
     /// The row as it is stored: stream and offset, then the time, little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let tag = if self.stream == Stream::Stderr {
-            Self::STDERR_BIT
-        } else {
-            0
-        };
+        let tag = if self.stream == Stream::Stderr { Self::STDERR_BIT } else { 0 };
         let mut bytes = [0; Self::BYTES];
-        let halves = (self.offset | tag)
-            .to_le_bytes()
-            .into_iter()
-            .chain(self.time_us.to_le_bytes());
+        let halves =
+            (self.offset | tag).to_le_bytes().into_iter().chain(self.time_us.to_le_bytes());
         for (place, byte) in bytes.iter_mut().zip(halves) {
             *place = byte;
         }
@@ -68,16 +62,8 @@ impl TimelineRow {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
         let first = wide as u64;
         let time_us = (wide >> 64) as u64;
-        let stream = if first & Self::STDERR_BIT == 0 {
-            Stream::Stdout
-        } else {
-            Stream::Stderr
-        };
-        Self {
-            stream,
-            offset: first & !Self::STDERR_BIT,
-            time_us,
-        }
+        let stream = if first & Self::STDERR_BIT == 0 { Stream::Stdout } else { Stream::Stderr };
+        Self { stream, offset: first & !Self::STDERR_BIT, time_us }
     }
 }
 
@@ -88,11 +74,7 @@ mod tests {
     #[test]
     fn rows_read_back() {
         for stream in [Stream::Stdout, Stream::Stderr] {
-            let row = TimelineRow {
-                stream,
-                offset: 1 << 40,
-                time_us: u64::MAX - 3,
-            };
+            let row = TimelineRow { stream, offset: 1 << 40, time_us: u64::MAX - 3 };
             assert_eq!(TimelineRow::from_bytes(&row.to_bytes()), row);
         }
     }

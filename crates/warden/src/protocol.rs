@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::record::ExitRecord;
+use crate::{folder::Stream, record::ExitRecord};
 
 /// Version of everything below.
 pub const VERSION: u32 = 1;
@@ -38,13 +38,33 @@ pub enum FromSpawner {
         /// [`VERSION`] of the spawner.
         version: u32,
     },
+    /// In the place of the hello: it cannot work here, for this reason.
+    Unfit {
+        /// A sentence for people.
+        reason: String,
+    },
 }
 
 /// What an engine or an observer asks of a warden.
+///
+/// A warden serves one command after another, so whatever is about a command names its task; what is
+/// about another one is not obeyed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWarden {
     /// Start the command. Carries the working directory and, with [`Stdin::Given`], stdin.
     Start(Box<Spec>),
+    /// Do something about the command of this task.
+    Order {
+        /// The task.
+        task: String,
+        /// What to do.
+        order: Order,
+    },
+}
+
+/// What can be asked about a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
     /// Tell me once when there is output beyond these offsets; ask again for the next time.
     Follow {
         /// Bytes of stdout already seen.
@@ -52,11 +72,15 @@ pub enum ToWarden {
         /// Bytes of stderr already seen.
         stderr_bytes: u64,
     },
-    /// Send a signal to the command's process group, as a terminal would.
+    /// Send a signal to the command.
     Signal {
         /// Number of the signal.
         signal: i32,
+        /// To its whole process group, as a terminal does, or to its process alone, as `kill` does.
+        group: bool,
     },
+    /// Nobody reads this stream any more: whoever writes to it is to learn that.
+    Close(Stream),
     /// Stop the command and everything below it.
     Stop {
         /// The signal of the polite first round.
@@ -66,7 +90,7 @@ pub enum ToWarden {
         /// Recorded as the reason of the end.
         because: EndedBy,
     },
-    /// The outcome is committed to the ledger: the warden may forget it.
+    /// The outcome is committed to the ledger: forget it, and be ready for the next command.
     Committed,
 }
 
@@ -84,14 +108,55 @@ pub enum FromWarden {
     },
     /// The command did not start; nothing is left of it.
     StartFailed(StartFailure),
-    /// There is new output (answers one [`ToWarden::Follow`]).
-    Grew,
-    /// The command ended. Its folder holds the same record.
-    Ended(Box<ExitRecord>),
+    /// There is new output (answers one [`Order::Follow`]).
+    Grew(Growth),
+    /// The command ended.
+    Ended(Box<Ended>),
     /// A stop is through.
     Stopped {
         /// Processes that could not be ended.
         survivors: Vec<u32>,
+    },
+}
+
+/// New output, for a follower.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// It is in the task's folder.
+    InFolder,
+    /// Here it is.
+    Bytes {
+        /// Stdout from the offset on that was named.
+        stdout: Vec<u8>,
+        /// Stderr from the offset on that was named.
+        stderr: Vec<u8>,
+    },
+}
+
+/// The end of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How it ended.
+    pub record: ExitRecord,
+    /// Where its output is.
+    pub kept: Kept,
+    /// Whether the warden can take another command once this one is committed.
+    pub reusable: bool,
+}
+
+/// Where the output of a run is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kept {
+    /// In the task's folder, with the exit record.
+    Folder,
+    /// Here; the warden holds it until it is committed.
+    Memory {
+        /// All of stdout.
+        stdout: Vec<u8>,
+        /// All of stderr.
+        stderr: Vec<u8>,
+        /// The rows of the timeline, as they would be stored.
+        timeline: Vec<u8>,
     },
 }
 
@@ -110,6 +175,8 @@ pub struct Spec {
     pub stdin: Stdin,
     /// Where stdout and stderr go.
     pub outputs: Outputs,
+    /// Output up to this size may be held in memory; past it the run spills.
+    pub memory_bytes_max: u64,
     /// Wall-clock limit, after which the tree is stopped.
     pub wall_ms_max: Option<u64>,
     /// How long the tree may run on without an engine before it is stopped.
@@ -243,16 +310,21 @@ mod tests {
             environment: vec![],
             stdin: Stdin::Null,
             outputs: Outputs::Separate,
+            memory_bytes_max: 9,
             wall_ms_max: Some(5),
             orphan_ttl_ms: 7,
             note,
         }))
     }
 
+    fn order(order: Order) -> ToWarden {
+        ToWarden::Order { task: "t_x".into(), order }
+    }
+
     proptest! {
         #[test]
         fn frames_survive_any_cut(note in proptest::collection::vec(any::<u8>(), 0..300), cut in 1usize..40) {
-            let sent = vec![ToWarden::Committed, start(note), ToWarden::Signal { signal: 2 }];
+            let sent = vec![order(Order::Committed), start(note), order(Order::Signal { signal: 2, group: true })];
             let bytes: Vec<u8> = sent.iter().flat_map(|m| encode(m).unwrap()).collect();
             let mut decoder = Decoder::default();
             let mut got = Vec::new();
@@ -277,15 +349,12 @@ mod tests {
     fn a_frame_over_the_limit_is_refused_before_it_is_read() {
         let mut decoder = Decoder::default();
         decoder.feed(&u32::MAX.to_le_bytes());
-        assert!(matches!(
-            decoder.next_frame::<ToWarden>(),
-            Err(FrameError::TooLong(_))
-        ));
+        assert!(matches!(decoder.next_frame::<ToWarden>(), Err(FrameError::TooLong(_))));
     }
 
     #[test]
     fn a_body_with_bytes_left_over_is_refused() {
-        let mut frame = encode(&ToWarden::Committed).unwrap();
+        let mut frame = encode(&order(Order::Committed)).unwrap();
         frame.push(0);
         frame[0] += 1;
         let mut decoder = Decoder::default();

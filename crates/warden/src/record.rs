@@ -124,11 +124,7 @@ mod tests {
             ended_by: Some(EndedBy::Timeout),
             ended_at_ms: u64::MAX,
             duration_ms: u64::MAX,
-            stdout: StreamTotal {
-                bytes: u64::MAX,
-                lines: u64::MAX,
-                dropped_bytes: u64::MAX,
-            },
+            stdout: StreamTotal { bytes: u64::MAX, lines: u64::MAX, dropped_bytes: u64::MAX },
             stderr: StreamTotal::default(),
             background_pids: vec![u32::MAX; 5000],
             leaked_handles: true,
@@ -151,11 +147,7 @@ mod tests {
         for place in 0..used {
             let mut altered = bytes.clone();
             altered[place] ^= 0x10;
-            assert_eq!(
-                ExitRecord::from_bytes(&altered),
-                Err(RecordError::Damaged),
-                "{place}"
-            );
+            assert_eq!(ExitRecord::from_bytes(&altered), Err(RecordError::Damaged), "{place}");
         }
     }
 
@@ -166,15 +158,8 @@ mod tests {
         for kept in 1..used {
             let mut torn = bytes.clone();
             torn[kept..].fill(0);
-            assert_eq!(
-                ExitRecord::from_bytes(&torn),
-                Err(RecordError::Damaged),
-                "{kept}"
-            );
+            assert_eq!(ExitRecord::from_bytes(&torn), Err(RecordError::Damaged), "{kept}");
         }
-        assert_eq!(
-            ExitRecord::from_bytes(&[0; RECORD_BYTES]),
-            Err(RecordError::Empty)
-        );
+        assert_eq!(ExitRecord::from_bytes(&[0; RECORD_BYTES]), Err(RecordError::Empty));
     }
 }

@@ -1,12 +1,16 @@
 //! `legwork call`: one tool call.
 
-use std::{io::Read, process::ExitCode, time::Duration};
+use std::{
+    io::{self, Read},
+    process::ExitCode,
+    time::Duration,
+};
 
-use legwork::{Answer, Caller, ToolError};
+use legwork::{Answer, Caller, Registry, ToolError};
 use serde_json::Value;
 
 use crate::{
-    arguments::CallOptions,
+    arguments::{CallOptions, Place},
     render::{complain, error_code, print, print_json},
     signals,
 };
@@ -18,27 +22,22 @@ const GRACE: Duration = Duration::from_millis(400);
 const INPUT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(crate) async fn call(options: CallOptions) -> ExitCode {
-    let text = match options.input.as_str() {
-        "-" => {
-            let mut text = String::new();
-            match std::io::stdin()
-                .take(INPUT_BYTES_MAX)
-                .read_to_string(&mut text)
-            {
-                Ok(_) => text,
-                Err(error) => return complain(&format!("stdin: {error}")),
-            }
-        }
-        given => given.to_owned(),
+    let tool = options.tool.as_str();
+    let text = match read_input(&options.input) {
+        Ok(text) => text,
+        Err(error) => return complain(&format!("stdin: {error}")),
     };
-    let answer = match serde_json::from_str::<Value>(&text) {
-        Err(error) => Answer::failed(&options.tool, ToolError::unparsable(&options.tool, &error)),
+    let known = Registry::builtin().get(tool).is_some();
+    let answer = match parse(&text) {
+        // A tool that does not exist comes before everything that may be wrong with its input.
+        Err(problem) if known => Answer::failed(tool, ToolError::unparsable(tool, &problem)),
+        Err(_) => unknown(options.place, tool).await,
         Ok(input) => match options.place.open() {
-            Err(error) => Answer::failed(&options.tool, error),
+            Err(error) => Answer::failed(tool, error),
             Ok(engine) => {
                 let caller = Caller::operator("call");
                 tokio::select! {
-                    answer = engine.call(&options.tool, input, &caller) => answer,
+                    answer = engine.call(tool, input, &caller) => answer,
                     signal = signals::asked_to_end() => {
                         engine.stop_all(GRACE).await;
                         return ExitCode::from(128 + signal);
@@ -56,4 +55,29 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Some(error) => ExitCode::from(error_code(error.kind)),
         None => printed,
     }
+}
+
+async fn unknown(place: Place, tool: &str) -> Answer {
+    match place.open() {
+        Ok(engine) => engine.call(tool, Value::Null, &Caller::operator("call")).await,
+        Err(error) => Answer::failed(tool, error),
+    }
+}
+
+/// The argument itself, or stdin; one byte past the limit is enough to know that it is too long.
+fn read_input(given: &str) -> io::Result<Vec<u8>> {
+    if given != "-" {
+        return Ok(given.into());
+    }
+    let mut text = Vec::new();
+    io::stdin().take(INPUT_BYTES_MAX + 1).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn parse(text: &[u8]) -> Result<Value, String> {
+    if text.len() as u64 > INPUT_BYTES_MAX {
+        return Err(format!("the input is over the limit of {INPUT_BYTES_MAX} bytes"));
+    }
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    serde_json::from_slice(text).map_err(|problem| format!("not JSON: {problem}"))
 }

@@ -53,11 +53,7 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
     } else {
         print(&report(version, &checks, &layers))
     };
-    if healthy {
-        printed
-    } else {
-        ExitCode::from(OUR_FAILURE)
-    }
+    if healthy { printed } else { ExitCode::from(OUR_FAILURE) }
 }
 
 async fn checks(state: State) -> Vec<Check> {
@@ -66,29 +62,20 @@ async fn checks(state: State) -> Vec<Check> {
         Err(error) => return vec![failed("state", &error)],
     };
     let place = engine.state().path().display().to_string();
-    let mut checks = vec![Check {
-        name: "state",
-        ok: true,
-        detail: place,
-    }];
+    let mut checks = vec![Check { name: "state", ok: true, detail: place }];
     match engine.warm_up() {
         Ok(pid) => {
             let detail = format!("starts and answers (pid {pid})");
-            checks.push(Check {
-                name: "spawner",
-                ok: true,
-                detail,
-            });
+            checks.push(Check { name: "spawner", ok: true, detail });
         }
         Err(error) => {
             checks.push(failed("spawner", &error));
             return checks;
         }
     }
-    let input = json!({ "cmd": "echo well", "shell": "sh", "login": false, "workdir": "/" });
-    let answer = engine
-        .call("ExecCommand", input, &Caller::operator("doctor"))
-        .await;
+    let input = json!({ "cmd": "echo well", "shell": "sh", "login": false, "workdir": "/",
+                        "duplicate_policy": "start_new" });
+    let answer = engine.call("ExecCommand", input, &Caller::operator("doctor")).await;
     checks.push(match answer.error() {
         None => Check {
             name: "command",
@@ -101,25 +88,15 @@ async fn checks(state: State) -> Vec<Check> {
 }
 
 fn failed(name: &'static str, error: &ToolError) -> Check {
-    Check {
-        name,
-        ok: false,
-        detail: error.message.clone(),
-    }
+    Check { name, ok: false, detail: error.message.clone() }
 }
 
 fn layers() -> Vec<Layer> {
     let kill = match cgroup_kill() {
-        CgroupKill::Available => Layer {
-            name: "cgroup_kill",
-            available: true,
-            reason: None,
-        },
-        CgroupKill::Missing(reason) => Layer {
-            name: "cgroup_kill",
-            available: false,
-            reason: Some(reason),
-        },
+        CgroupKill::Available => Layer { name: "cgroup_kill", available: true, reason: None },
+        CgroupKill::Missing(reason) => {
+            Layer { name: "cgroup_kill", available: false, reason: Some(reason) }
+        }
     };
     let unused = NOT_USED_YET.into_iter().map(|name| Layer {
         name,

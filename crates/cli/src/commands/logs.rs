@@ -16,14 +16,14 @@ pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
     let found = async {
         let engine = options.state.open()?;
         let task = engine.task(&options.task).await?;
-        Ok(engine.folder(&task.task_id))
+        engine.output(&task.task_id).await
     };
-    let folder = match found.await {
-        Ok(folder) => folder,
+    let output = match found.await {
+        Ok(output) => output,
         Err(error) => return complain_of(&error),
     };
     let mut stdout = BufWriter::new(io::stdout().lock());
-    match replay(&folder, &mut stdout, &mut io::stderr().lock()) {
+    match replay(&output, &mut stdout, &mut io::stderr().lock()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(&format!("the output cannot be shown: {error}"))
         }

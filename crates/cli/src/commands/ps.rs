@@ -49,6 +49,5 @@ fn exit(task: &Task) -> String {
     let outcome = task.outcome.as_ref();
     let code = outcome.and_then(|outcome| outcome.exit_status);
     let signal = outcome.and_then(|outcome| outcome.signal);
-    code.or(signal.map(|signal| -signal))
-        .map_or_else(String::new, |number| number.to_string())
+    code.or(signal.map(|signal| -signal)).map_or_else(String::new, |number| number.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Engine, Outcome, Stream, Task, signal_name};
+use legwork::{Outcome, Task, output::TaskOutput, signal_name};
 
 use crate::{
     arguments::TaskOptions,
@@ -13,46 +13,37 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
     let shown = async {
         let engine = options.state.open()?;
         let task = engine.task(&options.task).await?;
-        Ok((engine, task))
+        let output = engine.output(&task.task_id).await?;
+        Ok((task, output))
     };
     match shown.await {
         Err(error) => complain_of(&error),
-        Ok((_, task)) if options.json => print_json(&task),
-        Ok((engine, task)) => print(&describe(&engine, &task)),
+        Ok((task, _)) if options.json => print_json(&task),
+        Ok((task, output)) => print(&describe(&task, &output)),
     }
 }
 
-fn describe(engine: &Engine, task: &Task) -> String {
+fn describe(task: &Task, output: &TaskOutput) -> String {
     let mut lines = Lines::default();
     lines.add("Task", task.task_id.as_str());
-    let reason = task
-        .reason
-        .as_deref()
-        .map(|reason| format!(" ({reason})"))
-        .unwrap_or_default();
+    let reason = task.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     lines.add("Status", &format!("{}{reason}", task.status.as_str()));
     lines.add("Command", &one_line(&task.command, usize::MAX));
-    lines.add("Folder", &task.workdir);
+    lines.add("Folder", &one_line(&task.workdir, usize::MAX));
     if let Some(shell) = &task.shell {
-        lines.add(
-            "Shell",
-            &format!("{shell}{}", if task.login { " (login)" } else { "" }),
-        );
+        lines.add("Shell", &format!("{shell}{}", if task.login { " (login)" } else { "" }));
     }
-    lines.add(
-        "Asked by",
-        &format!("{} through {} ({})", task.asked_by, task.tool, task.trust),
-    );
+    let asked_by = one_line(&task.asked_by, usize::MAX);
+    lines.add("Asked by", &format!("{asked_by} through {} ({})", task.tool, task.trust));
     lines.add("Started", &time(task.created_at_ms));
     if let Some(outcome) = &task.outcome {
         describe_outcome(&mut lines, outcome);
     }
-    for stream in [Stream::Stdout, Stream::Stderr] {
-        if let Ok(artifact) = engine.folder(&task.task_id).artifact(stream)
-            && artifact.bytes() > 0
-        {
-            let shown = format!("{} ({} bytes)", artifact.path().display(), artifact.bytes());
-            lines.add(stream.file_name(), &shown);
+    for (name, artifact) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+        if artifact.bytes() > 0 {
+            let place =
+                artifact.path().map_or("in the ledger".into(), |path| path.display().to_string());
+            lines.add(name, &format!("{} bytes, {place}", artifact.bytes()));
         }
     }
     lines.0
@@ -65,10 +56,16 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     if let Some(signal) = outcome.signal {
         lines.add("Signal", &format!("{} ({signal})", signal_name(signal)));
     }
-    lines.add("Duration", &format!("{} ms", outcome.duration_ms));
+    if outcome.exit_status.is_some() || outcome.signal.is_some() {
+        lines.add("Duration", &format!("{} ms", outcome.duration_ms));
+    }
+    let dropped = outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes;
+    if dropped > 0 {
+        lines.add("Not stored", &format!("{dropped} bytes of output"));
+    }
     if !outcome.background_pids.is_empty() {
         let pids: Vec<String> = outcome.background_pids.iter().map(u32::to_string).collect();
-        lines.add("Left running", &pids.join(", "));
+        lines.add("Left behind", &format!("processes {}", pids.join(", ")));
     }
 }
 

@@ -16,11 +16,7 @@ pub(crate) fn tools(options: &ToolsOptions) -> ExitCode {
     }
     let mut text = String::new();
     for tool in registry.definitions() {
-        let shown = if options.instructions {
-            tool.instructions
-        } else {
-            tool.description
-        };
+        let shown = if options.instructions { tool.instructions } else { tool.description };
         let _ = if options.instructions {
             writeln!(text, "# {}\n\n{shown}\n", tool.name)
         } else {

@@ -35,11 +35,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     let server = Server::new(engine.clone(), options.structured);
     let service = async {
         match server.serve(transport).await {
-            Ok(service) => service
-                .waiting()
-                .await
-                .map(drop)
-                .map_err(|error| error.to_string()),
+            Ok(service) => service.waiting().await.map(drop).map_err(|error| error.to_string()),
             // A client that leaves before it says anything has done nothing wrong.
             Err(_) if gone.is_cancelled() => Ok(()),
             Err(error) => Err(error.to_string()),

@@ -37,12 +37,8 @@ impl Server {
             _ => serde_json::Map::new(),
         };
         let mut tool = Tool::new(definition.name, definition.description, Arc::new(schema));
-        tool.annotations = Some(
-            ToolAnnotations::new()
-                .read_only(false)
-                .destructive(true)
-                .open_world(true),
-        );
+        tool.annotations =
+            Some(ToolAnnotations::new().read_only(false).destructive(true).open_world(true));
         tool
     }
 
@@ -70,11 +66,7 @@ impl ServerHandler for Server {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("legwork", env!("CARGO_PKG_VERSION"));
-        let texts = self
-            .engine
-            .registry()
-            .definitions()
-            .map(|tool| tool.instructions);
+        let texts = self.engine.registry().definitions().map(|tool| tool.instructions);
         info.instructions = Some(texts.collect::<Vec<_>>().join("\n\n"));
         info
     }
@@ -84,12 +76,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self
-            .engine
-            .registry()
-            .definitions()
-            .map(Self::tool)
-            .collect();
+        let tools = self.engine.registry().definitions().map(Self::tool).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -100,10 +87,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name;
         if self.engine.registry().get(&name).is_none() {
-            return Err(ErrorData::invalid_params(
-                format!("there is no tool `{name}`"),
-                None,
-            ));
+            return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
         }
         let caller = Self::caller(&context);
         let input = Value::Object(request.arguments.unwrap_or_default());
@@ -139,9 +123,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<
-            ListResourceTemplatesRequestMethod,
-        >())
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
     }
 
     async fn complete(
@@ -163,10 +145,6 @@ impl ServerHandler for Server {
                 "params must be an object with `name`, a string, and `arguments`, an object";
             return Err(ErrorData::invalid_params(message, None));
         }
-        Err(ErrorData::new(
-            ErrorCode::METHOD_NOT_FOUND,
-            request.method,
-            None,
-        ))
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
     }
 }

@@ -68,8 +68,7 @@ impl StdioTransport {
             let taken = newline.map_or(available.len(), |place| place + 1);
             let fits = self.line.len() + taken <= LINE_BYTES_MAX;
             if !self.skipping && fits {
-                self.line
-                    .extend_from_slice(available.get(..taken).unwrap_or_default());
+                self.line.extend_from_slice(available.get(..taken).unwrap_or_default());
             }
             self.reader.consume(taken);
             let was_skipping = self.skipping;
@@ -88,11 +87,7 @@ impl StdioTransport {
     fn take_message(&mut self) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Complaint> {
         let line = std::mem::take(&mut self.line);
         let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
-        let parsed = if text.trim_ascii().is_empty() {
-            Ok(None)
-        } else {
-            parse(text).map(Some)
-        };
+        let parsed = if text.trim_ascii().is_empty() { Ok(None) } else { parse(text).map(Some) };
         if line.capacity() <= LINE_BYTES_KEPT {
             self.line = line;
             self.line.clear();
@@ -106,13 +101,13 @@ impl StdioTransport {
         self.opened
     }
 
-    async fn complain(&self, complaint: Complaint) {
+    /// Answers in a task of its own: this one may be dropped while it waits for the client to read.
+    fn complain(&self, complaint: Complaint) {
         if let Some((error, id)) = complaint.0 {
-            let _ = write(
-                &self.writer,
-                &TxJsonRpcMessage::<RoleServer>::error(error, id),
-            )
-            .await;
+            let writer = self.writer.clone();
+            tokio::spawn(async move {
+                write(&writer, &TxJsonRpcMessage::<RoleServer>::error(error, id)).await
+            });
         }
     }
 }
@@ -121,36 +116,48 @@ impl StdioTransport {
 struct Complaint(Option<(ErrorData, Option<RequestId>)>);
 
 fn parse(text: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Complaint> {
-    serde_json::from_slice(text).map_err(|problem| {
-        let value: Value = match serde_json::from_slice(text) {
-            Ok(value) => value,
-            Err(problem) => {
-                let message = format!("not JSON: {problem}");
-                return Complaint(Some((
-                    ErrorData::new(ErrorCode::PARSE_ERROR, message, None),
-                    None,
-                )));
-            }
-        };
-        let id = value
-            .get("id")
-            .cloned()
-            .and_then(|id| serde_json::from_value(id).ok());
-        // Without a method it is a response, and without an id a notification: neither is answered.
-        let wants_answer = !value.is_object() || value.get("method").is_none_or(|_| id.is_some());
-        let is_response = value.get("result").is_some() || value.get("error").is_some();
-        let message = format!("not a JSON-RPC request: {problem}");
-        let error = ErrorData::new(ErrorCode::INVALID_REQUEST, message, None);
-        Complaint((wants_answer && !is_response).then_some((error, id)))
-    })
+    match serde_json::from_slice(text) {
+        // A request whose id is no id reads as a notification, which would never be answered.
+        Ok(JsonRpcMessage::Notification(_)) if has_id(text) => {
+            Err(refuse("the id of a request must be a string or an integer", None))
+        }
+        Ok(message) => Ok(message),
+        Err(problem) => Err(diagnose(text, &problem)),
+    }
+}
+
+fn has_id(text: &[u8]) -> bool {
+    let named = text.windows(4).any(|window| window == b"\"id\"");
+    named && serde_json::from_slice::<Value>(text).is_ok_and(|value| value.get("id").is_some())
+}
+
+/// What is wrong with a text that is no message.
+fn diagnose(text: &[u8], problem: &serde_json::Error) -> Complaint {
+    let value: Value = match serde_json::from_slice(text) {
+        Ok(value) => value,
+        Err(problem) => {
+            let message = format!("not JSON: {problem}");
+            let error = ErrorData::new(ErrorCode::PARSE_ERROR, message, None);
+            return Complaint(Some((error, None)));
+        }
+    };
+    // Responses are never answered, and notifications neither.
+    let is_response = value.get("result").is_some() || value.get("error").is_some();
+    let is_notification = value.get("method").is_some() && value.get("id").is_none();
+    if is_response || is_notification {
+        return Complaint(None);
+    }
+    let id = value.get("id").cloned().and_then(|id| serde_json::from_value(id).ok());
+    refuse(&format!("not a JSON-RPC request: {problem}"), id)
+}
+
+fn refuse(message: &str, id: Option<RequestId>) -> Complaint {
+    let error = ErrorData::new(ErrorCode::INVALID_REQUEST, message.to_owned(), None);
+    Complaint(Some((error, id)))
 }
 
 fn too_long() -> Complaint {
-    let message = format!("the message is over the limit of {LINE_BYTES_MAX} bytes");
-    Complaint(Some((
-        ErrorData::new(ErrorCode::INVALID_REQUEST, message, None),
-        None,
-    )))
+    refuse(&format!("the message is over the limit of {LINE_BYTES_MAX} bytes"), None)
 }
 
 async fn write(
@@ -180,6 +187,8 @@ impl Transport<RoleServer> for StdioTransport {
             let taken = match self.read_line().await {
                 Line::Whole => self.take_message(),
                 Line::TooLong => Err(too_long()),
+                // The last line may lack its newline.
+                Line::End if !self.line.is_empty() => self.take_message(),
                 Line::End => {
                     self.gone.cancel();
                     return None;
@@ -188,7 +197,7 @@ impl Transport<RoleServer> for StdioTransport {
             match taken {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
-                Err(complaint) => self.complain(complaint).await,
+                Err(complaint) => self.complain(complaint),
             }
         }
     }

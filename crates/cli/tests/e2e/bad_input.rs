@@ -19,21 +19,12 @@ fn wrong_inputs() -> Vec<(Value, &'static str, Option<&'static str>)> {
     let mut cases = vec![
         (json!({ "cmd": " \n\t" }), invalid, Some("cmd")),
         (json!({ "cmd": "a\u{0}b" }), invalid, Some("cmd")),
-        (
-            json!({ "cmd": "x".repeat(100 * 1024 + 1) }),
-            invalid,
-            Some("cmd"),
-        ),
+        (json!({ "cmd": "x".repeat(100 * 1024 + 1) }), invalid, Some("cmd")),
         (json!({}), invalid, None),
         (json!({ "cmd": 5 }), invalid, None),
     ];
     for (name, value, kind, field) in [
-        (
-            "yield_time_ms",
-            json!(3_600_001),
-            invalid,
-            Some("yield_time_ms"),
-        ),
+        ("yield_time_ms", json!(3_600_001), invalid, Some("yield_time_ms")),
         ("yield_time_ms", json!(-1), invalid, None),
         ("yield_time_ms", json!(1.5), invalid, None),
         ("shell", json!("  "), invalid, Some("shell")),
@@ -49,12 +40,7 @@ fn wrong_inputs() -> Vec<(Value, &'static str, Option<&'static str>)> {
         ("workdir", json!(".."), "execution_root_violation", None),
         ("workdir", json!("/"), "execution_root_violation", None),
         ("workdir", json!("link"), "execution_root_violation", None),
-        (
-            "shell",
-            json!("no-such-shell"),
-            "command_spawn_failed",
-            None,
-        ),
+        ("shell", json!("no-such-shell"), "command_spawn_failed", None),
     ] {
         cases.push((with(name, value), kind, field));
     }
@@ -86,10 +72,7 @@ fn every_wrong_input_has_its_kind_and_field() {
             hint.contains("provide input for ExecCommand that matches the published tool schema")
         );
     }
-    assert!(
-        scratch.tasks().is_empty(),
-        "a refused call registers no task"
-    );
+    assert!(scratch.tasks().is_empty(), "a refused call registers no task");
     assert!(scratch.folders().is_empty());
 }
 
@@ -99,10 +82,7 @@ fn a_shell_that_cannot_be_executed_is_a_failed_task() {
     let error = error(&scratch, &json!({ "cmd": "true", "shell": "/etc/passwd" }));
     assert_eq!(error["kind"], "command_spawn_failed");
     let task = &scratch.tasks()[0];
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("failed"), &json!("spawn_failed"))
-    );
+    assert_eq!((&task["status"], &task["reason"]), (&json!("failed"), &json!("spawn_failed")));
     assert!(scratch.folders().is_empty());
 }
 
@@ -116,7 +96,10 @@ fn error_receipts() {
         ("ExecCommand", r#"{"cmd":"true","workdir":"nowhere"}"#),
         ("ExecCommand", r#"{"cmd":"true","shell":"no-such-shell"}"#),
         ("ExecCommand", r#"{"cmd":"true","tty":true}"#),
+        ("ExecCommand", r#"{"cmd":"true","login":"yes"}"#),
+        ("ExecCommand", r#"["true"]"#),
         ("ExecCommand", "not json"),
+        ("Nothing", "not json"),
         ("Nothing", "{}"),
     ] {
         let (receipt, code) = scratch.receipt(tool, input);

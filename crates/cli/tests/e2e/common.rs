@@ -25,31 +25,21 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new() -> Self {
-        Self {
-            state: TempDir::new().unwrap(),
-            workspace: TempDir::new().unwrap(),
-        }
+        Self { state: TempDir::new().unwrap(), workspace: TempDir::new().unwrap() }
     }
 
     /// `legwork VERB --state ...` in the workspace.
     pub fn legwork(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
         command.arg(verb).arg("--state").arg(self.state.path());
-        command
-            .current_dir(self.workspace.path())
-            .stdin(Stdio::null())
-            .env("SHELL", "/bin/sh");
+        command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
         command
     }
 
     /// The envelope of an ExecCommand call.
     pub fn exec(&self, input: &Value) -> Value {
         let mut input = input.clone();
-        input
-            .as_object_mut()
-            .unwrap()
-            .entry("login")
-            .or_insert(json!(false));
+        input.as_object_mut().unwrap().entry("login").or_insert(json!(false));
         let output = self
             .legwork("call")
             .args(["ExecCommand", "--json", &input.to_string()])
@@ -68,25 +58,22 @@ impl Scratch {
     /// The receipt of a call, and its exit code.
     pub fn receipt(&self, tool: &str, input: &str) -> (String, i32) {
         let output = self.legwork("call").args([tool, input]).output().unwrap();
-        (
-            String::from_utf8(output.stdout).unwrap(),
-            output.status.code().unwrap(),
-        )
+        (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+    }
+
+    /// What a task printed to stdout, byte for byte.
+    pub fn printed(&self, task_id: &Value) -> Vec<u8> {
+        self.legwork("logs").arg(task_id.as_str().unwrap()).output().unwrap().stdout
     }
 
     pub fn folder(&self, task_id: &Value) -> PathBuf {
-        self.state
-            .path()
-            .join("tasks")
-            .join(task_id.as_str().unwrap())
+        self.state.path().join("tasks").join(task_id.as_str().unwrap())
     }
 
     /// Names in the tasks' folder.
     pub fn folders(&self) -> Vec<String> {
         let entries = fs::read_dir(self.state.path().join("tasks")).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     /// The tasks, newest first.
@@ -98,12 +85,7 @@ impl Scratch {
 
     /// A file in the workspace.
     pub fn file(&self, name: &str) -> String {
-        self.workspace
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
+        self.workspace.path().join(name).to_str().unwrap().to_owned()
     }
 }
 
@@ -113,23 +95,11 @@ pub fn fixture() -> &'static str {
     FIXTURE.get_or_init(|| {
         // Cargo builds the programs of a test's own package only.
         let mut build = Command::new(env!("CARGO"));
-        build.args([
-            "build",
-            "--quiet",
-            "--locked",
-            "--package",
-            "legwork-fixture",
-        ]);
+        build.args(["build", "--quiet", "--locked", "--package", "legwork-fixture"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        assert!(
-            build
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
         let path = Path::new(env!("CARGO_BIN_EXE_legwork")).with_file_name("fixture");
         path.to_str().unwrap().to_owned()
     })
@@ -163,14 +133,7 @@ pub fn is_alive(pid: u32) -> bool {
 /// Parent of a process.
 pub fn parent(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ")
-        .unwrap()
-        .1
-        .split(' ')
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap()
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 /// Signals a process that the test started.
@@ -182,9 +145,7 @@ pub fn signal(pid: u32, signal: Signal) {
 pub fn in_namespace(script: &str) -> Option<Command> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c"]);
-    let allowed = Command::new("unshare")
-        .args(["--mount", "--map-root-user", "true"])
-        .output();
+    let allowed = Command::new("unshare").args(["--mount", "--map-root-user", "true"]).output();
     if allowed.is_ok_and(|output| output.status.success()) {
         command.arg(script).stdin(Stdio::null());
         return Some(command);
@@ -204,9 +165,5 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// Exit code and both streams of a finished command.
 pub fn parts(output: &Output) -> (Option<i32>, String, String) {
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }

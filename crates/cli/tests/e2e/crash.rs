@@ -10,12 +10,17 @@ use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, par
 /// The newest task, once it has a final status.
 fn settled(scratch: &Scratch) -> Value {
     eventually("the task is settled", || {
-        scratch
-            .tasks()
-            .into_iter()
-            .next()
-            .filter(|task| task["status"] != "running")
+        scratch.tasks().into_iter().next().filter(|task| task["status"] != "running")
     })
+}
+
+/// A killed warden's command is ended by the spawner, and its socket is removed.
+fn nothing_is_left(scratch: &Scratch, pid: u32) {
+    eventually("the command is ended", || (!is_alive(pid)).then_some(()));
+    eventually("the socket is removed", || {
+        let sockets = std::fs::read_dir(scratch.state.path().join("wardens")).unwrap();
+        (sockets.count() == 0).then_some(())
+    });
 }
 
 fn start(scratch: &Scratch, words: &[&str]) -> std::process::Child {
@@ -33,9 +38,7 @@ fn the_engine_killed_the_command_goes_on_and_its_code_is_kept() {
         fixture()
     );
     let mut engine = start(&scratch, &["sh", "-c", &script]);
-    let pid = eventually("it runs", || {
-        std::fs::read_to_string(&ready).ok()?.trim().parse().ok()
-    });
+    let pid = eventually("it runs", || std::fs::read_to_string(&ready).ok()?.trim().parse().ok());
     signal(engine.id(), Signal::KILL);
     engine.wait().unwrap();
     assert!(is_alive(pid), "the command did not notice");
@@ -57,12 +60,9 @@ fn the_warden_killed_the_outcome_is_not_invented() {
     signal(parent(pid), Signal::KILL);
     assert_eq!(engine.wait().unwrap().code(), Some(125));
     let task = settled(&scratch);
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("interrupted"), &json!("warden_lost"))
-    );
+    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
     assert_eq!(task["outcome"]["exit_status"], Value::Null);
-    signal(pid, Signal::KILL);
+    nothing_is_left(&scratch, pid);
 }
 
 #[test]
@@ -76,11 +76,8 @@ fn engine_and_warden_killed_is_settled_by_the_next_one() {
     engine.wait().unwrap();
     signal(warden, Signal::KILL);
     let task = settled(&scratch);
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("interrupted"), &json!("warden_lost"))
-    );
-    signal(pid, Signal::KILL);
+    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
+    nothing_is_left(&scratch, pid);
 }
 
 #[test]
@@ -89,9 +86,7 @@ fn a_torn_exit_record_is_no_outcome() {
     let (ready, gate) = (scratch.file("ready"), scratch.file("gate"));
     let script = format!("echo > {ready}; {} wait-for {gate}; exit 7", fixture());
     let mut engine = start(&scratch, &["sh", "-c", &script]);
-    eventually("it runs", || {
-        std::path::Path::new(&ready).exists().then_some(())
-    });
+    eventually("it runs", || std::path::Path::new(&ready).exists().then_some(()));
     let folder = scratch.folder(&scratch.tasks()[0]["task_id"]);
     signal(engine.id(), Signal::KILL);
     engine.wait().unwrap();
@@ -111,10 +106,7 @@ fn a_torn_exit_record_is_no_outcome() {
     torn[code] = 16;
     std::fs::write(folder.join("exit"), torn).unwrap();
     let task = settled(&scratch);
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("interrupted"), &json!("warden_lost"))
-    );
+    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
 }
 
 #[test]
@@ -130,19 +122,48 @@ fn a_command_killed_from_outside_is_signalled() {
 #[test]
 fn another_boot_means_interrupted() {
     let scratch = Scratch::new();
-    let gate = scratch.file("gate");
-    let mut engine = start(&scratch, &[fixture(), "wait-for", &gate]);
-    eventually("it runs", || scratch.tasks().first().map(drop));
+    let ready = scratch.file("ready");
+    let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
+    let pid = announced(&ready);
+    let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
+    ledger.execute("UPDATE task SET boot_id = 'another'", []).unwrap();
+    // As long as the warden answers, it is of this boot, whatever the row says.
+    assert_eq!(scratch.tasks()[0]["status"], "running");
     signal(engine.id(), Signal::KILL);
     engine.wait().unwrap();
-    let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
-    ledger
-        .execute("UPDATE task SET boot_id = 'another'", [])
-        .unwrap();
+    signal(parent(pid), Signal::KILL);
     let task = settled(&scratch);
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("interrupted"), &json!("reboot"))
-    );
-    open(&gate);
+    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("reboot")));
+}
+
+#[test]
+fn the_engine_killed_between_result_and_commit_loses_nothing() {
+    let scratch = Scratch::new();
+    let pid_file = scratch.file("pid");
+    // The command itself stops the engine, so that the result is sent and cannot be committed.
+    let mut engine = scratch
+        .legwork("sh")
+        .args(["--shell", "sh"])
+        .arg(format!(
+            "echo $$ > {pid_file}.half; echo printed; {} stop-engine {pid_file}; exit 7",
+            fixture()
+        ))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::fs::write(scratch.file("engine.half"), engine.id().to_string()).unwrap();
+    std::fs::rename(scratch.file("engine.half"), &pid_file).unwrap();
+    let pid: u32 = eventually("it has begun", || {
+        let pid = std::fs::read_to_string(format!("{pid_file}.half")).ok()?;
+        pid.trim().parse().ok()
+    });
+    eventually("it has ended", || {
+        (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    let task = settled(&scratch);
+    assert_eq!(task["outcome"]["exit_status"], 7);
+    assert_eq!(scratch.printed(&task["task_id"]), b"printed\n");
+    assert!(scratch.folder(&task["task_id"]).join("exit").exists(), "the warden spilled it");
 }

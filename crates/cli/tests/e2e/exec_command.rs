@@ -75,10 +75,7 @@ fn a_background_process_does_not_hold_up_the_answer_and_is_listed() {
     let scratch = Scratch::new();
     let gate = scratch.file("gate");
     // The fixture leaves a process behind that holds both pipes until the gate opens.
-    let result = scratch.result(&format!(
-        "{} keep-pipe {gate} late & echo hi; wait",
-        fixture()
-    ));
+    let result = scratch.result(&format!("{} keep-pipe {gate} late & echo hi; wait", fixture()));
     assert_eq!(result["exit_status"], 0);
     assert_eq!(result["stdout_preview"], "hi");
     assert_eq!(result["flags"], json!(["leaked_handles"]));
@@ -88,9 +85,7 @@ fn a_background_process_does_not_hold_up_the_answer_and_is_listed() {
     assert!(is_alive(pid));
     // It goes on, and what it prints later is still kept.
     open(&gate);
-    eventually("the background process ends", || {
-        (!is_alive(pid)).then_some(())
-    });
+    eventually("the background process ends", || (!is_alive(pid)).then_some(()));
     let artifact = scratch.folder(&result["task_id"]).join("stdout");
     eventually("late output is stored", || {
         (std::fs::read_to_string(&artifact).ok()? == "hi\nlate\n").then_some(())
@@ -133,11 +128,7 @@ fn a_command_that_closes_its_outputs_is_waited_for() {
         .spawn()
         .unwrap();
     eventually("the task is running", || {
-        scratch
-            .tasks()
-            .iter()
-            .any(|task| task["status"] == "running")
-            .then_some(())
+        scratch.tasks().iter().any(|task| task["status"] == "running").then_some(())
     });
     assert!(child.try_wait().unwrap().is_none());
     open(&gate);
@@ -152,10 +143,7 @@ fn the_folder_and_the_shell_are_used() {
     std::fs::create_dir(scratch.workspace.path().join("sub")).unwrap();
     let envelope = scratch.exec(&json!({ "cmd": "pwd; echo $0", "workdir": "sub", "shell": "sh" }));
     let expected = scratch.workspace.path().canonicalize().unwrap().join("sub");
-    assert_eq!(
-        envelope["result"]["stdout_preview"],
-        format!("{}\nsh", expected.display())
-    );
+    assert_eq!(envelope["result"]["stdout_preview"], format!("{}\nsh", expected.display()));
 }
 
 #[test]
@@ -182,46 +170,24 @@ fn an_equal_running_command_is_not_started_twice() {
     let gate = scratch.file("gate");
     let cmd = format!("{} wait-for {gate}", fixture());
     let input = json!({ "cmd": cmd, "login": false }).to_string();
-    let first = scratch
-        .legwork("call")
-        .args(["ExecCommand", &input])
-        .spawn()
-        .unwrap();
+    let first = scratch.legwork("call").args(["ExecCommand", &input]).spawn().unwrap();
     let task = eventually("the first one runs", || {
-        scratch
-            .tasks()
-            .into_iter()
-            .find(|task| task["status"] == "running")
+        scratch.tasks().into_iter().find(|task| task["status"] == "running")
     });
     let envelope = scratch.exec(&json!({ "cmd": cmd }));
     assert_eq!(envelope["result"]["disposition"], "already_running");
-    assert_eq!(
-        envelope["result"]["task_handle"]["task_id"],
-        task["task_id"]
-    );
+    assert_eq!(envelope["result"]["task_handle"]["task_id"], task["task_id"]);
     let (receipt, _) = scratch.receipt("ExecCommand", &input);
     let receipt = receipt
         .replace(task["task_id"].as_str().unwrap(), "TASK")
         .replace(fixture(), "fixture")
-        .replace(
-            scratch
-                .workspace
-                .path()
-                .canonicalize()
-                .unwrap()
-                .to_str()
-                .unwrap(),
-            "WORKSPACE",
-        );
+        .replace(scratch.workspace.path().canonicalize().unwrap().to_str().unwrap(), "WORKSPACE");
     assert_snapshot!(receipt.replace(scratch.workspace.path().to_str().unwrap(), "WORKSPACE"));
     assert_eq!(scratch.tasks().len(), 1);
     open(&gate);
     assert!(first.wait_with_output().unwrap().status.success());
     // It has ended: an equal one starts again.
-    assert_eq!(
-        scratch.exec(&json!({ "cmd": cmd }))["result"]["disposition"],
-        "completed"
-    );
+    assert_eq!(scratch.exec(&json!({ "cmd": cmd }))["result"]["disposition"], "completed");
 }
 
 #[test]
@@ -232,41 +198,23 @@ fn a_command_that_outstays_its_window_is_stopped_and_said_so() {
     let envelope = scratch.exec(&json!({ "cmd": cmd, "yield_time_ms": 300 }));
     assert_eq!(envelope["error"]["kind"], "tool_execution_failed");
     let message = envelope["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("did not end within 300 ms and was stopped"),
-        "{message}"
-    );
+    assert!(message.contains("did not end within 300 ms and was stopped"), "{message}");
     assert!(!is_alive(announced(&ready)));
     let task = &scratch.tasks()[0];
-    assert_eq!(
-        (&task["status"], &task["reason"]),
-        (&json!("cancelled"), &json!("stopped"))
-    );
+    assert_eq!((&task["status"], &task["reason"]), (&json!("cancelled"), &json!("stopped")));
 }
 
 #[test]
 fn what_this_version_cannot_do_is_refused_and_starts_nothing() {
     let scratch = Scratch::new();
-    for field in [
-        json!({"tty": true}),
-        json!({"accepts_input": true}),
-        json!({"yield_time_ms": 0}),
-    ] {
+    for field in [json!({"tty": true}), json!({"accepts_input": true}), json!({"yield_time_ms": 0})]
+    {
         let mut input = json!({ "cmd": "touch started" });
-        input
-            .as_object_mut()
-            .unwrap()
-            .extend(field.as_object().unwrap().clone());
+        input.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
         let envelope = scratch.exec(&input);
-        assert_eq!(
-            envelope["error"]["kind"], "tool_execution_failed",
-            "{field}"
-        );
+        assert_eq!(envelope["error"]["kind"], "tool_execution_failed", "{field}");
         let message = envelope["error"]["message"].as_str().unwrap();
-        assert!(
-            message.ends_with("is not available in this version"),
-            "{message}"
-        );
+        assert!(message.ends_with("is not available in this version"), "{message}");
     }
     assert!(!scratch.workspace.path().join("started").exists());
     assert!(scratch.tasks().is_empty());

@@ -1,10 +1,6 @@
 //! End to end: the built `legwork`, real processes, a real MCP client.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may panic"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod bad_input;
 mod common;

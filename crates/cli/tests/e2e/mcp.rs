@@ -27,11 +27,7 @@ impl Wire {
     }
 
     fn spawn(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -43,12 +39,7 @@ impl Wire {
             }
         });
         let stdin = child.stdin.take();
-        Self {
-            child,
-            stdin,
-            lines,
-            next_id: 1,
-        }
+        Self { child, stdin, lines, next_id: 1 }
     }
 
     fn initialized(scratch: &Scratch) -> Self {
@@ -96,19 +87,13 @@ impl Wire {
     }
 
     fn exec(&mut self, input: &Value) -> Value {
-        self.request(
-            "tools/call",
-            &json!({ "name": "ExecCommand", "arguments": input }),
-        )
+        self.request("tools/call", &json!({ "name": "ExecCommand", "arguments": input }))
     }
 
     fn assert_lives(&mut self) {
         let answer = self.exec(&json!({ "cmd": "echo alive", "login": false }));
         let text = &answer["result"]["content"][0]["text"];
-        assert_eq!(
-            text, "Process exited with code 0\n\nstdout:\nalive",
-            "{answer}"
-        );
+        assert_eq!(text, "Process exited with code 0\n\nstdout:\nalive", "{answer}");
     }
 }
 
@@ -118,10 +103,7 @@ fn text_comes_first_and_alone() {
     let mut wire = Wire::initialized(&scratch);
     let answer = wire.exec(&json!({ "cmd": "echo hi; exit 3", "login": false }));
     let result = &answer["result"];
-    assert_eq!(
-        result["content"][0]["text"],
-        "Process exited with code 3\n\nstdout:\nhi"
-    );
+    assert_eq!(result["content"][0]["text"], "Process exited with code 3\n\nstdout:\nhi");
     assert_eq!(result["isError"], false);
     assert!(result.get("structuredContent").is_none());
     assert_eq!(scratch.tasks()[0]["asked_by"], "wire");
@@ -135,14 +117,8 @@ fn structured_content_is_the_envelope_when_asked_for() {
     let mut wire = Wire::spawn(command);
     wire.initialize();
     let answer = wire.exec(&json!({ "cmd": "true", "login": false }));
-    assert_eq!(
-        answer["result"]["structuredContent"]["tool_name"],
-        "ExecCommand"
-    );
-    assert_eq!(
-        answer["result"]["structuredContent"]["result"]["exit_status"],
-        0
-    );
+    assert_eq!(answer["result"]["structuredContent"]["tool_name"], "ExecCommand");
+    assert_eq!(answer["result"]["structuredContent"]["result"]["exit_status"], 0);
 }
 
 #[test]
@@ -191,12 +167,13 @@ fn malformed_lines_are_answered_and_the_server_lives_on() {
         let answer = wire.read();
         assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
     }
+    for id in ["1.5", "null", "true", "{\"a\":1}", "9223372036854775808"] {
+        wire.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/list\"}}"));
+        assert_eq!(wire.read()["error"]["code"], -32600, "{id}");
+    }
     wire.write(b"\xff\xfe\x00");
     assert_eq!(wire.read()["error"]["code"], -32700);
-    let answer = wire.request(
-        "tools/call",
-        &json!({ "name": "ExecCommand", "arguments": "text" }),
-    );
+    let answer = wire.request("tools/call", &json!({ "name": "ExecCommand", "arguments": "text" }));
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     let answer = wire.request("tools/call", &json!({ "name": "Nothing", "arguments": {} }));
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -218,10 +195,7 @@ fn a_line_over_the_limit_is_refused_without_being_held() {
     let answer = wire.read();
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
     let status = std::fs::read_to_string(format!("/proc/{}/status", wire.child.id())).unwrap();
-    let peak = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak_kb: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak_kb < 90_000, "{peak_kb} kB");
     wire.assert_lives();
@@ -235,11 +209,7 @@ fn what_is_not_declared_is_refused() {
     assert_eq!(info["result"]["capabilities"], json!({ "tools": {} }));
     assert_eq!(info["result"]["protocolVersion"], "2025-06-18");
     for method in ["prompts/list", "resources/list", "resources/templates/list"] {
-        assert_eq!(
-            wire.request(method, &json!({}))["error"]["code"],
-            -32601,
-            "{method}"
-        );
+        assert_eq!(wire.request(method, &json!({}))["error"]["code"], -32601, "{method}");
     }
 }
 
@@ -281,11 +251,7 @@ fn a_client_that_goes_away_leaves_nothing_running() {
     assert!(wire.child.wait().unwrap().success());
     assert!(!is_alive(pid));
     // rmcp alone would have waited five seconds.
-    assert!(
-        start.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert_eq!(scratch.tasks()[0]["reason"], "stopped");
 }
 
@@ -352,9 +318,7 @@ fn the_modern_revision_needs_no_initialize() {
     });
     let discovered = wire.request("server/discover", &json!({ "_meta": meta }));
     assert!(
-        discovered["result"]["supportedVersions"]
-            .to_string()
-            .contains("2026-07-28"),
+        discovered["result"]["supportedVersions"].to_string().contains("2026-07-28"),
         "{discovered}"
     );
     let answer = wire.request(
@@ -366,4 +330,88 @@ fn the_modern_revision_needs_no_initialize() {
         "{answer}"
     );
     assert_eq!(answer["result"]["resultType"], "complete");
+}
+
+/// The warden that runs a command, by its process id.
+fn warden_of(wire: &mut Wire, rest: &str) -> u32 {
+    let answer = wire.exec(&json!({ "cmd": format!("echo $PPID; {rest}"), "login": false,
+                                    "shell": "/bin/sh", "duplicate_policy": "start_new" }));
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    text.lines().nth(3).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_clean_warden_is_used_again_and_another_one_is_not() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let first = warden_of(&mut wire, "true");
+    assert_eq!(warden_of(&mut wire, "exit 3"), first);
+    let gate = scratch.file("gate");
+    let leave = format!("{} wait-for {gate} >/dev/null 2>&1 &", fixture());
+    assert_eq!(warden_of(&mut wire, &leave), first);
+    let second = warden_of(&mut wire, "true");
+    assert_ne!(second, first, "it still watches over what was left behind");
+    crate::common::open(&gate);
+    eventually("the first one ends with what it watched over", || (!is_alive(first)).then_some(()));
+    assert_eq!(warden_of(&mut wire, "true"), second);
+}
+
+#[test]
+fn a_burst_of_256_calls_is_served_by_few_wardens() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    for number in 0..256 {
+        let input = json!({ "cmd": format!("echo {number} $PPID"), "login": false,
+                            "shell": "/bin/sh" });
+        wire.send("tools/call", &json!({ "name": "ExecCommand", "arguments": input }));
+    }
+    let mut wardens = std::collections::HashSet::new();
+    for _ in 0..256 {
+        let answer = wire.read();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        wardens.insert(text.rsplit_once(' ').unwrap().1.to_owned());
+    }
+    assert!(wardens.len() < 128, "{} wardens", wardens.len());
+}
+
+#[test]
+fn a_thousand_calls_leave_nothing() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let server = wire.child.id();
+    let descriptors = || std::fs::read_dir(format!("/proc/{server}/fd")).unwrap().count();
+    for _ in 0..100 {
+        wire.assert_lives();
+    }
+    let before = descriptors();
+    for _ in 0..1000 {
+        wire.assert_lives();
+    }
+    assert!(descriptors() <= before + 2, "{} after {before}", descriptors());
+    assert!(scratch.folders().is_empty());
+    let sockets = std::fs::read_dir(scratch.state.path().join("wardens")).unwrap().count();
+    assert!(sockets <= 8, "{sockets} wardens");
+}
+
+#[test]
+fn a_spawner_that_is_asked_to_end_is_replaced() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    // A warden that has to stay keeps the spawner as well.
+    let leave = format!("{} wait-for {gate} >/dev/null 2>&1 &", fixture());
+    let warden = warden_of(&mut wire, &leave);
+    crate::common::signal(crate::common::parent(warden), Signal::TERM);
+    for _ in 0..70 {
+        wire.send(
+            "tools/call",
+            &json!({ "name": "ExecCommand",
+                     "arguments": { "cmd": "sleep 0.1", "login": false, "shell": "/bin/sh",
+                                    "duplicate_policy": "start_new" } }),
+        );
+    }
+    for _ in 0..70 {
+        assert_eq!(wire.read()["result"]["isError"], false);
+    }
+    crate::common::open(&gate);
 }

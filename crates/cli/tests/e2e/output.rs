@@ -8,12 +8,7 @@ use crate::common::{Scratch, fixture, parts, text};
 
 /// Checks the numbered lines that the fixture writes, without holding them all.
 fn assert_flood(path: &std::path::Path, bytes: u64) {
-    assert_eq!(
-        fs::metadata(path).unwrap().len(),
-        bytes,
-        "{}",
-        path.display()
-    );
+    assert_eq!(fs::metadata(path).unwrap().len(), bytes, "{}", path.display());
     let mut file = std::io::BufReader::new(fs::File::open(path).unwrap());
     let mut line = [0; 16];
     for number in 0..bytes / 16 {
@@ -42,10 +37,7 @@ fn a_200_mb_flood_is_exact_bounded_and_costs_no_memory() {
     let shown = preview.lines().count() as u64 - 1;
     let left_out = BYTES / 16 - shown;
     assert!(
-        preview.contains(&format!(
-            "[... {} bytes, {left_out} lines left out",
-            left_out * 16
-        )),
+        preview.contains(&format!("[... {} bytes, {left_out} lines left out", left_out * 16)),
         "{preview}"
     );
     let warden_kb: u64 = result["stderr_preview"].as_str().unwrap().parse().unwrap();
@@ -69,7 +61,7 @@ fn bytes_that_are_no_text_are_marked_and_stored_as_they_are() {
     let result = scratch.result(&format!("{} bytes 61ff62fe00630a", fixture()));
     assert_eq!(result["stdout_preview"], "a\u{fffd}b\u{fffd}\u{fffd}c");
     assert_eq!(result["flags"], json!(["invalid_utf8"]));
-    let stored = fs::read(scratch.folder(&result["task_id"]).join("stdout")).unwrap();
+    let stored = scratch.printed(&result["task_id"]);
     assert_eq!(stored, b"a\xffb\xfe\0c\n");
 }
 
@@ -86,37 +78,24 @@ fn control_sequences_stay_out_of_the_preview_and_in_the_artifact() {
     let scratch = Scratch::new();
     let result = scratch.result(r"printf '\033[31mred\033[0m 10%%\r\033[31mred\033[0m 99%%\n'");
     assert_eq!(result["stdout_preview"], "red 99%");
-    let stored = fs::read(scratch.folder(&result["task_id"]).join("stdout")).unwrap();
-    assert_eq!(
-        text(&stored),
-        "\x1b[31mred\x1b[0m 10%\r\x1b[31mred\x1b[0m 99%\n"
-    );
+    let stored = scratch.printed(&result["task_id"]);
+    assert_eq!(text(&stored), "\x1b[31mred\x1b[0m 10%\r\x1b[31mred\x1b[0m 99%\n");
 }
 
 #[test]
 fn the_budget_is_kept_and_shared() {
     let scratch = Scratch::new();
     let cmd = format!("{0} flood 100000; {0} flood 100000 >&2", fixture());
-    for (tokens, effective) in [
-        (json!(500), 500),
-        (json!(0), 8000),
-        (json!(1_000_000), 64_000),
-    ] {
+    for (tokens, effective) in [(json!(500), 500), (json!(0), 8000), (json!(1_000_000), 64_000)] {
         let envelope = scratch.exec(&json!({ "cmd": cmd, "max_output_tokens": tokens }));
         let result = &envelope["result"];
-        assert_eq!(
-            result["command_diagnostics"]["effective_max_output_tokens"],
-            effective
-        );
+        assert_eq!(result["command_diagnostics"]["effective_max_output_tokens"], effective);
         let used: u64 = ["stdout_preview", "stderr_preview"]
             .iter()
             .map(|name| legwork::output::estimate(result[name].as_str().unwrap()))
             .sum();
         assert!(used <= effective, "{used} of {effective}");
-        assert!(
-            used > effective / 2,
-            "{used} of {effective}: too little shown"
-        );
+        assert!(used > effective / 2, "{used} of {effective}: too little shown");
     }
 }
 
@@ -136,10 +115,7 @@ fn logs_give_back_both_streams() {
     let id = result["task_id"].as_str().unwrap();
     for name in ["@", id, &id[..8]] {
         let output = scratch.legwork("logs").arg(name).output().unwrap();
-        assert_eq!(
-            parts(&output),
-            (Some(0), "one\nthree\n".into(), "two\n".into())
-        );
+        assert_eq!(parts(&output), (Some(0), "one\nthree\n".into(), "two\n".into()));
     }
 }
 
@@ -147,7 +123,7 @@ fn logs_give_back_both_streams() {
 fn files_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
-    let result = scratch.result("echo hi; echo hi >&2");
+    let result = scratch.result(&format!("{} flood-both 20000", fixture()));
     let folder = scratch.folder(&result["task_id"]);
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder), 0o700);
@@ -157,5 +133,55 @@ fn files_are_private() {
     }
     assert_eq!(mode(&scratch.state.path().join("ledger.db")), 0o600);
     let spec: Value = serde_json::from_slice(&fs::read(folder.join("spec")).unwrap()).unwrap();
-    assert_eq!(spec["command"], "echo hi; echo hi >&2");
+    assert_eq!(spec["task_id"], result["task_id"]);
+}
+
+#[test]
+fn a_small_output_is_in_the_ledger_and_touches_no_other_file() {
+    let scratch = Scratch::new();
+    let result = scratch.result("echo small; echo error >&2");
+    assert!(scratch.folders().is_empty(), "no folder");
+    let output = scratch.legwork("logs").arg("@").output().unwrap();
+    assert_eq!(parts(&output), (Some(0), "small\n".into(), "error\n".into()));
+    let shown = scratch.legwork("show").arg("@").output().unwrap();
+    assert!(text(&shown.stdout).contains("stdout:       6 bytes, in the ledger"), "{shown:?}");
+    assert_eq!(result["stdout_preview"], "small");
+}
+
+#[test]
+fn big_long_and_cut_outputs_have_a_folder() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let opens = format!("(sleep 0.3; : > {gate}) & {} wait-for {gate}; wait", fixture());
+    for (why, input) in [
+        ("big", json!({ "cmd": format!("{} flood 70000", fixture()), "max_output_tokens": 64000 })),
+        ("long", json!({ "cmd": opens })),
+        ("cut", json!({ "cmd": format!("{} flood 3000", fixture()), "max_output_tokens": 200 })),
+    ] {
+        let envelope = scratch.exec(&input);
+        let folder = scratch.folder(&envelope["result"]["task_id"]);
+        assert!(folder.join("exit").exists(), "{why}: {envelope:#}");
+    }
+}
+
+#[test]
+fn logs_keep_the_order_of_the_streams() {
+    let scratch = Scratch::new();
+    scratch.result(&format!("{} in-turn", fixture()));
+    let output = std::process::Command::new("sh")
+        .args(["-c", "\"$0\" logs --state \"$1\" @ 2>&1", env!("CARGO_BIN_EXE_legwork")])
+        .arg(scratch.state.path())
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "o1\ne1\no2\ne2\n");
+}
+
+#[test]
+fn a_removed_folder_is_said_and_not_passed_off_as_silence() {
+    let scratch = Scratch::new();
+    let tasks = scratch.state.path().join("tasks");
+    let cmd = format!("{} flood 20000; rm -r {}/*", fixture(), tasks.display());
+    let result = scratch.result(&cmd);
+    assert_eq!(result["flags"], json!(["output_missing"]));
+    assert_eq!(result["exit_status"], 0);
 }

@@ -8,22 +8,14 @@ use crate::common::{Scratch, fixture, text};
 fn signals_are_clean_whatever_the_parent_did() {
     let scratch = Scratch::new();
     let output = Command::new(fixture())
-        .args([
-            "with-bad-signals",
-            env!("CARGO_BIN_EXE_legwork"),
-            "run",
-            "--state",
-        ])
+        .args(["with-bad-signals", env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
         .arg(scratch.state.path())
         .args(["--", "cat", "/proc/self/status"])
         .output()
         .unwrap();
     let status = text(&output.stdout);
     for name in ["SigBlk:\t", "SigIgn:\t", "SigCgt:\t"] {
-        let value = status
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         assert_eq!(value, "0000000000000000", "{name}");
     }
 }
@@ -49,12 +41,7 @@ fn descriptors_session_mask_and_stdin() {
 fn a_hostile_mask_does_not_lock_us_out_of_our_own_files() {
     let scratch = Scratch::new();
     let output = Command::new("sh")
-        .args([
-            "-c",
-            "umask 777; exec \"$0\" \"$@\"",
-            env!("CARGO_BIN_EXE_legwork"),
-            "run",
-        ])
+        .args(["-c", "umask 777; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_legwork"), "run"])
         .arg("--state")
         .arg(scratch.state.path())
         .args(["--", "echo", "hi"])
@@ -66,11 +53,6 @@ fn a_hostile_mask_does_not_lock_us_out_of_our_own_files() {
 #[test]
 fn an_empty_environment_is_enough() {
     let scratch = Scratch::new();
-    let output = scratch
-        .legwork("run")
-        .args(["--", "pwd"])
-        .env_clear()
-        .output()
-        .unwrap();
+    let output = scratch.legwork("run").args(["--", "pwd"]).env_clear().output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }

@@ -24,10 +24,7 @@ fn environment(version: &str) -> PathBuf {
                 program.display()
             );
         };
-        run(
-            Path::new("python3"),
-            &["-m", "venv", "--clear", place.to_str().unwrap()],
-        );
+        run(Path::new("python3"), &["-m", "venv", "--clear", place.to_str().unwrap()]);
         let package = format!("mcp=={version}");
         run(&python, &["-m", "pip", "install", "--quiet", &package]);
         std::fs::write(mark, "").unwrap();
@@ -37,15 +34,10 @@ fn environment(version: &str) -> PathBuf {
 
 /// Whether there is a Python that can make environments; where it is required it must be there.
 fn python_is_here() -> bool {
-    let probe = Command::new("python3")
-        .args(["-c", "import venv, ensurepip"])
-        .output();
+    let probe = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
     let here = probe.is_ok_and(|output| output.status.success());
     let required = std::env::var_os("LEGWORK_REQUIRE_PYTHON").is_some();
-    assert!(
-        here || !required,
-        "python3 with venv is required and not here"
-    );
+    assert!(here || !required, "python3 with venv is required and not here");
     if !here {
         eprintln!("SKIPPED: the Python client needs python3 with venv (Debian: python3-venv)");
     }

@@ -8,10 +8,7 @@ const README: &str = include_str!("../../../../README.md");
 fn block(kind: &str, containing: &str) -> String {
     README
         .split("```")
-        .filter_map(|part| {
-            part.strip_prefix(kind)
-                .and_then(|part| part.strip_prefix('\n'))
-        })
+        .filter_map(|part| part.strip_prefix(kind).and_then(|part| part.strip_prefix('\n')))
         .find(|part| part.contains(containing))
         .unwrap()
         .to_owned()

@@ -18,9 +18,7 @@ fn output(arguments: &[&str]) -> String {
 #[test]
 fn help() {
     assert_snapshot!("help", output(&["--help"]));
-    for verb in [
-        "mcp", "call", "run", "sh", "ps", "show", "logs", "tools", "doctor",
-    ] {
+    for verb in ["mcp", "call", "run", "sh", "ps", "show", "logs", "tools", "doctor"] {
         assert_snapshot!(format!("help_{verb}"), output(&[verb, "--help"]));
     }
 }
@@ -40,29 +38,15 @@ fn the_schema_has_nothing_that_clients_choke_on() {
         assert_eq!(schema["type"], "object");
         assert_eq!(schema["additionalProperties"], false);
         let text = schema.to_string();
-        for word in [
-            "$schema",
-            "\"title\"",
-            "$ref",
-            "\"format\"",
-            "\"null\"",
-            "anyOf",
-            "oneOf",
-        ] {
+        for word in ["$schema", "\"title\"", "$ref", "\"format\"", "\"null\"", "anyOf", "oneOf"] {
             assert!(!text.contains(word), "{word} in {text}");
         }
         for (name, property) in schema["properties"].as_object().unwrap() {
-            assert!(
-                property["description"].is_string(),
-                "{name} is not described"
-            );
+            assert!(property["description"].is_string(), "{name} is not described");
             assert!(property["type"].is_string(), "{name} has no type");
         }
     }
-    assert_eq!(
-        tools[0]["input_schema"]["required"],
-        serde_json::json!(["cmd"])
-    );
+    assert_eq!(tools[0]["input_schema"]["required"], serde_json::json!(["cmd"]));
 }
 
 #[test]
@@ -71,11 +55,7 @@ fn show_and_ps_for_people() {
     let result = scratch.result("echo hi; exit 3");
     let id = result["task_id"].as_str().unwrap();
     let shown = text(&scratch.legwork("show").arg("@").output().unwrap().stdout);
-    for line in [
-        "Status:       failed",
-        "Exit status:  3",
-        "Command:      echo hi; exit 3",
-    ] {
+    for line in ["Status:       failed", "Exit status:  3", "Command:      echo hi; exit 3"] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
     let listed = text(&scratch.legwork("ps").output().unwrap().stdout);
@@ -94,9 +74,5 @@ fn doctor_is_well_here() {
     assert_eq!(report["healthy"], true, "{report:#}");
     let layers = report["layers"].as_array().unwrap();
     assert_eq!(layers.len(), 10);
-    assert!(
-        layers
-            .iter()
-            .all(|layer| layer["available"] == true || layer["reason"].is_string())
-    );
+    assert!(layers.iter().all(|layer| layer["available"] == true || layer["reason"].is_string()));
 }

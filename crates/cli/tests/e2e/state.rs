@@ -19,32 +19,16 @@ fn a_state_folder_that_is_a_file() {
     let file = scratch.file("file");
     fs::write(&file, "").unwrap();
     let legwork = |arguments: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_legwork"))
-            .args(arguments)
-            .output()
-            .unwrap()
+        Command::new(env!("CARGO_BIN_EXE_legwork")).args(arguments).output().unwrap()
     };
-    let output = legwork(&[
-        "call",
-        "ExecCommand",
-        r#"{"cmd":"true"}"#,
-        "--json",
-        "--state",
-        &file,
-    ]);
+    let output = legwork(&["call", "ExecCommand", r#"{"cmd":"true"}"#, "--json", "--state", &file]);
     assert_eq!(output.status.code(), Some(125));
     let error = &envelope(&output)["error"];
-    assert_eq!(
-        (&error["kind"], &error["retryable"]),
-        (&"state_unavailable".into(), &true.into())
-    );
+    assert_eq!((&error["kind"], &error["retryable"]), (&"state_unavailable".into(), &true.into()));
     let output = legwork(&["mcp", "--state", &file]);
     assert_eq!(output.status.code(), Some(125));
     let complaint = text(&output.stderr);
-    assert!(
-        complaint.starts_with("legwork: the state folder cannot be used: "),
-        "{complaint}"
-    );
+    assert!(complaint.starts_with("legwork: the state folder cannot be used: "), "{complaint}");
     assert!(complaint.contains(&file), "{complaint}");
 }
 
@@ -58,12 +42,7 @@ fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<Outpu
     )
     .replace("$DISK", &disk);
     let mut command = in_namespace(&script)?;
-    Some(
-        command
-            .current_dir(scratch.workspace.path())
-            .output()
-            .unwrap(),
-    )
+    Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }
 
 #[test]
@@ -90,21 +69,13 @@ fn a_disk_that_fills_up_between_two_calls() {
     let Some(output) = on_small_disk(&scratch, "size=512k", script) else {
         return;
     };
-    assert_eq!(
-        envelope(&output)["error"]["kind"],
-        "state_unavailable",
-        "{output:?}"
-    );
+    assert_eq!(envelope(&output)["error"]["kind"], "state_unavailable", "{output:?}");
     assert!(!scratch.workspace.path().join("started").exists());
     let after = text(&output.stderr);
     let (tasks, folders) = after.trim().rsplit_once('\n').unwrap();
     let tasks: Value = serde_json::from_str(tasks).unwrap();
-    assert_eq!(
-        tasks["tasks"].as_array().unwrap().len(),
-        1,
-        "no half task: {after}"
-    );
-    assert_eq!(folders.trim(), "1", "no half folder: {after}");
+    assert_eq!(tasks["tasks"].as_array().unwrap().len(), 1, "no half task: {after}");
+    assert_eq!(folders.trim(), "0", "no half folder: {after}");
 }
 
 #[test]
@@ -116,11 +87,7 @@ fn a_disk_without_inodes() {
     let Some(output) = on_small_disk(&scratch, "size=4m,nr_inodes=40", script) else {
         return;
     };
-    assert_eq!(
-        envelope(&output)["error"]["kind"],
-        "state_unavailable",
-        "{output:?}"
-    );
+    assert_eq!(envelope(&output)["error"]["kind"], "state_unavailable", "{output:?}");
     assert!(!scratch.workspace.path().join("started").exists());
 }
 
@@ -133,30 +100,22 @@ fn a_disk_that_fills_up_while_the_command_prints() {
         return;
     };
     let result = &envelope(&output)["result"];
-    assert_eq!(
-        result["exit_status"], 7,
-        "the exit code is exact: {output:?}"
-    );
+    assert_eq!(result["exit_status"], 7, "the exit code is exact: {output:?}");
     assert_eq!(result["flags"], serde_json::json!(["output_dropped"]));
+    let stored = result["artifacts"][0]["bytes"].as_u64().unwrap();
+    assert_eq!(
+        result["dropped_bytes"].as_u64().unwrap() + stored,
+        3_000_000,
+        "all is accounted for"
+    );
 }
 
 #[test]
 fn a_folder_deeper_than_a_socket_address_holds() {
     let scratch = Scratch::new();
-    let deep = scratch
-        .state
-        .path()
-        .join("d".repeat(100))
-        .join("e".repeat(100));
+    let deep = scratch.state.path().join("d".repeat(100)).join("e".repeat(100));
     let output = Command::new(env!("CARGO_BIN_EXE_legwork"))
-        .args([
-            "run",
-            "--state",
-            deep.to_str().unwrap(),
-            "--",
-            "echo",
-            "deep",
-        ])
+        .args(["run", "--state", deep.to_str().unwrap(), "--", "echo", "deep"])
         .output()
         .unwrap();
     assert_eq!(text(&output.stdout), "deep\n", "{output:?}");
@@ -170,8 +129,14 @@ fn a_ledger_of_a_newer_version_is_refused() {
     ledger.pragma_update(None, "user_version", 99).unwrap();
     let output = scratch.legwork("ps").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
-    assert!(
-        text(&output.stderr).contains("use the newer program"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("use the newer program"), "{output:?}");
+}
+
+#[test]
+fn a_run_that_cannot_keep_its_output_says_so_and_fails() {
+    let scratch = Scratch::new();
+    let script = "$LW run --state $DISK/state -- head -c 3000000 /dev/zero | wc -c; exit 0";
+    let Some(output) = on_small_disk(&scratch, "size=1m", script) else { return };
+    let complaint = text(&output.stderr);
+    assert!(complaint.contains("bytes of output could not be stored"), "{output:?}");
 }

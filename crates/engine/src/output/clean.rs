@@ -47,12 +47,8 @@ enum State {
 
 /// Cleans raw bytes.
 pub(super) fn clean(raw: &[u8]) -> Clean {
-    let mut cleaner = Cleaner {
-        out: Clean::default(),
-        line: Vec::new(),
-        cursor: 0,
-        state: State::Ground,
-    };
+    let mut cleaner =
+        Cleaner { out: Clean::default(), line: Vec::new(), cursor: 0, state: State::Ground };
     let mut offset = 0;
     for chunk in raw.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -95,17 +91,9 @@ impl Cleaner {
     fn ground(&mut self, character: char, end: usize) {
         match character {
             '\x1b' => self.state = State::Escape,
-            '\u{9b}' => {
-                self.state = State::Control {
-                    parameter: 0,
-                    private: false,
-                }
-            }
+            '\u{9b}' => self.state = State::Control { parameter: 0, private: false },
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => {
-                self.state = State::String {
-                    length: 0,
-                    escape: false,
-                };
+                self.state = State::String { length: 0, escape: false };
             }
             '\r' => self.cursor = 0,
             '\x08' => self.cursor = self.cursor.saturating_sub(1),
@@ -127,20 +115,23 @@ impl Cleaner {
                 self.state = State::Control { parameter, private };
             }
             ' '..='?' => {
-                self.state = State::Control {
-                    parameter: 0,
-                    private: private || character != ';',
-                };
+                self.state = State::Control { parameter: 0, private: private || character != ';' };
             }
             'K' if !private => match parameter {
                 0 => self.line.truncate(self.cursor),
-                1 => {
+                1 if self.cursor <= COLUMN_MAX => {
                     for cell in self.line.iter_mut().take(self.cursor) {
                         cell.character = ' ';
                     }
                 }
-                _ => self.line.clear(),
+                1 => {}
+                _ => {
+                    self.line.clear();
+                    // Far to the right, every character after this would fill the line up again.
+                    self.cursor = self.cursor.min(COLUMN_MAX);
+                }
             },
+            '\x1b' => self.state = State::Escape,
             'G' if !private => self.move_to(parameter.max(1) - 1),
             'C' if !private => self.move_to(self.cursor.saturating_add(parameter.max(1))),
             'D' if !private => self.cursor = self.cursor.saturating_sub(parameter.max(1)),
@@ -160,10 +151,7 @@ impl Cleaner {
 
     fn put(&mut self, character: char, end: usize) {
         while self.line.len() < self.cursor {
-            self.line.push(Cell {
-                character: ' ',
-                end,
-            });
+            self.line.push(Cell { character: ' ', end });
         }
         let cell = Cell { character, end };
         match self.line.get_mut(self.cursor) {
@@ -187,14 +175,8 @@ impl Cleaner {
 
 fn after_escape(character: char) -> State {
     match character {
-        '[' => State::Control {
-            parameter: 0,
-            private: false,
-        },
-        ']' | 'P' | 'X' | '^' | '_' => State::String {
-            length: 0,
-            escape: false,
-        },
+        '[' => State::Control { parameter: 0, private: false },
+        ']' | 'P' | 'X' | '^' | '_' => State::String { length: 0, escape: false },
         ' '..='/' => State::Intermediate,
         '\x1b' => State::Escape,
         _ => State::Ground,
@@ -206,10 +188,7 @@ fn in_string(character: char, length: usize, escape: bool) -> State {
     if ends || length >= STRING_CHARS_MAX {
         State::Ground
     } else {
-        State::String {
-            length: length + 1,
-            escape: character == '\x1b',
-        }
+        State::String { length: length + 1, escape: character == '\x1b' }
     }
 }
 
@@ -246,11 +225,9 @@ mod tests {
             ("ab\x08c", "ac"),
             ("a\x00b", "a\u{fffd}b"),
             ("ring\x07", "ring"),
+            ("\x1b[31\x1b[0mx", "x"),
             ("tag\u{e0041}\u{202e}ged", "tagged"),
-            (
-                "\x1b[999999999999999999999Cx",
-                &format!("{}x", " ".repeat(COLUMN_MAX)),
-            ),
+            ("\x1b[999999999999999999999Cx", &format!("{}x", " ".repeat(COLUMN_MAX))),
         ] {
             assert_eq!(text(raw.as_bytes()), expected, "{raw:?}");
         }
@@ -262,6 +239,15 @@ mod tests {
         assert!(cleaned.replaced);
         assert_eq!(text(b"a\xffb\xc3"), "a\u{fffd}b\u{fffd}");
         assert!(!clean("ä".as_bytes()).replaced);
+    }
+
+    #[test]
+    fn sequences_that_erase_a_long_line_again_and_again_take_linear_time() {
+        // Quadratic work on this would take minutes, not milliseconds.
+        for erase in ["\x1b[2K", "\x1b[1K"] {
+            let raw = format!("{}{}", "x".repeat(400_000), format!("{erase}y").repeat(200_000));
+            assert!(!clean(raw.as_bytes()).cells.is_empty());
+        }
     }
 
     proptest! {

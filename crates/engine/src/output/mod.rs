@@ -5,6 +5,6 @@ mod clean;
 mod preview;
 mod tokens;
 
-pub use artifact::{Artifact, Tail, TaskFolder, replay};
+pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay};
 pub use preview::{Preview, previews};
 pub use tokens::estimate;

@@ -56,6 +56,8 @@ struct Window {
     /// Where in `raw` the shown part begins (what stands before was parsed only).
     lead: usize,
     clean: Clean,
+    /// The cost of everything up to each cell.
+    costs: Vec<u64>,
 }
 
 impl Sample {
@@ -69,19 +71,19 @@ impl Sample {
         drop_incomplete_character(&mut head);
         let start = size - window;
         let lead = LEAD_BYTES.min(start);
-        let tail = artifact.read(start - lead, window + lead)?;
-        let lead = usize::try_from(lead).unwrap_or(0);
-        Ok(Self::Ends {
-            head: Window::new(head, 0, 0),
-            tail: Window::new(tail, start - lead as u64, lead),
-        })
+        let mut tail = artifact.read(start - lead, window + lead)?;
+        let broken = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        tail.drain(..broken);
+        let tail_start = start - lead + broken as u64;
+        let lead = usize::try_from(lead).unwrap_or(0).saturating_sub(broken);
+        Ok(Self::Ends { head: Window::new(head, 0, 0), tail: Window::new(tail, tail_start, lead) })
     }
 
     /// Tokens that showing all of it would take.
     fn tokens(&self) -> u64 {
         match self {
             Self::Whole(window) if window.is_blank() => 0,
-            Self::Whole(window) => window.costs().last().copied().unwrap_or(0).div_ceil(TOKEN),
+            Self::Whole(window) => window.costs.last().copied().unwrap_or(0).div_ceil(TOKEN),
             Self::Ends { .. } => u64::MAX,
         }
     }
@@ -93,11 +95,7 @@ impl Sample {
                 if self.tokens() <= budget_tokens {
                     let text: String = characters(&window.clean.cells).collect();
                     let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-                    return Preview {
-                        text,
-                        truncated: false,
-                        replaced,
-                    };
+                    return Preview { text, truncated: false, replaced };
                 }
                 cut(artifact, window, window, budget_tokens, replaced)
             }
@@ -113,31 +111,18 @@ impl Window {
     fn new(raw: Vec<u8>, start: u64, lead: usize) -> Self {
         let mut clean = clean(&raw);
         clean.cells.retain(|cell| cell.end > lead);
-        Self {
-            raw,
-            start,
-            lead,
-            clean,
-        }
+        let mut costs = Vec::with_capacity(clean.cells.len());
+        tokens::costs(characters(&clean.cells), |_, cost| costs.push(cost));
+        Self { raw, start, lead, clean, costs }
     }
 
     fn is_blank(&self) -> bool {
         characters(&self.clean.cells).all(char::is_whitespace)
     }
 
-    /// The cost of everything up to each cell.
-    fn costs(&self) -> Vec<u64> {
-        let mut costs = Vec::with_capacity(self.clean.cells.len());
-        tokens::costs(characters(&self.clean.cells), |_, cost| costs.push(cost));
-        costs
-    }
-
     /// Where in the stream the first `cells` cells end.
     fn reach(&self, cells: usize) -> u64 {
-        let end = match cells
-            .checked_sub(1)
-            .and_then(|last| self.clean.cells.get(last))
-        {
+        let end = match cells.checked_sub(1).and_then(|last| self.clean.cells.get(last)) {
             Some(cell) => cell.end,
             None => self.lead,
         };
@@ -166,20 +151,15 @@ fn cut(
 ) -> Preview {
     // Sized with the largest numbers it could name; a budget too small for it still gets some output.
     let marker_tokens = tokens::estimate(&marker(artifact, artifact.bytes(), artifact.bytes())) + 2;
-    let mut budget = budget_tokens
-        .saturating_sub(marker_tokens)
-        .max(budget_tokens / 2);
+    let mut budget = budget_tokens.saturating_sub(marker_tokens).max(budget_tokens / 2);
     loop {
         let (head, tail) = ends(first, last, budget);
         let head_end = first.reach(head);
         let tail_start = last.reach(tail).max(head_end);
         let size = artifact.bytes();
         let kept_lines = first.newlines(0, head_end) + last.newlines(tail_start, size);
-        let marker = marker(
-            artifact,
-            tail_start - head_end,
-            artifact.lines().saturating_sub(kept_lines),
-        );
+        let marker =
+            marker(artifact, tail_start - head_end, artifact.lines().saturating_sub(kept_lines));
         let head_text: String =
             characters(first.clean.cells.get(..head).unwrap_or_default()).collect();
         let tail_text: String =
@@ -189,55 +169,62 @@ fn cut(
         let text = parts.join("\n");
         // A cut inside a run can cost a little more than its share of the run.
         if tokens::estimate(&text) <= budget_tokens.max(marker_tokens) || budget < 8 {
-            return Preview {
-                text: Some(text),
-                truncated: true,
-                replaced,
-            };
+            return Preview { text: Some(text), truncated: true, replaced };
         }
         budget -= budget / 8;
     }
 }
 
 fn marker(artifact: &Artifact, bytes: u64, lines: u64) -> String {
-    let path = artifact.path().display();
-    format!("[... {bytes} bytes, {lines} lines left out; the whole stream is in {path} ...]")
+    let place = match artifact.path() {
+        Some(path) => format!("the whole stream is in {}", path.display()),
+        None => "they could not be stored".to_owned(),
+    };
+    format!("[... {bytes} bytes, {lines} lines left out; {place} ...]")
 }
 
 /// How many cells of the first window are shown, and from which cell on of the last one.
 fn ends(first: &Window, last: &Window, budget_tokens: u64) -> (usize, usize) {
     let half = budget_tokens * TOKEN / 2;
-    let head_costs = first.costs();
-    let head = head_costs.partition_point(|cost| *cost <= half);
-    let tail_costs = last.costs();
+    let head = first.costs.partition_point(|cost| *cost <= half);
+    let tail_costs = &last.costs;
     let total = tail_costs.last().copied().unwrap_or(0);
-    let tail = tail_costs.partition_point(|cost| total - cost > half) + 1;
+    // A cell may stay if everything from it on, itself included, is within the half.
+    let before = |place: usize| place.checked_sub(1).and_then(|last| tail_costs.get(last));
+    let kept_from = |place: &usize| total - before(*place).copied().unwrap_or(0) > half;
+    let tail = partition_point(tail_costs.len(), kept_from);
     let head = whole_lines_head(&first.clean.cells, head);
     let tail = whole_lines_tail(&last.clean.cells, tail.min(last.clean.cells.len()));
     let same = std::ptr::eq(first, last);
     (head, if same { tail.max(head) } else { tail })
 }
 
+/// The first place for which `is_left` does not hold, where it holds for a beginning of all places.
+fn partition_point(length: usize, is_left: impl Fn(&usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, length);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_left(&middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
 /// Moves a cut back to the end of a line, unless that would give up half of the head.
 fn whole_lines_head(cells: &[Cell], cut: usize) -> usize {
     let kept = cells.get(..cut).unwrap_or_default();
-    let newline = kept
-        .iter()
-        .rposition(|cell| cell.character == '\n')
-        .map(|place| place + 1);
+    let newline = kept.iter().rposition(|cell| cell.character == '\n').map(|place| place + 1);
     newline.filter(|place| *place >= cut / 2).unwrap_or(cut)
 }
 
 /// Moves a cut forward to the start of a line, unless that would give up half of the tail.
 fn whole_lines_tail(cells: &[Cell], cut: usize) -> usize {
     let kept = cells.get(cut..).unwrap_or_default();
-    let newline = kept
-        .iter()
-        .position(|cell| cell.character == '\n')
-        .map(|place| place + 1);
-    cut + newline
-        .filter(|place| *place <= kept.len() / 2)
-        .unwrap_or(0)
+    let newline = kept.iter().position(|cell| cell.character == '\n').map(|place| place + 1);
+    cut + newline.filter(|place| *place <= kept.len() / 2).unwrap_or(0)
 }
 
 /// A window's end may cut a character in two; that is no invalid byte.

@@ -67,18 +67,12 @@ fn run(text: &[char]) -> (usize, u64) {
         return (1, 0);
     };
     if unbroken(first) {
-        let length = text
-            .iter()
-            .take_while(|character| unbroken(class(**character)))
-            .count();
+        let length = text.iter().take_while(|character| unbroken(class(**character))).count();
         if length >= UNBROKEN_CHARS {
             return (length, (length as u64 * TOKEN * 10).div_ceil(14));
         }
     }
-    let length = text
-        .iter()
-        .take_while(|character| class(**character) == first)
-        .count();
+    let length = text.iter().take_while(|character| class(**character) == first).count();
     let by = |size: usize| length.div_ceil(size) as u64 * TOKEN;
     let cost = match first {
         Class::Letter if length <= WORD_CHARS => TOKEN,
@@ -94,11 +88,7 @@ fn run(text: &[char]) -> (usize, u64) {
 
 /// A character beyond ASCII: accented letters share tokens, others rarely do.
 fn wide_cost(character: char) -> u64 {
-    if character.len_utf8() == 2 {
-        TOKEN / 2
-    } else {
-        TOKEN
-    }
+    if character.len_utf8() == 2 { TOKEN / 2 } else { TOKEN }
 }
 
 #[cfg(test)]
@@ -117,12 +107,9 @@ mod tests {
     #[test]
     fn the_cost_never_falls_along_a_text() {
         let mut last = 0;
-        costs(
-            "some text, 12345 and\n\n  more — ünïcode".chars(),
-            |_, cost| {
-                assert!(cost >= last);
-                last = cost;
-            },
-        );
+        costs("some text, 12345 and\n\n  more — ünïcode".chars(), |_, cost| {
+            assert!(cost >= last);
+            last = cost;
+        });
     }
 }

@@ -65,13 +65,9 @@ fn preview(text: &str) -> String {
 /// `<<` followed by a word, but not `<<<`.
 fn contains_heredoc(text: &str) -> bool {
     text.match_indices("<<").any(|(place, _)| {
-        let before = text
-            .get(..place)
-            .is_some_and(|before| before.ends_with('<'));
+        let before = text.get(..place).is_some_and(|before| before.ends_with('<'));
         let behind = text.get(place + 2..).unwrap_or_default();
-        let word = behind
-            .trim_start_matches('-')
-            .trim_start_matches([' ', '\t']);
+        let word = behind.trim_start_matches('-').trim_start_matches([' ', '\t']);
         !before && word.starts_with(|c: char| c.is_alphanumeric() || "_'\"\\".contains(c))
     })
 }

@@ -1,6 +1,6 @@
 //! `ExecCommand`: runs a shell script and answers with what it printed.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ use crate::{
     ledger::Task,
     model::{
         Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
-        signal_name,
+        is_zero, signal_name,
     },
-    output::{TaskFolder, previews},
-    run::Run,
+    output::{Artifact, previews},
+    run::{Ended, Run},
 };
 
 const NAME: &str = "ExecCommand";
@@ -114,6 +114,8 @@ struct Completed {
     background_pids: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended_by: Option<EndedBy>,
+    #[serde(skip_serializing_if = "is_zero", default)]
+    dropped_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     flags: Vec<Flag>,
 }
@@ -186,14 +188,12 @@ impl Tool for ExecCommand {
 
     fn render(&self, result: &Value) -> String {
         match ExecResult::deserialize(result) {
-            Ok(ExecResult {
-                outcome: Disposition::Completed(completed),
-                ..
-            }) => render_completed(&completed),
-            Ok(ExecResult {
-                outcome: Disposition::AlreadyRunning(running),
-                ..
-            }) => render_already_running(&running),
+            Ok(ExecResult { outcome: Disposition::Completed(completed), .. }) => {
+                render_completed(&completed)
+            }
+            Ok(ExecResult { outcome: Disposition::AlreadyRunning(running), .. }) => {
+                render_already_running(&running)
+            }
             // A result that is not ours to read is shown as it is.
             Err(_) => result.to_string(),
         }
@@ -201,7 +201,7 @@ impl Tool for ExecCommand {
 }
 
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
-    let input = Input::deserialize(input).map_err(|error| ToolError::unparsable(NAME, &error))?;
+    let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let max_output_tokens = match input.max_output_tokens {
         None | Some(0) => OUTPUT_TOKENS_DEFAULT,
@@ -209,29 +209,21 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     };
     let command_diagnostics = CommandDiagnostics::of(&input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
-    let (outcome, summary) = match engine.submit(input.into_request(), caller).await? {
-        Submitted::AlreadyRunning(task) => (
-            Disposition::AlreadyRunning(already_running(*task)),
-            "an equal command is already running".to_owned(),
-        ),
-        Submitted::Started(run) => {
-            let folder = run.folder().clone();
-            let task_id = run.task_id().clone();
-            let outcome = foreground(run, wait).await?;
-            let summary = summary(&outcome);
-            let completed = complete(task_id, &folder, &outcome, max_output_tokens)?;
-            (Disposition::Completed(completed), summary)
-        }
-    };
-    let result = serde_json::to_value(ExecResult {
-        outcome,
-        command_diagnostics,
-    })
-    .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
-    Ok(Success {
-        result,
-        summary_text: Some(summary),
-    })
+    let (outcome, summary) =
+        match engine.submit(input.into_request(max_output_tokens), caller).await? {
+            Submitted::AlreadyRunning(task) => (
+                Disposition::AlreadyRunning(already_running(*task)),
+                "an equal command is already running".to_owned(),
+            ),
+            Submitted::Started(mut run) => {
+                let ended = foreground(&mut run, wait).await?;
+                let completed = complete(&run, &ended, max_output_tokens)?;
+                (Disposition::Completed(completed), summary(&ended.outcome))
+            }
+        };
+    let result = serde_json::to_value(ExecResult { outcome, command_diagnostics })
+        .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
+    Ok(Success { result, summary_text: Some(summary) })
 }
 
 impl Input {
@@ -242,10 +234,7 @@ impl Input {
             return invalid("cmd", "is blank: give the script to run".into());
         }
         if self.cmd.contains('\0') {
-            return invalid(
-                "cmd",
-                "contains a NUL character, which no shell accepts".into(),
-            );
+            return invalid("cmd", "contains a NUL character, which no shell accepts".into());
         }
         if self.cmd.len() > CMD_BYTES_MAX {
             let size = self.cmd.len();
@@ -257,16 +246,9 @@ impl Input {
             );
         }
         if self.yield_time_ms.is_some_and(|wait| wait > YIELD_MS_MAX) {
-            return invalid(
-                "yield_time_ms",
-                format!("is over the limit of {YIELD_MS_MAX}"),
-            );
+            return invalid("yield_time_ms", format!("is over the limit of {YIELD_MS_MAX}"));
         }
-        if self
-            .shell
-            .as_deref()
-            .is_some_and(|shell| shell.trim().is_empty())
-        {
+        if self.shell.as_deref().is_some_and(|shell| shell.trim().is_empty()) {
             return invalid("shell", "is blank: leave it out for the default".into());
         }
         self.check_available()
@@ -285,10 +267,7 @@ impl Input {
             return missing("`tty`: true", "call again without `tty`");
         }
         if self.accepts_input == Some(true) {
-            return missing(
-                "`accepts_input`: true",
-                "pass the input in `cmd`, with a heredoc",
-            );
+            return missing("`accepts_input`: true", "pass the input in `cmd`, with a heredoc");
         }
         if self.yield_time_ms == Some(0) {
             return missing(
@@ -299,7 +278,7 @@ impl Input {
         Ok(())
     }
 
-    fn into_request(self) -> Request {
+    fn into_request(self, max_output_tokens: u64) -> Request {
         Request {
             tool: NAME,
             program: Program::Script {
@@ -312,18 +291,20 @@ impl Input {
             outputs: Outputs::Separate,
             duplicates: self.duplicate_policy.unwrap_or_default(),
             wall_ms_max: None,
+            // A token is at least a byte: what is kept in memory is never cut in its preview, and what
+            // is cut has its files.
+            memory_bytes_max: max_output_tokens,
         }
     }
 }
 
 /// Waits for a command that must end within its window, and stops it if it does not.
-async fn foreground(mut run: Run, wait: Duration) -> Result<Arc<Outcome>, ToolError> {
-    if let Ok(ended) = tokio::time::timeout(wait, run.outcome()).await {
+async fn foreground(run: &mut Run, wait: Duration) -> Result<Ended, ToolError> {
+    if let Ok(ended) = tokio::time::timeout(wait, run.ended()).await {
         return ended;
     }
-    run.control()
-        .stop(rustix::process::Signal::TERM.as_raw(), STOP_GRACE);
-    let stopped = match tokio::time::timeout(STOP_GRACE + DEATH, run.outcome()).await {
+    run.control().stop(rustix::process::Signal::TERM.as_raw(), STOP_GRACE);
+    let stopped = match tokio::time::timeout(STOP_GRACE + DEATH, run.ended()).await {
         Ok(ended) => ended.map(|_| "was stopped")?,
         Err(_) => "cannot be stopped (it does not react to being killed)",
     };
@@ -351,49 +332,33 @@ fn summary(outcome: &Outcome) -> String {
 }
 
 /// Builds the result of a command that has ended, from what is recorded.
-fn complete(
-    task_id: TaskId,
-    folder: &TaskFolder,
-    outcome: &Outcome,
-    max_output_tokens: u64,
-) -> Result<Completed, ToolError> {
+fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Completed, ToolError> {
+    let (task_id, outcome) = (run.task_id().clone(), &*ended.outcome);
     if let Some(reason) = &outcome.lost {
         return Err(ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("what became of the command cannot be known ({reason})"),
         )
         .detail("task_id", task_id.as_str())
-        .hint(format!(
-            "`legwork logs {task_id}` shows what it printed until then"
-        )));
+        .hint(format!("`legwork logs {task_id}` shows what it printed until then")));
     }
-    let open = |stream, total: &crate::model::Total| {
-        folder
-            .artifact(stream)
-            .map(|artifact| artifact.with_totals(total.bytes, total.lines))
-    };
-    let made = open(crate::Stream::Stdout, &outcome.stdout).and_then(|stdout| {
-        let stderr = open(crate::Stream::Stderr, &outcome.stderr)?;
-        Ok((
-            previews(&stdout, &stderr, max_output_tokens)?,
-            stdout,
-            stderr,
-        ))
-    });
-    let ((stdout, stderr), out, err) = made.map_err(|error| ToolError::state(&error))?;
+    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let out = output.stdout.with_totals(outcome.stdout.bytes, outcome.stdout.lines);
+    let err = output.stderr.with_totals(outcome.stderr.bytes, outcome.stderr.lines);
+    let (stdout, stderr) =
+        previews(&out, &err, max_output_tokens).map_err(|error| ToolError::state(&error))?;
     let mut artifacts = Vec::new();
-    let mut listed = |truncated: bool, artifact: &crate::output::Artifact| {
-        truncated.then(|| {
-            artifacts.push(ArtifactEntry {
-                path: artifact.path().to_owned(),
-                bytes: artifact.bytes(),
-            });
-            artifacts.len() - 1
-        })
+    let mut listed = |truncated: bool, artifact: &Artifact| {
+        let path = artifact.path().filter(|_| truncated)?.to_owned();
+        artifacts.push(ArtifactEntry { path, bytes: artifact.bytes() });
+        Some(artifacts.len() - 1)
     };
     let stdout_artifact = listed(stdout.truncated, &out);
     let stderr_artifact = listed(stderr.truncated, &err);
     let mut flags = outcome.flags.clone();
+    if out.bytes() < outcome.stdout.bytes || err.bytes() < outcome.stderr.bytes {
+        flags.push(Flag::OutputMissing);
+    }
     if stdout.replaced || stderr.replaced {
         flags.push(Flag::InvalidUtf8);
     }
@@ -410,6 +375,7 @@ fn complete(
         duration_ms: outcome.duration_ms,
         background_pids: outcome.background_pids.clone(),
         ended_by: outcome.ended_by,
+        dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
     })
 }
@@ -453,18 +419,21 @@ fn render_completed(completed: &Completed) -> String {
         block("stderr", stderr);
     }
     if !completed.background_pids.is_empty() {
-        let pids: Vec<String> = completed
-            .background_pids
-            .iter()
-            .map(u32::to_string)
-            .collect();
+        let pids: Vec<String> = completed.background_pids.iter().map(u32::to_string).collect();
         block("Background processes", &pids.join("\n"));
     }
+    if completed.dropped_bytes > 0 {
+        let lost = format!("{} bytes of output could not be stored", completed.dropped_bytes);
+        block("Incomplete", &lost);
+    }
+    if completed.flags.contains(&Flag::OutputMissing) {
+        block(
+            "Incomplete",
+            "stored output is not there any more: its folder was removed or altered",
+        );
+    }
     if !completed.artifacts.is_empty() {
-        let paths = completed
-            .artifacts
-            .iter()
-            .map(|artifact| artifact.path.display().to_string());
+        let paths = completed.artifacts.iter().map(|artifact| artifact.path.display().to_string());
         block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
     }
     text

@@ -7,7 +7,7 @@ mod schema;
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 pub use exec_command::ExecCommand;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
@@ -134,6 +134,21 @@ impl Answer {
     }
 }
 
+/// Parses a tool's input, and says which field is wrong.
+fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, ToolError> {
+    if !input.is_object() {
+        return Err(ToolError::unparsable(tool, &"the input must be a JSON object"));
+    }
+    serde_path_to_error::deserialize(input).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if path == "." {
+            return ToolError::unparsable(tool, &inner);
+        }
+        ToolError::unparsable(tool, &format!("`{path}`: {inner}"))
+    })
+}
+
 /// The text of an error; alone among the receipts it ends with a newline.
 fn render_error(error: &ToolError) -> String {
     let pretty = serde_json::to_string_pretty(error).unwrap_or_else(|_| error.message.clone());
@@ -156,8 +171,7 @@ impl Registry {
 
     /// Adds a tool; it takes the place of one with the same name.
     pub fn add(&mut self, tool: impl Tool + 'static) {
-        self.tools
-            .retain(|known| known.definition().name != tool.definition().name);
+        self.tools.retain(|known| known.definition().name != tool.definition().name);
         self.tools.push(Arc::new(tool));
     }
 
@@ -168,19 +182,13 @@ impl Registry {
 
     /// The tool of this name.
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        self.tools
-            .iter()
-            .find(|tool| tool.definition().name == name)
-            .map(AsRef::as_ref)
+        self.tools.iter().find(|tool| tool.definition().name == name).map(AsRef::as_ref)
     }
 
     /// Calls a tool by name.
     pub async fn call(&self, engine: &Engine, name: &str, input: Value, caller: &Caller) -> Answer {
         let Some(tool) = self.get(name) else {
-            let known: Vec<&str> = self
-                .definitions()
-                .map(|definition| definition.name)
-                .collect();
+            let known: Vec<&str> = self.definitions().map(|definition| definition.name).collect();
             let error =
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)

@@ -10,10 +10,7 @@ const UNWANTED: [&str; 4] = ["$schema", "title", "format", "default"];
 pub(super) fn of<T: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
-    let mut schema = settings
-        .into_generator()
-        .into_root_schema_for::<T>()
-        .to_value();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     simplify(&mut schema);
     if let Some(object) = schema.as_object_mut() {
         // What the type's own comment says is for readers of the code.
@@ -46,20 +43,20 @@ fn simplify_object(object: &mut Map<String, Value>) {
             object.insert("type".into(), only);
         }
     }
-    merge_single_choice(object, "anyOf");
+    merge_single_choice(object);
     merge_enumeration(object);
 }
 
 /// A union with null is the other half, once null is taken out.
-fn merge_single_choice(object: &mut Map<String, Value>, union: &str) {
-    let Some(Value::Array(choices)) = object.get_mut(union) else {
+fn merge_single_choice(object: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = object.get_mut("anyOf") else {
         return;
     };
     choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));
     if let [Value::Object(only)] = choices.as_slice() {
         let mut only = only.clone();
         only.remove("description");
-        object.remove(union);
+        object.remove("anyOf");
         object.extend(only);
         simplify_object(object);
     }
@@ -70,10 +67,8 @@ fn merge_enumeration(object: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = object.get("oneOf") else {
         return;
     };
-    let constants: Option<Vec<Value>> = choices
-        .iter()
-        .map(|choice| choice.get("const").cloned())
-        .collect();
+    let constants: Option<Vec<Value>> =
+        choices.iter().map(|choice| choice.get("const").cloned()).collect();
     if let Some(constants) = constants {
         object.remove("oneOf");
         object.insert("type".into(), "string".into());

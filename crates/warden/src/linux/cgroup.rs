@@ -61,11 +61,7 @@ pub(super) fn sweep(base: &Path) {
         return;
     };
     for entry in entries.filter_map(Result::ok) {
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(PREFIX.as_bytes())
-        {
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -82,16 +78,10 @@ impl Cgroup {
     pub(super) fn create(base: &Path, name: &str) -> io::Result<Self> {
         let path = base.join(format!("{PREFIX}{name}"));
         fs::create_dir(&path)?;
-        let cgroup = Self {
-            path,
-            parent: base.to_owned(),
-        };
+        let cgroup = Self { path, parent: base.to_owned() };
         if !fs::exists(cgroup.path.join("cgroup.kill"))? {
             cgroup.remove();
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "no cgroup.kill (Linux 5.14)",
-            ));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "no cgroup.kill (Linux 5.14)"));
         }
         Ok(cgroup)
     }
@@ -99,9 +89,7 @@ impl Cgroup {
     /// Opens the folder, for a process that is to be born into it.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         let mut options = fs::OpenOptions::new();
-        options
-            .read(true)
-            .custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC);
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC);
         Ok(options.open(&self.path)?.into())
     }
 
@@ -142,15 +130,7 @@ pub(super) fn fork(cgroup: Option<&OwnedFd>) -> io::Result<i32> {
         arguments.flags = CLONE_INTO_CGROUP;
         arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
         arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw mut arguments,
-            std::mem::size_of::<libc::clone_args>(),
-        )
+        libc::syscall(libc::SYS_clone3, &raw mut arguments, std::mem::size_of::<libc::clone_args>())
     };
-    if pid < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(i32::try_from(pid).unwrap_or(0))
-    }
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(i32::try_from(pid).unwrap_or(0)) }
 }

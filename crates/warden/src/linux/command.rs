@@ -13,7 +13,7 @@ use std::{
     ptr,
 };
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Rlimit};
 
 use crate::protocol::{StartFailure, StartStage};
 
@@ -32,6 +32,8 @@ pub(super) struct Prepared {
     pub stderr: OwnedFd,
     /// The file mode mask that the engine was started with.
     pub umask: u32,
+    /// The limit of open files that the engine was started with.
+    pub open_files: Rlimit,
 }
 
 /// What the child reads, and where it writes why it failed.
@@ -42,6 +44,7 @@ struct Shared {
     workdir: RawFd,
     streams: [RawFd; 3],
     umask: u32,
+    open_files: libc::rlimit,
     failure: Option<(StartStage, c_int)>,
 }
 
@@ -60,6 +63,10 @@ pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
             prepared.stderr.as_raw_fd(),
         ],
         umask: prepared.umask,
+        open_files: libc::rlimit {
+            rlim_cur: prepared.open_files.current.unwrap_or(libc::RLIM_INFINITY),
+            rlim_max: prepared.open_files.maximum.unwrap_or(libc::RLIM_INFINITY),
+        },
         failure: None,
     };
     let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
@@ -92,11 +99,7 @@ pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings
-        .iter()
-        .map(|text| text.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn last_errno() -> c_int {
@@ -132,14 +135,10 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
                 return (StartStage::Descriptors, last_errno());
             }
         }
-        if libc::close_range(
-            3,
-            c_int::MAX.cast_unsigned(),
-            libc::CLOSE_RANGE_CLOEXEC.cast_signed(),
-        ) != 0
-        {
-            return (StartStage::Descriptors, last_errno());
-        }
+        // All of ours are closed on exec by themselves; what else there may be is too, where the kernel
+        // has this call (5.11).
+        libc::close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const shared.open_files);
         clean_signals();
         libc::execve(shared.program, shared.argv, shared.environment);
         (StartStage::Execute, last_errno())

@@ -1,4 +1,8 @@
-//! Keeps a run's output in the task's folder: artifacts, timeline, exit record.
+//! Keeps a run's output: in memory while it is small and young, in the task's folder from then on.
+//!
+//! Most commands end within milliseconds and print little; their output travels with the exit record and
+//! touches no file. [`Keep::spill`] makes the folder, moves what there is into it, and everything after
+//! that goes to files.
 
 use std::{
     fs::File,
@@ -10,76 +14,131 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fdatasync, mkdirat, openat};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, mkdirat, openat, unlinkat,
+};
 
 use crate::{
     folder::{EXIT, SPEC, Stream, TIMELINE, TimelineRow},
+    protocol::Kept,
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
 };
 
 /// A stream that goes on gets a new row of the timeline only after this long.
 const ROW_EVERY_US: u64 = 10_000;
 
-/// Past this size of the timeline, rows come only once a second.
+/// Past this size of the timeline, rows come only once a second, whatever the stream.
 const TIMELINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The folder of one task.
+/// The output of one run.
 #[derive(Debug)]
 pub(super) struct Keep {
-    folder: OwnedFd,
-    exit: File,
-    timeline: Option<File>,
-    timeline_bytes: u64,
+    folder: Option<Folder>,
+    /// Bytes that may be held in memory.
+    memory_bytes_max: u64,
+    stdout: Stored,
+    stderr: Stored,
+    timeline: Stored,
     last_row: Option<(Stream, u64)>,
-    stdout: Artifact,
-    stderr: Artifact,
 }
 
-/// One artifact, made when its first byte comes.
+#[derive(Debug)]
+struct Folder {
+    descriptor: OwnedFd,
+    exit: File,
+}
+
+/// The bytes of one file, or of the file that they would be in.
 #[derive(Debug, Default)]
-struct Artifact {
+struct Stored {
+    memory: Vec<u8>,
     file: Option<File>,
     total: StreamTotal,
 }
 
 impl Keep {
-    /// Makes the folder and reserves the exit record; on failure nothing is left.
-    pub(super) fn create(tasks: BorrowedFd<'_>, task: &str, note: &[u8]) -> io::Result<Self> {
-        mkdirat(tasks, task, Mode::RWXU)?;
-        Self::fill(tasks, task, note).inspect_err(|_| remove(tasks, task))
+    /// Keeps up to this many bytes in memory.
+    pub(super) fn new(memory_bytes_max: u64) -> Self {
+        Self {
+            folder: None,
+            memory_bytes_max,
+            stdout: Stored::default(),
+            stderr: Stored::default(),
+            timeline: Stored::default(),
+            last_row: None,
+        }
     }
 
-    fn fill(tasks: BorrowedFd<'_>, task: &str, note: &[u8]) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let folder = openat(tasks, task, flags, Mode::empty())?;
-        let exit = create_file(&folder, EXIT)?;
-        reserve(&exit)?;
-        create_file(&folder, SPEC)?.write_all(note)?;
-        Ok(Self {
-            folder,
-            exit,
-            timeline: None,
-            timeline_bytes: 0,
-            last_row: None,
-            stdout: Artifact::default(),
-            stderr: Artifact::default(),
+    /// Whether there is a folder.
+    pub(super) fn is_spilled(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// Whether this many more bytes would be too many for memory.
+    pub(super) fn would_overflow(&self, more: usize) -> bool {
+        let held = self.stdout.total.bytes + self.stderr.total.bytes;
+        !self.is_spilled() && held + more as u64 > self.memory_bytes_max
+    }
+
+    /// Makes the folder, reserves the exit record, and moves what there is into files.
+    ///
+    /// On failure nothing is left on disk and everything stays in memory.
+    pub(super) fn spill(
+        &mut self,
+        tasks: BorrowedFd<'_>,
+        task: &str,
+        note: &[u8],
+    ) -> io::Result<()> {
+        if self.is_spilled() {
+            return Ok(());
+        }
+        mkdirat(tasks, task, Mode::RWXU)?;
+        self.fill(tasks, task, note).inspect_err(|_| {
+            for stored in [&mut self.stdout, &mut self.stderr, &mut self.timeline] {
+                stored.file = None;
+            }
+            remove(tasks, task);
         })
+    }
+
+    fn fill(&mut self, tasks: BorrowedFd<'_>, task: &str, note: &[u8]) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let descriptor = openat(tasks, task, flags, Mode::empty())?;
+        let exit = create_file(&descriptor, EXIT)?;
+        reserve(&exit)?;
+        create_file(&descriptor, SPEC)?.write_all(note)?;
+        let names = [Stream::Stdout.file_name(), Stream::Stderr.file_name(), TIMELINE];
+        let mut parts = [&mut self.stdout, &mut self.stderr, &mut self.timeline];
+        for (stored, name) in parts.iter_mut().zip(names) {
+            if !stored.memory.is_empty() {
+                let file = create_file(&descriptor, name)?;
+                file.write_all_at(&stored.memory, 0)?;
+                stored.file = Some(file);
+            }
+        }
+        // Only now is nothing left that could fail.
+        for stored in parts {
+            stored.memory = Vec::new();
+        }
+        self.folder = Some(Folder { descriptor, exit });
+        Ok(())
     }
 
     /// Appends what was read from a stream; what cannot be stored is counted, never an error.
     pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], since_start: Duration) {
-        let offset = self.total(stream).bytes;
-        let artifact = match stream {
+        let time_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
+        self.note_growth(TimelineRow { stream, offset: self.total(stream).bytes, time_us });
+        let room =
+            self.memory_bytes_max.saturating_sub(self.stdout.total.bytes + self.stderr.total.bytes);
+        let folder = self.folder.as_ref().map(|folder| &folder.descriptor);
+        let stored = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        artifact.append(&self.folder, stream, bytes);
-        let time_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
-        self.note_growth(TimelineRow {
-            stream,
-            offset,
-            time_us,
-        });
+        match folder {
+            Some(folder) => stored.append_to_file(folder, stream.file_name(), bytes),
+            None => stored.append_to_memory(bytes, room),
+        }
     }
 
     /// What has been stored of a stream so far.
@@ -90,45 +149,71 @@ impl Keep {
         }
     }
 
-    /// Writes the exit record and syncs it (the artifacts are left to the kernel's own time).
-    pub(super) fn finish(&self, record: &ExitRecord) -> io::Result<()> {
-        self.exit.write_all_at(&record.to_bytes(), 0)?;
-        fdatasync(&self.exit)?;
+    /// What is held in memory of a stream beyond an offset.
+    pub(super) fn fresh(&self, stream: Stream, offset: u64) -> Vec<u8> {
+        let stored = match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        };
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        stored.memory.get(offset..).unwrap_or_default().to_vec()
+    }
+
+    /// Where everything is, with the bytes themselves if they are in memory.
+    pub(super) fn kept(&self) -> Kept {
+        if self.is_spilled() {
+            return Kept::Folder;
+        }
+        Kept::Memory {
+            stdout: self.stdout.memory.clone(),
+            stderr: self.stderr.memory.clone(),
+            timeline: self.timeline.memory.clone(),
+        }
+    }
+
+    /// Writes the exit record into its reserved space and syncs it, if there is a folder.
+    ///
+    /// The artifacts are left to the kernel's own time.
+    pub(super) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
+        if let Some(folder) = &self.folder {
+            folder.exit.write_all_at(&record.to_bytes(), 0)?;
+            fdatasync(&folder.exit)?;
+        }
         Ok(())
     }
 
     fn note_growth(&mut self, row: TimelineRow) {
-        let every = if self.timeline_bytes < TIMELINE_BYTES_MAX {
-            ROW_EVERY_US
-        } else {
-            1_000_000
-        };
-        let full = self.timeline_bytes >= TIMELINE_BYTES_MAX;
+        let full = self.timeline.total.bytes >= TIMELINE_BYTES_MAX;
+        let every = if full { 1_000_000 } else { ROW_EVERY_US };
         if let Some((stream, time_us)) = self.last_row
             && (stream == row.stream || full)
             && row.time_us.saturating_sub(time_us) < every
         {
             return;
         }
-        if self.timeline.is_none() {
-            self.timeline = create_file(&self.folder, TIMELINE).ok();
-        }
+        self.last_row = Some((row.stream, row.time_us));
         // The timeline only orders what the artifacts hold: losing a row loses no output.
-        if let Some(file) = &mut self.timeline
-            && file
-                .write_all_at(&row.to_bytes(), self.timeline_bytes)
-                .is_ok()
-        {
-            self.timeline_bytes += TimelineRow::BYTES as u64;
-            self.last_row = Some((row.stream, row.time_us));
+        match &self.folder {
+            Some(folder) => {
+                self.timeline.append_to_file(&folder.descriptor, TIMELINE, &row.to_bytes());
+            }
+            None => self.timeline.append_to_memory(&row.to_bytes(), self.memory_bytes_max),
         }
     }
 }
 
-impl Artifact {
-    fn append(&mut self, folder: &OwnedFd, stream: Stream, bytes: &[u8]) {
+impl Stored {
+    fn append_to_memory(&mut self, bytes: &[u8], room: u64) {
+        let fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let (stored, dropped) = bytes.split_at(fits);
+        self.memory.extend_from_slice(stored);
+        self.count(stored);
+        self.total.dropped_bytes += dropped.len() as u64;
+    }
+
+    fn append_to_file(&mut self, folder: &OwnedFd, name: &str, bytes: &[u8]) {
         if self.file.is_none() {
-            self.file = create_file(folder, stream.file_name()).ok();
+            self.file = create_file(folder, name).ok();
         }
         let mut rest = bytes;
         while let Some(file) = &self.file
@@ -137,8 +222,7 @@ impl Artifact {
             match file.write_at(rest, self.total.bytes) {
                 Ok(written) if written > 0 => {
                     let (stored, left) = rest.split_at(written);
-                    self.total.bytes += stored.len() as u64;
-                    self.total.lines += newlines(stored);
+                    self.count(stored);
                     rest = left;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -147,11 +231,20 @@ impl Artifact {
         }
         self.total.dropped_bytes += rest.len() as u64;
     }
+
+    fn count(&mut self, stored: &[u8]) {
+        self.total.bytes += stored.len() as u64;
+        self.total.lines += newlines(stored);
+    }
 }
 
 /// Counts newlines; a plain loop over bytes is what the compiler turns into vector code.
 fn newlines(bytes: &[u8]) -> u64 {
-    bytes.iter().map(|byte| u64::from(*byte == b'\n')).sum()
+    // Blocks short enough for a byte-wide counter keep the vectors full.
+    bytes
+        .chunks(255)
+        .map(|block| u64::from(block.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>()))
+        .sum()
 }
 
 fn create_file(folder: &OwnedFd, name: &str) -> io::Result<File> {
@@ -161,12 +254,7 @@ fn create_file(folder: &OwnedFd, name: &str) -> io::Result<File> {
 
 /// Takes the disk space of the exit record now; a filesystem that cannot reserve gets zeros written.
 fn reserve(exit: &File) -> io::Result<()> {
-    match fallocate(
-        exit.as_fd(),
-        FallocateFlags::empty(),
-        0,
-        RECORD_BYTES as u64,
-    ) {
+    match fallocate(exit.as_fd(), FallocateFlags::empty(), 0, RECORD_BYTES as u64) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             exit.write_all_at(&[0; RECORD_BYTES], 0)
         }
@@ -174,10 +262,10 @@ fn reserve(exit: &File) -> io::Result<()> {
     }
 }
 
-/// Removes the folder of a task that never started.
-pub(super) fn remove(tasks: BorrowedFd<'_>, task: &str) {
-    use rustix::fs::{AtFlags, unlinkat};
-    for name in [EXIT, SPEC] {
+/// Removes a folder that could not be filled.
+fn remove(tasks: BorrowedFd<'_>, task: &str) {
+    let artifacts = [Stream::Stdout.file_name(), Stream::Stderr.file_name()];
+    for name in [EXIT, SPEC, TIMELINE].into_iter().chain(artifacts) {
         let _ = unlinkat(tasks, format!("{task}/{name}"), AtFlags::empty());
     }
     let _ = unlinkat(tasks, task, AtFlags::REMOVEDIR);

@@ -91,8 +91,7 @@ impl Peer {
                 Ok(received) if received.bytes == 0 => self.closed = true,
                 Ok(received) => {
                     self.descriptors.extend(received.descriptors);
-                    self.decoder
-                        .feed(buffer.get(..received.bytes).unwrap_or_default());
+                    self.decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(_) => self.closed = true,

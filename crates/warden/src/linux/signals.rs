@@ -37,11 +37,8 @@ impl Signals {
             for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
                 libc::sigaddset(&raw mut wanted, signal);
             }
-            let descriptor = libc::signalfd(
-                -1,
-                &raw const wanted,
-                libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
-            );
+            let descriptor =
+                libc::signalfd(-1, &raw const wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if descriptor < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -57,10 +54,7 @@ impl Signals {
             let (read, info) = unsafe {
                 let mut info: libc::signalfd_siginfo = mem::zeroed();
                 let size = mem::size_of::<libc::signalfd_siginfo>();
-                (
-                    libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size),
-                    info,
-                )
+                (libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size), info)
             };
             if read <= 0 {
                 return arrived;

@@ -30,12 +30,7 @@ pub struct Received {
 
 /// Makes a connected pair of stream sockets, closed on exec.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let pair = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     Ok(pair)
 }
 
@@ -49,12 +44,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
     loop {
-        match sendmsg(
-            socket,
-            &[IoSlice::new(bytes)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        ) {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             sent => return Ok(sent?),
         }
@@ -82,17 +72,12 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
             descriptors.extend(received);
         }
     }
-    Ok(Received {
-        bytes: message.bytes,
-        descriptors,
-    })
+    Ok(Received { bytes: message.bytes, descriptors })
 }
 
 fn adoption_address(wardens: BorrowedFd<'_>, warden: &str) -> io::Result<SocketAddrUnix> {
     let folder = wardens.as_raw_fd();
-    Ok(SocketAddrUnix::new(format!(
-        "{ADOPTION_PATH_PREFIX}/{folder}/{warden}.sock"
-    ))?)
+    Ok(SocketAddrUnix::new(format!("{ADOPTION_PATH_PREFIX}/{folder}/{warden}.sock"))?)
 }
 
 /// Binds the adoption socket of a warden.

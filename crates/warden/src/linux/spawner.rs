@@ -17,14 +17,14 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fs::Mode,
-    process::{Pid, WaitOptions, umask, wait},
+    fs::{Mode, OFlags},
+    process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, umask, wait},
 };
 
 use super::{
     cgroup::{self, Cgroup},
     signals::Signals,
-    socket, warden,
+    socket, tree, warden,
 };
 use crate::protocol::{
     Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
@@ -46,6 +46,8 @@ pub(super) struct Setup {
     pub wardens: OwnedFd,
     /// The file mode mask that commands get; our own files are private whatever it says.
     pub umask: u32,
+    /// The limit of open files that commands get; our own is as high as may be.
+    pub open_files: Rlimit,
     /// The spawner itself, for as long as it lives.
     pub spawner: Pid,
     cgroup_base: Option<PathBuf>,
@@ -99,12 +101,7 @@ impl Spawner {
 
     /// Asks for a warden that speaks on the other end of `channel`.
     pub fn fork(&self, warden: &str, channel: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask(
-            &ToSpawner::Fork {
-                warden: warden.to_owned(),
-            },
-            &[channel],
-        )
+        self.ask(&ToSpawner::Fork { warden: warden.to_owned() }, &[channel])
     }
 
     /// Process id of the spawner.
@@ -125,16 +122,15 @@ impl Spawner {
         let mut decoder = Decoder::default();
         let mut buffer = [0; 64];
         loop {
-            if let Some(FromSpawner::Hello { version }) =
-                decoder.next_frame().map_err(io::Error::other)?
-            {
-                return if version == VERSION {
-                    Ok(())
-                } else {
-                    Err(io::Error::other(format!(
-                        "the spawner speaks version {version}"
-                    )))
-                };
+            match decoder.next_frame().map_err(io::Error::other)? {
+                Some(FromSpawner::Hello { version: VERSION }) => return Ok(()),
+                Some(FromSpawner::Hello { version }) => {
+                    return Err(io::Error::other(format!("the spawner speaks version {version}")));
+                }
+                Some(FromSpawner::Unfit { reason }) => {
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                }
+                None => {}
             }
             let received = socket::receive(self.control.as_fd(), &mut buffer)?;
             if received.bytes == 0 {
@@ -164,22 +160,24 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"legwork-spawner");
     let signals = Signals::block_all()?;
-    let hello = FromSpawner::Hello { version: VERSION };
-    send_all(control, &encode(&hello).map_err(io::Error::other)?)?;
-    let mut requests = Requests {
-        control,
-        decoder: Decoder::default(),
-        descriptors: VecDeque::new(),
+    // What a killed warden leaves behind becomes our child, and is ended by us.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let hello = if tree::is_knowable() {
+        FromSpawner::Hello { version: VERSION }
+    } else {
+        FromSpawner::Unfit {
+            reason: "/proc belongs to another pid namespace: mount one of this namespace".into(),
+        }
     };
+    send_all(control, &encode(&hello).map_err(io::Error::other)?)?;
+    let mut requests =
+        Requests { control, decoder: Decoder::default(), descriptors: VecDeque::new() };
     let Some(setup) = requests.setup(mask.bits())? else {
         return Ok(());
     };
-    let mut wardens = Wardens {
-        setup,
-        cgroups: HashMap::new(),
-    };
+    let mut wardens = Wardens { setup, alive: HashMap::new() };
     let mut serving = true;
-    while serving || !wardens.cgroups.is_empty() {
+    while serving || !wardens.alive.is_empty() {
         let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
         if serving {
             interests.push(PollFd::new(&control, PollFlags::IN));
@@ -188,15 +186,18 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let requested = interests
-            .get(1)
-            .is_some_and(|control| !control.revents().is_empty());
+        let requested = interests.get(1).is_some_and(|control| !control.revents().is_empty());
         let arrived = signals.take();
         if arrived.child {
             wardens.collect();
         }
         // Asked to end, it serves no longer, but it does not leave its wardens.
-        serving &= !arrived.terminate && (!requested || requests.read()?);
+        let goes_on = !arrived.terminate && (!requested || requests.read()?);
+        if serving && !goes_on {
+            serving = false;
+            // The engine must see the end, or its next request would wait for ever.
+            rustix::stdio::dup2_stdin(rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?)?;
+        }
         while let Some((warden, channel)) = requests.next_fork()? {
             wardens.fork(&warden, channel);
         }
@@ -207,7 +208,13 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
 /// The wardens that are alive, each with its cgroup where it has one.
 struct Wardens {
     setup: Setup,
-    cgroups: HashMap<i32, Option<Cgroup>>,
+    alive: HashMap<i32, Alive>,
+}
+
+/// A warden that has not been collected.
+struct Alive {
+    name: String,
+    cgroup: Option<Cgroup>,
 }
 
 impl Wardens {
@@ -227,18 +234,18 @@ impl Wardens {
         match forked {
             Ok(0) => {
                 let setup = &self.setup;
-                let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    warden::run(setup, name, channel, group)
-                }));
+                let outcome =
+                    catch_unwind(AssertUnwindSafe(|| warden::run(setup, name, channel, group)));
                 std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
             }
-            Ok(pid) => drop(self.cgroups.insert(pid, group)),
+            Ok(pid) => {
+                let warden = Alive { name: name.to_owned(), cgroup: group };
+                self.alive.insert(pid, warden);
+            }
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
-                let failure = FromWarden::StartFailed(StartFailure {
-                    stage: StartStage::Process,
-                    errno,
-                });
+                let failure =
+                    FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
                 if let Ok(frame) = encode(&failure) {
                     let _ = send_all(channel.as_fd(), &frame);
                 }
@@ -249,11 +256,26 @@ impl Wardens {
     /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in, and
     /// leaving it first can take many milliseconds.
     fn collect(&mut self) {
-        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-            if let Some(Some(group)) = self.cgroups.remove(&pid.as_raw_pid()) {
-                group.remove();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let Some(warden) = self.alive.remove(&pid.as_raw_pid()) else { continue };
+            if status.exit_status() != Some(0) {
+                self.clean_up_after(&warden);
+            }
+            if let Some(cgroup) = &warden.cgroup {
+                cgroup.remove();
             }
         }
+    }
+
+    /// Ends what a warden left behind that did not end by itself: its processes are our children now.
+    fn clean_up_after(&self, warden: &Alive) {
+        if let Some(cgroup) = &warden.cgroup {
+            let _ = cgroup.kill();
+        }
+        let wardens = self.alive.keys().map(|pid| pid.cast_unsigned()).collect();
+        tree::freeze_and_kill_but(&wardens);
+        let socket = format!("{}.sock", warden.name);
+        let _ = rustix::fs::unlinkat(&self.setup.wardens, socket, rustix::fs::AtFlags::empty());
     }
 }
 
@@ -270,8 +292,7 @@ impl Requests<'_> {
         let mut buffer = [0; 4096];
         let received = socket::receive(self.control, &mut buffer)?;
         self.descriptors.extend(received.descriptors);
-        self.decoder
-            .feed(buffer.get(..received.bytes).unwrap_or_default());
+        self.decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
         Ok(received.bytes > 0)
     }
 
@@ -286,13 +307,8 @@ impl Requests<'_> {
                 };
                 let spawner = rustix::process::getpid();
                 let cgroup_base = cgroup::base().ok().inspect(|base| cgroup::sweep(base));
-                return Ok(Some(Setup {
-                    tasks,
-                    wardens,
-                    umask,
-                    spawner,
-                    cgroup_base,
-                }));
+                let open_files = raise_open_files();
+                return Ok(Some(Setup { tasks, wardens, umask, open_files, spawner, cgroup_base }));
             }
         }
         Ok(None)
@@ -301,10 +317,9 @@ impl Requests<'_> {
     /// Takes the next whole request out of what was read.
     fn next_fork(&mut self) -> io::Result<Option<(String, OwnedFd)>> {
         match self.decoder.next_frame().map_err(io::Error::other)? {
-            Some(ToSpawner::Fork { warden }) => Ok(self
-                .descriptors
-                .pop_front()
-                .map(|channel| (warden, channel))),
+            Some(ToSpawner::Fork { warden }) => {
+                Ok(self.descriptors.pop_front().map(|channel| (warden, channel)))
+            }
             Some(ToSpawner::Setup) => Err(io::ErrorKind::InvalidData.into()),
             None => Ok(None),
         }
@@ -319,8 +334,17 @@ fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Raises the limit of open files as far as may be (a tree is known by a descriptor for each process), and
+/// returns what it was.
+fn raise_open_files() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
+    before
+}
+
 /// Closes what the engine's own parent may have leaked into it.
 fn close_inherited() {
-    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2.
+    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A kernel
+    // without the call (before 5.9) keeps them: they are closed in each command all the same.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }

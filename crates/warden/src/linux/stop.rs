@@ -42,16 +42,13 @@ impl Stop {
             // A stopped process could not act on the signal.
             tree::signal_all(Signal::CONT);
         }
-        Self {
-            phase: Phase::Grace {
-                until: Instant::now() + grace,
-            },
-        }
+        Self { phase: Phase::Grace { until: Instant::now() + grace } }
     }
 
-    /// Cuts the grace short if a second, sharper stop is asked for.
-    pub(super) fn hurry(&mut self, grace: Duration) {
+    /// A second stop: its signal is sent as well, and the shorter grace counts.
+    pub(super) fn hurry(&mut self, signal: Signal, grace: Duration) {
         if let Phase::Grace { until } = &mut self.phase {
+            tree::signal_all(signal);
             *until = (*until).min(Instant::now() + grace);
         }
     }
@@ -78,19 +75,13 @@ impl Stop {
             Phase::Grace { until } if now < until => Progress::Waiting,
             Phase::Grace { .. } => {
                 kill(cgroup);
-                self.phase = Phase::Killed {
-                    again: now + AGAIN,
-                    until: now + DEATH,
-                };
+                self.phase = Phase::Killed { again: now + AGAIN, until: now + DEATH };
                 Progress::Waiting
             }
             Phase::Killed { until, .. } if now >= until => Progress::Through(tree::descendants()),
             Phase::Killed { again, until } if now >= again => {
                 kill(cgroup);
-                self.phase = Phase::Killed {
-                    again: now + AGAIN,
-                    until,
-                };
+                self.phase = Phase::Killed { again: now + AGAIN, until };
                 Progress::Waiting
             }
             Phase::Killed { .. } => Progress::Waiting,

@@ -46,7 +46,12 @@ pub(super) fn signal_all(signal: Signal) {
 
 /// Stops every descendant before it looks at its children, until no new one turns up; then kills all.
 pub(super) fn freeze_and_kill() {
-    let mut walk = Walk::default();
+    freeze_and_kill_but(&HashSet::new());
+}
+
+/// The same, but spares these processes and everything below them.
+pub(super) fn freeze_and_kill_but(spared: &HashSet<u32>) {
+    let mut walk = Walk { spared: spared.clone(), ..Walk::default() };
     for _ in 0..FREEZE_PASSES_MAX {
         let known = walk.members.len();
         walk.pass(&mut |member| {
@@ -67,6 +72,8 @@ struct Walk {
     members: Vec<Member>,
     /// Where in `members` a pid stands.
     known: HashMap<u32, usize>,
+    /// Not visited.
+    spared: HashSet<u32>,
 }
 
 impl Walk {
@@ -74,11 +81,7 @@ impl Walk {
     /// are read.
     fn pass(&mut self, meet: &mut dyn FnMut(&Member)) {
         let root = std::process::id();
-        let parents = if has_children_files(root) {
-            None
-        } else {
-            Some(all_parents())
-        };
+        let parents = if has_children_files(root) { None } else { Some(all_parents()) };
         let children = |pid: u32| match &parents {
             None => children_of(pid),
             Some(map) => map.get(&pid).cloned().unwrap_or_default(),
@@ -87,7 +90,7 @@ impl Walk {
         let mut seen = HashSet::from([root]);
         while let Some(parent) = waiting.pop() {
             for pid in children(parent) {
-                if !seen.insert(pid) {
+                if self.spared.contains(&pid) || !seen.insert(pid) {
                     continue;
                 }
                 if !self.known.contains_key(&pid) {
@@ -138,6 +141,14 @@ impl Member {
     }
 }
 
+/// Whether `/proc` numbers processes as the system calls do.
+///
+/// With the `/proc` of another pid namespace the tree cannot be known, and strangers would be signalled.
+pub(super) fn is_knowable() -> bool {
+    let own = fs::read_link("/proc/self").ok();
+    own.is_some_and(|own| own.to_str() == Some(&std::process::id().to_string()))
+}
+
 fn number(pid: Pid) -> u32 {
     pid.as_raw_pid().cast_unsigned()
 }
@@ -155,9 +166,7 @@ fn children_of(pid: u32) -> Vec<u32> {
         .filter_map(Result::ok)
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
         .flat_map(|text| {
-            text.split_whitespace()
-                .filter_map(|p| p.parse().ok())
-                .collect::<Vec<u32>>()
+            text.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>()
         })
         .collect()
 }
@@ -169,10 +178,7 @@ fn all_parents() -> HashMap<u32, Vec<u32>> {
         return map;
     };
     for entry in entries.filter_map(Result::ok) {
-        let pid = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok());
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
         if let Some(pid) = pid
             && let Some(parent) = parent_of(pid)
         {

@@ -23,7 +23,7 @@ use super::{
     tree,
 };
 use crate::protocol::{
-    EndedBy, FromWarden, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
+    EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
 };
 
 /// Most observers at a time.
@@ -47,10 +47,7 @@ pub(super) fn run(
         Ok(warden) => warden,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
-            owner.send(&FromWarden::StartFailed(StartFailure {
-                stage: StartStage::Folder,
-                errno,
-            }));
+            owner.send(&FromWarden::StartFailed(StartFailure { stage: StartStage::Folder, errno }));
             return Err(error);
         }
     };
@@ -69,8 +66,14 @@ struct Warden<'a> {
     childless: bool,
     /// The engine has the outcome in the ledger.
     committed: bool,
+    /// A stop has been through here: it may have taken the warden out of its cgroup.
+    was_stopped: bool,
+    /// The run is over and left nothing behind, so the warden can take another.
+    reusable: bool,
     /// Since when there is no engine.
     alone_since: Option<Instant>,
+    /// It was alone for too long: whatever could not be saved by now is lost.
+    given_up: bool,
     /// Connections; the first is the owner for as long as it lives.
     peers: Vec<Peer>,
     has_owner: bool,
@@ -102,7 +105,10 @@ impl<'a> Warden<'a> {
             stop: None,
             childless: true,
             committed: false,
+            was_stopped: false,
+            reusable: false,
             alone_since: None,
+            given_up: false,
             peers: Vec::new(),
             has_owner: true,
             deaf_until: None,
@@ -121,6 +127,9 @@ impl<'a> Warden<'a> {
                 break Ok(());
             }
         };
+        if let Some(run) = &mut self.run {
+            run.drain(self.setup.tasks.as_fd(), &mut buffer);
+        }
         let _ = rustix::fs::unlinkat(
             &self.setup.wardens,
             format!("{}.sock", self.name),
@@ -152,25 +161,14 @@ impl<'a> Warden<'a> {
             interests.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         for peer in &self.peers {
-            let output = if peer.has_output() {
-                PollFlags::OUT
-            } else {
-                PollFlags::empty()
-            };
+            let output = if peer.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             interests.push(PollFd::new(peer, PollFlags::IN | output));
         }
         let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
-        interests.extend(
-            readers
-                .iter()
-                .map(|reader| PollFd::new(reader, PollFlags::IN)),
-        );
+        interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
         let timeout = self.wake_at().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
-            Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: left.subsec_nanos().into(),
-            }
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
         });
         match poll(&mut interests, timeout.as_ref()) {
             Err(rustix::io::Errno::INTR) => Ok(()),
@@ -182,13 +180,12 @@ impl<'a> Warden<'a> {
     fn wake_at(&self) -> Option<Instant> {
         let run = self.run.as_ref();
         [
-            run.and_then(|run| run.deadline)
-                .filter(|_| self.stop.is_none()),
-            run.and_then(Run::drain_until)
-                .filter(|_| self.stop.is_none()),
+            run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()),
+            run.and_then(Run::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
             self.abandoned_at().filter(|_| self.stop.is_none()),
             self.deaf_until,
+            run.and_then(|run| run.spill_at),
         ]
         .into_iter()
         .flatten()
@@ -196,10 +193,7 @@ impl<'a> Warden<'a> {
     }
 
     fn abandoned_at(&self) -> Option<Instant> {
-        self.run
-            .as_ref()
-            .zip(self.alone_since)
-            .map(|(run, since)| since + run.orphan_ttl)
+        self.run.as_ref().zip(self.alone_since).map(|(run, since)| since + run.orphan_ttl)
     }
 
     /// Handles everything that has happened.
@@ -215,7 +209,7 @@ impl<'a> Warden<'a> {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Stopped);
         }
         if let Some(run) = &mut self.run {
-            run.pump(buffer);
+            run.pump(self.setup.tasks.as_fd(), buffer);
         }
         if self.deaf_until.is_none() {
             self.accept();
@@ -276,6 +270,7 @@ impl<'a> Warden<'a> {
                 if is_owner {
                     self.has_owner = false;
                     self.alone_since = Some(Instant::now());
+                    self.spill_now();
                 }
             } else {
                 place += 1;
@@ -283,51 +278,75 @@ impl<'a> Warden<'a> {
         }
     }
 
+    /// Nobody else knows of the run any more: it has to be on disk.
+    fn spill_now(&mut self) {
+        if let Some(run) = &mut self.run
+            && !self.committed
+        {
+            let _ = run.spill(self.setup.tasks.as_fd());
+        }
+    }
+
     fn obey(&mut self, place: usize, is_owner: bool, message: ToWarden) {
         match message {
-            ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, &spec),
+            ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, *spec),
             ToWarden::Start(_) => {}
-            ToWarden::Follow {
-                stdout_bytes,
-                stderr_bytes,
-            } => {
+            ToWarden::Order { task, order } => {
+                if self.run.as_ref().is_some_and(|run| run.task == task) {
+                    self.obey_order(place, is_owner, &order);
+                }
+            }
+        }
+    }
+
+    fn obey_order(&mut self, place: usize, is_owner: bool, order: &Order) {
+        match *order {
+            Order::Follow { stdout_bytes, stderr_bytes } => {
                 if let Some(peer) = self.peers.get_mut(place) {
                     peer.follows = Some((stdout_bytes, stderr_bytes));
                 }
             }
-            ToWarden::Signal { signal } => {
+            Order::Signal { signal, group } => {
                 if let (Some(run), Some(signal)) = (&self.run, Signal::from_named_raw(signal)) {
-                    run.signal_group(signal);
+                    run.signal(signal, group);
                 }
             }
-            ToWarden::Stop {
-                signal,
-                grace_ms,
-                because,
-            } => {
+            Order::Close(stream) => {
+                if let Some(run) = &mut self.run {
+                    run.close(stream);
+                }
+            }
+            Order::Stop { signal, grace_ms, because } => {
                 let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
                 self.begin_stop(signal, bounded(grace_ms), because);
             }
-            ToWarden::Committed => self.committed |= is_owner,
+            Order::Committed if is_owner => self.committed(),
+            Order::Committed => {}
         }
     }
 
-    fn start(&mut self, place: usize, spec: &Spec) {
+    /// The outcome is safe: a clean warden forgets the run and is ready for the next one.
+    fn committed(&mut self) {
+        if self.reusable {
+            self.run = None;
+            self.reusable = false;
+            for peer in &mut self.peers {
+                peer.follows = None;
+            }
+        } else {
+            self.committed = self.run.as_ref().is_some_and(Run::is_over);
+        }
+    }
+
+    fn start(&mut self, place: usize, spec: Spec) {
         let Some(owner) = self.peers.get_mut(place) else {
             return;
         };
         let workdir = owner.take_descriptor();
-        let stdin = if spec.stdin == Stdin::Given {
-            owner.take_descriptor()
-        } else {
-            None
-        };
+        let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
         let started = match workdir {
             Some(workdir) => Run::start(self.setup, spec, workdir, stdin),
-            None => Err(StartFailure {
-                stage: StartStage::Descriptors,
-                errno: libc::EBADF,
-            }),
+            None => Err(StartFailure { stage: StartStage::Descriptors, errno: libc::EBADF }),
         };
         match started {
             Ok(run) => {
@@ -343,8 +362,9 @@ impl<'a> Warden<'a> {
         if !run.has_ended() && run.ended_by.is_none() {
             run.ended_by = Some(because);
         }
+        self.was_stopped = true;
         match &mut self.stop {
-            Some(stop) => stop.hurry(grace),
+            Some(stop) => stop.hurry(signal, grace),
             None => self.stop = Some(Stop::begin(signal, grace)),
         }
     }
@@ -354,6 +374,13 @@ impl<'a> Warden<'a> {
         self.deaf_until = self.deaf_until.filter(|until| now < *until);
         if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Abandoned);
+            self.alone_since = Some(now);
+            self.given_up = true;
+        }
+        if let Some(run) = &mut self.run
+            && run.spill_at.is_some_and(|at| now >= at)
+        {
+            let _ = run.spill(self.setup.tasks.as_fd());
         }
         let deadline = self.run.as_ref().and_then(|run| run.deadline);
         if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
@@ -364,6 +391,10 @@ impl<'a> Warden<'a> {
                 stop.advance(now, self.childless, self.cgroup.as_ref())
         {
             self.stop = None;
+            if let Some(run) = &mut self.run {
+                // What survived a kill is not killed again and again.
+                run.deadline = None;
+            }
             self.settle();
             self.tell_all(&FromWarden::Stopped { survivors });
         }
@@ -375,13 +406,14 @@ impl<'a> Warden<'a> {
         if self.stop.is_some() || !run.is_drained(Instant::now()) {
             return;
         }
-        let background = if self.childless {
-            Vec::new()
-        } else {
-            tree::descendants()
-        };
-        if let Some(record) = run.finish(background) {
-            self.tell_all(&FromWarden::Ended(Box::new(record)));
+        let background = if self.childless { Vec::new() } else { tree::descendants() };
+        if let Some(mut ended) = run.finish(self.setup.tasks.as_fd(), background) {
+            ended.reusable &= self.childless && !self.was_stopped;
+            self.reusable = ended.reusable;
+            self.tell_all(&FromWarden::Ended(Box::new(ended)));
+            if !self.has_owner {
+                self.spill_now();
+            }
         }
     }
 
@@ -393,24 +425,24 @@ impl<'a> Warden<'a> {
 
     fn notify_followers(&mut self) {
         let Some(run) = &self.run else { return };
-        let (stdout, stderr) = run.stored();
         for peer in &mut self.peers {
-            if peer
-                .follows
-                .is_some_and(|(seen, seen_error)| stdout > seen || stderr > seen_error)
+            if let Some((stdout, stderr)) = peer.follows
+                && let Some(growth) = run.growth(stdout, stderr)
             {
                 peer.follows = None;
-                peer.send(&FromWarden::Grew);
+                peer.send(&FromWarden::Grew(growth));
             }
         }
     }
 
+    /// Whether there is nothing left to run, to keep or to tell.
     fn is_done(&self) -> bool {
-        let settled = self
-            .run
-            .as_ref()
-            .is_none_or(|run| run.is_over() && self.childless);
-        let heard = !self.has_owner || (self.committed && self.run.is_some());
-        settled && heard && self.stop.is_none()
+        let ended = match &self.run {
+            None => !self.has_owner,
+            Some(run) if !run.is_over() || !self.childless => false,
+            Some(_) if self.has_owner => self.committed,
+            Some(run) => self.committed || run.spill_at.is_none() || self.given_up,
+        };
+        ended && self.stop.is_none()
     }
 }

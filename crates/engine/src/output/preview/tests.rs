@@ -15,30 +15,16 @@ fn one(content: &[u8], budget: u64) -> Preview {
 /// The numbers in a marker line, and the text before and behind it.
 fn parts(text: &str) -> (String, u64, u64, String) {
     let (head, rest) = text.split_once("[... ").unwrap();
-    let (numbers, tail) = rest
-        .split_once("; the whole stream is in /artifact ...]")
-        .unwrap();
+    let (numbers, tail) = rest.split_once("; the whole stream is in /artifact ...]").unwrap();
     let (bytes, lines) = numbers.split_once(" bytes, ").unwrap();
     let lines = lines.strip_suffix(" lines left out").unwrap();
-    (
-        head.into(),
-        bytes.parse().unwrap(),
-        lines.parse().unwrap(),
-        tail.into(),
-    )
+    (head.into(), bytes.parse().unwrap(), lines.parse().unwrap(), tail.into())
 }
 
 #[test]
 fn a_short_stream_is_shown_whole_and_trimmed() {
     let preview = one(b"\n  hi\n\n", 100);
-    assert_eq!(
-        preview,
-        Preview {
-            text: Some("hi".into()),
-            truncated: false,
-            replaced: false
-        }
-    );
+    assert_eq!(preview, Preview { text: Some("hi".into()), truncated: false, replaced: false });
 }
 
 #[test]
@@ -70,10 +56,7 @@ fn a_short_stream_leaves_its_rest_to_the_other() {
     assert!(beside.text.unwrap().len() > alone.len() * 9 / 10);
     let (first, second) = both(long.as_bytes(), long.as_bytes(), 1000);
     assert!(first.truncated && second.truncated);
-    let total = [first, second]
-        .map(|p| tokens::estimate(&p.text.unwrap()))
-        .iter()
-        .sum::<u64>();
+    let total = [first, second].map(|p| tokens::estimate(&p.text.unwrap())).iter().sum::<u64>();
     assert!((800..=1000).contains(&total), "{total}");
 }
 
@@ -81,17 +64,26 @@ fn a_short_stream_leaves_its_rest_to_the_other() {
 fn one_endless_line_is_cut_inside() {
     let content = "x".repeat(5_000_000);
     let (head, bytes, lines, tail) = parts(&one(content.as_bytes(), 1000).text.unwrap());
-    assert_eq!(
-        head.trim().len() as u64 + bytes + tail.trim().len() as u64,
-        5_000_000
-    );
+    assert_eq!(head.trim().len() as u64 + bytes + tail.trim().len() as u64, 5_000_000);
     assert_eq!(lines, 0);
 }
 
 #[test]
+fn a_progress_bar_ends_whole() {
+    let mut content = String::new();
+    for step in 0..20_000 {
+        content.push_str(&format!("\rDownloading {step} of 20000"));
+    }
+    let text = one(format!("{content}\n").as_bytes(), 8000).text.unwrap();
+    assert!(text.ends_with("\nDownloading 19999 of 20000"), "{text}");
+    let text = one(format!("{}x\n", "\r".repeat(100_000)).as_bytes(), 100).text.unwrap();
+    assert!(text.ends_with("\nx"), "{text}");
+}
+
+#[test]
 fn characters_are_never_split_at_any_cut() {
-    for shift in 0..4 {
-        let content = format!("{}{}", "a".repeat(shift), "äß漢🦀".repeat(40_000));
+    for (shift, pattern) in (0..4).flat_map(|shift| ["äß漢🦀", "漢"].map(|p| (shift, p))) {
+        let content = format!("{}{}", "a".repeat(shift), pattern.repeat(100_000));
         let preview = one(content.as_bytes(), 200);
         assert!(!preview.replaced, "shift {shift}");
         assert!(!preview.text.unwrap().contains('\u{fffd}'));
@@ -114,6 +106,16 @@ proptest! {
         // Two markers cost more than the smallest budgets: those may go over by them alone.
         let markers = 2 * 24;
         prop_assert!(used <= budget.max(markers * 2), "{} of {}", used, budget);
+    }
+
+    #[test]
+    fn output_of_no_more_bytes_than_the_budget_has_tokens_is_never_cut(
+        stdout in proptest::collection::vec(any::<u8>(), 0..300),
+        stderr in "[ -~\\n\\x1b\\r]{0,300}",
+    ) {
+        let budget = (stdout.len() + stderr.len()) as u64;
+        let (first, second) = both(&stdout, stderr.as_bytes(), budget);
+        prop_assert!(!first.truncated && !second.truncated);
     }
 
     #[test]
