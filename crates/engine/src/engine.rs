@@ -15,7 +15,7 @@ use std::{
 use legwork_gate::{Grant, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
-    protocol::{self, Order, Spec, StartFailure, StartStage, ToWarden},
+    protocol::{self, Order, Spec, StartFailure, StartStage},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -94,6 +94,8 @@ pub(crate) struct Inner {
     pub(crate) ledger: Ledger,
     pub(crate) pool: Arc<Pool>,
     policy: Policy,
+    /// The environment that this engine was started with, but for the current folder.
+    environment: Vec<Vec<u8>>,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -130,6 +132,7 @@ impl Engine {
             state,
             ledger,
             policy: Policy::default(),
+            environment: own_environment(),
             running: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner), registry: Arc::new(Registry::builtin()) })
@@ -152,7 +155,7 @@ impl Engine {
 
     /// Starts what the first command would otherwise wait for; returns the spawner's process id.
     pub fn warm_up(&self) -> Result<u32, ToolError> {
-        self.inner.pool.place().warm_up().map_err(|error| place_error(&error.into()))
+        self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
     }
 
     /// Calls a tool by name.
@@ -258,7 +261,7 @@ impl Inner {
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
-        let warden = self.pool.take().await.map_err(|error| place_error(&error))?;
+        let mut warden = self.pool.take().await.map_err(|error| place_error(&error))?;
         let id = TaskId::random().map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
@@ -268,12 +271,12 @@ impl Inner {
             return Ok(Submitted::AlreadyRunning(running));
         }
         let plan = grant.into_plan();
-        let start = ToWarden::Start(Box::new(self.spec(&plan, &id, note)));
+        let spec = self.spec(&plan, &id, note);
         let mut with = vec![plan.workdir.descriptor.as_fd()];
         if let Stdin::Given(stdin) = &plan.stdin {
             with.push(stdin.as_fd());
         }
-        if let Err(error) = warden.channel.send(&start, &with).await {
+        if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = self.ledger.finish(&id, &Outcome::lost("warden_lost"), None).await;
             return Err(place_error(&error.into()));
@@ -350,7 +353,7 @@ impl Inner {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: environment(&plan.workdir.path),
+            environment: self.environment(&plan.workdir.path),
             stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
@@ -358,6 +361,13 @@ impl Inner {
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
             note,
         }
+    }
+
+    /// The environment of commands: the engine's own, with the folder's name set right.
+    fn environment(&self, workdir: &Path) -> Vec<Vec<u8>> {
+        let mut pairs = self.environment.clone();
+        pairs.push([b"PWD=", workdir.as_os_str().as_bytes()].concat());
+        pairs
     }
 
     /// A start that failed: a task without a folder never was; any other one failed.
@@ -412,14 +422,9 @@ impl Inner {
     }
 }
 
-/// The environment of commands: the engine's own, with the folder's name set right.
-fn environment(workdir: &Path) -> Vec<Vec<u8>> {
-    let mut pairs: Vec<Vec<u8>> = std::env::vars_os()
-        .filter(|(name, _)| name != "PWD")
-        .map(|(name, value)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat())
-        .collect();
-    pairs.push([b"PWD=", workdir.as_os_str().as_bytes()].concat());
-    pairs
+fn own_environment() -> Vec<Vec<u8>> {
+    let pairs = std::env::vars_os().filter(|(name, _)| name != "PWD");
+    pairs.map(|(name, value)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat()).collect()
 }
 
 /// Identifies this boot of the machine; empty where the kernel does not tell.

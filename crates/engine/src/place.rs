@@ -9,7 +9,7 @@ use std::{
 
 use legwork_warden::{
     Spawner,
-    protocol::{Decoder, FromWarden, StartFailure, ToWarden, VERSION, encode},
+    protocol::{Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, VERSION, encode},
     send, socket_pair,
 };
 use tokio::{io::Interest, net::UnixStream};
@@ -51,6 +51,39 @@ pub(crate) struct Place {
 pub(crate) struct Warden {
     pub name: String,
     pub channel: Channel,
+    /// The task whose outcome is committed, which the warden has not been told yet.
+    owed: Option<String>,
+}
+
+impl Warden {
+    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
+    pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut frames = self.take_owed()?;
+        frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
+        self.channel.send_frames(&frames, with).await
+    }
+
+    /// The outcome of its task is committed: it is told with its next command, or when it is let go.
+    pub(crate) fn owe_committed(&mut self, task: &str) {
+        self.owed = Some(task.to_owned());
+    }
+
+    fn take_owed(&mut self) -> io::Result<Vec<u8>> {
+        let committed = |task| ToWarden::Order { task, order: Order::Committed };
+        let frame = self.owed.take().map(|task| encode(&committed(task))).transpose();
+        Ok(frame.map_err(io::Error::other)?.unwrap_or_default())
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        // Untold, it would store what is in the ledger already. The socket has room for so little.
+        if let Ok(frame) = self.take_owed()
+            && !frame.is_empty()
+        {
+            let _ = send(self.channel.stream.as_fd(), &frame, &[]);
+        }
+    }
 }
 
 impl Place {
@@ -99,7 +132,7 @@ impl Place {
         let hello = tokio::time::timeout(HELLO, channel.receive()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             FromWarden::Hello { version: VERSION, .. } => {
-                Ok(Warden { name: name.to_owned(), channel })
+                Ok(Warden { name: name.to_owned(), channel, owed: None })
             }
             FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
             FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
@@ -147,9 +180,13 @@ impl Channel {
         !matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends a message, with descriptors beside it.
-    pub(crate) async fn send(&self, message: &ToWarden, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// Sends a message.
+    pub(crate) async fn send(&self, message: &ToWarden) -> io::Result<()> {
         let frame = encode(message).map_err(io::Error::other)?;
+        self.send_frames(&frame, &[]).await
+    }
+
+    async fn send_frames(&self, frame: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut sent = 0;
         while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
             let with = if sent == 0 { with } else { &[] };

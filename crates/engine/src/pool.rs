@@ -7,6 +7,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
@@ -30,8 +31,9 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 /// The wardens of one engine.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    place: Place,
+    // Before the place, which is dropped after it: a spawner stays for as long as it has wardens.
     shared: Mutex<Shared>,
+    place: Place,
 }
 
 #[derive(Debug, Default)]
@@ -40,18 +42,25 @@ struct Shared {
     idle: VecDeque<(Warden, Instant)>,
     waiting: VecDeque<oneshot::Sender<Result<Warden, PlaceError>>>,
     forks: usize,
+    /// How many are to be kept ready.
+    reserve: usize,
     /// Whether a task watches for idle wardens to let go.
     watched: bool,
 }
 
 impl Pool {
     pub(crate) fn new(place: Place) -> Arc<Self> {
-        Arc::new(Self { place, shared: Mutex::default() })
+        Arc::new(Self { shared: Mutex::default(), place })
     }
 
-    /// The place that the wardens run in.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
+    /// process id. An engine that runs one command and ends does without.
+    pub(crate) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
+        let pid = self.place.warm_up()?;
+        let mut shared = self.lock();
+        shared.reserve = RESERVE;
+        self.replenish(&mut shared);
+        Ok(pid)
     }
 
     /// Takes a warden: an idle one, or the next that comes.
@@ -88,7 +97,7 @@ impl Pool {
 
     /// Starts forks for those who wait, and for the reserve.
     fn replenish(self: &Arc<Self>, shared: &mut Shared) {
-        let wanted = shared.waiting.len().max(RESERVE.saturating_sub(shared.idle.len()));
+        let wanted = shared.waiting.len().max(shared.reserve.saturating_sub(shared.idle.len()));
         while shared.forks < wanted.min(FORKS_MAX) {
             shared.forks += 1;
             tokio::spawn(Self::fork(self.clone()));

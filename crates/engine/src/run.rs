@@ -202,7 +202,7 @@ pub(crate) async fn drive(
                     let _ = inner.ledger.cancelling(&task_id).await;
                 }
                 // A warden that is gone is noticed by the receive above.
-                let _ = warden.channel.send(&order(wanted), &[]).await;
+                let _ = warden.channel.send(&order(wanted)).await;
                 continue;
             }
         };
@@ -218,12 +218,12 @@ pub(crate) async fn drive(
                     small: small_output(ended.kept),
                 };
                 let committed = settle(&inner, &task_id, ended, &progress).await;
-                if committed && warden.channel.send(&order(Order::Committed), &[]).await.is_ok() {
-                    if reusable {
-                        inner.pool.give_back(warden);
-                        break;
-                    }
-                } else {
+                if committed && reusable {
+                    warden.owe_committed(task_id.as_str());
+                    inner.pool.give_back(warden);
+                    break;
+                }
+                if !committed || warden.channel.send(&order(Order::Committed)).await.is_err() {
                     // Letting go of it makes the warden store what it has, again and again.
                     break;
                 }

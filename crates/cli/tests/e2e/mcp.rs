@@ -414,4 +414,5 @@ fn a_spawner_that_is_asked_to_end_is_replaced() {
         assert_eq!(wire.read()["result"]["isError"], false);
     }
     crate::common::open(&gate);
+    eventually("what was left behind ends", || (!is_alive(warden)).then_some(()));
 }

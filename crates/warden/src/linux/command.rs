@@ -139,29 +139,16 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
         // has this call (5.11).
         libc::close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC.cast_signed());
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const shared.open_files);
-        clean_signals();
+        unblock_signals();
         libc::execve(shared.program, shared.argv, shared.environment);
         (StartStage::Execute, last_errno())
     }
 }
 
-/// Gives every signal its default disposition, then lets all of them through.
-///
-/// By the bare system call: the C library refuses to touch two signals that it keeps for itself, but an
-/// ignored one would be inherited all the same.
-unsafe fn clean_signals() {
-    /// The kernel's `struct sigaction`, all zero: the default action, no flags, an empty mask.
-    const DEFAULT_ACTION: [u64; 4] = [0; 4];
-    const SIGNALS: c_int = 64;
-    const MASK_BYTES: usize = SIGNALS as usize / 8;
-    // SAFETY: plain data and valid signal numbers; the two signals that cannot be changed (KILL, STOP)
-    // answer with an error that does not matter.
+/// Lets all signals through. Their dispositions are the spawner's, which are the default ones.
+unsafe fn unblock_signals() {
+    // SAFETY: plain data on this stack.
     unsafe {
-        for signal in 1..=SIGNALS {
-            let action = DEFAULT_ACTION.as_ptr();
-            let old = ptr::null_mut::<c_void>();
-            libc::syscall(libc::SYS_rt_sigaction, signal, action, old, MASK_BYTES);
-        }
         let mut none: libc::sigset_t = MaybeUninit::zeroed().assume_init();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::{
     cgroup::{self, Cgroup},
-    signals::Signals,
+    signals::{Signals, reset_all},
     socket, tree, warden,
 };
 use crate::protocol::{
@@ -160,6 +160,7 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"legwork-spawner");
     let signals = Signals::block_all()?;
+    reset_all();
     // What a killed warden leaves behind becomes our child, and is ended by us.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let hello = if tree::is_knowable() {

@@ -16,7 +16,7 @@ use super::{
     cgroup::Cgroup,
     peer::Peer,
     run::{Run, bounded},
-    signals::Signals,
+    signals::{Arrived, Signals},
     socket,
     spawner::Setup,
     stop::{Progress, Stop},
@@ -81,6 +81,14 @@ struct Warden<'a> {
     deaf_until: Option<Instant>,
 }
 
+/// What a wait was ended by.
+struct Ready {
+    signals: bool,
+    pipes: bool,
+    peers: bool,
+    listener: bool,
+}
+
 impl<'a> Warden<'a> {
     fn prepare(setup: &'a Setup, name: &'a str, cgroup: Option<Cgroup>) -> io::Result<Self> {
         // The spawner's control socket is our stdin: let go of it.
@@ -119,10 +127,10 @@ impl<'a> Warden<'a> {
         self.greet(owner);
         let mut buffer = Vec::new();
         let outcome = loop {
-            if let Err(error) = self.wait() {
-                break Err(error);
+            match self.wait() {
+                Ok(ready) => self.turn(&ready, &mut buffer),
+                Err(error) => break Err(error),
             }
-            self.turn(&mut buffer);
             if self.is_done() {
                 break Ok(());
             }
@@ -154,26 +162,37 @@ impl<'a> Warden<'a> {
         self.peers.push(peer);
     }
 
-    /// Sleeps until something happens.
-    fn wait(&self) -> io::Result<()> {
-        let mut interests = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if self.deaf_until.is_none() {
-            interests.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
+    /// Sleeps until something happens, and says what.
+    fn wait(&self) -> io::Result<Ready> {
+        let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
+        let mut interests = Vec::with_capacity(2 + self.peers.len() + readers.len());
+        interests.push(PollFd::new(&self.signals, PollFlags::IN));
+        interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
         for peer in &self.peers {
             let output = if peer.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             interests.push(PollFd::new(peer, PollFlags::IN | output));
         }
-        let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
-        interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
+        if self.deaf_until.is_none() {
+            interests.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         let timeout = self.wake_at().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
         });
         match poll(&mut interests, timeout.as_ref()) {
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            result => Ok(result.map(drop)?),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
+        let mut ready = interests.iter().map(|interest| !interest.revents().is_empty());
+        let signals = ready.next().unwrap_or(false);
+        let mut any_of =
+            |count: usize| ready.by_ref().take(count).fold(false, |any, one| any | one);
+        Ok(Ready {
+            signals,
+            pipes: any_of(readers.len()),
+            peers: any_of(self.peers.len()),
+            listener: any_of(1),
+        })
     }
 
     /// The next moment at which something is due without an event.
@@ -200,21 +219,26 @@ impl<'a> Warden<'a> {
     ///
     /// Children are collected before the pipes are read: what a process wrote before its end is then
     /// surely in its pipe when the end is known.
-    fn turn(&mut self, buffer: &mut Vec<u8>) {
-        let arrived = self.signals.take();
+    fn turn(&mut self, ready: &Ready, buffer: &mut Vec<u8>) {
+        let arrived = if ready.signals { self.signals.take() } else { Arrived::default() };
         if arrived.child {
             self.collect();
         }
         if arrived.terminate {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Stopped);
         }
-        if let Some(run) = &mut self.run {
+        // While it drains, only a read that finds nothing shows that all has been read.
+        if let Some(run) = &mut self.run
+            && (ready.pipes || run.drain_until().is_some())
+        {
             run.pump(self.setup.tasks.as_fd(), buffer);
         }
-        if self.deaf_until.is_none() {
+        if ready.listener {
             self.accept();
         }
-        self.hear_peers();
+        if ready.peers {
+            self.hear_peers();
+        }
         self.check_clock();
         self.settle();
         self.notify_followers();

@@ -1,25 +1,20 @@
 //! The ledger: SQLite, shared by every process on the state folder; two commits for each command.
-//!
-//! A write runs inline when nobody is in the way (tens of microseconds). When the ledger is busy, here or
-//! in another process, it moves to a thread and waits there, so that the event loop never does.
+
+mod writer;
 
 use std::{
     fs::{OpenOptions, Permissions},
     io,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering},
-    },
+    path::Path,
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rusqlite::{
-    Connection, ErrorCode, OptionalExtension, Row, Transaction, TransactionBehavior, named_params,
-};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, named_params};
 use serde::Serialize;
 
+use self::writer::Writer;
 use crate::{
     id::TaskId,
     model::{Outcome, Status},
@@ -57,11 +52,7 @@ CREATE TABLE task (
 ) STRICT;
 -- Only what is not finished: the duplicate check and `ps` cost the same with any history.
 CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
-CREATE INDEX task_open_newest ON task (sequence) WHERE outcome IS NULL;
 ";
-
-/// Commits between two checkpoints.
-const CHECKPOINT_EVERY: u64 = 500;
 
 /// How long a write waits for another process before it gives up.
 const BUSY_MS: u64 = 5_000;
@@ -183,10 +174,7 @@ pub(crate) enum Registered {
 /// The ledger, as one process sees it.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    connection: Arc<Mutex<Connection>>,
-    path: PathBuf,
-    /// Commits since this process opened it.
-    writes: Arc<AtomicU64>,
+    writer: Arc<Writer>,
 }
 
 impl Ledger {
@@ -196,7 +184,7 @@ impl Ledger {
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         switch_to_wal(&connection)?;
-        // Checkpoints sync the disk: not in a commit that somebody waits for, see `checkpoint`.
+        // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -207,11 +195,7 @@ impl Ledger {
             create(&mut connection)?;
         }
         connection.busy_timeout(Duration::ZERO)?;
-        Ok(Self {
-            connection: Arc::new(Mutex::new(connection)),
-            path: path.to_owned(),
-            writes: Arc::default(),
-        })
+        Ok(Self { writer: Arc::new(Writer::new(connection, path.to_owned())) })
     }
 
     /// Registers a task; with `unless_equal`, only if no equal one has yet to end, in one atomic step.
@@ -220,14 +204,15 @@ impl Ledger {
         task: Task,
         unless_equal: bool,
     ) -> Result<Registered, LedgerError> {
-        self.write(move |transaction| {
-            if unless_equal && let Some(running) = find_equal(transaction, &task.fingerprint)? {
-                return Ok(running.map(|task| Registered::Equal(Box::new(task))));
-            }
-            insert(transaction, &task)?;
-            Ok(Ok(Registered::New))
-        })
-        .await?
+        self.writer
+            .write(move |connection| {
+                if unless_equal && let Some(running) = find_equal(connection, &task.fingerprint)? {
+                    return Ok(running.map(|task| Registered::Equal(Box::new(task))));
+                }
+                insert(connection, &task)?;
+                Ok(Ok(Registered::New))
+            })
+            .await?
     }
 
     /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.
@@ -258,25 +243,26 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let id = id.clone();
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
-        self.write(move |transaction| {
-            let output = output.as_deref();
-            transaction
-                .prepare_cached(
-                    "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
+        self.writer
+            .write(move |connection| {
+                let output = output.as_deref();
+                connection
+                    .prepare_cached(
+                        "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
                             updated_at_ms = :now, stdout = :stdout, stderr = :stderr,
                             timeline = :timeline
                       WHERE id = :id AND outcome IS NULL",
-                )?
-                .execute(named_params! {
-                    ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
-                    ":now": now_ms(), ":id": id.as_str(),
-                    ":stdout": output.map(|output| &output.stdout),
-                    ":stderr": output.map(|output| &output.stderr),
-                    ":timeline": output.map(|output| &output.timeline),
-                })
-                .map(drop)
-        })
-        .await
+                    )?
+                    .execute(named_params! {
+                        ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
+                        ":now": now_ms(), ":id": id.as_str(),
+                        ":stdout": output.map(|output| &output.stdout),
+                        ":stderr": output.map(|output| &output.stderr),
+                        ":timeline": output.map(|output| &output.timeline),
+                    })
+                    .map(drop)
+            })
+            .await
     }
 
     /// The output of a task that has no folder; none if it has one, or has not ended.
@@ -285,130 +271,80 @@ impl Ledger {
         id: &TaskId,
     ) -> Result<Option<Arc<SmallOutput>>, LedgerError> {
         let id = id.clone();
-        self.perform(move |connection| {
-            let sql =
-                "SELECT stdout, stderr, timeline FROM task WHERE id = ? AND stdout IS NOT NULL";
-            connection
-                .prepare_cached(sql)?
-                .query_row([id.as_str()], |row| {
-                    Ok(Arc::new(SmallOutput {
-                        stdout: row.get(0)?,
-                        stderr: row.get(1)?,
-                        timeline: row.get(2)?,
-                    }))
-                })
-                .optional()
-        })
-        .await
+        self.writer
+            .read(move |connection| {
+                let sql =
+                    "SELECT stdout, stderr, timeline FROM task WHERE id = ? AND stdout IS NOT NULL";
+                connection
+                    .prepare_cached(sql)?
+                    .query_row([id.as_str()], |row| {
+                        Ok(Arc::new(SmallOutput {
+                            stdout: row.get(0)?,
+                            stderr: row.get(1)?,
+                            timeline: row.get(2)?,
+                        }))
+                    })
+                    .optional()
+            })
+            .await
     }
 
     /// Records that a task is being stopped: it is no longer one to be joined.
     pub(crate) async fn cancelling(&self, id: &TaskId) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write(move |transaction| {
-            let sql = "UPDATE task SET status = 'cancelling', updated_at_ms = ?
+        self.writer
+            .write(move |connection| {
+                let sql = "UPDATE task SET status = 'cancelling', updated_at_ms = ?
                         WHERE id = ? AND outcome IS NULL";
-            transaction.prepare_cached(sql)?.execute((now_ms(), id.as_str())).map(drop)
-        })
-        .await
+                connection.prepare_cached(sql)?.execute((now_ms(), id.as_str())).map(drop)
+            })
+            .await
     }
 
     /// Takes a task out again that never started and left nothing.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write(move |transaction| {
-            let sql = "DELETE FROM task WHERE id = ? AND outcome IS NULL";
-            transaction.prepare_cached(sql)?.execute([id.as_str()]).map(drop)
-        })
-        .await
+        self.writer
+            .write(move |connection| {
+                let sql = "DELETE FROM task WHERE id = ? AND outcome IS NULL";
+                connection.prepare_cached(sql)?.execute([id.as_str()]).map(drop)
+            })
+            .await
     }
 
     /// The newest tasks first: those that have not ended, or all.
     pub async fn list(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, LedgerError> {
-        self.perform(move |connection| {
-            let filter = if finished_too { "" } else { "WHERE outcome IS NULL" };
-            let sql = format!(
-                "SELECT {} FROM task {filter} ORDER BY sequence DESC LIMIT ?",
-                Task::COLUMNS
-            );
-            let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map([limit], Task::read)?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        })
-        .await
-        .map(readable)
+        self.writer
+            .read(move |connection| {
+                // The index holds only what is open, so that sorting its few rows beats a scan of the table.
+                let filter =
+                    if finished_too { "" } else { "INDEXED BY task_open WHERE outcome IS NULL" };
+                let sql = format!(
+                    "SELECT {} FROM task {filter} ORDER BY sequence DESC LIMIT ?",
+                    Task::COLUMNS
+                );
+                let mut statement = connection.prepare_cached(&sql)?;
+                let rows = statement.query_map([limit], Task::read)?;
+                rows.collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .await
+            .map(readable)
     }
 
     /// Tasks whose id begins with this text; two are enough to know that it is not unique.
     pub async fn find(&self, prefix: &str) -> Result<Vec<Task>, LedgerError> {
         // Ids are made of ASCII letters and digits, so this character is past every continuation.
         let (from, to) = (prefix.to_owned(), format!("{prefix}\u{7f}"));
-        self.perform(move |connection| {
-            let sql =
-                format!("SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2", Task::COLUMNS);
-            let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map([&from, &to], Task::read)?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        })
-        .await
-        .map(readable)
-    }
-
-    async fn write<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, LedgerError> {
-        self.perform(move |connection| {
-            let transaction =
-                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-            let result = work(&transaction)?;
-            transaction.commit()?;
-            Ok(result)
-        })
-        .await
-        .inspect(|_| self.checkpoint())
-    }
-
-    /// Moves what was committed into the main file now and then, beside everything else.
-    fn checkpoint(&self) {
-        if self.writes.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
-            let path = self.path.clone();
-            tokio::task::spawn_blocking(move || {
-                let checkpoint = |connection: Connection| {
-                    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-                };
-                if let Err(error) = Connection::open(path).and_then(checkpoint) {
-                    tracing::warn!(%error, "the ledger was not checkpointed");
-                }
-            });
-        }
-    }
-
-    async fn perform<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, LedgerError> {
-        let inline = match self.connection.try_lock() {
-            Ok(connection) => Some(work(&connection)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(work(&poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        match inline {
-            Some(Err(error)) if is_busy(&error) => {}
-            Some(result) => return Ok(result?),
-            None => {}
-        }
-        let shared = self.connection.clone();
-        // Counted from now: those who wait behind others do not wait longer.
-        let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
-        let patient = move || {
-            let connection = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            connection.busy_timeout(deadline.saturating_duration_since(Instant::now()))?;
-            let result = work(&connection);
-            connection.busy_timeout(Duration::ZERO)?;
-            result
-        };
-        Ok(tokio::task::spawn_blocking(patient).await.map_err(|_| LedgerError::Cut)??)
+        self.writer
+            .read(move |connection| {
+                let sql =
+                    format!("SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2", Task::COLUMNS);
+                let mut statement = connection.prepare_cached(&sql)?;
+                let rows = statement.query_map([&from, &to], Task::read)?;
+                rows.collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .await
+            .map(readable)
     }
 }
 
@@ -456,7 +392,7 @@ fn create(connection: &mut Connection) -> Result<(), LedgerError> {
 }
 
 fn find_equal(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     fingerprint: &[u8; 32],
 ) -> rusqlite::Result<Option<Result<Task, LedgerError>>> {
     let sql = format!(
@@ -464,11 +400,11 @@ fn find_equal(
          'running') LIMIT 1",
         Task::COLUMNS
     );
-    transaction.prepare_cached(&sql)?.query_row([fingerprint], Task::read).optional()
+    connection.prepare_cached(&sql)?.query_row([fingerprint], Task::read).optional()
 }
 
-fn insert(transaction: &Transaction<'_>, task: &Task) -> rusqlite::Result<()> {
-    transaction
+fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {
+    connection
         .prepare_cached(
             "INSERT INTO task (id, tool, status, command, workdir, shell, login, tty, workspace,
                                asked_by, trust, created_at_ms, updated_at_ms, warden, boot_id,
