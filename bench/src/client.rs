@@ -71,6 +71,12 @@ impl Client {
         serde_json::from_str(&line).unwrap()
     }
 
+    /// A round trip that starts nothing.
+    pub fn ping(&mut self) {
+        self.send("ping", &json!({}));
+        self.receive();
+    }
+
     /// Asks for a command without waiting for its answer.
     pub fn ask(&mut self, cmd: &str) {
         let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",

@@ -43,13 +43,15 @@ fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
         client.run("true");
         spawn(&TRUE);
     }
-    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    let (mut ours, mut raw, mut pings) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(micros(|| drop(client.run("true"))));
         raw.push(micros(|| spawn(&TRUE)));
+        pings.push(micros(|| client.ping()));
     }
     report.compare("trivial call, p50", median(&ours), median(&raw), "us", "1.4");
     report.compare("trivial call, minimum", minimum(&ours), minimum(&raw), "us", "");
+    report.note("MCP ping, p50 (nothing is started)", median(&pings), "us", "");
     let (ours, raw) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
     report.compare("trivial call, p99", ours, raw, "us", "");
 }

@@ -3,10 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::{
-        fd::AsFd,
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -94,8 +91,6 @@ pub(crate) struct Inner {
     pub(crate) ledger: Ledger,
     pub(crate) pool: Arc<Pool>,
     policy: Policy,
-    /// The environment that this engine was started with, but for the current folder.
-    environment: Vec<Vec<u8>>,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -132,7 +127,6 @@ impl Engine {
             state,
             ledger,
             policy: Policy::default(),
-            environment: own_environment(),
             running: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner), registry: Arc::new(Registry::builtin()) })
@@ -353,7 +347,11 @@ impl Inner {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: self.environment(&plan.workdir.path),
+            // The engine's own, with the folder's name set right.
+            environment: protocol::Environment {
+                inherited: true,
+                set: vec![(b"PWD".to_vec(), plan.workdir.path.as_os_str().as_bytes().to_vec())],
+            },
             stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
@@ -361,13 +359,6 @@ impl Inner {
             orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
             note,
         }
-    }
-
-    /// The environment of commands: the engine's own, with the folder's name set right.
-    fn environment(&self, workdir: &Path) -> Vec<Vec<u8>> {
-        let mut pairs = self.environment.clone();
-        pairs.push([b"PWD=", workdir.as_os_str().as_bytes()].concat());
-        pairs
     }
 
     /// A start that failed: a task without a folder never was; any other one failed.
@@ -420,11 +411,6 @@ impl Inner {
         let found = self.ledger.find(task.task_id.as_str()).await?;
         Ok(found.into_iter().next().unwrap_or(task))
     }
-}
-
-fn own_environment() -> Vec<Vec<u8>> {
-    let pairs = std::env::vars_os().filter(|(name, _)| name != "PWD");
-    pairs.map(|(name, value)| [name.into_vec(), b"=".to_vec(), value.into_vec()].concat()).collect()
 }
 
 /// Identifies this boot of the machine; empty where the kernel does not tell.

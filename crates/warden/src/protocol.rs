@@ -169,8 +169,8 @@ pub struct Spec {
     pub program: Vec<u8>,
     /// The arguments, the program's own name first.
     pub argv: Vec<Vec<u8>>,
-    /// The whole environment, as `NAME=value`.
-    pub environment: Vec<Vec<u8>>,
+    /// Its environment.
+    pub environment: Environment,
     /// Where stdin comes from.
     pub stdin: Stdin,
     /// Where stdout and stderr go.
@@ -183,6 +183,15 @@ pub struct Spec {
     pub orphan_ttl_ms: u64,
     /// What the engine wants to be written as `spec` into the task's folder.
     pub note: Vec<u8>,
+}
+
+/// The environment of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Whether it begins with the environment that the engine was started with; else it begins empty.
+    pub inherited: bool,
+    /// Names and values that are set, in the place of inherited ones.
+    pub set: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Where a command's stdin comes from.
@@ -307,7 +316,7 @@ mod tests {
             task: "t_x".into(),
             program: b"/bin/sh".to_vec(),
             argv: vec![b"sh".to_vec()],
-            environment: vec![],
+            environment: Environment { inherited: true, set: vec![] },
             stdin: Stdin::Null,
             outputs: Outputs::Separate,
             memory_bytes_max: 9,

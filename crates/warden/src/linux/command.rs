@@ -7,9 +7,9 @@
 //! nor, later, enter a sandbox in between.
 
 use std::{
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     mem::MaybeUninit,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     ptr,
 };
 
@@ -22,14 +22,13 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// What the child needs, prepared so that it allocates nothing.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct Prepared<'a> {
     pub program: CString,
     pub argv: Vec<CString>,
-    pub environment: Vec<CString>,
-    pub workdir: OwnedFd,
-    pub stdin: OwnedFd,
-    pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    pub environment: Vec<&'a CStr>,
+    pub workdir: BorrowedFd<'a>,
+    /// Stdin, stdout and stderr.
+    pub streams: [BorrowedFd<'a>; 3],
     /// The file mode mask that the engine was started with.
     pub umask: u32,
     /// The limit of open files that the engine was started with.
@@ -49,7 +48,7 @@ struct Shared {
 }
 
 /// Starts the command and returns its pid, or says at which step that failed; then no process is left.
-pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
+pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let argv = pointers(&prepared.argv);
     let environment = pointers(&prepared.environment);
     let mut shared = Shared {
@@ -57,11 +56,7 @@ pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
         argv: argv.as_ptr(),
         environment: environment.as_ptr(),
         workdir: prepared.workdir.as_raw_fd(),
-        streams: [
-            prepared.stdin.as_raw_fd(),
-            prepared.stdout.as_raw_fd(),
-            prepared.stderr.as_raw_fd(),
-        ],
+        streams: prepared.streams.map(|stream| stream.as_raw_fd()),
         umask: prepared.umask,
         open_files: libc::rlimit {
             rlim_cur: prepared.open_files.current.unwrap_or(libc::RLIM_INFINITY),
@@ -98,8 +93,8 @@ pub(super) fn start(prepared: &Prepared) -> Result<Pid, StartFailure> {
     Ok(pid)
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+fn pointers(strings: &[impl AsRef<CStr>]) -> Vec<*const c_char> {
+    strings.iter().map(|text| text.as_ref().as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn last_errno() -> c_int {

@@ -1,7 +1,7 @@
 //! One run: the command's process, its pipes and its folder.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -9,7 +9,6 @@ use std::{
 
 use rustix::{
     buffer::spare_capacity,
-    fs::{Mode, OFlags, open},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     process::{Pid, Signal, WaitStatus, kill_process, kill_process_group},
 };
@@ -21,7 +20,9 @@ use super::{
 };
 use crate::{
     folder::Stream,
-    protocol::{Ended, EndedBy, Growth, Outputs, Spec, StartFailure, StartStage, Stdin},
+    protocol::{
+        Ended, EndedBy, Environment, Growth, Outputs, Spec, StartFailure, StartStage, Stdin,
+    },
     record::{BACKGROUND_PIDS_MAX, End, ExitRecord},
 };
 
@@ -92,11 +93,10 @@ impl Run {
         stdin: Option<OwnedFd>,
     ) -> Result<Self, StartFailure> {
         let descriptors = |error: io::Error| failure(StartStage::Descriptors, &error);
-        let stdin = match (spec.stdin, stdin) {
-            (Stdin::Given, Some(stdin)) => stdin,
+        let stdin = match (spec.stdin, &stdin) {
+            (Stdin::Null, _) => setup.null.as_fd(),
+            (Stdin::Given, Some(stdin)) => stdin.as_fd(),
             (Stdin::Given, None) => return Err(descriptors(io::ErrorKind::InvalidInput.into())),
-            (Stdin::Null, _) => open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|errno| descriptors(errno.into()))?,
         };
         let (stdout, stdout_writer) = Pipe::open(Stream::Stdout).map_err(descriptors)?;
         let (stderr, stderr_writer) = match spec.outputs {
@@ -105,18 +105,13 @@ impl Run {
                 (Pipe::none(Stream::Stderr), stdout_writer.try_clone().map_err(descriptors)?)
             }
         };
+        let set = environment_set(&spec.environment.set)?;
         let prepared = Prepared {
             program: c_string(&spec.program)?,
             argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
-            environment: spec
-                .environment
-                .iter()
-                .map(|text| c_string(text))
-                .collect::<Result<_, _>>()?,
-            workdir,
-            stdin,
-            stdout: stdout_writer,
-            stderr: stderr_writer,
+            environment: environment(setup, &spec.environment, &set),
+            workdir: workdir.as_fd(),
+            streams: [stdin, stdout_writer.as_fd(), stderr_writer.as_fd()],
             umask: setup.umask,
             open_files: setup.open_files,
         };
@@ -334,6 +329,23 @@ impl Pipe {
             Err(_) => self.reader = None,
         }
     }
+}
+
+/// What is set, as the C strings that the program gets.
+fn environment_set(set: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<CString>, StartFailure> {
+    set.iter().map(|(name, value)| c_string(&[name, &b"="[..], value].concat())).collect()
+}
+
+/// The whole environment: what is inherited and not set anew, then what is set.
+fn environment<'a>(
+    setup: &'a Setup,
+    environment: &Environment,
+    set: &'a [CString],
+) -> Vec<&'a CStr> {
+    let is_set = |name: &[u8]| environment.set.iter().any(|(other, _)| other == name);
+    let inherited =
+        setup.environment.iter().filter(|(name, _)| environment.inherited && !is_set(name));
+    inherited.map(|(_, pair)| pair.as_c_str()).chain(set.iter().map(CString::as_c_str)).collect()
 }
 
 fn failure(stage: StartStage, error: &io::Error) -> StartFailure {

@@ -2,11 +2,14 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    ffi::OsStr,
+    ffi::{CString, OsStr, OsString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            process::CommandExt,
+        },
     },
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
@@ -17,7 +20,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fs::{Mode, OFlags},
+    fs::{Mode, OFlags, open},
     process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, umask, wait},
 };
 
@@ -44,6 +47,10 @@ static READY: AtomicBool = AtomicBool::new(false);
 pub(super) struct Setup {
     pub tasks: OwnedFd,
     pub wardens: OwnedFd,
+    /// The null device.
+    pub null: OwnedFd,
+    /// The environment that the engine was started with: each name, and the pair as programs get it.
+    pub environment: Vec<(Vec<u8>, CString)>,
     /// The file mode mask that commands get; our own files are private whatever it says.
     pub umask: u32,
     /// The limit of open files that commands get; our own is as high as may be.
@@ -197,7 +204,7 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         if serving && !goes_on {
             serving = false;
             // The engine must see the end, or its next request would wait for ever.
-            rustix::stdio::dup2_stdin(rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?)?;
+            rustix::stdio::dup2_stdin(&wardens.setup.null)?;
         }
         while let Some((warden, channel)) = requests.next_fork()? {
             wardens.fork(&warden, channel);
@@ -306,10 +313,16 @@ impl Requests<'_> {
                 else {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
-                let spawner = rustix::process::getpid();
-                let cgroup_base = cgroup::base().ok().inspect(|base| cgroup::sweep(base));
-                let open_files = raise_open_files();
-                return Ok(Some(Setup { tasks, wardens, umask, open_files, spawner, cgroup_base }));
+                return Ok(Some(Setup {
+                    tasks,
+                    wardens,
+                    null: open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?,
+                    environment: own_environment(),
+                    umask,
+                    open_files: raise_open_files(),
+                    spawner: rustix::process::getpid(),
+                    cgroup_base: cgroup::base().ok().inspect(|base| cgroup::sweep(base)),
+                }));
             }
         }
         Ok(None)
@@ -333,6 +346,14 @@ fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
         bytes = bytes.get(sent..).unwrap_or_default();
     }
     Ok(())
+}
+
+fn own_environment() -> Vec<(Vec<u8>, CString)> {
+    let pair = |(name, value): (OsString, OsString)| {
+        let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        Some((name.into_vec(), CString::new(pair).ok()?))
+    };
+    std::env::vars_os().filter_map(pair).collect()
 }
 
 /// Raises the limit of open files as far as may be (a tree is known by a descriptor for each process), and

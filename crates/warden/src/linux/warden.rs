@@ -92,12 +92,7 @@ struct Ready {
 impl<'a> Warden<'a> {
     fn prepare(setup: &'a Setup, name: &'a str, cgroup: Option<Cgroup>) -> io::Result<Self> {
         // The spawner's control socket is our stdin: let go of it.
-        let null = rustix::fs::open(
-            "/dev/null",
-            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        )?;
-        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdin(&setup.null)?;
         let signals = Signals::block_all()?;
         let _ = rustix::process::setsid();
         let _ = rustix::thread::set_name(c"legwork-warden");
