@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::{BUSY_MS, LedgerError, is_busy};
 
 /// Commits between two checkpoints.
-const CHECKPOINT_EVERY: u64 = 150;
+const CHECKPOINT_EVERY: u64 = 1000;
 
 /// The writer, and the connection that it shares with readers.
 #[derive(Debug)]
@@ -168,6 +168,7 @@ impl Writer {
         if self.commits.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
             let path = self.path.clone();
             tokio::task::spawn_blocking(move || {
+                // On a connection of its own, so that commits go on meanwhile.
                 let checkpoint = |connection: Connection| {
                     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
                 };

@@ -89,13 +89,13 @@ impl Run {
     pub(super) fn start(
         setup: &Setup,
         spec: Spec,
-        workdir: OwnedFd,
-        stdin: Option<OwnedFd>,
+        workdir: BorrowedFd<'_>,
+        stdin: Option<BorrowedFd<'_>>,
     ) -> Result<Self, StartFailure> {
         let descriptors = |error: io::Error| failure(StartStage::Descriptors, &error);
-        let stdin = match (spec.stdin, &stdin) {
+        let stdin = match (spec.stdin, stdin) {
             (Stdin::Null, _) => setup.null.as_fd(),
-            (Stdin::Given, Some(stdin)) => stdin.as_fd(),
+            (Stdin::Given, Some(stdin)) => stdin,
             (Stdin::Given, None) => return Err(descriptors(io::ErrorKind::InvalidInput.into())),
         };
         let (stdout, stdout_writer) = Pipe::open(Stream::Stdout).map_err(descriptors)?;
@@ -110,7 +110,7 @@ impl Run {
             program: c_string(&spec.program)?,
             argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
             environment: environment(setup, &spec.environment, &set),
-            workdir: workdir.as_fd(),
+            workdir,
             streams: [stdin, stdout_writer.as_fd(), stderr_writer.as_fd()],
             umask: setup.umask,
             open_files: setup.open_files,

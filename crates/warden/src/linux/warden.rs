@@ -364,7 +364,9 @@ impl<'a> Warden<'a> {
         let workdir = owner.take_descriptor();
         let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
         let started = match workdir {
-            Some(workdir) => Run::start(self.setup, spec, workdir, stdin),
+            Some(workdir) => {
+                Run::start(self.setup, spec, workdir.as_fd(), stdin.as_ref().map(AsFd::as_fd))
+            }
             None => Err(StartFailure { stage: StartStage::Descriptors, errno: libc::EBADF }),
         };
         match started {
