@@ -24,7 +24,7 @@ use crate::{
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Status, Stdin},
     output::TaskOutput,
     place::{Place, PlaceError},
-    plan::{Kind, Plan, spawn_failed},
+    plan::{Kind, Plan, Workspace, spawn_failed},
     pool::Pool,
     run::{self, Progress, Run},
     state::{StateError, StateFolder},
@@ -84,7 +84,8 @@ pub struct Engine {
 /// What the drivers of running commands need of the engine.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    options: Options,
+    orphan_ttl: Duration,
+    workspace: Workspace,
     roots: Vec<PathBuf>,
     boot_id: String,
     state: Arc<StateFolder>,
@@ -102,8 +103,8 @@ struct Running {
 
 impl Engine {
     /// Opens the state folder; starts nothing yet.
-    pub fn open(mut options: Options) -> Result<Self, ToolError> {
-        options.workspace = options.workspace.canonicalize().map_err(|error| {
+    pub fn open(options: Options) -> Result<Self, ToolError> {
+        let workspace = Workspace::open(&options.workspace).map_err(|error| {
             let shown = options.workspace.display();
             ToolError::new(
                 ErrorKind::WorkdirNotFound,
@@ -118,9 +119,10 @@ impl Engine {
         let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
         let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
-        let roots = [options.workspace.clone()].into_iter().chain(given).collect();
+        let roots = [workspace.path.clone()].into_iter().chain(given).collect();
         let inner = Inner {
-            options,
+            orphan_ttl: options.orphan_ttl,
+            workspace,
             roots,
             boot_id: boot_id(),
             pool: Pool::new(Place::new(state.clone())),
@@ -144,7 +146,7 @@ impl Engine {
 
     /// The workspace, as a real path.
     pub fn workspace(&self) -> &Path {
-        &self.inner.options.workspace
+        &self.inner.workspace.path
     }
 
     /// Starts what the first command would otherwise wait for; returns the spawner's process id.
@@ -160,7 +162,7 @@ impl Engine {
     /// Takes a request through plan, gate and ledger to a running command.
     pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
         let inner = &self.inner;
-        let plan = Plan::resolve(request, &inner.options.workspace, &inner.roots)?;
+        let plan = Plan::resolve(request, &inner.workspace, &inner.roots)?;
         match judge(&inner.policy, plan) {
             Verdict::Allow(grant) => {
                 // In a task of its own: a caller who leaves in the middle drops a run that is whole.
@@ -322,7 +324,7 @@ impl Inner {
             shell,
             login,
             tty: false,
-            workspace: self.options.workspace.display().to_string(),
+            workspace: self.workspace.path.display().to_string(),
             asked_by: caller.name.clone(),
             trust: caller.trust.as_str().to_owned(),
             created_at_ms: now_ms(),
@@ -356,7 +358,7 @@ impl Inner {
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
-            orphan_ttl_ms: u64::try_from(self.options.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
             note,
         }
     }

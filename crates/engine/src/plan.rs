@@ -9,10 +9,11 @@ use std::{
         unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use legwork_gate::{Script, Subject};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -52,8 +53,31 @@ pub(crate) enum Kind {
 /// A folder that was opened, so that what is judged and what is used are the same.
 #[derive(Debug)]
 pub(crate) struct Workdir {
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
     pub path: PathBuf,
+}
+
+/// The folder that commands run in by default, opened once.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub path: PathBuf,
+    descriptor: Arc<OwnedFd>,
+}
+
+impl Workspace {
+    /// Opens it by its real path.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let descriptor = Arc::new(open_folder(&path)?);
+        Ok(Self { path, descriptor })
+    }
+
+    /// It, as a working directory, unless another folder has its name by now.
+    fn as_workdir(&self) -> Option<Workdir> {
+        let (opened, named) = (fstat(&self.descriptor).ok()?, stat(&self.path).ok()?);
+        let same = (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino);
+        same.then(|| Workdir { descriptor: self.descriptor.clone(), path: self.path.clone() })
+    }
 }
 
 impl Subject for Plan {
@@ -73,17 +97,21 @@ impl Plan {
     /// Resolves a request against a workspace and the roots that folders must be in.
     pub(crate) fn resolve(
         request: Request,
-        workspace: &Path,
+        workspace: &Workspace,
         roots: &[PathBuf],
     ) -> Result<Self, ToolError> {
-        let workdir = Workdir::open(request.workdir.as_deref(), workspace, roots)?;
+        let known = if request.workdir.is_none() { workspace.as_workdir() } else { None };
+        let workdir = match known {
+            Some(workdir) => workdir,
+            None => Workdir::open(request.workdir.as_deref(), &workspace.path, roots)?,
+        };
         let resolved = match request.program {
             Program::Script { text, shell, login } => {
                 Resolved::script(text, shell, login, &workdir.path)?
             }
             Program::Argv(argv) => Resolved::argv(argv, &workdir.path)?,
         };
-        let fingerprint = fingerprint(workspace, &workdir.path, &resolved);
+        let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved);
         Ok(Self {
             tool: request.tool,
             program: resolved.program,
@@ -190,8 +218,7 @@ impl Workdir {
         if named.as_os_str().as_bytes().contains(&0) {
             return Err(not_found(shown, "a NUL is in its name"));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptor = match open(&named, flags, Mode::empty()) {
+        let descriptor = match open_folder(&named) {
             Ok(descriptor) => descriptor,
             // Whether something outside exists is nobody's business.
             Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
@@ -201,8 +228,12 @@ impl Workdir {
         if !is_inside(&path, roots) {
             return Err(outside(shown, roots));
         }
-        Ok(Self { descriptor, path })
+        Ok(Self { descriptor: Arc::new(descriptor), path })
     }
+}
+
+fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn real_path(descriptor: &OwnedFd) -> io::Result<PathBuf> {

@@ -16,6 +16,9 @@ fn main() {
         let input = json!({ "cmd": "echo from a host program", "login": false });
         let answer = engine.call("ExecCommand", input, &Caller::operator("host")).await;
         assert_eq!(answer.receipt(), "Process exited with code 0\n\nstdout:\nfrom a host program");
+        // The receipt can be rebuilt from the envelope alone.
+        let tool = engine.registry().get("ExecCommand").unwrap();
+        assert_eq!(tool.render(answer.envelope().result.as_ref().unwrap()), answer.receipt());
         assert_eq!(engine.tasks(true, 10).await.unwrap().len(), 1);
     });
     println!("test embed ... ok");

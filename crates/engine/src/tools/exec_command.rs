@@ -94,6 +94,15 @@ enum Disposition {
     AlreadyRunning(AlreadyRunning),
 }
 
+impl Disposition {
+    fn render(&self) -> String {
+        match self {
+            Self::Completed(completed) => render_completed(completed),
+            Self::AlreadyRunning(running) => render_already_running(running),
+        }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Completed {
     task_id: TaskId,
@@ -188,12 +197,7 @@ impl Tool for ExecCommand {
 
     fn render(&self, result: &Value) -> String {
         match ExecResult::deserialize(result) {
-            Ok(ExecResult { outcome: Disposition::Completed(completed), .. }) => {
-                render_completed(&completed)
-            }
-            Ok(ExecResult { outcome: Disposition::AlreadyRunning(running), .. }) => {
-                render_already_running(&running)
-            }
+            Ok(result) => result.outcome.render(),
             // A result that is not ours to read is shown as it is.
             Err(_) => result.to_string(),
         }
@@ -221,9 +225,10 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
                 (Disposition::Completed(completed), summary(&ended.outcome))
             }
         };
+    let receipt = Some(outcome.render());
     let result = serde_json::to_value(ExecResult { outcome, command_diagnostics })
         .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
-    Ok(Success { result, summary_text: Some(summary) })
+    Ok(Success { result, summary_text: Some(summary), receipt })
 }
 
 impl Input {

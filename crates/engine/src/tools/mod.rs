@@ -55,6 +55,8 @@ pub struct Success {
     pub result: Value,
     /// The result in one line.
     pub summary_text: Option<String>,
+    /// The text for a model, where the tool has it at hand; it is what `render` would make of the result.
+    pub receipt: Option<String>,
 }
 
 /// The answer to a call, in the form that all tools share. What is absent is left out.
@@ -122,7 +124,7 @@ impl Answer {
     }
 
     fn succeeded(tool: &dyn Tool, success: Success) -> Self {
-        let receipt = tool.render(&success.result);
+        let receipt = success.receipt.unwrap_or_else(|| tool.render(&success.result));
         let envelope = Envelope {
             tool_name: tool.definition().name.to_owned(),
             status: EnvelopeStatus::Success,
