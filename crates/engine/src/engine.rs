@@ -104,24 +104,26 @@ struct Running {
 impl Engine {
     /// Opens the state folder; starts nothing yet.
     pub fn open(options: Options) -> Result<Self, ToolError> {
-        let workspace = Workspace::open(&options.workspace).map_err(|error| {
-            let shown = options.workspace.display();
+        let Options { workspace, roots, state, orphan_ttl } = options;
+        let workspace = Workspace::open(&workspace).map_err(|error| {
+            let shown = workspace.display();
             ToolError::new(
                 ErrorKind::WorkdirNotFound,
                 format!("the workspace `{shown}` cannot be used: {error}"),
             )
+            .hint("name an existing folder")
         })?;
-        let state = options.state.clone().map_or_else(StateFolder::default_path, Ok);
         let state = state
+            .map_or_else(StateFolder::default_path, Ok)
             .and_then(|path| StateFolder::open(&path))
             .map(Arc::new)
             .map_err(|error: StateError| ToolError::state(&error))?;
         let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
-        let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
+        let given = roots.iter().filter_map(|root| root.canonicalize().ok());
         let roots = [workspace.path.clone()].into_iter().chain(given).collect();
         let inner = Inner {
-            orphan_ttl: options.orphan_ttl,
+            orphan_ttl,
             workspace,
             roots,
             boot_id: boot_id(),

@@ -391,6 +391,9 @@ fn a_thousand_calls_leave_nothing() {
     assert!(scratch.folders().is_empty());
     let sockets = std::fs::read_dir(scratch.state.path().join("wardens")).unwrap().count();
     assert!(sockets <= 8, "{sockets} wardens");
+    // 2200 commits: the log of the ledger begins anew after each thousand.
+    let log = std::fs::metadata(scratch.state.path().join("ledger.db-wal")).unwrap().len();
+    assert!(log < 18_000_000, "{log} bytes");
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Ledger {
             create(&mut connection)?;
         }
         connection.busy_timeout(Duration::ZERO)?;
-        Ok(Self { writer: Arc::new(Writer::new(connection, path.to_owned())) })
+        Ok(Self { writer: Arc::new(Writer::new(connection)) })
     }
 
     /// Registers a task; with `unless_equal`, only if no equal one has yet to end, in one atomic step.

@@ -5,7 +5,6 @@
 //! the wait for it moves to a thread, so that the event loop never waits.
 
 use std::{
-    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering},
@@ -25,7 +24,6 @@ const CHECKPOINT_EVERY: u64 = 1000;
 #[derive(Debug)]
 pub(super) struct Writer {
     connection: Mutex<Connection>,
-    path: PathBuf,
     queue: Mutex<Queue>,
     commits: AtomicU64,
 }
@@ -73,9 +71,9 @@ where
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection, path: PathBuf) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         let commits = AtomicU64::new(0);
-        Self { connection: Mutex::new(connection), path, queue: Mutex::default(), commits }
+        Self { connection: Mutex::new(connection), queue: Mutex::default(), commits }
     }
 
     /// Reads now, or in a thread if the connection is in use.
@@ -132,7 +130,7 @@ impl Writer {
                 // If the thread is gone the jobs are too, and those who wait are told so.
                 let _ = tokio::task::spawn_blocking(patient).await;
             }
-            self.checkpoint();
+            self.checkpoint().await;
         }
     }
 
@@ -163,19 +161,21 @@ impl Writer {
         }
     }
 
-    /// Moves what was committed into the main file now and then, beside everything else: it syncs the disk.
-    fn checkpoint(&self) {
+    /// Moves what was committed into the main file now and then, in a thread, since that syncs the disk.
+    ///
+    /// The writer waits for it: with commits going on meanwhile there would always be something left to move,
+    /// and the log would never begin anew but grow for ever.
+    async fn checkpoint(self: &Arc<Self>) {
         if self.commits.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
-            let path = self.path.clone();
-            tokio::task::spawn_blocking(move || {
-                // On a connection of its own, so that commits go on meanwhile.
-                let checkpoint = |connection: Connection| {
-                    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-                };
-                if let Err(error) = Connection::open(path).and_then(checkpoint) {
-                    tracing::warn!(%error, "the ledger was not checkpointed");
-                }
-            });
+            let writer = self.clone();
+            let checkpoint = move || {
+                let connection = writer.patient_connection()?;
+                let sql = "PRAGMA wal_checkpoint(PASSIVE)";
+                Ok::<(), LedgerError>(connection.query_row(sql, [], |_| Ok(()))?)
+            };
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(checkpoint).await {
+                tracing::warn!(%error, "the ledger was not checkpointed");
+            }
         }
     }
 

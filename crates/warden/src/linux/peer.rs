@@ -14,8 +14,8 @@ use crate::protocol::{Decoder, FromWarden, ToWarden, encode};
 /// Most bytes waiting for a peer that does not read; past it the peer is dropped.
 const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
 
-/// One read of a channel.
-const READ_BYTES: usize = 16 * 1024;
+/// One read of a channel; it is on the stack, which every waiting warden keeps.
+const READ_BYTES: usize = 4 * 1024;
 
 /// A connection, with what is on its way in both directions.
 #[derive(Debug)]
