@@ -236,14 +236,7 @@ pub(crate) async fn drive(
                 break;
             }
             Ok(FromWarden::Stopped { survivors }) if !survivors.is_empty() => {
-                // It is still running, and its row says so; but nobody waits for it any longer.
-                progress.send_if_modified(|progress| {
-                    let waited_for = progress.end.is_none();
-                    if waited_for {
-                        progress.end = Some(Ending::Survived(survivors));
-                    }
-                    waited_for
-                });
+                give_up_on(survivors, &progress);
             }
             Ok(FromWarden::Hello { .. } | FromWarden::Stopped { .. }) => {}
             Err(_) => {
@@ -256,6 +249,15 @@ pub(crate) async fn drive(
         }
     }
     inner.leave(&task_id);
+}
+
+/// A stop is through and these still run: the row says so, but nobody waits for them any longer.
+fn give_up_on(survivors: Vec<u32>, progress: &watch::Sender<Progress>) {
+    progress.send_if_modified(|progress| {
+        let waited_for = progress.end.is_none();
+        progress.end.get_or_insert(Ending::Survived(survivors));
+        waited_for
+    });
 }
 
 /// A stop that could not end everything.

@@ -19,7 +19,7 @@ fn a_tree_of_daemons_deaf_to_term_leaves_no_survivor() {
     let scratch = Scratch::new();
     let mut child = scratch
         .legwork("run")
-        .args(["--timeout", "2", "--", fixture(), "detached-tree"])
+        .args(["--timeout", "5", "--", fixture(), "detached-tree"])
         .arg(scratch.workspace.path())
         .stderr(Stdio::null())
         .spawn()
@@ -45,7 +45,7 @@ fn a_tree_without_cgroup_leaves_no_survivor_either() {
     let mut child = command
         .args([env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
         .arg(scratch.state.path())
-        .args(["--timeout", "2", "--", fixture(), "detached-tree"])
+        .args(["--timeout", "5", "--", fixture(), "detached-tree"])
         .arg(scratch.workspace.path())
         .spawn()
         .unwrap();
@@ -81,7 +81,7 @@ fn a_stopped_process_is_ended_too() {
     let ready = scratch.file("ready");
     let mut child = scratch
         .legwork("run")
-        .args(["--timeout", "1", "--", fixture(), "ignore-term", &ready])
+        .args(["--timeout", "3", "--", fixture(), "ignore-term", &ready])
         .spawn()
         .unwrap();
     let pid = announced(&ready);
@@ -98,7 +98,7 @@ fn a_polite_command_ends_by_the_polite_signal() {
         std::process::Command::new("mkfifo").arg(scratch.file("fifo")).status().unwrap().success()
     );
     let output =
-        scratch.legwork("sh").args(["--timeout", "1", "--shell", "sh", script]).output().unwrap();
+        scratch.legwork("sh").args(["--timeout", "2", "--shell", "sh", script]).output().unwrap();
     let (code, stdout, _) = parts(&output);
     assert_eq!((code, stdout.as_str()), (Some(124), "ready\nbye\n"));
     assert_eq!(scratch.tasks()[0]["outcome"]["exit_status"], 9);

@@ -13,5 +13,5 @@ mod tree;
 mod warden;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
-pub use socket::{ADOPTION_PATH_PREFIX, Received, connect, is_alive, receive, send, socket_pair};
-pub use spawner::{SPAWNER_ARGUMENT, Spawner, take_over_if_spawner};
+pub use socket::{is_alive, send, socket_pair};
+pub use spawner::{Spawner, take_over_if_spawner};

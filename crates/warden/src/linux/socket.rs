@@ -17,11 +17,11 @@ const DESCRIPTORS_MAX: usize = 2;
 
 /// A folder's descriptor is turned into a path with this prefix, so that a socket below a path
 /// longer than a socket address (108 bytes) can still be bound and reached.
-pub const ADOPTION_PATH_PREFIX: &str = "/proc/self/fd";
+const ADOPTION_PATH_PREFIX: &str = "/proc/self/fd";
 
 /// What one read brought.
 #[derive(Debug)]
-pub struct Received {
+pub(super) struct Received {
     /// Bytes read; 0 is the end of the stream.
     pub bytes: usize,
     /// Descriptors that came along, in order.
@@ -52,7 +52,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io
 }
 
 /// Receives bytes and the descriptors that came with them.
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = loop {
@@ -90,7 +90,7 @@ pub(super) fn listen_for_adoption(wardens: BorrowedFd<'_>, warden: &str) -> io::
 }
 
 /// Connects to a warden through its adoption socket, without waiting.
-pub fn connect(wardens: BorrowedFd<'_>, warden: &str) -> io::Result<OwnedFd> {
+fn connect(wardens: BorrowedFd<'_>, warden: &str) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     dial(&socket, &adoption_address(wardens, warden)?)?;

@@ -34,7 +34,7 @@ use crate::protocol::{
 };
 
 /// The private argument that turns a second start of the program into a spawner.
-pub const SPAWNER_ARGUMENT: &str = "__legwork-spawner";
+const SPAWNER_ARGUMENT: &str = "__legwork-spawner";
 
 /// How long an engine waits for its spawner when it lets go of it.
 const FAREWELL: Duration = Duration::from_millis(20);
