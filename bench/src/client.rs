@@ -101,7 +101,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        self.hang_up();
         let _ = self.child.wait();
     }
 }

@@ -167,3 +167,17 @@ fn the_engine_killed_between_result_and_commit_loses_nothing() {
     assert_eq!(scratch.printed(&task["task_id"]), b"printed\n");
     assert!(scratch.folder(&task["task_id"]).join("exit").exists(), "the warden spilled it");
 }
+
+#[test]
+fn without_a_state_folder_nobody_waits_for_one() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
+    let pid = announced(&ready);
+    let warden = parent(pid);
+    std::fs::remove_dir_all(scratch.state.path()).unwrap();
+    signal(engine.id(), Signal::KILL);
+    engine.wait().unwrap();
+    signal(pid, Signal::KILL);
+    eventually("the warden ends", || (!is_alive(warden)).then_some(()));
+}

@@ -159,7 +159,9 @@ impl Run {
         let spilled = self.keep.spill(tasks, &self.task, &self.note).and_then(|()| {
             self.record.as_ref().map_or(Ok(()), |record| self.keep.record_exit(record))
         });
-        self.spill_at = spilled.is_err().then(|| Instant::now() + SPILL_AGAIN);
+        // Where the state folder itself is gone, there is nothing to wait for.
+        let hopeful = spilled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+        self.spill_at = hopeful.then(|| Instant::now() + SPILL_AGAIN);
         spilled
     }
 
