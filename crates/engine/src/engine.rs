@@ -12,7 +12,7 @@ use std::{
 use legwork_gate::{Grant, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
-    protocol::{self, Order, Spec, StartFailure, StartStage},
+    protocol::{self, Spec, StartFailure, StartStage},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -26,7 +26,7 @@ use crate::{
     place::{Place, PlaceError},
     plan::{Kind, Plan, Workspace, spawn_failed},
     pool::Pool,
-    run::{self, Progress, Run},
+    run::{self, Progress, Run, RunControl},
     state::{StateError, StateFolder},
     tools::{Answer, Registry},
 };
@@ -97,7 +97,7 @@ pub(crate) struct Inner {
 
 #[derive(Debug)]
 struct Running {
-    orders: mpsc::UnboundedSender<Order>,
+    control: RunControl,
     progress: watch::Receiver<Progress>,
 }
 
@@ -225,22 +225,12 @@ impl Engine {
     ///
     /// Processes that ended commands left behind go on.
     pub async fn stop_all(&self, grace: Duration) {
-        let running: Vec<_> = {
-            let running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner);
-            running.values().map(|run| (run.orders.clone(), run.progress.clone())).collect()
-        };
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let stop = Order::Stop {
-            signal: rustix::process::Signal::TERM.as_raw(),
-            grace_ms,
-            because: protocol::EndedBy::Stopped,
-        };
-        let unfinished =
-            running.into_iter().filter(|(_, progress)| progress.borrow().end.is_none());
         let mut waiting = Vec::new();
-        for (orders, progress) in unfinished {
-            let _ = orders.send(stop.clone());
-            waiting.push(progress);
+        for run in self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            if run.progress.borrow().end.is_none() {
+                run.control.stop(rustix::process::Signal::TERM.as_raw(), grace);
+                waiting.push(run.progress.clone());
+            }
         }
         let all_ended = async {
             for mut progress in waiting {
@@ -281,12 +271,13 @@ impl Inner {
         }
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
-        let running = Running { orders: orders.clone(), progress: progress.clone() };
+        let control = RunControl::new(orders);
+        let running = Running { control: control.clone(), progress: progress.clone() };
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), running);
         tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
-        Ok(Submitted::Started(Run::new(id, program, folder, orders, progress)))
+        Ok(Submitted::Started(Run::new(id, program, folder, control, progress)))
     }
 
     /// Registers a task, or finds the equal one that really runs.

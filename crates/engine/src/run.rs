@@ -84,10 +84,9 @@ impl Run {
         task_id: TaskId,
         program: String,
         folder: TaskFolder,
-        orders: mpsc::UnboundedSender<Order>,
+        control: RunControl,
         progress: watch::Receiver<Progress>,
     ) -> Self {
-        let control = RunControl { orders };
         Self { task_id, program, folder, control, progress, stop_on_drop: true }
     }
 
@@ -155,6 +154,10 @@ pub struct RunControl {
 }
 
 impl RunControl {
+    pub(crate) fn new(orders: mpsc::UnboundedSender<Order>) -> Self {
+        Self { orders }
+    }
+
     /// Sends a signal to the command's process group, as a terminal does, or to its process alone.
     pub fn signal(&self, signal: i32, group: bool) {
         self.order(Order::Signal { signal, group });

@@ -234,18 +234,22 @@ fn calls_run_side_by_side() {
     assert_eq!(answered, [json!(slow), json!(quick)]);
 }
 
+/// Calls a command that no polite signal ends; returns the call's id and the command's pid, alive.
+fn start_stubborn(wire: &mut Wire, scratch: &Scratch) -> (u64, u32) {
+    let ready = scratch.file("ready");
+    let cmd = format!("{} ignore-term {ready}", fixture());
+    let arguments = json!({ "cmd": cmd, "login": false });
+    let id = wire.send("tools/call", &json!({ "name": "ExecCommand", "arguments": arguments }));
+    let pid = announced(&ready);
+    assert!(is_alive(pid));
+    (id, pid)
+}
+
 #[test]
 fn a_client_that_goes_away_leaves_nothing_running() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
-    let ready = scratch.file("ready");
-    let cmd = format!("{} ignore-term {ready}", fixture());
-    wire.send(
-        "tools/call",
-        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
-    );
-    let pid = announced(&ready);
-    assert!(is_alive(pid));
+    let (_, pid) = start_stubborn(&mut wire, &scratch);
     let start = Instant::now();
     drop(wire.stdin.take());
     assert!(wire.child.wait().unwrap().success());
@@ -259,14 +263,7 @@ fn a_client_that_goes_away_leaves_nothing_running() {
 fn a_server_that_is_asked_to_end_leaves_nothing_running() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
-    let ready = scratch.file("ready");
-    let cmd = format!("{} ignore-term {ready}", fixture());
-    wire.send(
-        "tools/call",
-        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
-    );
-    let pid = announced(&ready);
-    assert!(is_alive(pid));
+    let (_, pid) = start_stubborn(&mut wire, &scratch);
     crate::common::signal(wire.child.id(), Signal::TERM);
     assert!(wire.child.wait().unwrap().success());
     assert!(!is_alive(pid));
@@ -276,13 +273,7 @@ fn a_server_that_is_asked_to_end_leaves_nothing_running() {
 fn a_cancelled_call_stops_its_command() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
-    let ready = scratch.file("ready");
-    let cmd = format!("{} ignore-term {ready}", fixture());
-    let id = wire.send(
-        "tools/call",
-        &json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } }),
-    );
-    let pid = announced(&ready);
+    let (id, pid) = start_stubborn(&mut wire, &scratch);
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
                          "params": { "requestId": id, "reason": "enough" } });
     wire.write(cancel.to_string());
