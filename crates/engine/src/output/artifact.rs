@@ -188,10 +188,16 @@ pub fn replay(
 ) -> io::Result<()> {
     let (mut out_done, mut err_done) = (0, 0);
     // A row begins a stretch of its stream; the stretch ends where the stream's next row begins.
-    for (place, row) in output.timeline.iter().enumerate() {
-        let next = output.timeline.iter().skip(place + 1).find(|later| later.stream == row.stream);
-        let end = next.map_or(u64::MAX, |later| later.offset);
-        match row.stream {
+    let growths = || {
+        output.timeline.iter().filter_map(|row| match row {
+            TimelineRow::Grew { stream, offset, .. } => Some((*stream, *offset)),
+            TimelineRow::Resized { .. } => None,
+        })
+    };
+    for (place, (stream, _)) in growths().enumerate() {
+        let next = growths().skip(place + 1).find(|(later, _)| *later == stream);
+        let end = next.map_or(u64::MAX, |(_, offset)| offset);
+        match stream {
             Stream::Stdout => out_done = copy(&output.stdout, out_done, end, stdout)?,
             Stream::Stderr => err_done = copy(&output.stderr, err_done, end, stderr)?,
         }

@@ -127,7 +127,7 @@ impl Keep {
     /// Appends what was read from a stream; what cannot be stored is counted, never an error.
     pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], since_start: Duration) {
         let time_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
-        self.note_growth(TimelineRow { stream, offset: self.total(stream).bytes, time_us });
+        self.note_growth(stream, time_us);
         let room =
             self.memory_bytes_max.saturating_sub(self.stdout.total.bytes + self.stderr.total.bytes);
         let folder = self.folder.as_ref().map(|folder| &folder.descriptor);
@@ -182,16 +182,20 @@ impl Keep {
         Ok(())
     }
 
-    fn note_growth(&mut self, row: TimelineRow) {
+    fn note_growth(&mut self, stream: Stream, time_us: u64) {
         let full = self.timeline.total.bytes >= TIMELINE_BYTES_MAX;
         let every = if full { 1_000_000 } else { ROW_EVERY_US };
-        if let Some((stream, time_us)) = self.last_row
-            && (stream == row.stream || full)
-            && row.time_us.saturating_sub(time_us) < every
+        if let Some((last, last_us)) = self.last_row
+            && (last == stream || full)
+            && time_us.saturating_sub(last_us) < every
         {
             return;
         }
-        self.last_row = Some((row.stream, row.time_us));
+        self.last_row = Some((stream, time_us));
+        self.add_row(TimelineRow::Grew { stream, offset: self.total(stream).bytes, time_us });
+    }
+
+    fn add_row(&mut self, row: TimelineRow) {
         // The timeline only orders what the artifacts hold: losing a row loses no output.
         match &self.folder {
             Some(folder) => {
