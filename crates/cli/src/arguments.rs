@@ -12,6 +12,7 @@ use legwork::{Engine, Options, ToolError};
 Exit codes of `run` and `sh`: the command's own; 124 timed out, 125 failure of legwork itself,
 126 denied or not executable, 127 not found, 128+n ended by signal n.
 Exit codes of `call`: 0 for a result, 126 denied or refused, 125 any other error.
+`logs -f`, `attach` and `wait` end with the task's own exit code, as `run` does.
 
 Environment: LEGWORK_LOG=debug logs to stderr.")]
 pub(crate) struct Arguments {
@@ -35,6 +36,14 @@ pub(crate) enum Verb {
     Show(TaskOptions),
     /// Print what a task has written
     Logs(LogsOptions),
+    /// Take part in a running task: its terminal, or its streams
+    Attach(AttachOptions),
+    /// Send a line to a task's stdin, or type it on its terminal
+    Send(SendOptions),
+    /// Stop tasks and everything that they started
+    Stop(StopOptions),
+    /// Wait for a task to end, or for something else
+    Wait(WaitOptions),
     /// List the tools, or what a model is told about them
     Tools(ToolsOptions),
     /// Check what this machine can do
@@ -70,7 +79,10 @@ impl Place {
 impl State {
     /// Opens the engine for looking at tasks.
     pub(crate) fn open(self) -> Result<Engine, ToolError> {
-        Place { workspace: Some("/".into()), state: self }.open()
+        let mut options = Options::new("/");
+        options.state = self.state;
+        options.all_workspaces = true;
+        Engine::open(options)
     }
 }
 
@@ -158,6 +170,90 @@ pub(crate) struct TaskOptions {
 pub(crate) struct LogsOptions {
     /// Id of the task, or the beginning of it; @ is the newest
     pub task: String,
+    /// Go on until the task has ended, and exit as it did
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Print each piece as a line of JSON: {"stream","offset","text"}
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachOptions {
+    /// Id of the task, or the beginning of it; @ is the newest
+    pub task: String,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendOptions {
+    /// Id of the task, or the beginning of it; @ is the newest
+    pub task: String,
+    /// The line to send, or - to read all of stdin and send it as it is
+    pub text: Option<String>,
+    /// Send the text as it is, without Enter behind it
+    #[arg(long, short = 'n')]
+    pub no_newline: bool,
+    /// Press this key after the text: enter, ctrl-c, up, f1 and so on
+    #[arg(long)]
+    pub key: Option<String>,
+    /// End the input after that
+    #[arg(long)]
+    pub eof: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopOptions {
+    /// Ids of the tasks, or the beginnings of them; @ is the newest
+    #[arg(required = true)]
+    pub tasks: Vec<String>,
+    /// The signal that asks them to end
+    #[arg(long, default_value = "TERM")]
+    pub signal: String,
+    /// How long they may take to end by themselves before they are killed, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 3000)]
+    pub grace_ms: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitOptions {
+    /// Ids of the tasks, or the beginnings of them; @ is the newest. The first one ends the wait
+    #[arg(required = true)]
+    pub tasks: Vec<String>,
+    /// Wait until the output matches this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub matches: Option<String>,
+    /// Wait until nothing was printed for this many milliseconds
+    #[arg(long, value_name = "MS")]
+    pub silence_ms: Option<u64>,
+    /// Wait until this TCP port is open
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Wait until this path exists
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Wait until the command waits for input
+    #[arg(long)]
+    pub input: bool,
+    /// Give up after this many seconds, and exit with 124 [default: an hour]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub state: State,
 }

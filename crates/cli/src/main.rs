@@ -7,6 +7,7 @@ mod commands;
 mod mcp;
 mod render;
 mod signals;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,10 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Ps(options) => commands::ps::ps(options).await,
         Verb::Show(options) => commands::show::show(options).await,
         Verb::Logs(options) => commands::logs::logs(options).await,
+        Verb::Attach(options) => commands::attach::attach(options).await,
+        Verb::Send(options) => commands::send::send(options).await,
+        Verb::Stop(options) => commands::stop::stop(options).await,
+        Verb::Wait(options) => commands::wait::wait(options).await,
         Verb::Tools(options) => commands::tools::tools(&options),
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
     }

@@ -5,7 +5,10 @@ use std::{
     io,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,13 +24,15 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
-    model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Status, Stdin},
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin},
+    observe::Observer,
     output::TaskOutput,
     place::{Place, PlaceError},
     plan::{Kind, Plan, Workspace, spawn_failed},
     pool::Pool,
     run::{self, Progress, Run, RunControl},
     state::{StateError, StateFolder},
+    status::Status,
     tools::{Answer, Registry},
 };
 
@@ -36,6 +41,9 @@ const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try ag
 
 /// Most bytes of output that a warden holds in memory.
 const MEMORY_BYTES_MAX: u64 = 64 * 1024;
+
+/// What commands are told about their terminals: what the screen understands.
+const TERM: &str = "xterm-256color";
 
 /// How long a command may take to disappear after it was killed.
 pub(crate) const DEATH: Duration = Duration::from_secs(3);
@@ -51,6 +59,8 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// How long a command may run on without any engine before its warden stops it.
     pub orphan_ttl: Duration,
+    /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
+    pub all_workspaces: bool,
 }
 
 impl Options {
@@ -61,6 +71,7 @@ impl Options {
             roots: Vec::new(),
             state: None,
             orphan_ttl: Duration::from_secs(600),
+            all_workspaces: false,
         }
     }
 }
@@ -85,10 +96,11 @@ pub struct Engine {
 #[derive(Debug)]
 pub(crate) struct Inner {
     orphan_ttl: Duration,
+    all_workspaces: bool,
     workspace: Workspace,
     roots: Vec<PathBuf>,
     boot_id: String,
-    state: Arc<StateFolder>,
+    pub(crate) state: Arc<StateFolder>,
     pub(crate) ledger: Ledger,
     pub(crate) pool: Arc<Pool>,
     policy: Policy,
@@ -99,12 +111,14 @@ pub(crate) struct Inner {
 struct Running {
     control: RunControl,
     progress: watch::Receiver<Progress>,
+    /// Set when nobody waits for it any more, and it goes on as a task.
+    promoted: Arc<AtomicBool>,
 }
 
 impl Engine {
     /// Opens the state folder; starts nothing yet.
     pub fn open(options: Options) -> Result<Self, ToolError> {
-        let Options { workspace, roots, state, orphan_ttl } = options;
+        let Options { workspace, roots, state, orphan_ttl, all_workspaces } = options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
             ToolError::new(
@@ -124,6 +138,7 @@ impl Engine {
         let roots = [workspace.path.clone()].into_iter().chain(given).collect();
         let inner = Inner {
             orphan_ttl,
+            all_workspaces,
             workspace,
             roots,
             boot_id: boot_id(),
@@ -183,17 +198,61 @@ impl Engine {
         }
     }
 
-    /// The tasks, newest first; those that only seem to run are settled before.
+    /// The tasks of all workspaces, newest first; those that only seem to run are settled before.
     pub async fn tasks(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
-        self.inner.settle_all().await.map_err(|error| ToolError::state(&error))?;
-        self.inner.ledger.list(finished_too, limit).await.map_err(|error| ToolError::state(&error))
+        self.listed(None, finished_too, limit).await.map(|(tasks, _)| tasks)
+    }
+
+    /// The tasks of this engine's workspace, newest first, and how many there are in all.
+    pub async fn tasks_here(
+        &self,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        let workspace = self.inner.visible_workspace();
+        self.listed(workspace.as_deref(), finished_too, limit).await
+    }
+
+    async fn listed(
+        &self,
+        workspace: Option<&str>,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        let inner = &self.inner;
+        let listed = async {
+            inner.settle_all().await?;
+            let tasks = inner.ledger.list(workspace, finished_too, limit).await?;
+            Ok((tasks, inner.ledger.count(workspace, finished_too).await?))
+        };
+        listed.await.map_err(|error: LedgerError| ToolError::state(&error))
+    }
+
+    /// The task of this id, if it is one of this engine's workspace.
+    pub async fn task_here(&self, id: &str) -> Result<Task, ToolError> {
+        let found = self.inner.ledger.find(id).await.map_err(|error| ToolError::state(&error))?;
+        let workspace = self.inner.visible_workspace();
+        let is_meant = |task: &Task| {
+            let here = workspace.as_ref().is_none_or(|workspace| *workspace == task.workspace);
+            here && task.task_id.as_str() == id
+        };
+        found.into_iter().find(is_meant).ok_or_else(|| {
+            ToolError::new(ErrorKind::UnknownTask, format!("no task has the id `{id}`"))
+                .detail("task_id", id)
+                .hint("TaskList shows the tasks of this workspace")
+        })
+    }
+
+    /// Looks at a task through its warden, whoever started it.
+    pub async fn observe(&self, task: Task) -> Result<Observer, ToolError> {
+        Observer::of(self.inner.clone(), task).await
     }
 
     /// The task whose id begins with this text; `@` is the newest.
     pub async fn task(&self, prefix: &str) -> Result<Task, ToolError> {
         let ledger = &self.inner.ledger;
         let found = match prefix {
-            "@" => ledger.list(true, 1).await,
+            "@" => ledger.list(None, true, 1).await,
             _ => ledger.find(prefix).await,
         };
         let mut found = found.map_err(|error| ToolError::state(&error))?.into_iter();
@@ -214,20 +273,17 @@ impl Engine {
 
     /// What a task has printed so far, wherever it is kept.
     pub async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
-        let small = self.inner.ledger.small_output(id).await;
-        match small.map_err(|error| ToolError::state(&error))? {
-            Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.inner.state.task(id).open().map_err(|error| ToolError::state(&error)),
-        }
+        self.inner.output(id).await
     }
 
-    /// Stops every command that this engine started and that has not ended, and waits for their ends.
+    /// Stops every command that a caller of this engine still waits for, and waits for their ends.
     ///
-    /// Processes that ended commands left behind go on.
+    /// Promoted tasks go on, and so do processes that ended commands left behind.
     pub async fn stop_all(&self, grace: Duration) {
         let mut waiting = Vec::new();
         for run in self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            if run.progress.borrow().end.is_none() {
+            let waited_for = !run.promoted.load(Ordering::Relaxed);
+            if waited_for && run.progress.borrow().end.is_none() {
                 run.control.stop(rustix::process::Signal::TERM.as_raw(), grace);
                 waiting.push(run.progress.clone());
             }
@@ -243,6 +299,11 @@ impl Engine {
 }
 
 impl Inner {
+    /// The workspace whose tasks may be known; none if all may.
+    fn visible_workspace(&self) -> Option<String> {
+        (!self.all_workspaces).then(|| self.workspace.path.display().to_string())
+    }
+
     /// Starts a granted plan: warden, ledger, process, in this order.
     async fn start(
         self: Arc<Self>,
@@ -272,12 +333,17 @@ impl Inner {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
         let control = RunControl::new(orders);
-        let running = Running { control: control.clone(), progress: progress.clone() };
+        let promoted = Arc::new(AtomicBool::new(false));
+        let running = Running {
+            control: control.clone(),
+            progress: progress.clone(),
+            promoted: promoted.clone(),
+        };
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), running);
         tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
-        Ok(Submitted::Started(Run::new(id, program, folder, control, progress)))
+        Ok(Submitted::Started(Run::new(id, program, folder, control, progress, promoted)))
     }
 
     /// Registers a task, or finds the equal one that really runs.
@@ -316,7 +382,7 @@ impl Inner {
             workdir: plan.workdir.path.display().to_string(),
             shell,
             login,
-            tty: false,
+            tty: matches!(plan.outputs, Outputs::Terminal(_)),
             workspace: self.workspace.path.display().to_string(),
             asked_by: caller.name.clone(),
             trust: caller.trust.as_str().to_owned(),
@@ -333,20 +399,18 @@ impl Inner {
         let stdin = match plan.stdin {
             Stdin::Null => protocol::Stdin::Null,
             Stdin::Given(_) => protocol::Stdin::Given,
+            Stdin::Open => protocol::Stdin::Open,
         };
         let outputs = match plan.outputs {
             Outputs::Separate => protocol::Outputs::Separate,
             Outputs::Merged => protocol::Outputs::Merged,
+            Outputs::Terminal(size) => protocol::Outputs::Terminal(size),
         };
         Spec {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            // The engine's own, with the folder's name set right.
-            environment: protocol::Environment {
-                inherited: true,
-                set: vec![(b"PWD".to_vec(), plan.workdir.path.as_os_str().as_bytes().to_vec())],
-            },
+            environment: environment(plan),
             stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
@@ -367,9 +431,23 @@ impl Inner {
         }
     }
 
+    /// Whether a run's channel is held by this engine.
+    fn is_ours(&self, id: &TaskId) -> bool {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
     /// Forgets the channel of a run that is over.
     pub(crate) fn leave(&self, id: &TaskId) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// What a task has printed, if it is in the ledger or in a folder.
+    pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
+        let small = self.ledger.small_output(id).await;
+        match small.map_err(|error| ToolError::state(&error))? {
+            Some(small) => Ok(TaskOutput::from(&*small)),
+            None => self.state.task(id).open().map_err(|error| ToolError::state(&error)),
+        }
     }
 
     /// What is known of a run whose warden is gone: its record, or nothing.
@@ -382,14 +460,23 @@ impl Inner {
 
     /// Settles every task that only seems to run.
     async fn settle_all(&self) -> Result<(), LedgerError> {
-        for task in self.ledger.list(false, u32::MAX).await? {
-            self.settle_if_gone(task).await?;
+        for task in self.ledger.list(None, false, u32::MAX).await? {
+            // Of our own we would know.
+            if !self.is_ours(&task.task_id) {
+                self.settle_if_gone(task).await?;
+            }
         }
         Ok(())
     }
 
+    /// A task as the ledger has it now.
+    pub(crate) async fn read_again(&self, task: Task) -> Result<Task, LedgerError> {
+        let found = self.ledger.find(task.task_id.as_str()).await?;
+        Ok(found.into_iter().next().unwrap_or(task))
+    }
+
     /// Settles a task if its warden is gone, and returns it as it then is.
-    async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
+    pub(crate) async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
         if task.status.is_final() {
             return Ok(task);
         }
@@ -403,9 +490,21 @@ impl Inner {
             outcome => outcome,
         };
         self.ledger.finish(&task.task_id, &outcome, None).await?;
-        let found = self.ledger.find(task.task_id.as_str()).await?;
-        Ok(found.into_iter().next().unwrap_or(task))
+        self.read_again(task).await
     }
+}
+
+/// The engine's own, with what is different for this command.
+fn environment(plan: &Plan) -> protocol::Environment {
+    let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
+    let mut set = vec![pair("PWD", plan.workdir.path.as_os_str().as_bytes())];
+    let mut unset = Vec::new();
+    if matches!(plan.outputs, Outputs::Terminal(_)) {
+        // What our own terminal is, if we have one, says nothing about the command's.
+        set.push(pair("TERM", TERM.as_bytes()));
+        unset = ["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()).to_vec();
+    }
+    protocol::Environment { inherited: true, set, unset }
 }
 
 /// Identifies this boot of the machine; empty where the kernel does not tell.

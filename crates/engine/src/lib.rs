@@ -38,27 +38,37 @@ mod error;
 mod id;
 mod ledger;
 mod model;
+mod observe;
 pub mod output;
+mod paths;
 mod place;
 mod plan;
 mod pool;
 mod run;
 mod state;
+mod status;
 pub mod tools;
+mod wait;
 
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};
 pub use id::TaskId;
 pub use ledger::{Ledger, LedgerError, Task};
 pub use legwork_gate as gate;
-pub use legwork_warden::folder::Stream;
-pub use model::{
-    Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
-    Total, Trust, signal_name,
+pub use legwork_warden::{
+    folder::{Stream, WindowSize},
+    protocol::{InputRefusal, Report},
 };
+pub use model::{
+    Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin, Total,
+    Trust, signal_name,
+};
+pub use observe::{Change, InputTaken, Observer};
 pub use run::{Ended, Grown, Run, RunControl};
 pub use state::{StateError, StateFolder};
+pub use status::Status;
 pub use tools::{Answer, Definition, Envelope, Registry, Tool};
+pub use wait::{Condition, Until, until};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///

@@ -3,25 +3,29 @@
 use std::{ffi::OsString, os::fd::OwnedFd};
 
 use legwork_warden::{
+    folder::WindowSize,
     protocol,
     record::{End, ExitRecord, StreamTotal},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 /// Who asks, and how far it is trusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Caller {
     /// Trust of the caller.
     pub trust: Trust,
     /// A name for people: the MCP client, the user's terminal.
     pub name: String,
+    /// Where the last line of output goes while the caller waits, a few times a second.
+    pub progress: Option<mpsc::Sender<String>>,
 }
 
 impl Caller {
     /// The operator of this machine, through the face of this name.
     pub fn operator(name: impl Into<String>) -> Self {
-        Self { trust: Trust::TrustedOperator, name: name.into() }
+        Self { trust: Trust::TrustedOperator, name: name.into(), progress: None }
     }
 }
 
@@ -106,6 +110,8 @@ pub enum Stdin {
     Null,
     /// A descriptor of the caller.
     Given(OwnedFd),
+    /// It stays open for input that is sent later.
+    Open,
 }
 
 /// Where a command's stdout and stderr go.
@@ -115,75 +121,8 @@ pub enum Outputs {
     Separate,
     /// Both to stdout's, in the exact order in which they were written.
     Merged,
-}
-
-/// The status of a task. It only moves forward, and the first final one stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Registered, not started.
-    Queued,
-    /// Its command runs.
-    Running,
-    /// It is being stopped.
-    Cancelling,
-    /// Exit code 0.
-    Completed,
-    /// Another exit code, a signal, a timeout, or it never started.
-    Failed,
-    /// Stopped because somebody asked, or nobody came back for it.
-    Cancelled,
-    /// What became of it cannot be known.
-    Interrupted,
-}
-
-impl Status {
-    /// Every status.
-    pub const ALL: [Self; 7] = [
-        Self::Queued,
-        Self::Running,
-        Self::Cancelling,
-        Self::Completed,
-        Self::Failed,
-        Self::Cancelled,
-        Self::Interrupted,
-    ];
-
-    /// The name in JSON and in the ledger.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Cancelling => "cancelling",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    /// The status of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
-    }
-
-    /// Whether nothing can follow.
-    pub fn is_final(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
-    }
-
-    /// The final status and its reason, for an outcome.
-    pub fn of(outcome: &Outcome) -> (Self, Option<&str>) {
-        match (&outcome.ended_by, outcome.exit_status) {
-            _ if outcome.lost.is_some() => (Self::Interrupted, outcome.lost.as_deref()),
-            (Some(by @ (EndedBy::Stopped | EndedBy::Abandoned)), _) => {
-                (Self::Cancelled, Some(by.as_str()))
-            }
-            (Some(by @ EndedBy::Timeout), _) => (Self::Failed, Some(by.as_str())),
-            (None, Some(0)) => (Self::Completed, None),
-            (None, _) => (Self::Failed, None),
-        }
-    }
+    /// Both to a terminal of this size.
+    Terminal(WindowSize),
 }
 
 /// How a run ended.

@@ -168,7 +168,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let stream = UnixStream::from_std(socket.into())?;
         Ok(Self { stream, decoder: Decoder::default() })

@@ -111,7 +111,8 @@ impl Plan {
             }
             Program::Argv(argv) => Resolved::argv(argv, &workdir.path)?,
         };
-        let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved);
+        let tty = matches!(request.outputs, Outputs::Terminal(_));
+        let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
         Ok(Self {
             tool: request.tool,
             program: resolved.program,
@@ -280,7 +281,7 @@ fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
     .hint("use a folder inside the workspace, by a path relative to it")
 }
 
-fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved) -> [u8; 32] {
+fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved, tty: bool) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |part: &[u8]| {
         hash.update((part.len() as u64).to_le_bytes());
@@ -288,6 +289,7 @@ fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved) -> [u8; 32
     };
     add(workspace.as_os_str().as_bytes());
     add(workdir.as_os_str().as_bytes());
+    add(&[u8::from(tty)]);
     add(resolved.program.as_os_str().as_bytes());
     for word in &resolved.argv {
         add(word.as_bytes());

@@ -1,9 +1,18 @@
 //! A run: one command under way. A driver owns the warden's channel; callers hold a [`Run`].
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use legwork_warden::folder::Stream;
-use legwork_warden::protocol::{self, FromWarden, Growth, Kept, Order, StartFailure, ToWarden};
+use legwork_warden::protocol::{
+    self, FromWarden, Growth, Kept, Order, Report, StartFailure, ToWarden,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -22,6 +31,9 @@ pub(crate) struct Progress {
     grown: u64,
     /// What was told last.
     growth: Option<Growth>,
+    /// Goes up with every report.
+    reported: u64,
+    report: Option<Report>,
     /// Set when it is over.
     pub end: Option<Ending>,
 }
@@ -73,8 +85,22 @@ pub struct Run {
     folder: TaskFolder,
     control: RunControl,
     progress: watch::Receiver<Progress>,
-    stop_on_drop: bool,
+    /// Shared with the engine, which stops what is not.
+    promoted: Arc<AtomicBool>,
+    over: bool,
 }
+
+/// What became of a promotion.
+#[derive(Debug)]
+pub(crate) enum Promotion {
+    /// The command goes on; how it is doing, if its warden told.
+    Promoted(Option<Report>),
+    /// It has ended by now, or never started.
+    Over,
+}
+
+/// How long a warden may take to report at a promotion.
+const PROMOTION: Duration = Duration::from_secs(2);
 
 /// The grace of a stop that no caller chose.
 const DROP_GRACE: Duration = Duration::from_millis(500);
@@ -86,8 +112,9 @@ impl Run {
         folder: TaskFolder,
         control: RunControl,
         progress: watch::Receiver<Progress>,
+        promoted: Arc<AtomicBool>,
     ) -> Self {
-        Self { task_id, program, folder, control, progress, stop_on_drop: true }
+        Self { task_id, program, folder, control, progress, promoted, over: false }
     }
 
     /// The task's id.
@@ -106,7 +133,7 @@ impl Run {
     pub async fn ended(&mut self) -> Result<Ended, ToolError> {
         let ended = self.progress.wait_for(|progress| progress.end.is_some()).await;
         let end = ended.ok().and_then(|progress| progress.end.clone());
-        self.stop_on_drop = false;
+        self.over = true;
         match end {
             Some(Ending::Ended(ended)) => Ok(ended),
             Some(Ending::NeverStarted(failure)) => Err(start_error(&self.program, &failure)),
@@ -139,6 +166,26 @@ impl Run {
             },
             _ => Grown::Ended,
         }
+    }
+
+    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops it.
+    pub(crate) async fn promote(&mut self) -> Promotion {
+        let before = self.progress.borrow_and_update().reported;
+        self.control.order(Order::Spill);
+        self.control.order(Order::Report);
+        let told =
+            self.progress.wait_for(|progress| progress.end.is_some() || progress.reported > before);
+        let promotion = match tokio::time::timeout(PROMOTION, told).await {
+            Ok(Ok(progress)) if progress.end.is_none() => {
+                Promotion::Promoted(progress.report.clone())
+            }
+            Ok(_) => Promotion::Over,
+            // A warden that does not answer holds the command all the same.
+            Err(_) => Promotion::Promoted(None),
+        };
+        let promoted = matches!(promotion, Promotion::Promoted(_));
+        self.promoted.store(promoted, Ordering::Relaxed);
+        promotion
     }
 
     /// A handle that can signal and stop the command while this one waits.
@@ -182,7 +229,7 @@ impl RunControl {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.stop_on_drop {
+        if !self.over && !self.promoted.load(Ordering::Relaxed) {
             self.control.stop(rustix::process::Signal::TERM.as_raw(), DROP_GRACE);
         }
     }
@@ -214,6 +261,10 @@ pub(crate) async fn drive(
                 progress.grown += 1;
                 progress.growth = Some(growth);
             }),
+            Ok(FromWarden::Report(report)) => progress.send_modify(|progress| {
+                progress.reported += 1;
+                progress.report = Some(*report);
+            }),
             Ok(FromWarden::Ended(ended)) => {
                 let reusable = ended.reusable;
                 let ended = Ended {
@@ -241,7 +292,13 @@ pub(crate) async fn drive(
             Ok(FromWarden::Stopped { survivors }) if !survivors.is_empty() => {
                 give_up_on(survivors, &progress);
             }
-            Ok(FromWarden::Hello { .. } | FromWarden::Stopped { .. }) => {}
+            Ok(
+                FromWarden::Hello { .. }
+                | FromWarden::Stopped { .. }
+                | FromWarden::InputTaken { .. }
+                | FromWarden::Spilled(_)
+                | FromWarden::Met(_),
+            ) => {}
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
                     let outcome = Arc::new(inner.outcome_without_warden(&task_id));
@@ -277,7 +334,7 @@ fn survived(pids: &[u32]) -> ToolError {
     .hint("they belong to another user, or wait for a device; the task stays listed until they end")
 }
 
-fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
+pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
     match kept {
         Kept::Folder => None,
         Kept::Memory { stdout, stderr, timeline } => {

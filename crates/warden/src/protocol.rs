@@ -7,10 +7,13 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{folder::Stream, record::ExitRecord};
+use crate::{
+    folder::{Stream, WindowSize},
+    record::ExitRecord,
+};
 
 /// Version of everything below.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest frame body that is read; a longer one is an error, not an allocation.
 pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -92,6 +95,69 @@ pub enum Order {
     },
     /// The outcome is committed to the ledger: forget it, and be ready for the next command.
     Committed,
+    /// Keep the output in the task's folder from now on: somebody will read it there. Answered with
+    /// [`FromWarden::Spilled`].
+    Spill,
+    /// Answer with a [`FromWarden::Report`].
+    Report,
+    /// Write to the command's stdin or terminal. Answered with [`FromWarden::InputTaken`] when all of it
+    /// is written or cannot be; there is one at a time from each peer.
+    Input(Vec<u8>),
+    /// Give up on the input that is not written yet; its answer comes now.
+    WithdrawInput,
+    /// The input is over: closes a pipe, types the end-of-file character on a terminal. Answered like
+    /// input.
+    EndInput,
+    /// Give the terminal this size.
+    Resize(WindowSize),
+    /// Tell me once when one of these is so.
+    Watch(Watch),
+}
+
+/// What a warden looks for again and again, because the kernel has no event for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// This TCP port is listened on: by the command's tree, or by anybody since the watch began.
+    pub port: Option<u16>,
+    /// The command waits for input.
+    pub waiting_for_input: bool,
+}
+
+/// What a watch found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Met {
+    /// The port is open.
+    Port,
+    /// The command waits for input.
+    WaitingForInput,
+}
+
+/// What there is to know of a run at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Process id of the command.
+    pub pid: u32,
+    /// Since its start, or its whole time if it has ended.
+    pub duration_ms: u64,
+    /// Whether input can be sent.
+    pub takes_input: bool,
+    /// The size of its terminal, if it has one.
+    pub terminal: Option<WindowSize>,
+    /// Whether it is blocked reading its stdin or terminal; none if that cannot be known.
+    pub waiting_for_input: Option<bool>,
+    /// Processes that are left, once the command itself has ended.
+    pub background_pids: Vec<u32>,
+}
+
+/// Why input was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InputRefusal {
+    /// The command was started without an open stdin.
+    NoInput,
+    /// Its stdin is closed: by the command, or because the input was ended.
+    Closed,
+    /// The command has ended.
+    Ended,
 }
 
 /// What a warden tells its engine and its observers.
@@ -117,6 +183,19 @@ pub enum FromWarden {
         /// Processes that could not be ended.
         survivors: Vec<u32>,
     },
+    /// Answers [`Order::Spill`]: whether the output is in the task's folder.
+    Spilled(bool),
+    /// Answers [`Order::Report`].
+    Report(Box<Report>),
+    /// Answers [`Order::Input`], [`Order::WithdrawInput`] and [`Order::EndInput`].
+    InputTaken {
+        /// Bytes that were written.
+        bytes: u64,
+        /// Why the rest was not.
+        refusal: Option<InputRefusal>,
+    },
+    /// Answers one [`Order::Watch`].
+    Met(Met),
 }
 
 /// New output, for a follower.
@@ -192,6 +271,8 @@ pub struct Environment {
     pub inherited: bool,
     /// Names and values that are set, in the place of inherited ones.
     pub set: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Names that are not inherited.
+    pub unset: Vec<Vec<u8>>,
 }
 
 /// Where a command's stdin comes from.
@@ -201,6 +282,8 @@ pub enum Stdin {
     Null,
     /// The second descriptor of the [`ToWarden::Start`] frame.
     Given,
+    /// Open for [`Order::Input`]: a pipe, or the terminal if there is one.
+    Open,
 }
 
 /// Where a command's stdout and stderr go.
@@ -210,6 +293,8 @@ pub enum Outputs {
     Separate,
     /// Both through one pipe, as stdout: only so is their order exact.
     Merged,
+    /// Both to a terminal of this size, which is also the controlling terminal.
+    Terminal(WindowSize),
 }
 
 /// What of ours ended a command.
@@ -316,7 +401,7 @@ mod tests {
             task: "t_x".into(),
             program: b"/bin/sh".to_vec(),
             argv: vec![b"sh".to_vec()],
-            environment: Environment { inherited: true, set: vec![] },
+            environment: Environment { inherited: true, set: vec![], unset: vec![] },
             stdin: Stdin::Null,
             outputs: Outputs::Separate,
             memory_bytes_max: 9,

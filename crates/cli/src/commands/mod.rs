@@ -1,9 +1,15 @@
-//! The verbs, one file each.
+//! The verbs of the command line, one file each.
 
+pub(crate) mod attach;
 pub(crate) mod call;
+mod copy;
 pub(crate) mod doctor;
 pub(crate) mod logs;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod send;
 pub(crate) mod show;
+pub(crate) mod stop;
+mod tool;
 pub(crate) mod tools;
+pub(crate) mod wait;

@@ -1,27 +1,27 @@
 //! `legwork run` and `legwork sh`: like the command itself, but supervised and recorded.
 
-use std::{
-    io::{self, Write},
-    os::fd::AsFd,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, DuplicatePolicy, EndedBy, ErrorKind, Grown, Outcome, Outputs, Program, Request, Run,
-    RunControl, Stdin, Stream, Submitted, ToolError, output::TaskOutput,
+    Caller, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Program, Request,
+    Run, RunControl, Stdin, Submitted, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
+use super::{
+    attach::{Left, take_part},
+    copy::{Copier, Failure},
+};
 use crate::{
     OUR_FAILURE,
     arguments::{Place, RunCommon, RunOptions, ShOptions},
     render::{DENIED, NOT_FOUND, complain, complain_of},
     signals::Caught,
+    terminal,
 };
 
-/// Bytes that are copied at a time.
-const PIECE_BYTES: u64 = 256 * 1024;
+/// How long a command may take to end when our terminal has gone.
+const HANG_UP_GRACE: Duration = Duration::from_secs(1);
 
 /// The signals that are passed on to the command.
 const PASSED_ON: [Signal; 6] =
@@ -45,27 +45,63 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
+    let terminal = terminal::size().filter(|_| terminal::is_interactive());
     let request = Request {
         tool,
         program,
         workdir: None,
-        stdin: own_stdin(),
-        outputs: own_outputs(),
+        stdin: if terminal.is_some() { Stdin::Open } else { own_stdin() },
+        outputs: terminal.map_or_else(own_outputs, Outputs::Terminal),
         duplicates: DuplicatePolicy::StartNew,
         memory_bytes_max: u64::MAX,
         wall_ms_max: common.timeout.map(|seconds| seconds.saturating_mul(1000)),
     };
     // Signals are caught before the command exists, so that none falls between.
-    let mut signals = Caught::new(&PASSED_ON);
-    let mut run = match engine.submit(request, &Caller::operator(tool)).await {
+    let signals = Caught::new(&PASSED_ON);
+    let run = match engine.submit(request, &Caller::operator(tool)).await {
         Ok(Submitted::Started(run)) => run,
         Ok(Submitted::AlreadyRunning(_)) => return complain("an equal command is running"),
         Err(error) => return refused(&error),
     };
+    if terminal.is_some() {
+        on_terminal(&engine, run).await
+    } else {
+        on_streams(run, signals).await
+    }
+}
+
+/// Gives the command a terminal that is joined with ours.
+async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
+    let joined = async {
+        let task = engine.task(run.task_id().as_str()).await?;
+        let mut observer = engine.observe(task).await?;
+        if observer.is_over() {
+            return Ok(Left::Ended);
+        }
+        take_part(&mut observer, false).await
+    };
+    match joined.await {
+        // Our terminal went away, or somebody asked us to end: so does the command, when it is dropped.
+        Ok(Left::Signal(number)) => {
+            run.control().signal(i32::from(number), true);
+            engine.stop_all(HANG_UP_GRACE).await;
+            return ExitCode::from(128 + number);
+        }
+        Ok(Left::Ended | Left::Detached) => {}
+        Err(error) => return refused(&error),
+    }
+    match run.ended().await {
+        Ok(ended) => code_of(&ended.outcome),
+        Err(error) => refused(&error),
+    }
+}
+
+/// Passes the command's streams on to ours.
+async fn on_streams(mut run: Run, mut signals: Caught) -> ExitCode {
     let control = run.control();
-    let mut copier = Copier::new(control.clone());
+    let mut passing = Passing::new(control.clone());
     let ended = {
-        let follow = follow(&mut run, &mut copier);
+        let follow = follow(&mut run, &mut passing);
         tokio::pin!(follow);
         loop {
             tokio::select! {
@@ -75,7 +111,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         }
     };
     match ended {
-        Ok(outcome) => copier.complete(&outcome).unwrap_or_else(|| code_of(&outcome)),
+        Ok(outcome) => passing.complete(&outcome).unwrap_or_else(|| code_of(&outcome)),
         Err(error) => refused(&error),
     }
 }
@@ -86,72 +122,60 @@ fn is_for_all(number: i32) -> bool {
 }
 
 /// Copies the output as it comes, until the command has ended and all of it is out.
-async fn follow(run: &mut Run, copier: &mut Copier) -> Result<Arc<Outcome>, ToolError> {
+async fn follow(run: &mut Run, passing: &mut Passing) -> Result<Arc<Outcome>, ToolError> {
     loop {
-        match run.grown(copier.stdout.written, copier.stderr.written).await {
-            Grown::Bytes { stdout, stderr } => copier.write(stdout, stderr).await,
-            Grown::InFolder => copier.copy_folder(run).await,
+        let (stdout, stderr) = passing.written();
+        match run.grown(stdout, stderr).await {
+            Grown::Bytes { stdout, stderr } => passing.write(stdout, stderr).await,
+            Grown::InFolder => passing.copy_folder(run).await,
             Grown::Ended => break,
         }
     }
     let ended = run.ended().await?;
     match run.output(&ended) {
-        Ok(output) => copier.copy(&output).await,
-        Err(error) => copier.problem = Some(format!("the output cannot be read: {error}")),
+        Ok(output) => {
+            let failures = passing.copier.copy(&output).await;
+            passing.note(failures);
+        }
+        Err(error) => passing.problem = Some(format!("the output cannot be read: {error}")),
     }
     Ok(ended.outcome)
 }
 
-/// Copies both streams to our own.
-struct Copier {
-    stdout: Sink,
-    stderr: Sink,
+/// Copies the output as it comes, and remembers what kept it from being passed on.
+struct Passing {
+    copier: Copier,
     control: RunControl,
-    /// What kept output from being passed on.
     problem: Option<String>,
 }
 
-/// One of our streams, with how much of the command's went there.
-struct Sink {
-    stream: Stream,
-    written: u64,
-    open: bool,
-}
-
-impl Copier {
+impl Passing {
     fn new(control: RunControl) -> Self {
-        let sink = |stream| Sink { stream, written: 0, open: true };
-        Self { stdout: sink(Stream::Stdout), stderr: sink(Stream::Stderr), control, problem: None }
+        Self { copier: Copier::new(), control, problem: None }
+    }
+
+    fn written(&self) -> (u64, u64) {
+        (self.copier.stdout.written, self.copier.stderr.written)
     }
 
     async fn copy_folder(&mut self, run: &Run) {
         // What cannot be read now is tried again with the next growth, and at the end.
         if let Ok(output) = run.folder().open() {
-            self.copy(&output).await;
-        }
-    }
-
-    async fn copy(&mut self, output: &TaskOutput) {
-        loop {
-            let stdout = output.stdout.read(self.stdout.written, PIECE_BYTES).unwrap_or_default();
-            let stderr = output.stderr.read(self.stderr.written, PIECE_BYTES).unwrap_or_default();
-            if stdout.is_empty() && stderr.is_empty() {
-                return;
-            }
-            self.write(stdout, stderr).await;
+            let failures = self.copier.copy(&output).await;
+            self.note(failures);
         }
     }
 
     async fn write(&mut self, stdout: Vec<u8>, stderr: Vec<u8>) {
-        for (sink, piece) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
-            let stream = sink.stream;
-            if let Err(error) = sink.write(piece).await {
-                // Whoever writes next learns that nobody reads, as if there were nothing between.
-                self.control.close(stream);
-                if error.kind() != io::ErrorKind::BrokenPipe {
-                    self.problem = Some(format!("{}: {error}", stream.file_name()));
-                }
-            }
+        let failures = self.copier.write(stdout, stderr).await;
+        self.note(failures);
+    }
+
+    fn note(&mut self, failures: Vec<Failure>) {
+        for failure in failures {
+            // Whoever writes next learns that nobody reads, as if there were nothing between.
+            self.control.close(failure.stream);
+            self.problem = failure.problem().or(self.problem.take());
         }
     }
 
@@ -163,29 +187,6 @@ impl Copier {
         });
         self.problem.or(lost).map(|problem| complain(&problem))
     }
-}
-
-impl Sink {
-    async fn write(&mut self, piece: Vec<u8>) -> io::Result<()> {
-        self.written += piece.len() as u64;
-        if piece.is_empty() || !self.open {
-            return Ok(());
-        }
-        let stream = self.stream;
-        // In a thread: a reader that is slow must not keep signals from being passed on.
-        let written = tokio::task::spawn_blocking(move || match stream {
-            Stream::Stdout => write_through(&mut io::stdout().lock(), &piece),
-            Stream::Stderr => write_through(&mut io::stderr().lock(), &piece),
-        });
-        let result = written.await.map_err(io::Error::other).and_then(|done| done);
-        self.open = result.is_ok();
-        result
-    }
-}
-
-fn write_through(sink: &mut dyn Write, piece: &[u8]) -> io::Result<()> {
-    sink.write_all(piece)?;
-    sink.flush()
 }
 
 /// Our own stdin, handed to the command as it is; none if it is closed.
@@ -204,7 +205,8 @@ fn own_outputs() -> Outputs {
     }
 }
 
-fn code_of(outcome: &Outcome) -> ExitCode {
+/// The exit code that a task's outcome stands for.
+pub(super) fn code_of(outcome: &Outcome) -> ExitCode {
     let code = match (outcome.ended_by, outcome.exit_status, outcome.signal) {
         (Some(EndedBy::Timeout), _, _) => i32::from(TIMED_OUT),
         (_, Some(code), _) => code,

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Outcome, Task, output::TaskOutput, signal_name};
+use legwork::{Outcome, Report, Task, output::TaskOutput, signal_name};
 
 use crate::{
     arguments::TaskOptions,
@@ -12,18 +12,19 @@ use crate::{
 pub(crate) async fn show(options: TaskOptions) -> ExitCode {
     let shown = async {
         let engine = options.state.open()?;
-        let task = engine.task(&options.task).await?;
-        let output = engine.output(&task.task_id).await?;
-        Ok((task, output))
+        let mut observer = engine.observe(engine.task(&options.task).await?).await?;
+        let output = observer.output().await?;
+        let report = observer.report().await?;
+        Ok((observer.task().clone(), output, report))
     };
     match shown.await {
         Err(error) => complain_of(&error),
-        Ok((task, _)) if options.json => print_json(&task),
-        Ok((task, output)) => print(&describe(&task, &output)),
+        Ok((task, _, _)) if options.json => print_json(&task),
+        Ok((task, output, report)) => print(&describe(&task, &output, report.as_ref())),
     }
 }
 
-fn describe(task: &Task, output: &TaskOutput) -> String {
+fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String {
     let mut lines = Lines::default();
     lines.add("Task", task.task_id.as_str());
     let reason = task.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -36,8 +37,10 @@ fn describe(task: &Task, output: &TaskOutput) -> String {
     let asked_by = one_line(&task.asked_by, usize::MAX);
     lines.add("Asked by", &format!("{asked_by} through {} ({})", task.tool, task.trust));
     lines.add("Started", &time(task.created_at_ms));
-    if let Some(outcome) = &task.outcome {
-        describe_outcome(&mut lines, outcome);
+    match (&task.outcome, report) {
+        (Some(outcome), report) => describe_outcome(&mut lines, outcome, report),
+        (None, Some(report)) => describe_run(&mut lines, report),
+        (None, None) => {}
     }
     for (name, artifact) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         if artifact.bytes() > 0 {
@@ -49,7 +52,20 @@ fn describe(task: &Task, output: &TaskOutput) -> String {
     lines.0
 }
 
-fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
+fn describe_run(lines: &mut Lines, report: &Report) {
+    lines.add("Process", &report.pid.to_string());
+    lines.add("Runs for", &format!("{} ms", report.duration_ms));
+    if let Some(size) = report.terminal {
+        lines.add("Terminal", &format!("{} x {}", size.rows, size.cols));
+    }
+    match report.waiting_for_input {
+        Some(true) => lines.add("Waits", "for input"),
+        Some(false) => {}
+        None => lines.add("Waits", "whether for input cannot be known"),
+    }
+}
+
+fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report>) {
     if let Some(code) = outcome.exit_status {
         lines.add("Exit status", &code.to_string());
     }
@@ -63,8 +79,10 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     if dropped > 0 {
         lines.add("Not stored", &format!("{dropped} bytes of output"));
     }
-    if !outcome.background_pids.is_empty() {
-        let pids: Vec<String> = outcome.background_pids.iter().map(u32::to_string).collect();
+    // What has ended since is not listed.
+    let left = report.map(|report| report.background_pids.as_slice()).unwrap_or_default();
+    if !left.is_empty() {
+        let pids: Vec<String> = left.iter().map(u32::to_string).collect();
         lines.add("Left behind", &format!("processes {}", pids.join(", ")));
     }
 }

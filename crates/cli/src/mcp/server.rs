@@ -11,11 +11,13 @@ use rmcp::{
         ErrorCode, Implementation, ListPromptsRequestMethod, ListPromptsResult,
         ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
         ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
+        ToolAnnotations,
     },
     service::RequestContext,
 };
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
@@ -37,8 +39,13 @@ impl Server {
             _ => serde_json::Map::new(),
         };
         let mut tool = Tool::new(definition.name, definition.description, Arc::new(schema));
-        tool.annotations =
-            Some(ToolAnnotations::new().read_only(false).destructive(true).open_world(true));
+        let looks_only = definition.read_only;
+        let annotations = ToolAnnotations::new().read_only(looks_only);
+        tool.annotations = Some(if looks_only {
+            annotations.open_world(false)
+        } else {
+            annotations.destructive(true).open_world(true)
+        });
         tool
     }
 
@@ -59,6 +66,23 @@ impl Server {
         let name: Option<String> = name.map(|name| name.chars().take(CLIENT_NAME_CHARS).collect());
         Caller::operator(name.unwrap_or_else(|| "mcp".into()))
     }
+}
+
+/// Tells the client about progress, for as long as the returned end is held.
+fn report(context: &RequestContext<RoleServer>, token: ProgressToken) -> mpsc::Sender<String> {
+    let (sender, mut lines) = mpsc::channel::<String>(1);
+    let client = context.peer.clone();
+    tokio::spawn(async move {
+        let mut count = 0.0;
+        while let Some(line) = lines.recv().await {
+            count += 1.0;
+            let told = ProgressNotificationParam::new(token.clone(), count).with_message(line);
+            if client.notify_progress(told).await.is_err() {
+                return;
+            }
+        }
+    });
+    sender
 }
 
 impl ServerHandler for Server {
@@ -89,7 +113,8 @@ impl ServerHandler for Server {
         if self.engine.registry().get(&name).is_none() {
             return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
         }
-        let caller = Self::caller(&context);
+        let mut caller = Self::caller(&context);
+        caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         let input = Value::Object(request.arguments.unwrap_or_default());
         tokio::select! {
             answer = self.engine.call(&name, input, &caller) => {

@@ -95,12 +95,19 @@ fn error_receipts() {
         ("ExecCommand", r#"{"cmd":"true","command":"x"}"#),
         ("ExecCommand", r#"{"cmd":"true","workdir":"nowhere"}"#),
         ("ExecCommand", r#"{"cmd":"true","shell":"no-such-shell"}"#),
-        ("ExecCommand", r#"{"cmd":"true","tty":true}"#),
         ("ExecCommand", r#"{"cmd":"true","login":"yes"}"#),
         ("ExecCommand", r#"["true"]"#),
         ("ExecCommand", "not json"),
         ("Nothing", "not json"),
         ("Nothing", "{}"),
+        ("TaskList", r#"{"limit":0}"#),
+        ("TaskStatus", "{}"),
+        ("TaskStatus", r#"{"task_id":"t_nothing"}"#),
+        ("TaskStop", r#"{"task_id":"t_nothing","signal":"LOUD"}"#),
+        ("TaskInput", r#"{"task_id":"t_nothing"}"#),
+        ("TaskInput", r#"{"task_id":"t_nothing","key":"any"}"#),
+        ("TaskWait", r#"{"task_ids":[]}"#),
+        ("TaskWait", r#"{"task_ids":["t_nothing"],"until":{"moon":"full"}}"#),
     ] {
         let (receipt, code) = scratch.receipt(tool, input);
         assert_eq!(code, 125);

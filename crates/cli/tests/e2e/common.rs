@@ -55,6 +55,72 @@ impl Scratch {
         envelope["result"].clone()
     }
 
+    /// The envelope of a call.
+    pub fn call(&self, tool: &str, input: &Value) -> Value {
+        let output =
+            self.legwork("call").args([tool, "--json", &input.to_string()]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+    }
+
+    /// The result of a call that must succeed.
+    pub fn get(&self, tool: &str, input: &Value) -> Value {
+        let envelope = self.call(tool, input);
+        assert_eq!(envelope["status"], "success", "{envelope:#}");
+        envelope["result"].clone()
+    }
+
+    /// Starts a command as a task at once, and returns its id.
+    pub fn promote(&self, cmd: &str, more: &Value) -> String {
+        let mut input = json!({ "cmd": cmd, "yield_time_ms": 0, "login": false });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let result = self.get("ExecCommand", &input);
+        assert_eq!(result["disposition"], "promoted_to_task", "{result:#}");
+        result["task_handle"]["task_id"].as_str().unwrap().to_owned()
+    }
+
+    /// What is known of a task.
+    pub fn status(&self, task: &str) -> Value {
+        self.get("TaskStatus", &json!({ "task_id": task }))["task"].clone()
+    }
+
+    /// Waits for something about a task, which must come to be.
+    pub fn wait(&self, task: &str, until: &Value) -> Value {
+        let input = json!({ "task_ids": [task], "until": until, "timeout_ms": 30_000 });
+        let waited = self.get("TaskWait", &input);
+        assert_eq!(waited["met"], true, "{waited:#}");
+        waited
+    }
+
+    /// Sends input that must be taken.
+    pub fn send(&self, task: &str, more: &Value) -> Value {
+        let mut input = json!({ "task_id": task });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let sent = self.get("TaskInput", &input);
+        assert_eq!(sent["accepted_input"], true, "{sent:#}");
+        sent
+    }
+
+    /// The screen of a task's terminal.
+    pub fn screen(&self, task: &str) -> Value {
+        self.get("TaskOutput", &json!({ "task_id": task, "view": "screen" }))
+    }
+
+    /// Waits until the screen has this text, and returns all of it.
+    pub fn screen_with(&self, task: &str, text: &str) -> String {
+        let mut last = String::new();
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let shown = self.screen(task);
+            let shown = shown["output_preview"].as_str().unwrap();
+            if shown.contains(text) {
+                return shown.to_owned();
+            }
+            shown.clone_into(&mut last);
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("`{text}` is never on the screen:\n{last}");
+    }
+
     /// The receipt of a call, and its exit code.
     pub fn receipt(&self, tool: &str, input: &str) -> (String, i32) {
         let output = self.legwork("call").args([tool, input]).output().unwrap();
@@ -86,6 +152,21 @@ impl Scratch {
     /// A file in the workspace.
     pub fn file(&self, name: &str) -> String {
         self.workspace.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    /// Whatever a test left running ends with it.
+    fn drop(&mut self) {
+        let Ok(output) = self.legwork("ps").args(["--running", "--json", "-n", "10000"]).output()
+        else {
+            return;
+        };
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        for task in listed["tasks"].as_array().into_iter().flatten() {
+            let id = task["task_id"].as_str().unwrap_or_default();
+            let _ = self.legwork("stop").args([id, "--signal", "KILL"]).output();
+        }
     }
 }
 

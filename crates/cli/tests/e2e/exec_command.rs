@@ -189,33 +189,3 @@ fn an_equal_running_command_is_not_started_twice() {
     // It has ended: an equal one starts again.
     assert_eq!(scratch.exec(&json!({ "cmd": cmd }))["result"]["disposition"], "completed");
 }
-
-#[test]
-fn a_command_that_outstays_its_window_is_stopped_and_said_so() {
-    let scratch = Scratch::new();
-    let ready = scratch.file("ready");
-    let cmd = format!("echo begun; exec {} ignore-term {ready}", fixture());
-    let envelope = scratch.exec(&json!({ "cmd": cmd, "yield_time_ms": 300 }));
-    assert_eq!(envelope["error"]["kind"], "tool_execution_failed");
-    let message = envelope["error"]["message"].as_str().unwrap();
-    assert!(message.contains("did not end within 300 ms and was stopped"), "{message}");
-    assert!(!is_alive(announced(&ready)));
-    let task = &scratch.tasks()[0];
-    assert_eq!((&task["status"], &task["reason"]), (&json!("cancelled"), &json!("stopped")));
-}
-
-#[test]
-fn what_this_version_cannot_do_is_refused_and_starts_nothing() {
-    let scratch = Scratch::new();
-    for field in [json!({"tty": true}), json!({"accepts_input": true}), json!({"yield_time_ms": 0})]
-    {
-        let mut input = json!({ "cmd": "touch started" });
-        input.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
-        let envelope = scratch.exec(&input);
-        assert_eq!(envelope["error"]["kind"], "tool_execution_failed", "{field}");
-        let message = envelope["error"]["message"].as_str().unwrap();
-        assert!(message.ends_with("is not available in this version"), "{message}");
-    }
-    assert!(!scratch.workspace.path().join("started").exists());
-    assert!(scratch.tasks().is_empty());
-}

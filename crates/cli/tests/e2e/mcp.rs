@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use crate::common::{Scratch, announced, eventually, fixture, is_alive};
 
 /// A client that speaks raw lines.
-struct Wire {
-    child: Child,
-    stdin: Option<ChildStdin>,
+pub struct Wire {
+    pub child: Child,
+    pub stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
     next_id: u64,
 }
 
 impl Wire {
-    fn start(scratch: &Scratch) -> Self {
+    pub fn start(scratch: &Scratch) -> Self {
         Self::spawn(scratch.legwork("mcp"))
     }
 
-    fn spawn(mut command: Command) -> Self {
+    pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -42,13 +42,13 @@ impl Wire {
         Self { child, stdin, lines, next_id: 1 }
     }
 
-    fn initialized(scratch: &Scratch) -> Self {
+    pub fn initialized(scratch: &Scratch) -> Self {
         let mut wire = Self::start(scratch);
         wire.initialize();
         wire
     }
 
-    fn initialize(&mut self) -> Value {
+    pub fn initialize(&mut self) -> Value {
         let answer = self.request(
             "initialize",
             &json!({
@@ -60,18 +60,18 @@ impl Wire {
         answer
     }
 
-    fn write(&mut self, line: impl AsRef<[u8]>) {
+    pub fn write(&mut self, line: impl AsRef<[u8]>) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(line.as_ref()).unwrap();
         stdin.write_all(b"\n").unwrap();
         stdin.flush().unwrap();
     }
 
-    fn read(&self) -> Value {
+    pub fn read(&self) -> Value {
         self.lines.recv_timeout(Duration::from_secs(30)).unwrap()
     }
 
-    fn send(&mut self, method: &str, params: &Value) -> u64 {
+    pub fn send(&mut self, method: &str, params: &Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -79,18 +79,25 @@ impl Wire {
         id
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Value {
+    pub fn request(&mut self, method: &str, params: &Value) -> Value {
         let id = self.send(method, params);
         let answer = self.read();
         assert_eq!(answer["id"], id, "{answer}");
         answer
     }
 
-    fn exec(&mut self, input: &Value) -> Value {
+    pub fn exec(&mut self, input: &Value) -> Value {
         self.request("tools/call", &json!({ "name": "ExecCommand", "arguments": input }))
     }
 
-    fn assert_lives(&mut self) {
+    /// Calls a tool and returns its text, which must be no error.
+    pub fn tool(&mut self, name: &str, input: &Value) -> String {
+        let answer = self.request("tools/call", &json!({ "name": name, "arguments": input }));
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+
+    pub fn assert_lives(&mut self) {
         let answer = self.exec(&json!({ "cmd": "echo alive", "login": false }));
         let text = &answer["result"]["content"][0]["text"];
         assert_eq!(text, "Process exited with code 0\n\nstdout:\nalive", "{answer}");

@@ -180,7 +180,13 @@ fn logs_keep_the_order_of_the_streams() {
 fn a_removed_folder_is_said_and_not_passed_off_as_silence() {
     let scratch = Scratch::new();
     let tasks = scratch.state.path().join("tasks");
-    let cmd = format!("{} flood 20000; rm -r {}/*", fixture(), tasks.display());
+    // Only once all of it is stored.
+    let cmd = format!(
+        "{} flood 20000; cd {}; until [ $(cat */stdout 2>/dev/null | wc -c) = 20000 ]; do :; done; \
+         rm -r ./*",
+        fixture(),
+        tasks.display()
+    );
     let result = scratch.result(&cmd);
     assert_eq!(result["flags"], json!(["output_missing"]));
     assert_eq!(result["exit_status"], 0);

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import sys
+import time
 from contextlib import asynccontextmanager
 
 era, legwork, state, workspace, fixture = sys.argv[1:6]
@@ -38,7 +40,18 @@ def is_error(result):
 
 
 async def run(client, cmd, **more):
-    result = await client.call_tool("ExecCommand", {"cmd": cmd, "login": False, **more})
+    return await call(client, "ExecCommand", cmd=cmd, login=False, **more)
+
+
+def wait_for(name):
+    path = os.path.join(workspace, name)
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return path
+
+
+async def call(client, tool, **arguments):
+    result = await client.call_tool(tool, arguments)
     assert len(result.content) == 1 and result.content[0].type == "text", result
     return result.content[0].text, bool(is_error(result))
 
@@ -46,7 +59,8 @@ async def run(client, cmd, **more):
 async def main():
     async with connect() as client:
         tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == ["ExecCommand"], tools
+        names = "ExecCommand TaskList TaskStatus TaskOutput TaskInput TaskStop TaskWait"
+        assert [tool.name for tool in tools] == names.split(), tools
 
         text, failed = await run(client, "echo hi; echo oops >&2; exit 3")
         assert text == "Process exited with code 3\n\nstdout:\nhi\n\nstderr:\noops", text
@@ -62,6 +76,16 @@ async def main():
 
         answers = await asyncio.gather(*(run(client, f"echo {n}") for n in range(20)))
         assert [text.rsplit("\n", 1)[1] for text, _ in answers] == [str(n) for n in range(20)]
+
+        # A server: three calls.
+        text, _ = await run(client, f"{fixture} serve port", yield_time_ms=0)
+        task = text.split("Task: ")[1].split("\n")[0]
+        with open(wait_for("port")) as file:
+            port = int(file.read())
+        text, _ = await call(client, "TaskWait", task_ids=[task], until={"port": port})
+        assert text.startswith(f"Condition met: port {port} is open"), text
+        text, _ = await call(client, "TaskStop", task_id=task)
+        assert text.startswith("Task stopped"), text
 
         try:
             await client.call_tool("Nothing", {})

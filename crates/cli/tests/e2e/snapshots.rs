@@ -18,7 +18,10 @@ fn output(arguments: &[&str]) -> String {
 #[test]
 fn help() {
     assert_snapshot!("help", output(&["--help"]));
-    for verb in ["mcp", "call", "run", "sh", "ps", "show", "logs", "tools", "doctor"] {
+    for verb in [
+        "mcp", "call", "run", "sh", "ps", "show", "logs", "attach", "send", "stop", "wait",
+        "tools", "doctor",
+    ] {
         assert_snapshot!(format!("help_{verb}"), output(&[verb, "--help"]));
     }
 }

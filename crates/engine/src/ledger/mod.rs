@@ -7,7 +7,7 @@ use std::{
     io,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -15,11 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavio
 use serde::Serialize;
 
 use self::writer::Writer;
-use crate::{
-    id::TaskId,
-    model::{Outcome, Status},
-    output::SmallOutput,
-};
+use crate::{id::TaskId, model::Outcome, output::SmallOutput, status::Status};
 
 /// Version of the schema below, kept in `user_version`.
 const SCHEMA_VERSION: i64 = 1;
@@ -53,6 +49,37 @@ CREATE TABLE task (
 -- Only what is not finished: the duplicate check and `ps` cost the same with any history.
 CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
 ";
+
+/// Ends a task, whatever it was before that may end.
+static FINISH: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
+                updated_at_ms = :now, stdout = :stdout, stderr = :stderr, timeline = :timeline
+          WHERE id = :id AND status IN ({})",
+        names(|status| status.may_become(Status::Failed))
+    )
+});
+
+static CANCEL: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "UPDATE task SET status = 'cancelling', updated_at_ms = ? WHERE id = ? AND status IN ({})",
+        names(|status| status.may_become(Status::Cancelling))
+    )
+});
+
+static FIND_EQUAL: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {} FROM task WHERE fingerprint = ? AND outcome IS NULL AND status IN ({}) LIMIT 1",
+        Task::COLUMNS,
+        names(Status::may_be_joined)
+    )
+});
+
+/// The names of some statuses, as SQL has them in a list.
+fn names(wanted: impl Fn(Status) -> bool) -> String {
+    let names = Status::ALL.into_iter().filter(|status| wanted(*status)).map(Status::as_str);
+    names.map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+}
 
 /// How long a write waits for another process before it gives up.
 const BUSY_MS: u64 = 5_000;
@@ -247,12 +274,7 @@ impl Ledger {
             .write(move |connection| {
                 let output = output.as_deref();
                 connection
-                    .prepare_cached(
-                        "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
-                            updated_at_ms = :now, stdout = :stdout, stderr = :stderr,
-                            timeline = :timeline
-                      WHERE id = :id AND outcome IS NULL",
-                    )?
+                    .prepare_cached(&FINISH)?
                     .execute(named_params! {
                         ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
                         ":now": now_ms(), ":id": id.as_str(),
@@ -294,9 +316,7 @@ impl Ledger {
         let id = id.clone();
         self.writer
             .write(move |connection| {
-                let sql = "UPDATE task SET status = 'cancelling', updated_at_ms = ?
-                        WHERE id = ? AND outcome IS NULL";
-                connection.prepare_cached(sql)?.execute((now_ms(), id.as_str())).map(drop)
+                connection.prepare_cached(&CANCEL)?.execute((now_ms(), id.as_str())).map(drop)
             })
             .await
     }
@@ -312,23 +332,43 @@ impl Ledger {
             .await
     }
 
-    /// The newest tasks first: those that have not ended, or all.
-    pub async fn list(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, LedgerError> {
+    /// The newest tasks first, of one workspace or of all: those that have not ended, or all.
+    pub async fn list(
+        &self,
+        workspace: Option<&str>,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<Vec<Task>, LedgerError> {
+        let workspace = workspace.map(str::to_owned);
         self.writer
             .read(move |connection| {
-                // The index holds only what is open, so that sorting its few rows beats a scan of the table.
-                let filter =
-                    if finished_too { "" } else { "INDEXED BY task_open WHERE outcome IS NULL" };
                 let sql = format!(
-                    "SELECT {} FROM task {filter} ORDER BY sequence DESC LIMIT ?",
-                    Task::COLUMNS
+                    "SELECT {} FROM task {} ORDER BY sequence DESC LIMIT ?2",
+                    Task::COLUMNS,
+                    listed(finished_too)
                 );
                 let mut statement = connection.prepare_cached(&sql)?;
-                let rows = statement.query_map([limit], Task::read)?;
+                let rows = statement.query_map((&workspace, limit), Task::read)?;
                 rows.collect::<rusqlite::Result<Vec<_>>>()
             })
             .await
             .map(readable)
+    }
+
+    /// How many tasks a list without a limit would have.
+    pub async fn count(
+        &self,
+        workspace: Option<&str>,
+        finished_too: bool,
+    ) -> Result<u64, LedgerError> {
+        let workspace = workspace.map(str::to_owned);
+        self.writer
+            .read(move |connection| {
+                let sql = format!("SELECT count(*) FROM task {}", listed(finished_too));
+                connection.prepare_cached(&sql)?.query_row([&workspace], |row| row.get::<_, i64>(0))
+            })
+            .await
+            .map(i64::cast_unsigned)
     }
 
     /// Tasks whose id begins with this text; two are enough to know that it is not unique.
@@ -354,6 +394,16 @@ fn make_private(path: &Path) -> io::Result<()> {
         Ok(file) => file.set_permissions(Permissions::from_mode(0o600)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// The condition of a list.
+fn listed(finished_too: bool) -> &'static str {
+    // The index holds only what is open, so that sorting its few rows beats a scan of the table.
+    if finished_too {
+        "WHERE (?1 IS NULL OR workspace = ?1)"
+    } else {
+        "INDEXED BY task_open WHERE outcome IS NULL AND (?1 IS NULL OR workspace = ?1)"
     }
 }
 
@@ -395,12 +445,7 @@ fn find_equal(
     connection: &Connection,
     fingerprint: &[u8; 32],
 ) -> rusqlite::Result<Option<Result<Task, LedgerError>>> {
-    let sql = format!(
-        "SELECT {} FROM task WHERE fingerprint = ? AND outcome IS NULL AND status IN ('queued', \
-         'running') LIMIT 1",
-        Task::COLUMNS
-    );
-    connection.prepare_cached(&sql)?.query_row([fingerprint], Task::read).optional()
+    connection.prepare_cached(&FIND_EQUAL)?.query_row([fingerprint], Task::read).optional()
 }
 
 fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {

@@ -8,9 +8,11 @@ use std::{
 };
 
 use legwork_warden::{
-    folder::{EXIT, Stream, TIMELINE, TimelineRow},
+    folder::{EXIT, Stream, TERMINAL, TIMELINE, TimelineRow},
     record::{ExitRecord, RecordError},
 };
+
+use super::cursor::{Cursor, Selection};
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 64 * 1024;
@@ -33,20 +35,27 @@ impl TaskFolder {
     }
 
     /// Opens what the folder holds; a stream that brought nothing has no file, and reads as empty.
+    ///
+    /// What is written later is not seen: this is a snapshot of a log that may grow.
     pub fn open(&self) -> io::Result<TaskOutput> {
-        Ok(TaskOutput {
-            stdout: self.artifact(Stream::Stdout)?,
-            stderr: self.artifact(Stream::Stderr)?,
-            timeline: self.timeline()?,
-        })
+        let terminal = self.artifact(TERMINAL)?;
+        let is_terminal = terminal.path.is_some();
+        let (stdout, stderr) = if is_terminal {
+            (terminal, Artifact::default())
+        } else {
+            (self.artifact(Stream::Stdout.file_name())?, self.artifact(Stream::Stderr.file_name())?)
+        };
+        // Last, because a row is written before the bytes that it orders.
+        let timeline = self.artifact(TIMELINE)?;
+        Ok(TaskOutput { stdout, stderr, timeline, is_terminal })
     }
 
-    fn artifact(&self, stream: Stream) -> io::Result<Artifact> {
-        let path = self.path.join(stream.file_name());
+    fn artifact(&self, name: &str) -> io::Result<Artifact> {
+        let path = self.path.join(name);
         match File::open(&path) {
             Ok(file) => {
                 let bytes = file.metadata()?.len();
-                Ok(Artifact { path: Some(path), source: Source::File(file), bytes, lines: 0 })
+                Ok(Artifact { path: Some(path), source: Source::File(file), bytes, lines: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Artifact::default()),
             Err(error) => Err(error),
@@ -57,17 +66,10 @@ impl TaskFolder {
     pub fn exit_record(&self) -> io::Result<Result<ExitRecord, RecordError>> {
         Ok(ExitRecord::from_bytes(&std::fs::read(self.path.join(EXIT))?))
     }
-
-    fn timeline(&self) -> io::Result<Vec<TimelineRow>> {
-        match std::fs::read(self.path.join(TIMELINE)) {
-            Ok(bytes) => Ok(rows(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
-    }
 }
 
-fn rows(bytes: &[u8]) -> Vec<TimelineRow> {
+/// Reads stored rows; a half one at the end is none.
+pub(super) fn rows(bytes: &[u8]) -> Vec<TimelineRow> {
     let (rows, _) = bytes.as_chunks::<{ TimelineRow::BYTES }>();
     rows.iter().map(TimelineRow::from_bytes).collect()
 }
@@ -90,7 +92,16 @@ pub struct TaskOutput {
     pub stdout: Artifact,
     /// What went to stderr.
     pub stderr: Artifact,
-    timeline: Vec<TimelineRow>,
+    /// The stored rows of the timeline, read when they are needed: there can be a million.
+    pub(super) timeline: Artifact,
+    is_terminal: bool,
+}
+
+impl TaskOutput {
+    /// Whether it came from a terminal: one stream, in the place of stdout.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
 }
 
 impl From<&SmallOutput> for TaskOutput {
@@ -98,7 +109,8 @@ impl From<&SmallOutput> for TaskOutput {
         Self {
             stdout: Artifact::of_bytes(small.stdout.clone()),
             stderr: Artifact::of_bytes(small.stderr.clone()),
-            timeline: rows(&small.timeline),
+            timeline: Artifact::of_bytes(small.timeline.clone()),
+            is_terminal: false,
         }
     }
 }
@@ -109,7 +121,7 @@ pub struct Artifact {
     path: Option<PathBuf>,
     source: Source,
     bytes: u64,
-    lines: u64,
+    lines: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -123,14 +135,14 @@ enum Source {
 impl Artifact {
     fn of_bytes(content: Vec<u8>) -> Self {
         let bytes = content.len() as u64;
-        Self { path: None, source: Source::Bytes(content), bytes, lines: 0 }
+        Self { path: None, source: Source::Bytes(content), bytes, lines: None }
     }
 
     /// The same, with the totals of the exit record: what came later is not part of the outcome.
     #[must_use]
     pub fn with_totals(mut self, bytes: u64, lines: u64) -> Self {
         self.bytes = self.bytes.min(bytes);
-        self.lines = lines;
+        self.lines = Some(lines);
         self
     }
 
@@ -144,8 +156,8 @@ impl Artifact {
         self.bytes
     }
 
-    /// Its newlines.
-    pub fn lines(&self) -> u64 {
+    /// Its newlines, where the exit record has counted them.
+    pub fn lines(&self) -> Option<u64> {
         self.lines
     }
 
@@ -186,29 +198,17 @@ pub fn replay(
     stdout: &mut dyn Write,
     stderr: &mut dyn Write,
 ) -> io::Result<()> {
-    let (mut out_done, mut err_done) = (0, 0);
-    // A row begins a stretch of its stream; the stretch ends where the stream's next row begins.
-    let growths = || {
-        output.timeline.iter().filter_map(|row| match row {
-            TimelineRow::Grew { stream, offset, .. } => Some((*stream, *offset)),
-            TimelineRow::Resized { .. } => None,
-        })
-    };
-    for (place, (stream, _)) in growths().enumerate() {
-        let next = growths().skip(place + 1).find(|(later, _)| *later == stream);
-        let end = next.map_or(u64::MAX, |(_, offset)| offset);
-        match stream {
-            Stream::Stdout => out_done = copy(&output.stdout, out_done, end, stdout)?,
-            Stream::Stderr => err_done = copy(&output.stderr, err_done, end, stderr)?,
+    for stretch in output.stretches(Selection::Both, Cursor::default())? {
+        match stretch.stream {
+            Stream::Stdout => copy(&output.stdout, stretch.from, stretch.to, stdout)?,
+            Stream::Stderr => copy(&output.stderr, stretch.from, stretch.to, stderr)?,
         }
     }
-    copy(&output.stdout, out_done, u64::MAX, stdout)?;
-    copy(&output.stderr, err_done, u64::MAX, stderr)?;
     Ok(())
 }
 
-/// Copies a stretch and says where it ended.
-fn copy(artifact: &Artifact, from: u64, to: u64, sink: &mut dyn Write) -> io::Result<u64> {
+/// Copies a stretch.
+fn copy(artifact: &Artifact, from: u64, to: u64, sink: &mut dyn Write) -> io::Result<()> {
     let mut at = from;
     while at < to {
         let piece = artifact.read(at, (to - at).min(COPY_BYTES as u64))?;
@@ -219,8 +219,7 @@ fn copy(artifact: &Artifact, from: u64, to: u64, sink: &mut dyn Write) -> io::Re
         at += piece.len() as u64;
     }
     // Before the other stream goes on: both may be the same terminal.
-    sink.flush()?;
-    Ok(at)
+    sink.flush()
 }
 
 #[cfg(test)]
@@ -228,6 +227,73 @@ impl Artifact {
     /// An artifact with the given content, as if it were in a file.
     pub(super) fn of(content: &[u8]) -> Self {
         let lines = content.split(|byte| *byte == b'\n').count() as u64 - 1;
-        Self { path: Some("/artifact".into()), lines, ..Self::of_bytes(content.to_vec()) }
+        Self {
+            path: Some("/artifact".into()),
+            lines: Some(lines),
+            ..Self::of_bytes(content.to_vec())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stored rows of a timeline.
+    fn stored(rows: &[(Stream, u64)]) -> Vec<u8> {
+        let row = |(stream, offset): &(Stream, u64)| {
+            TimelineRow::Grew { stream: *stream, offset: *offset, time_us: 0 }.to_bytes()
+        };
+        rows.iter().flat_map(row).collect()
+    }
+
+    /// A writer that shares its place with another one, as two streams share a terminal.
+    struct Shared<'a>(&'a std::cell::RefCell<Vec<u8>>);
+
+    impl Write for Shared<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn output_is_written_again_in_the_order_in_which_it_came() {
+        let timeline = stored(&[
+            (Stream::Stdout, 0),
+            (Stream::Stderr, 0),
+            (Stream::Stdout, 2),
+            (Stream::Stderr, 1),
+        ]);
+        let small = SmallOutput { stdout: b"abcd".into(), stderr: b"XYZ".into(), timeline };
+        let screen = std::cell::RefCell::new(Vec::new());
+        replay(&TaskOutput::from(&small), &mut Shared(&screen), &mut Shared(&screen)).unwrap();
+        assert_eq!(screen.into_inner(), b"abXcdYZ");
+    }
+
+    #[test]
+    fn a_terminal_stands_in_the_place_of_stdout() {
+        let folder = tempfile::tempdir().unwrap();
+        let task = TaskFolder::new(folder.path().to_owned());
+        assert!(!task.open().unwrap().is_terminal());
+        std::fs::write(folder.path().join(TERMINAL), "both").unwrap();
+        std::fs::write(folder.path().join(Stream::Stderr.file_name()), "stray").unwrap();
+        let output = task.open().unwrap();
+        assert!(output.is_terminal());
+        assert_eq!((output.stdout.bytes(), output.stderr.bytes()), (4, 0));
+        assert_eq!(output.stdout.path(), Some(&*folder.path().join(TERMINAL)));
+    }
+
+    #[test]
+    fn an_opened_output_does_not_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(Stream::Stdout.file_name());
+        std::fs::write(&path, "before").unwrap();
+        let output = TaskFolder::new(folder.path().to_owned()).open().unwrap();
+        std::fs::write(&path, "before and after").unwrap();
+        assert_eq!(output.stdout.read(0, 100).unwrap(), b"before");
     }
 }

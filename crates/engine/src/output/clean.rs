@@ -7,8 +7,11 @@
 /// Shown for bytes that are no text.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// Longest string sequence (OSC and the like) that is taken for one.
-const STRING_CHARS_MAX: usize = 4096;
+/// Longest sequence, in characters, that is taken for one.
+const SEQUENCE_CHARS_MAX: usize = 4096;
+
+/// No sequence is longer than this many bytes, so neither is what may be unfinished at a stream's end.
+pub(super) const SEQUENCE_BYTES_MAX: u64 = 4 * (SEQUENCE_CHARS_MAX as u64 + 4);
 
 /// How far to the right a sequence may move the cursor past a line's end.
 const COLUMN_MAX: usize = 1024;
@@ -18,6 +21,9 @@ const COLUMN_MAX: usize = 1024;
 pub(super) struct Cell {
     pub character: char,
     /// Offset in the raw bytes just behind what this character stands for; never falls.
+    ///
+    /// Where it grows from one cell to the next, the bytes can be cut: nothing that comes later in the
+    /// text came earlier in the bytes.
     pub end: usize,
 }
 
@@ -27,6 +33,8 @@ pub(super) struct Clean {
     pub cells: Vec<Cell>,
     /// Whether bytes had to be replaced because they are no text.
     pub replaced: bool,
+    /// Where a character or a sequence begins that the bytes do not finish; their end if there is none.
+    pub reached: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,28 +48,47 @@ enum State {
         private: bool,
     },
     String {
-        length: usize,
         escape: bool,
     },
 }
 
+/// Whether more bytes may follow the raw ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// These are all: what they do not finish stays so.
+    Final,
+    /// What they do not finish may be finished by the bytes that follow.
+    Open,
+}
+
 /// Cleans raw bytes.
-pub(super) fn clean(raw: &[u8]) -> Clean {
-    let mut cleaner =
-        Cleaner { out: Clean::default(), line: Vec::new(), cursor: 0, state: State::Ground };
+pub(super) fn clean(raw: &[u8], end: End) -> Clean {
+    let mut cleaner = Cleaner::default();
     let mut offset = 0;
     for chunk in raw.utf8_chunks() {
         for character in chunk.valid().chars() {
             offset += character.len_utf8();
             cleaner.take(character, offset);
         }
-        if !chunk.invalid().is_empty() {
-            offset += chunk.invalid().len();
+        let invalid = chunk.invalid();
+        let last = offset + invalid.len() == raw.len();
+        if end == End::Open && last && is_unfinished(invalid) {
+            break;
+        }
+        if !invalid.is_empty() {
+            offset += invalid.len();
             cleaner.replace(offset);
         }
     }
     cleaner.end_line();
+    let unfinished = if cleaner.state == State::Ground { offset } else { cleaner.began };
+    cleaner.out.reached = if end == End::Open { unfinished } else { raw.len() };
     cleaner.out
+}
+
+/// Whether the bytes are the beginning of a character.
+fn is_unfinished(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
 struct Cleaner {
@@ -69,6 +96,23 @@ struct Cleaner {
     line: Vec<Cell>,
     cursor: usize,
     state: State,
+    /// Where the sequence began that the state is in.
+    began: usize,
+    /// How many characters of it were taken.
+    length: usize,
+}
+
+impl Default for Cleaner {
+    fn default() -> Self {
+        Self {
+            out: Clean::default(),
+            line: Vec::new(),
+            cursor: 0,
+            state: State::Ground,
+            began: 0,
+            length: 0,
+        }
+    }
 }
 
 impl Cleaner {
@@ -79,12 +123,22 @@ impl Cleaner {
             self.out.cells.push(Cell { character, end });
             return;
         }
+        let was_outside = self.state == State::Ground;
         match self.state {
             State::Ground => self.ground(character, end),
             State::Escape => self.state = after_escape(character),
             State::Intermediate => self.state = State::Ground,
             State::Control { parameter, private } => self.control(character, parameter, private),
-            State::String { length, escape } => self.state = in_string(character, length, escape),
+            State::String { escape } => self.state = in_string(character, escape),
+        }
+        // An escape character inside a sequence begins a new one.
+        if was_outside || self.state == State::Escape {
+            self.began = end - character.len_utf8();
+            self.length = 0;
+        }
+        self.length += 1;
+        if self.length > SEQUENCE_CHARS_MAX {
+            self.state = State::Ground;
         }
     }
 
@@ -93,7 +147,7 @@ impl Cleaner {
             '\x1b' => self.state = State::Escape,
             '\u{9b}' => self.state = State::Control { parameter: 0, private: false },
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => {
-                self.state = State::String { length: 0, escape: false };
+                self.state = State::String { escape: false };
             }
             '\r' => self.cursor = 0,
             '\x08' => self.cursor = self.cursor.saturating_sub(1),
@@ -163,12 +217,23 @@ impl Cleaner {
 
     /// Moves the line to the output; overwritten places must not make the offsets fall.
     fn end_line(&mut self) {
+        let first = self.out.cells.len();
         let mut reached = self.out.cells.last().map_or(0, |cell| cell.end);
-        for mut cell in self.line.drain(..) {
+        for cell in &self.line {
             reached = reached.max(cell.end);
-            cell.end = reached;
-            self.out.cells.push(cell);
+            self.out.cells.push(Cell { end: reached, ..*cell });
         }
+        // A cell with an older one behind it reaches as far as that one: they can only be cut together.
+        let (mut shared, mut oldest) = (reached, usize::MAX);
+        let moved = self.out.cells.get_mut(first..).unwrap_or_default();
+        for (cell, before) in moved.iter_mut().zip(&self.line).rev() {
+            if oldest > cell.end {
+                shared = cell.end;
+            }
+            cell.end = shared;
+            oldest = oldest.min(before.end);
+        }
+        self.line.clear();
         self.cursor = 0;
     }
 }
@@ -176,24 +241,20 @@ impl Cleaner {
 fn after_escape(character: char) -> State {
     match character {
         '[' => State::Control { parameter: 0, private: false },
-        ']' | 'P' | 'X' | '^' | '_' => State::String { length: 0, escape: false },
+        ']' | 'P' | 'X' | '^' | '_' => State::String { escape: false },
         ' '..='/' => State::Intermediate,
         '\x1b' => State::Escape,
         _ => State::Ground,
     }
 }
 
-fn in_string(character: char, length: usize, escape: bool) -> State {
+fn in_string(character: char, escape: bool) -> State {
     let ends = matches!(character, '\x07' | '\u{9c}') || (escape && character == '\\');
-    if ends || length >= STRING_CHARS_MAX {
-        State::Ground
-    } else {
-        State::String { length: length + 1, escape: character == '\x1b' }
-    }
+    if ends { State::Ground } else { State::String { escape: character == '\x1b' } }
 }
 
 /// Characters that show nothing and can carry hidden instructions or reorder what is shown.
-fn is_hidden(character: char) -> bool {
+pub(super) fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}' | '\u{feff}')
 }
@@ -205,7 +266,7 @@ mod tests {
     use super::*;
 
     fn text(raw: &[u8]) -> String {
-        clean(raw).cells.iter().map(|cell| cell.character).collect()
+        clean(raw, End::Final).cells.iter().map(|cell| cell.character).collect()
     }
 
     #[test]
@@ -235,10 +296,58 @@ mod tests {
 
     #[test]
     fn invalid_bytes_are_marked() {
-        let cleaned = clean(b"a\xffb\xc3");
+        let cleaned = clean(b"a\xffb\xc3", End::Final);
         assert!(cleaned.replaced);
         assert_eq!(text(b"a\xffb\xc3"), "a\u{fffd}b\u{fffd}");
-        assert!(!clean("ä".as_bytes()).replaced);
+        assert!(!clean("ä".as_bytes(), End::Final).replaced);
+    }
+
+    #[test]
+    fn what_is_unfinished_is_told() {
+        let endless = format!("x\x1b]{}", "é".repeat(SEQUENCE_CHARS_MAX));
+        for (raw, reached) in [
+            (&b"plain"[..], 5),
+            ("aä".as_bytes(), 3),
+            (b"a\xc3", 1),
+            (b"a\xe2\x82", 1),
+            (b"a\xff", 2),
+            (b"a\x1b", 1),
+            (b"a\x1b[31", 1),
+            (b"a\x1b[31m", 6),
+            (b"a\x1b[31\x1b", 5),
+            (b"a\x1b\x1b", 2),
+            (b"a\x1b(", 1),
+            (b"a\x1b]0;title", 1),
+            (b"a\x1b]0;t\x1b", 1),
+            (b"a\x1b]0;t\xc3", 1),
+            (b"a\x1b]0;title\n", 11),
+            (b"a\xc2\x9b3", 1),
+            (endless.as_bytes(), endless.len()),
+        ] {
+            assert_eq!(clean(raw, End::Open).reached, reached, "{raw:?}");
+            assert_eq!(clean(raw, End::Final).reached, raw.len());
+        }
+        assert!(!clean(b"a\xc3", End::Open).replaced);
+        let digits = format!("\x1b[{}", "1".repeat(2 * SEQUENCE_CHARS_MAX));
+        assert!(clean(digits.as_bytes(), End::Open).reached > SEQUENCE_CHARS_MAX);
+    }
+
+    #[test]
+    fn ends_grow_only_where_the_bytes_can_be_cut() {
+        for (raw, ends) in [
+            ("abc", &[1, 2, 3][..]),
+            ("abc\rXY", &[6, 6, 6]),
+            ("abc\rXYZ", &[5, 6, 7]),
+            ("abc\x08\x08X\n", &[1, 6, 6, 7]),
+            ("a\x1b[3Cb", &[1, 6, 6, 6, 6]),
+        ] {
+            let cleaned = clean(raw.as_bytes(), End::Final);
+            assert_eq!(
+                cleaned.cells.iter().map(|cell| cell.end).collect::<Vec<_>>(),
+                ends,
+                "{raw:?}"
+            );
+        }
     }
 
     #[test]
@@ -246,14 +355,14 @@ mod tests {
         // Quadratic work on this would take minutes, not milliseconds.
         for erase in ["\x1b[2K", "\x1b[1K"] {
             let raw = format!("{}{}", "x".repeat(400_000), format!("{erase}y").repeat(200_000));
-            assert!(!clean(raw.as_bytes()).cells.is_empty());
+            assert!(!clean(raw.as_bytes(), End::Final).cells.is_empty());
         }
     }
 
     proptest! {
         #[test]
         fn offsets_never_fall_and_stay_inside(raw in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let cleaned = clean(&raw);
+            let cleaned = clean(&raw, End::Final);
             let mut last = 0;
             for cell in &cleaned.cells {
                 prop_assert!(cell.end >= last && cell.end <= raw.len());

@@ -2,9 +2,16 @@
 
 mod artifact;
 mod clean;
+mod cursor;
+pub mod keys;
+mod order;
 mod preview;
+mod screen;
 mod tokens;
+mod view;
 
 pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay};
+pub use cursor::{Cursor, Fresh, Selection};
 pub use preview::{Preview, previews};
+pub use screen::Screen;
 pub use tokens::estimate;

@@ -4,8 +4,9 @@ use std::io;
 
 use super::{
     artifact::Artifact,
-    clean::{Cell, Clean, clean},
+    clean::Cell,
     tokens::{self, TOKEN},
+    view::{Edges, View},
 };
 
 /// Raw bytes looked at, from either end, for each token of the budget.
@@ -15,7 +16,7 @@ const WINDOW_BYTES_PER_TOKEN: u64 = 8;
 /// character or a sequence.
 const LEAD_BYTES: u64 = 4096;
 
-/// What a model is shown of one stream.
+/// What a model is shown of one stream, or of both as one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preview {
     /// The text; none when the stream is blank.
@@ -32,14 +33,20 @@ pub fn previews(
     stderr: &Artifact,
     budget_tokens: u64,
 ) -> io::Result<(Preview, Preview)> {
-    let stdout_sample = Sample::read(stdout, budget_tokens)?;
-    let stderr_sample = Sample::read(stderr, budget_tokens)?;
+    let (stdout, stderr) = (View::of(stdout), View::of(stderr));
+    let stdout_sample = Sample::read(&stdout, budget_tokens, true)?;
+    let stderr_sample = Sample::read(&stderr, budget_tokens, true)?;
     let (wanted, other) = (stdout_sample.tokens(), stderr_sample.tokens());
     let left_by = |others: u64| budget_tokens - others.min(budget_tokens.div_ceil(2));
     Ok((
-        stdout_sample.preview(stdout, left_by(other)),
-        stderr_sample.preview(stderr, left_by(wanted)),
+        stdout_sample.preview(&stdout, left_by(other)),
+        stderr_sample.preview(&stderr, left_by(wanted)),
     ))
+}
+
+/// Makes the preview of a view; unless it is complete, nothing half is shown at its end.
+pub(super) fn preview(view: &View<'_>, budget_tokens: u64, complete: bool) -> io::Result<Preview> {
+    Ok(Sample::read(view, budget_tokens, complete)?.preview(view, budget_tokens))
 }
 
 /// What was read of a stream: all of it, or both ends.
@@ -55,28 +62,25 @@ struct Window {
     start: u64,
     /// Where in `raw` the shown part begins (what stands before was parsed only).
     lead: usize,
-    clean: Clean,
+    cells: Vec<Cell>,
+    replaced: bool,
     /// The cost of everything up to each cell.
     costs: Vec<u64>,
 }
 
 impl Sample {
-    fn read(artifact: &Artifact, budget_tokens: u64) -> io::Result<Self> {
-        let size = artifact.bytes();
+    fn read(view: &View<'_>, budget_tokens: u64, complete: bool) -> io::Result<Self> {
+        let size = view.bytes();
         let window = budget_tokens.max(1).saturating_mul(WINDOW_BYTES_PER_TOKEN);
         if size <= window.saturating_mul(2) {
-            return Ok(Self::Whole(Window::new(artifact.read(0, size)?, 0, 0)));
+            return Ok(Self::Whole(Window::read(view, 0, size, 0, complete)?));
         }
-        let mut head = artifact.read(0, window)?;
-        drop_incomplete_character(&mut head);
         let start = size - window;
         let lead = LEAD_BYTES.min(start);
-        let mut tail = artifact.read(start - lead, window + lead)?;
-        let broken = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
-        tail.drain(..broken);
-        let tail_start = start - lead + broken as u64;
-        let lead = usize::try_from(lead).unwrap_or(0).saturating_sub(broken);
-        Ok(Self::Ends { head: Window::new(head, 0, 0), tail: Window::new(tail, tail_start, lead) })
+        Ok(Self::Ends {
+            head: Window::read(view, 0, window, 0, complete)?,
+            tail: Window::read(view, start - lead, size, lead, complete)?,
+        })
     }
 
     /// Tokens that showing all of it would take.
@@ -88,41 +92,44 @@ impl Sample {
         }
     }
 
-    fn preview(&self, artifact: &Artifact, budget_tokens: u64) -> Preview {
+    fn preview(&self, view: &View<'_>, budget_tokens: u64) -> Preview {
         match self {
             Self::Whole(window) => {
-                let replaced = window.clean.replaced;
+                let replaced = window.replaced;
                 if self.tokens() <= budget_tokens {
-                    let text: String = characters(&window.clean.cells).collect();
+                    let text: String = characters(&window.cells).collect();
                     let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
                     return Preview { text, truncated: false, replaced };
                 }
-                cut(artifact, window, window, budget_tokens, replaced)
+                cut(view, window, window, budget_tokens, replaced)
             }
             Self::Ends { head, tail } => {
-                let replaced = head.clean.replaced || tail.clean.replaced;
-                cut(artifact, head, tail, budget_tokens, replaced)
+                let replaced = head.replaced || tail.replaced;
+                cut(view, head, tail, budget_tokens, replaced)
             }
         }
     }
 }
 
 impl Window {
-    fn new(raw: Vec<u8>, start: u64, lead: usize) -> Self {
-        let mut clean = clean(&raw);
-        clean.cells.retain(|cell| cell.end > lead);
-        let mut costs = Vec::with_capacity(clean.cells.len());
-        tokens::costs(characters(&clean.cells), |_, cost| costs.push(cost));
-        Self { raw, start, lead, clean, costs }
+    /// Reads from one place of a view to another; the lead is parsed only.
+    fn read(view: &View<'_>, from: u64, to: u64, lead: u64, complete: bool) -> io::Result<Self> {
+        let piece = view.read(from, to, Edges { inside: from > 0, complete })?;
+        let lead = usize::try_from(lead).unwrap_or(0);
+        let mut cells = piece.cells;
+        cells.retain(|cell| cell.end > lead);
+        let mut costs = Vec::with_capacity(cells.len());
+        tokens::costs(characters(&cells), |_, cost| costs.push(cost));
+        Ok(Self { raw: piece.raw, start: from, lead, cells, replaced: piece.replaced, costs })
     }
 
     fn is_blank(&self) -> bool {
-        characters(&self.clean.cells).all(char::is_whitespace)
+        characters(&self.cells).all(char::is_whitespace)
     }
 
     /// Where in the stream the first `cells` cells end.
     fn reach(&self, cells: usize) -> u64 {
-        let end = match cells.checked_sub(1).and_then(|last| self.clean.cells.get(last)) {
+        let end = match cells.checked_sub(1).and_then(|last| self.cells.get(last)) {
             Some(cell) => cell.end,
             None => self.lead,
         };
@@ -143,27 +150,26 @@ fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
 /// Head, marker, tail. The head comes from the first window and the tail from the last one, which are
 /// the same window when the whole stream was read.
 fn cut(
-    artifact: &Artifact,
+    view: &View<'_>,
     first: &Window,
     last: &Window,
     budget_tokens: u64,
     replaced: bool,
 ) -> Preview {
+    let size = view.bytes();
     // Sized with the largest numbers it could name; a budget too small for it still gets some output.
-    let marker_tokens = tokens::estimate(&marker(artifact, artifact.bytes(), artifact.bytes())) + 2;
+    let largest = marker(view, size, view.lines().map(|_| size));
+    let marker_tokens = tokens::estimate(&largest) + 2;
     let mut budget = budget_tokens.saturating_sub(marker_tokens).max(budget_tokens / 2);
     loop {
         let (head, tail) = ends(first, last, budget);
         let head_end = first.reach(head);
         let tail_start = last.reach(tail).max(head_end);
-        let size = artifact.bytes();
         let kept_lines = first.newlines(0, head_end) + last.newlines(tail_start, size);
-        let marker =
-            marker(artifact, tail_start - head_end, artifact.lines().saturating_sub(kept_lines));
-        let head_text: String =
-            characters(first.clean.cells.get(..head).unwrap_or_default()).collect();
-        let tail_text: String =
-            characters(last.clean.cells.get(tail..).unwrap_or_default()).collect();
+        let lines = view.lines().map(|lines| lines.saturating_sub(kept_lines));
+        let marker = marker(view, tail_start - head_end, lines);
+        let head_text: String = characters(first.cells.get(..head).unwrap_or_default()).collect();
+        let tail_text: String = characters(last.cells.get(tail..).unwrap_or_default()).collect();
         let parts = [head_text.trim(), &marker, tail_text.trim()];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let text = parts.join("\n");
@@ -175,12 +181,16 @@ fn cut(
     }
 }
 
-fn marker(artifact: &Artifact, bytes: u64, lines: u64) -> String {
-    let place = match artifact.path() {
-        Some(path) => format!("the whole stream is in {}", path.display()),
-        None => "they could not be stored".to_owned(),
+fn marker(view: &View<'_>, bytes: u64, lines: Option<u64>) -> String {
+    let paths: Vec<String> = view.paths().map(|path| path.display().to_string()).collect();
+    let place = match paths.as_slice() {
+        [] => String::new(),
+        [path] => format!("; the whole stream is in {path}"),
+        paths => format!("; the whole streams are in {}", paths.join(" and ")),
     };
-    format!("[... {bytes} bytes, {lines} lines left out; {place} ...]")
+    // Nobody has counted the lines of a task that still runs.
+    let lines = lines.map(|lines| format!(", {lines} lines")).unwrap_or_default();
+    format!("[... {bytes} bytes{lines} left out{place} ...]")
 }
 
 /// How many cells of the first window are shown, and from which cell on of the last one.
@@ -193,8 +203,8 @@ fn ends(first: &Window, last: &Window, budget_tokens: u64) -> (usize, usize) {
     let before = |place: usize| place.checked_sub(1).and_then(|last| tail_costs.get(last));
     let kept_from = |place: &usize| total - before(*place).copied().unwrap_or(0) > half;
     let tail = partition_point(tail_costs.len(), kept_from);
-    let head = whole_lines_head(&first.clean.cells, head);
-    let tail = whole_lines_tail(&last.clean.cells, tail.min(last.clean.cells.len()));
+    let head = whole_lines_head(&first.cells, head);
+    let tail = whole_lines_tail(&last.cells, tail.min(last.cells.len()));
     let same = std::ptr::eq(first, last);
     (head, if same { tail.max(head) } else { tail })
 }
@@ -225,24 +235,6 @@ fn whole_lines_tail(cells: &[Cell], cut: usize) -> usize {
     let kept = cells.get(cut..).unwrap_or_default();
     let newline = kept.iter().position(|cell| cell.character == '\n').map(|place| place + 1);
     cut + newline.filter(|place| *place <= kept.len() / 2).unwrap_or(0)
-}
-
-/// A window's end may cut a character in two; that is no invalid byte.
-fn drop_incomplete_character(raw: &mut Vec<u8>) {
-    for back in 1..=3.min(raw.len()) {
-        let place = raw.len() - back;
-        match raw.get(place) {
-            Some(byte) if byte & 0xc0 == 0x80 => {}
-            Some(byte) => {
-                let length = byte.leading_ones() as usize;
-                if (2..=4).contains(&length) && length > back {
-                    raw.truncate(place);
-                }
-                return;
-            }
-            None => return,
-        }
-    }
 }
 
 #[cfg(test)]

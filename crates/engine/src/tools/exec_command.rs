@@ -1,39 +1,42 @@
 //! `ExecCommand`: runs a shell script and answers with what it printed.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
+use legwork_warden::{folder::WindowSize, protocol::Report};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
 
-use super::{Definition, Success, Tool, ToolFuture, diagnostics::CommandDiagnostics, schema};
+use super::{
+    BuiltIn, Definition, Receipt, Success, WAIT_MS_MAX,
+    diagnostics::CommandDiagnostics,
+    progress, schema,
+    task_view::{ArtifactEntry, TASK_KIND},
+};
 use crate::{
-    engine::{DEATH, Engine, Submitted},
+    engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
     id::TaskId,
     ledger::Task,
     model::{
-        Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Status, Stdin,
-        is_zero, signal_name,
+        Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin, is_zero,
+        signal_name,
     },
-    output::{Artifact, previews},
-    run::{Ended, Run},
+    output::{Artifact, Selection, previews},
+    run::{Ended, Promotion, Run},
+    status::Status,
 };
 
 const NAME: &str = "ExecCommand";
 const CMD_BYTES_MAX: usize = 100 * 1024;
 const YIELD_MS_DEFAULT: u64 = 10_000;
-const YIELD_MS_MAX: u64 = 3_600_000;
-const OUTPUT_TOKENS_DEFAULT: u64 = 8_000;
-const OUTPUT_TOKENS_MAX: u64 = 64_000;
-
-/// How long a command that outstayed its window may take to end.
-const STOP_GRACE: Duration = Duration::from_secs(1);
 
 const DESCRIPTION: &str = "Runs a shell script on this machine and returns its exit code and what it \
-printed to stdout and stderr. Long output is shown as head and tail, with the path of a file that holds \
-all of it.";
+printed to stdout and stderr. A command that takes longer than yield_time_ms goes on as a background task, \
+to be followed with the Task tools. Long output is shown as head and tail, with the path of a file that \
+holds all of it.";
 
 const INSTRUCTIONS: &str = "\
 Use ExecCommand to run a shell script: builds, tests, git, searches, anything you would type.
@@ -42,13 +45,31 @@ Use ExecCommand to run a shell script: builds, tests, git, searches, anything yo
 - A non-zero exit code is a result, not an error: read it.
 - When the receipt lists artifacts, part of the output was left out: search those files with your next
   command instead of running the same one again.
+- A command that is not through after `yield_time_ms` is not stopped: it goes on as a task, and you get its
+  id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
+  TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
+- The same command is not started twice: an equal one that still runs is named instead.
+- `tty: true` gives a terminal, for programs that need one (editors, REPLs, pagers): type with TaskInput, and
+  look with TaskOutput and `view: screen`. `accepts_input: true` opens stdin without a terminal.
 - Processes that a command leaves running in the background are listed and go on.
 - `login: false` starts much faster, when the script needs nothing from your shell profile.";
 
-/// Runs a shell script.
-#[derive(Debug)]
-pub struct ExecCommand {
-    definition: Definition,
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "local_environment",
+            category: "System Execution",
+            tags: &["command", "shell", "execute", "process", "task"],
+            description: DESCRIPTION,
+            input_schema: schema::of::<Input>(),
+            instructions: INSTRUCTIONS,
+            read_only: false,
+        },
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
+        render: super::render::<ExecResult>,
+    }
 }
 
 /// Input of `ExecCommand`.
@@ -65,14 +86,15 @@ struct Input {
     shell: Option<String>,
     /// Whether to start a login shell, which reads the user's profile. Default: true.
     login: Option<bool>,
-    /// Whether to give the command a terminal. Default: false.
+    /// Whether to give the command a terminal of 24 lines with 80 characters. Default: false.
     tty: Option<bool>,
     /// What to do when an equal command is already running: `reuse_running` answers with the running
     /// task, `start_new` starts a second copy. Default: `reuse_running`.
     duplicate_policy: Option<DuplicatePolicy>,
-    /// Whether stdin stays open for input to be sent later. Default: the value of tty.
+    /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of tty.
     accepts_input: Option<bool>,
-    /// How long to wait for the command to end, in milliseconds, up to 3600000. Default: 10000.
+    /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as a
+    /// background task. 0 makes it one at once. Default: 10000.
     #[schemars(range(max = 3_600_000))]
     yield_time_ms: Option<u64>,
     /// How many tokens of output to show at most, up to 64000. Default: 8000.
@@ -91,16 +113,8 @@ struct ExecResult {
 #[serde(tag = "disposition", rename_all = "snake_case")]
 enum Disposition {
     Completed(Completed),
+    PromotedToTask(PromotedToTask),
     AlreadyRunning(AlreadyRunning),
-}
-
-impl Disposition {
-    fn render(&self) -> String {
-        match self {
-            Self::Completed(completed) => render_completed(completed),
-            Self::AlreadyRunning(running) => render_already_running(running),
-        }
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -130,9 +144,16 @@ struct Completed {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct ArtifactEntry {
-    path: PathBuf,
-    bytes: u64,
+struct PromotedToTask {
+    task_handle: TaskHandle,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    initial_output_preview: Option<String>,
+    initial_output_truncated: bool,
+    /// Whether the command is blocked reading its input; absent if that cannot be known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    waiting_for_input: Option<bool>,
+    /// From where `TaskOutput` goes on without a gap.
+    next_cursor: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -150,6 +171,14 @@ struct TaskHandle {
     task_id: TaskId,
     task_kind: String,
     status: Status,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    initial_output: Option<String>,
+}
+
+impl TaskHandle {
+    fn new(task_id: TaskId, status: Status, initial_output: Option<String>) -> Self {
+        Self { task_id, task_kind: TASK_KIND.into(), status, initial_output }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -163,43 +192,12 @@ struct RunningCommand {
     tty: bool,
 }
 
-impl ExecCommand {
-    /// The tool.
-    pub fn new() -> Self {
-        Self {
-            definition: Definition {
-                name: NAME,
-                family: "local_environment",
-                category: "System Execution",
-                tags: &["command", "shell", "execute", "process", "task"],
-                description: DESCRIPTION,
-                input_schema: schema::of::<Input>(),
-                instructions: INSTRUCTIONS,
-            },
-        }
-    }
-}
-
-impl Default for ExecCommand {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Tool for ExecCommand {
-    fn definition(&self) -> &Definition {
-        &self.definition
-    }
-
-    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
-        Box::pin(call(engine, input, caller))
-    }
-
-    fn render(&self, result: &Value) -> String {
-        match ExecResult::deserialize(result) {
-            Ok(result) => result.outcome.render(),
-            // A result that is not ours to read is shown as it is.
-            Err(_) => result.to_string(),
+impl Receipt for ExecResult {
+    fn receipt(&self) -> String {
+        match &self.outcome {
+            Disposition::Completed(completed) => render_completed(completed),
+            Disposition::PromotedToTask(promoted) => render_promoted(promoted),
+            Disposition::AlreadyRunning(running) => render_already_running(running),
         }
     }
 }
@@ -207,10 +205,7 @@ impl Tool for ExecCommand {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
-    let max_output_tokens = match input.max_output_tokens {
-        None | Some(0) => OUTPUT_TOKENS_DEFAULT,
-        Some(tokens) => tokens.min(OUTPUT_TOKENS_MAX),
-    };
+    let max_output_tokens = super::effective_tokens(input.max_output_tokens);
     let command_diagnostics = CommandDiagnostics::of(&input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
     let (outcome, summary) =
@@ -219,16 +214,11 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
                 Disposition::AlreadyRunning(already_running(*task)),
                 "an equal command is already running".to_owned(),
             ),
-            Submitted::Started(mut run) => {
-                let ended = foreground(&mut run, wait).await?;
-                let completed = complete(&run, &ended, max_output_tokens)?;
-                (Disposition::Completed(completed), summary(&ended.outcome))
+            Submitted::Started(run) => {
+                attend(run, wait, max_output_tokens, caller.progress.as_ref()).await?
             }
         };
-    let receipt = Some(outcome.render());
-    let result = serde_json::to_value(ExecResult { outcome, command_diagnostics })
-        .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
-    Ok(Success { result, summary_text: Some(summary), receipt })
+    super::success(&ExecResult { outcome, command_diagnostics }, summary)
 }
 
 impl Input {
@@ -250,40 +240,18 @@ impl Input {
                 ),
             );
         }
-        if self.yield_time_ms.is_some_and(|wait| wait > YIELD_MS_MAX) {
-            return invalid("yield_time_ms", format!("is over the limit of {YIELD_MS_MAX}"));
+        if self.yield_time_ms.is_some_and(|wait| wait > WAIT_MS_MAX) {
+            return invalid("yield_time_ms", format!("is over the limit of {WAIT_MS_MAX}"));
         }
         if self.shell.as_deref().is_some_and(|shell| shell.trim().is_empty()) {
             return invalid("shell", "is blank: leave it out for the default".into());
-        }
-        self.check_available()
-    }
-
-    /// What the contract has and this version cannot do yet is refused, not ignored.
-    fn check_available(&self) -> Result<(), ToolError> {
-        let missing = |what: &str, instead: &str| {
-            Err(ToolError::new(
-                ErrorKind::ToolExecutionFailed,
-                format!("{what} is not available in this version"),
-            )
-            .hint(instead.to_owned()))
-        };
-        if self.tty == Some(true) {
-            return missing("`tty`: true", "call again without `tty`");
-        }
-        if self.accepts_input == Some(true) {
-            return missing("`accepts_input`: true", "pass the input in `cmd`, with a heredoc");
-        }
-        if self.yield_time_ms == Some(0) {
-            return missing(
-                "`yield_time_ms`: 0 (a background task at once)",
-                "give `yield_time_ms` the time that the command needs, or let `cmd` end with `&`",
-            );
         }
         Ok(())
     }
 
     fn into_request(self, max_output_tokens: u64) -> Request {
+        let tty = self.tty.unwrap_or(false);
+        let accepts_input = self.accepts_input.unwrap_or(tty);
         Request {
             tool: NAME,
             program: Program::Script {
@@ -292,8 +260,8 @@ impl Input {
                 login: self.login.unwrap_or(true),
             },
             workdir: self.workdir,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
+            stdin: if accepts_input { Stdin::Open } else { Stdin::Null },
+            outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
             duplicates: self.duplicate_policy.unwrap_or_default(),
             wall_ms_max: None,
             // A token is at least a byte: what is kept in memory is never cut in its preview, and what
@@ -303,29 +271,50 @@ impl Input {
     }
 }
 
-/// Waits for a command that must end within its window, and stops it if it does not.
-async fn foreground(run: &mut Run, wait: Duration) -> Result<Ended, ToolError> {
-    if let Ok(ended) = tokio::time::timeout(wait, run.ended()).await {
-        return ended;
-    }
-    run.control().stop(rustix::process::Signal::TERM.as_raw(), STOP_GRACE);
-    let stopped = match tokio::time::timeout(STOP_GRACE + DEATH, run.ended()).await {
-        Ok(ended) => ended.map(|_| "was stopped")?,
-        Err(_) => "cannot be stopped (it does not react to being killed)",
+/// Waits for a command, and lets it go on as a task if it takes longer.
+async fn attend(
+    mut run: Run,
+    wait: Duration,
+    max_output_tokens: u64,
+    progress: Option<&mpsc::Sender<String>>,
+) -> Result<(Disposition, String), ToolError> {
+    let in_time = match progress {
+        None => tokio::time::timeout(wait, run.ended()).await,
+        Some(sender) => tokio::time::timeout(wait, progress::told(&mut run, sender)).await,
     };
-    let task_id = run.task_id().as_str();
-    Err(ToolError::new(
-        ErrorKind::ToolExecutionFailed,
-        format!(
-            "the command did not end within {} ms and {stopped}: going on as a background task is not \
-             available in this version",
-            wait.as_millis()
-        ),
-    )
-    .detail("task_id", task_id)
-    .hint(format!(
-        "give a larger `yield_time_ms` (up to {YIELD_MS_MAX}); `legwork logs {task_id}` shows what it printed"
-    )))
+    if in_time.is_err()
+        && let Promotion::Promoted(report) = run.promote().await
+    {
+        let promoted = promoted(&run, report.as_ref(), max_output_tokens)?;
+        let summary = "command promoted to a managed task".to_owned();
+        return Ok((Disposition::PromotedToTask(promoted), summary));
+    }
+    let ended = match in_time {
+        Ok(ended) => ended?,
+        Err(_) => run.ended().await?,
+    };
+    let completed = complete(&run, &ended, max_output_tokens)?;
+    Ok((Disposition::Completed(completed), summary(&ended.outcome)))
+}
+
+/// Builds the result of a command that goes on.
+fn promoted(
+    run: &Run,
+    report: Option<&Report>,
+    max_output_tokens: u64,
+) -> Result<PromotedToTask, ToolError> {
+    let output = run.folder().open().map_err(|error| ToolError::state(&error))?;
+    let (preview, cursor) = output
+        .overview(Selection::Both, max_output_tokens, false)
+        .map_err(|error| ToolError::state(&error))?;
+    let task_id = run.task_id().clone();
+    Ok(PromotedToTask {
+        next_cursor: cursor.to_text(&task_id),
+        task_handle: TaskHandle::new(task_id, Status::Running, preview.text.clone()),
+        initial_output_preview: preview.text,
+        initial_output_truncated: preview.truncated,
+        waiting_for_input: report.and_then(|report| report.waiting_for_input),
+    })
 }
 
 fn summary(outcome: &Outcome) -> String {
@@ -388,11 +377,7 @@ fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Complete
 fn already_running(task: Task) -> AlreadyRunning {
     let digest = Sha256::digest(task.command.as_bytes());
     AlreadyRunning {
-        task_handle: TaskHandle {
-            task_id: task.task_id,
-            task_kind: "command_task".into(),
-            status: task.status,
-        },
+        task_handle: TaskHandle::new(task.task_id, task.status, None),
         command: Some(RunningCommand {
             cmd_digest: data_encoding::HEXLOWER.encode(&digest),
             cmd: task.command,
@@ -441,6 +426,18 @@ fn render_completed(completed: &Completed) -> String {
         let paths = completed.artifacts.iter().map(|artifact| artifact.path.display().to_string());
         block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
     }
+    text
+}
+
+fn render_promoted(promoted: &PromotedToTask) -> String {
+    let mut text =
+        format!("Command promoted to background task\nTask: {}", promoted.task_handle.task_id);
+    if promoted.waiting_for_input == Some(true) {
+        text.push_str("\nWaiting for input: yes");
+    }
+    let output = promoted.initial_output_preview.as_deref();
+    text.push_str("\n\nInitial output:\n");
+    text.push_str(output.unwrap_or("(none captured before promotion)"));
     text
 }
 

@@ -2,11 +2,18 @@
 
 mod diagnostics;
 mod exec_command;
+mod progress;
 mod schema;
+mod task_input;
+mod task_list;
+mod task_output;
+mod task_status;
+mod task_stop;
+mod task_view;
+mod task_wait;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-pub use exec_command::ExecCommand;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -33,6 +40,9 @@ pub struct Definition {
     pub input_schema: Value,
     /// What a model is told about using it well.
     pub instructions: &'static str,
+    /// Whether it only looks, and changes nothing.
+    #[serde(skip)]
+    pub read_only: bool,
 }
 
 /// A future that a tool returns.
@@ -46,6 +56,50 @@ pub trait Tool: Send + Sync {
     fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a>;
     /// Renders a result for a model, from the result alone.
     fn render(&self, result: &Value) -> String;
+}
+
+/// A tool that comes with the library: its definition, and two functions.
+struct BuiltIn {
+    definition: Definition,
+    call: for<'a> fn(&'a Engine, Value, &'a Caller) -> ToolFuture<'a>,
+    render: fn(&Value) -> String,
+}
+
+impl Tool for BuiltIn {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
+        (self.call)(engine, input, caller)
+    }
+
+    fn render(&self, result: &Value) -> String {
+        (self.render)(result)
+    }
+}
+
+/// A result that can be told to a model, also when it was read back from its JSON.
+trait Receipt: Serialize + DeserializeOwned {
+    /// The text for a model.
+    fn receipt(&self) -> String;
+}
+
+/// What a tool brought, from its typed result.
+fn success<R: Receipt>(result: &R, summary: impl Into<String>) -> Result<Success, ToolError> {
+    let receipt = Some(result.receipt());
+    let result = serde_json::to_value(result)
+        .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
+    Ok(Success { result, summary_text: Some(summary.into()), receipt })
+}
+
+/// Renders a result of this type.
+fn render<R: Receipt>(result: &Value) -> String {
+    match R::deserialize(result) {
+        Ok(result) => result.receipt(),
+        // A result that is not ours to read is shown as it is.
+        Err(_) => result.to_string(),
+    }
 }
 
 /// What a tool brought.
@@ -136,6 +190,34 @@ impl Answer {
     }
 }
 
+/// Tokens of output that are shown where the caller does not say.
+const OUTPUT_TOKENS_DEFAULT: u64 = 8_000;
+
+/// Most tokens of output that are shown, whatever the caller says.
+const OUTPUT_TOKENS_MAX: u64 = 64_000;
+
+/// Longest wait of a call.
+const WAIT_MS_MAX: u64 = 3_600_000;
+
+/// The budget that a caller gets.
+fn effective_tokens(asked: Option<u64>) -> u64 {
+    match asked {
+        None | Some(0) => OUTPUT_TOKENS_DEFAULT,
+        Some(tokens) => tokens.min(OUTPUT_TOKENS_MAX),
+    }
+}
+
+/// The wait that a caller asked for in `timeout_ms`, if it is allowed.
+fn bounded_wait(tool: &str, asked: Option<u64>, default_ms: u64) -> Result<Duration, ToolError> {
+    match asked.unwrap_or(default_ms) {
+        wait_ms if wait_ms > WAIT_MS_MAX => {
+            let problem = format!("is over the limit of {WAIT_MS_MAX}");
+            Err(ToolError::invalid_field(tool, "timeout_ms", problem))
+        }
+        wait_ms => Ok(Duration::from_millis(wait_ms)),
+    }
+}
+
 /// Parses a tool's input, and says which field is wrong.
 fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, ToolError> {
     if !input.is_object() {
@@ -167,7 +249,13 @@ impl Registry {
     /// The tools that come with the library. A new tool is one file and one line here.
     pub fn builtin() -> Self {
         let mut registry = Self::default();
-        registry.add(ExecCommand::new());
+        registry.add(exec_command::tool());
+        registry.add(task_list::tool());
+        registry.add(task_status::tool());
+        registry.add(task_output::tool());
+        registry.add(task_input::tool());
+        registry.add(task_stop::tool());
+        registry.add(task_wait::tool());
         registry
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Prepared<'a> {
     pub workdir: BorrowedFd<'a>,
     /// Stdin, stdout and stderr.
     pub streams: [BorrowedFd<'a>; 3],
+    /// Whether stdout is to be the controlling terminal.
+    pub terminal: bool,
     /// The file mode mask that the engine was started with.
     pub umask: u32,
     /// The limit of open files that the engine was started with.
@@ -42,6 +44,7 @@ struct Shared {
     environment: *const *const c_char,
     workdir: RawFd,
     streams: [RawFd; 3],
+    terminal: bool,
     umask: u32,
     open_files: libc::rlimit,
     failure: Option<(StartStage, c_int)>,
@@ -57,6 +60,7 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
         environment: environment.as_ptr(),
         workdir: prepared.workdir.as_raw_fd(),
         streams: prepared.streams.map(|stream| stream.as_raw_fd()),
+        terminal: prepared.terminal,
         umask: prepared.umask,
         open_files: libc::rlimit {
             rlim_cur: prepared.open_files.current.unwrap_or(libc::RLIM_INFINITY),
@@ -129,6 +133,9 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
             if libc::dup2(source, target) < 0 {
                 return (StartStage::Descriptors, last_errno());
             }
+        }
+        if shared.terminal && libc::ioctl(libc::STDOUT_FILENO, libc::TIOCSCTTY, 0) != 0 {
+            return (StartStage::Descriptors, last_errno());
         }
         // All of ours are closed on exec by themselves; what else there may be is too, where the kernel
         // has this call (5.11).

@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 
 use crate::{
-    folder::{EXIT, SPEC, Stream, TIMELINE, TimelineRow},
+    folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
     protocol::Kept,
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
 };
@@ -34,6 +34,8 @@ const TIMELINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Keep {
     folder: Option<Folder>,
+    /// Name of stdout's file: it may be a terminal's.
+    stdout_name: &'static str,
     /// Bytes that may be held in memory.
     memory_bytes_max: u64,
     stdout: Stored,
@@ -57,10 +59,11 @@ struct Stored {
 }
 
 impl Keep {
-    /// Keeps up to this many bytes in memory.
-    pub(super) fn new(memory_bytes_max: u64) -> Self {
+    /// Keeps up to this many bytes in memory; stdout's file will have this name.
+    pub(super) fn new(memory_bytes_max: u64, stdout_name: &'static str) -> Self {
         Self {
             folder: None,
+            stdout_name,
             memory_bytes_max,
             stdout: Stored::default(),
             stderr: Stored::default(),
@@ -107,7 +110,7 @@ impl Keep {
         let exit = create_file(&descriptor, EXIT)?;
         reserve(&exit)?;
         create_file(&descriptor, SPEC)?.write_all(note)?;
-        let names = [Stream::Stdout.file_name(), Stream::Stderr.file_name(), TIMELINE];
+        let names = [self.stdout_name, Stream::Stderr.file_name(), TIMELINE];
         let mut parts = [&mut self.stdout, &mut self.stderr, &mut self.timeline];
         for (stored, name) in parts.iter_mut().zip(names) {
             if !stored.memory.is_empty() {
@@ -131,12 +134,12 @@ impl Keep {
         let room =
             self.memory_bytes_max.saturating_sub(self.stdout.total.bytes + self.stderr.total.bytes);
         let folder = self.folder.as_ref().map(|folder| &folder.descriptor);
-        let stored = match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+        let (stored, name) = match stream {
+            Stream::Stdout => (&mut self.stdout, self.stdout_name),
+            Stream::Stderr => (&mut self.stderr, stream.file_name()),
         };
         match folder {
-            Some(folder) => stored.append_to_file(folder, stream.file_name(), bytes),
+            Some(folder) => stored.append_to_file(folder, name, bytes),
             None => stored.append_to_memory(bytes, room),
         }
     }
@@ -193,6 +196,11 @@ impl Keep {
         }
         self.last_row = Some((stream, time_us));
         self.add_row(TimelineRow::Grew { stream, offset: self.total(stream).bytes, time_us });
+    }
+
+    /// Notes the size of the terminal from here on.
+    pub(super) fn note_size(&mut self, size: WindowSize) {
+        self.add_row(TimelineRow::Resized { offset: self.stdout.total.bytes, size });
     }
 
     fn add_row(&mut self, row: TimelineRow) {
@@ -268,7 +276,7 @@ fn reserve(exit: &File) -> io::Result<()> {
 
 /// Removes a folder that could not be filled.
 fn remove(tasks: BorrowedFd<'_>, task: &str) {
-    let artifacts = [Stream::Stdout.file_name(), Stream::Stderr.file_name()];
+    let artifacts = [Stream::Stdout.file_name(), Stream::Stderr.file_name(), TERMINAL];
     for name in [EXIT, SPEC, TIMELINE].into_iter().chain(artifacts) {
         let _ = unlinkat(tasks, format!("{task}/{name}"), AtFlags::empty());
     }

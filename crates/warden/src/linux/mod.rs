@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod command;
+mod input;
 mod keep;
 mod peer;
 mod run;
@@ -9,9 +10,11 @@ mod signals;
 mod socket;
 mod spawner;
 mod stop;
+mod streams;
 mod tree;
 mod warden;
+mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
-pub use socket::{is_alive, send, socket_pair};
+pub use socket::{connect, is_alive, send, socket_pair};
 pub use spawner::{Spawner, take_over_if_spawner};

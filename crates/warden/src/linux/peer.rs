@@ -8,14 +8,22 @@ use std::{
 
 use rustix::io::ioctl_fionbio;
 
-use super::socket;
-use crate::protocol::{Decoder, FromWarden, ToWarden, encode};
+use super::{socket, watching::Watching};
+use crate::protocol::{Decoder, FromWarden, InputRefusal, ToWarden, encode};
 
 /// Most bytes waiting for a peer that does not read; past it the peer is dropped.
 const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
 
 /// One read of a channel; it is on the stack, which every waiting warden keeps.
 const READ_BYTES: usize = 4 * 1024;
+
+/// Input of a peer that has not been written yet.
+#[derive(Debug)]
+pub(super) struct PendingInput {
+    pub rest: Vec<u8>,
+    /// Bytes that were written before.
+    pub taken: u64,
+}
 
 /// A connection, with what is on its way in both directions.
 #[derive(Debug)]
@@ -26,6 +34,10 @@ pub(super) struct Peer {
     outbox: Vec<u8>,
     /// Set while the peer waits for output beyond these offsets.
     pub follows: Option<(u64, u64)>,
+    /// Input that is not written yet.
+    pub input: Option<PendingInput>,
+    /// Set while the peer waits for something that has to be looked for.
+    pub watching: Option<Watching>,
     /// Set once the peer is gone, or did not speak the protocol.
     pub closed: bool,
 }
@@ -39,6 +51,8 @@ impl Peer {
             descriptors: VecDeque::new(),
             outbox: Vec::new(),
             follows: None,
+            input: None,
+            watching: None,
             closed: false,
         })
     }
@@ -52,6 +66,12 @@ impl Peer {
             }
             _ => self.closed = true,
         }
+    }
+
+    /// Answers the input of the peer.
+    pub(super) fn answer_input(&mut self, bytes: u64, refusal: Option<InputRefusal>) {
+        self.input = None;
+        self.send(&FromWarden::InputTaken { bytes, refusal });
     }
 
     /// Sends what waits, as far as the peer takes it.

@@ -3,25 +3,26 @@
 use std::{
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::{
-    buffer::spare_capacity,
-    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
-    process::{Pid, Signal, WaitStatus, kill_process, kill_process_group},
-};
+use rustix::process::{Pid, Signal, WaitStatus, kill_process, kill_process_group};
 
 use super::{
     command::{self, Prepared},
+    input::InputSource,
     keep::Keep,
+    peer::PendingInput,
     spawner::Setup,
+    streams::{DRAIN_READS_MAX, Pipe, Streams},
+    tree,
 };
 use crate::{
-    folder::Stream,
+    folder::{Stream, TERMINAL, WindowSize},
     protocol::{
-        Ended, EndedBy, Environment, Growth, Outputs, Spec, StartFailure, StartStage, Stdin,
+        Ended, EndedBy, Environment, Growth, InputRefusal, Report, Spec, StartFailure, StartStage,
+        Stdin,
     },
     record::{BACKGROUND_PIDS_MAX, End, ExitRecord},
 };
@@ -34,15 +35,6 @@ const LONG: Duration = Duration::from_millis(250);
 
 /// How long to wait after a spill that failed.
 const SPILL_AGAIN: Duration = Duration::from_secs(1);
-
-/// One read of a pipe.
-const READ_BYTES: usize = 64 * 1024;
-
-/// One read of a pipe that has brought much.
-const READ_BYTES_WIDE: usize = 256 * 1024;
-
-/// A pipe whose reads come back full is made this big.
-const PIPE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A command that was started, until its warden ends.
 #[derive(Debug)]
@@ -58,30 +50,21 @@ pub(super) struct Run {
     pub ended_by: Option<EndedBy>,
     pid: Pid,
     started_at: Instant,
-    pipes: [Pipe; 2],
+    streams: Streams,
+    /// Whether it was started with an open stdin.
+    had_input: bool,
     keep: Keep,
     end: Option<ProcessEnd>,
     /// The outcome, once it has been made.
     record: Option<ExitRecord>,
+    /// Whether it left nothing behind.
+    reusable: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct ProcessEnd {
     end: End,
     at: Instant,
-}
-
-/// The warden's end of one stream.
-#[derive(Debug)]
-struct Pipe {
-    stream: Stream,
-    reader: Option<OwnedFd>,
-    widened: bool,
-    /// Whether the last read found nothing.
-    is_empty: bool,
-    /// Whether everything written before the command's end has surely been read.
-    caught_up: bool,
-    read_since_end: usize,
 }
 
 impl Run {
@@ -92,57 +75,58 @@ impl Run {
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
     ) -> Result<Self, StartFailure> {
-        let descriptors = |error: io::Error| failure(StartStage::Descriptors, &error);
-        let stdin = match (spec.stdin, stdin) {
-            (Stdin::Null, _) => setup.null.as_fd(),
-            (Stdin::Given, Some(stdin)) => stdin,
-            (Stdin::Given, None) => return Err(descriptors(io::ErrorKind::InvalidInput.into())),
-        };
-        let (stdout, stdout_writer) = Pipe::open(Stream::Stdout).map_err(descriptors)?;
-        let (stderr, stderr_writer) = match spec.outputs {
-            Outputs::Separate => Pipe::open(Stream::Stderr).map_err(descriptors)?,
-            Outputs::Merged => {
-                (Pipe::none(Stream::Stderr), stdout_writer.try_clone().map_err(descriptors)?)
-            }
-        };
+        let (streams, ends) = Streams::open(spec.stdin, spec.outputs, setup.null.as_fd(), stdin)
+            .map_err(|error| failure(StartStage::Descriptors, &error))?;
         let set = environment_set(&spec.environment.set)?;
+        let [stdin, stdout, stderr] = &ends;
         let prepared = Prepared {
             program: c_string(&spec.program)?,
             argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
             environment: environment(setup, &spec.environment, &set),
             workdir,
-            streams: [stdin, stdout_writer.as_fd(), stderr_writer.as_fd()],
+            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            terminal: streams.terminal.is_some(),
             umask: setup.umask,
             open_files: setup.open_files,
         };
         let started_at = Instant::now();
         let pid = command::start(&prepared)?;
+        let mut keep = Keep::new(spec.memory_bytes_max, Stream::Stdout.file_name());
+        let mut spill_at = started_at + LONG;
+        if let Some(terminal) = &streams.terminal {
+            keep = Keep::new(spec.memory_bytes_max, TERMINAL);
+            keep.note_size(terminal.size);
+            // Its screen is made from files.
+            spill_at = started_at;
+        }
         Ok(Self {
             task: spec.task,
             note: spec.note,
             orphan_ttl: bounded(spec.orphan_ttl_ms),
             deadline: spec.wall_ms_max.map(|limit| started_at + bounded(limit)),
-            spill_at: Some(started_at + LONG),
+            spill_at: Some(spill_at),
             ended_by: None,
             pid,
             started_at,
-            pipes: [stdout, stderr],
-            keep: Keep::new(spec.memory_bytes_max),
+            streams,
+            had_input: spec.stdin == Stdin::Open,
+            keep,
             end: None,
             record: None,
+            reusable: false,
         })
     }
 
     /// The descriptors to wait on.
     pub(super) fn readers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.pipes.iter().filter_map(|pipe| pipe.reader.as_ref()).map(AsFd::as_fd)
+        self.streams.pipes.iter().filter_map(|pipe| pipe.reader.as_ref()).map(AsFd::as_fd)
     }
 
     /// Reads what the pipes have, once each.
     pub(super) fn pump(&mut self, tasks: BorrowedFd<'_>, buffer: &mut Vec<u8>) {
         let ended = self.end.is_some();
         let since_start = self.started_at.elapsed();
-        for pipe in &mut self.pipes {
+        for pipe in &mut self.streams.pipes {
             pipe.read(buffer, ended);
             if !buffer.is_empty() {
                 if self.keep.would_overflow(buffer.len()) {
@@ -194,6 +178,13 @@ impl Run {
         };
         self.end = Some(ProcessEnd { end, at: Instant::now() });
         self.deadline = None;
+        self.streams.command_ended();
+        if self.streams.terminal.is_some() {
+            // Its background jobs are told, as by any terminal that closes; the kernel only tells the
+            // foreground.
+            tree::signal_session(self.pid, Signal::HUP);
+            tree::signal_session(self.pid, Signal::CONT);
+        }
     }
 
     /// Whether the command's own process has ended.
@@ -217,7 +208,7 @@ impl Run {
 
     /// Closes our end of a stream: the next write to it fails, as if its reader had gone.
     pub(super) fn close(&mut self, stream: Stream) {
-        for pipe in self.pipes.iter_mut().filter(|pipe| pipe.stream == stream) {
+        for pipe in self.streams.pipes.iter_mut().filter(|pipe| pipe.stream == stream) {
             pipe.reader = None;
         }
     }
@@ -225,8 +216,8 @@ impl Run {
     /// Reads what is left in the pipes when nobody of ours can write to them any more.
     pub(super) fn drain(&mut self, tasks: BorrowedFd<'_>, buffer: &mut Vec<u8>) {
         // A stranger who was handed a pipe could write for ever: its capacity is the limit.
-        for _ in 0..PIPE_BYTES_MAX / READ_BYTES * 2 {
-            if self.pipes.iter().all(|pipe| pipe.reader.is_none() || pipe.is_empty) {
+        for _ in 0..DRAIN_READS_MAX {
+            if self.streams.pipes.iter().all(|pipe| pipe.reader.is_none() || pipe.is_empty) {
                 return;
             }
             self.pump(tasks, buffer);
@@ -243,8 +234,8 @@ impl Run {
         let Some(until) = self.drain_until() else {
             return false;
         };
-        let closed = self.pipes.iter().all(|pipe| pipe.reader.is_none());
-        closed || (now >= until && self.pipes.iter().all(Pipe::is_caught_up))
+        let closed = self.streams.pipes.iter().all(|pipe| pipe.reader.is_none());
+        closed || (now >= until && self.streams.pipes.iter().all(Pipe::is_caught_up))
     }
 
     /// Makes the outcome; once.
@@ -257,11 +248,12 @@ impl Run {
     ) -> Option<Ended> {
         background_pids.truncate(BACKGROUND_PIDS_MAX);
         let ended = self.end.filter(|_| !self.is_over())?;
-        let leaked_handles = self.pipes.iter().any(|pipe| pipe.reader.is_some());
+        self.streams.close_terminal();
+        let leaked_handles = self.streams.pipes.iter().any(|pipe| pipe.reader.is_some());
         let left_behind = leaked_handles || !background_pids.is_empty();
         let record = ExitRecord {
             task: self.task.clone(),
-            pid: self.pid.as_raw_pid().cast_unsigned(),
+            pid: self.pid(),
             end: ended.end,
             ended_by: self.ended_by,
             ended_at_ms: wall_clock_ms(),
@@ -278,57 +270,98 @@ impl Run {
             // is tried again, and in the end the run is lost, which is the truth.
             let _ = self.spill(tasks);
         }
-        Some(Ended { record, kept: self.keep.kept(), reusable: !left_behind })
-    }
-}
-
-impl Pipe {
-    fn open(stream: Stream) -> io::Result<(Self, OwnedFd)> {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok((Self { reader: Some(reader), ..Self::none(stream) }, writer))
+        self.reusable = !left_behind;
+        self.ended()
     }
 
-    /// A stream that brings nothing.
-    fn none(stream: Stream) -> Self {
-        Self {
-            stream,
-            reader: None,
-            widened: false,
-            is_empty: false,
-            caught_up: false,
-            read_since_end: 0,
+    /// The end, once it has been made.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        let record = self.record.clone()?;
+        Some(Ended { record, kept: self.keep.kept(), reusable: self.reusable })
+    }
+
+    /// Process id of the command.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().cast_unsigned()
+    }
+
+    /// What there is to know at this moment.
+    pub(super) fn report(&self) -> Report {
+        let ended = self.end.map_or_else(Instant::now, |end| end.at);
+        let source = self.input_source();
+        Report {
+            pid: self.pid(),
+            duration_ms: milliseconds(ended.duration_since(self.started_at)),
+            takes_input: self.streams.input.is_some(),
+            terminal: self.streams.terminal.as_ref().map(|terminal| terminal.size),
+            waiting_for_input: source.map_or(Some(false), |source| source.is_waited_for()),
+            background_pids: if self.has_ended() { tree::descendants() } else { Vec::new() },
         }
     }
 
-    fn is_caught_up(&self) -> bool {
-        self.reader.is_none() || self.caught_up || self.read_since_end >= PIPE_BYTES_MAX
+    /// Whether the output is in the folder.
+    pub(super) fn is_spilled(&self) -> bool {
+        self.keep.is_spilled()
     }
 
-    /// Reads once; an empty buffer is nothing new.
-    fn read(&mut self, buffer: &mut Vec<u8>, ended: bool) {
-        buffer.clear();
-        self.is_empty = false;
-        let Some(reader) = &self.reader else { return };
-        let wanted = if self.widened { READ_BYTES_WIDE } else { READ_BYTES };
-        buffer.reserve(wanted);
-        match rustix::io::read(reader, spare_capacity(buffer)) {
-            Ok(0) => self.reader = None,
-            Ok(read) => {
-                if ended {
-                    self.read_since_end += read;
-                }
-                if read >= READ_BYTES && !self.widened {
-                    self.widened = true;
-                    let _ = fcntl_setpipe_size(reader, PIPE_BYTES_MAX);
-                }
+    /// What it would be reading if it waited for input; none if there is no input.
+    pub(super) fn input_source(&self) -> Option<InputSource> {
+        self.streams.input_source()
+    }
+
+    /// The descriptor that takes input.
+    pub(super) fn input_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.streams.input.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Writes what is taken now; says what was written in all once nothing is left to wait for.
+    pub(super) fn feed(
+        &mut self,
+        pending: &mut PendingInput,
+    ) -> Option<(u64, Option<InputRefusal>)> {
+        let Some(input) = &mut self.streams.input else {
+            return Some((pending.taken, Some(self.refusal())));
+        };
+        match input.write(&pending.rest) {
+            Ok(written) => {
+                pending.taken += written as u64;
+                pending.rest.drain(..written);
+                pending.rest.is_empty().then_some((pending.taken, None))
             }
-            Err(rustix::io::Errno::AGAIN) => {
-                self.is_empty = true;
-                self.caught_up |= ended;
+            Err(refusal) => {
+                self.streams.input = None;
+                Some((pending.taken, Some(refusal)))
             }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => self.reader = None,
+        }
+    }
+
+    /// Ends the input.
+    pub(super) fn end_input(&mut self) -> Option<InputRefusal> {
+        let Some(input) = &mut self.streams.input else {
+            return Some(self.refusal());
+        };
+        if let Some(typed) = input.end_of_file() {
+            return input.write(&typed).err();
+        }
+        self.streams.input = None;
+        None
+    }
+
+    fn refusal(&self) -> InputRefusal {
+        if self.has_ended() {
+            InputRefusal::Ended
+        } else if self.had_input {
+            InputRefusal::Closed
+        } else {
+            InputRefusal::NoInput
+        }
+    }
+
+    /// Gives the terminal another size.
+    pub(super) fn resize(&mut self, size: WindowSize) {
+        if let Some(terminal) = &mut self.streams.terminal {
+            terminal.resize(size);
+            self.keep.note_size(terminal.size);
         }
     }
 }
@@ -344,9 +377,10 @@ fn environment<'a>(
     environment: &Environment,
     set: &'a [CString],
 ) -> Vec<&'a CStr> {
-    let is_set = |name: &[u8]| environment.set.iter().any(|(other, _)| other == name);
-    let inherited =
-        setup.environment.iter().filter(|(name, _)| environment.inherited && !is_set(name));
+    let Environment { inherited, set: replaced, unset } = environment;
+    let is_set =
+        |name: &[u8]| replaced.iter().map(|(other, _)| other).chain(unset).any(|n| n == name);
+    let inherited = setup.environment.iter().filter(|(name, _)| *inherited && !is_set(name));
     inherited.map(|(_, pair)| pair.as_c_str()).chain(set.iter().map(CString::as_c_str)).collect()
 }
 

@@ -90,10 +90,10 @@ pub(super) fn listen_for_adoption(wardens: BorrowedFd<'_>, warden: &str) -> io::
 }
 
 /// Connects to a warden through its adoption socket, without waiting.
-fn connect(wardens: BorrowedFd<'_>, warden: &str) -> io::Result<OwnedFd> {
+pub fn connect(wardens: impl AsFd, warden: &str) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    dial(&socket, &adoption_address(wardens, warden)?)?;
+    dial(&socket, &adoption_address(wardens.as_fd(), warden)?)?;
     Ok(socket)
 }
 
@@ -102,7 +102,7 @@ fn connect(wardens: BorrowedFd<'_>, warden: &str) -> io::Result<OwnedFd> {
 /// The kernel answers: only a live process holds the listening end. A pid would not do, since it may
 /// belong to a stranger by now. A warden too busy to accept is alive.
 pub fn is_alive(wardens: impl AsFd, warden: &str) -> io::Result<bool> {
-    match connect(wardens.as_fd(), warden) {
+    match connect(wardens, warden) {
         Ok(_) => Ok(true),
         Err(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(false),

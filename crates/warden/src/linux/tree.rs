@@ -44,6 +44,56 @@ pub(super) fn signal_all(signal: Signal) {
     });
 }
 
+/// What is known of a process of the tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    pub pid: u32,
+    pub group: u32,
+    state: char,
+}
+
+impl Process {
+    /// Whether it was stopped, by a signal or by a debugger.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+}
+
+/// All live descendants.
+pub(super) fn processes() -> Vec<Process> {
+    let mut walk = Walk::default();
+    walk.pass(&mut |_| {});
+    let known = walk.members.iter().filter_map(|member| {
+        let pid = number(member.pid);
+        let stat = stat(pid).ok().flatten()?;
+        let Stat { state, group, .. } = stat;
+        (!stat.is_dead()).then_some(Process { pid, group, state })
+    });
+    known.collect()
+}
+
+/// Whether a descendant holds one of these sockets.
+pub(super) fn holds_socket(inodes: &[u64]) -> bool {
+    let links: HashSet<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    descendants().into_iter().any(|pid| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        descriptors
+            .filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok())
+            .any(|target| target.to_str().is_some_and(|target| links.contains(target)))
+    })
+}
+
+/// Sends a signal to every descendant in this session.
+pub(super) fn signal_session(leader: Pid, signal: Signal) {
+    let mut walk = Walk::default();
+    walk.pass(&mut |member| {
+        let session = stat(number(member.pid)).ok().flatten().map(|stat| stat.session);
+        if session == Some(number(leader)) {
+            let _ = pidfd_send_signal(&member.pidfd, signal);
+        }
+    });
+}
+
 /// Stops every descendant before it looks at its children, until no new one turns up; then kills all.
 pub(super) fn freeze_and_kill() {
     freeze_and_kill_but(&HashSet::new());
@@ -188,8 +238,23 @@ fn all_parents() -> HashMap<u32, Vec<u32>> {
     map
 }
 
-/// State letter and parent, from the fields after the command's name (which may hold anything).
-fn stat(pid: u32) -> io::Result<Option<(char, u32)>> {
+/// The beginning of `/proc/PID/stat`.
+#[derive(Debug, Clone, Copy)]
+struct Stat {
+    state: char,
+    parent: u32,
+    group: u32,
+    session: u32,
+}
+
+impl Stat {
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// Reads the fields after the command's name, which may hold anything.
+fn stat(pid: u32) -> io::Result<Option<Stat>> {
     let text = fs::read(format!("/proc/{pid}/stat"))?;
     let text = String::from_utf8_lossy(&text);
     let Some((_, fields)) = text.rsplit_once(") ") else {
@@ -197,14 +262,20 @@ fn stat(pid: u32) -> io::Result<Option<(char, u32)>> {
     };
     let mut fields = fields.split(' ');
     let state = fields.next().and_then(|field| field.chars().next());
-    let parent = fields.next().and_then(|field| field.parse().ok());
-    Ok(state.zip(parent))
+    let mut number = || fields.next().and_then(|field| field.parse().ok());
+    let (parent, group, session) = (number(), number(), number());
+    Ok(state.zip(parent).zip(group.zip(session)).map(|((state, parent), (group, session))| Stat {
+        state,
+        parent,
+        group,
+        session,
+    }))
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    stat(pid).ok().flatten().map(|(_, parent)| parent)
+    stat(pid).ok().flatten().map(|stat| stat.parent)
 }
 
 fn is_zombie(pid: u32) -> bool {
-    matches!(stat(pid), Ok(Some(('Z' | 'X', _))))
+    stat(pid).ok().flatten().is_some_and(|stat| stat.is_dead())
 }

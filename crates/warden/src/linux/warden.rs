@@ -14,13 +14,14 @@ use rustix::{
 
 use super::{
     cgroup::Cgroup,
-    peer::Peer,
+    peer::{Peer, PendingInput},
     run::{Run, bounded},
     signals::{Arrived, Signals},
     socket,
     spawner::Setup,
     stop::{Progress, Stop},
     tree,
+    watching::Watching,
 };
 use crate::protocol::{
     EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
@@ -85,6 +86,7 @@ struct Warden<'a> {
 struct Ready {
     signals: bool,
     pipes: bool,
+    input: bool,
     peers: bool,
     listener: bool,
 }
@@ -154,15 +156,20 @@ impl<'a> Warden<'a> {
             pid: std::process::id(),
             task: self.run.as_ref().map(|run| run.task.clone()),
         });
+        if let Some(ended) = self.run.as_ref().and_then(Run::ended) {
+            peer.send(&FromWarden::Ended(Box::new(ended)));
+        }
         self.peers.push(peer);
     }
 
     /// Sleeps until something happens, and says what.
     fn wait(&self) -> io::Result<Ready> {
         let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
-        let mut interests = Vec::with_capacity(2 + self.peers.len() + readers.len());
+        let input = self.blocked_input();
+        let mut interests = Vec::with_capacity(3 + self.peers.len() + readers.len());
         interests.push(PollFd::new(&self.signals, PollFlags::IN));
         interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
+        interests.extend(input.iter().map(|input| PollFd::new(input, PollFlags::OUT)));
         for peer in &self.peers {
             let output = if peer.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             interests.push(PollFd::new(peer, PollFlags::IN | output));
@@ -185,9 +192,16 @@ impl<'a> Warden<'a> {
         Ok(Ready {
             signals,
             pipes: any_of(readers.len()),
+            input: any_of(usize::from(input.is_some())),
             peers: any_of(self.peers.len()),
             listener: any_of(1),
         })
+    }
+
+    /// Where input goes, if some of it waits to be taken.
+    fn blocked_input(&self) -> Option<BorrowedFd<'_>> {
+        let waits = self.peers.iter().any(|peer| peer.input.is_some());
+        self.run.as_ref().filter(|_| waits).and_then(Run::input_descriptor)
     }
 
     /// The next moment at which something is due without an event.
@@ -200,10 +214,15 @@ impl<'a> Warden<'a> {
             self.abandoned_at().filter(|_| self.stop.is_none()),
             self.deaf_until,
             run.and_then(|run| run.spill_at),
+            self.watches().map(|watching| watching.look_at).min(),
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    fn watches(&self) -> impl Iterator<Item = &Watching> {
+        self.peers.iter().filter_map(|peer| peer.watching.as_ref())
     }
 
     fn abandoned_at(&self) -> Option<Instant> {
@@ -227,6 +246,9 @@ impl<'a> Warden<'a> {
             && (ready.pipes || run.drain_until().is_some())
         {
             run.pump(self.setup.tasks.as_fd(), buffer);
+        }
+        if ready.input || arrived.child {
+            self.feed();
         }
         if ready.listener {
             self.accept();
@@ -341,6 +363,73 @@ impl<'a> Warden<'a> {
             }
             Order::Committed if is_owner => self.committed(),
             Order::Committed => {}
+            Order::Spill => {
+                self.spill_now();
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+                    peer.send(&FromWarden::Spilled(run.is_spilled()));
+                }
+            }
+            Order::Report => {
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+                    peer.send(&FromWarden::Report(Box::new(run.report())));
+                }
+            }
+            Order::Resize(size) => {
+                if let Some(run) = &mut self.run {
+                    run.resize(size);
+                }
+            }
+            Order::Watch(watch) => {
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+                    peer.watching = Some(Watching::begin(watch, run.pid()));
+                }
+            }
+            Order::Input(ref bytes) => self.take_input(place, bytes),
+            Order::WithdrawInput => self.withdraw_input(place),
+            Order::EndInput => {
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &mut self.run) {
+                    peer.answer_input(0, run.end_input());
+                }
+            }
+        }
+    }
+
+    fn take_input(&mut self, place: usize, bytes: &[u8]) {
+        if let Some(peer) = self.peers.get_mut(place) {
+            peer.input = Some(PendingInput { rest: bytes.to_vec(), taken: 0 });
+        }
+        self.feed();
+    }
+
+    fn withdraw_input(&mut self, place: usize) {
+        if let Some(peer) = self.peers.get_mut(place) {
+            let taken = peer.input.as_ref().map_or(0, |input| input.taken);
+            peer.answer_input(taken, None);
+        }
+    }
+
+    /// Writes the input that waits, as far as the command takes it.
+    fn feed(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        for peer in &mut self.peers {
+            if let Some((taken, refusal)) =
+                peer.input.as_mut().and_then(|pending| run.feed(pending))
+            {
+                peer.answer_input(taken, refusal);
+            }
+        }
+    }
+
+    /// Looks for what peers wait for, where that is due.
+    fn look_around(&mut self, now: Instant) {
+        let Some(run) = &self.run else { return };
+        for peer in &mut self.peers {
+            let due = peer.watching.as_mut().filter(|watching| now >= watching.look_at);
+            if let Some(met) = due.and_then(|watching| watching.look(run.pid(), run.input_source()))
+            {
+                peer.watching = None;
+                peer.send(&FromWarden::Met(met));
+            }
         }
     }
 
@@ -350,7 +439,7 @@ impl<'a> Warden<'a> {
             self.run = None;
             self.reusable = false;
             for peer in &mut self.peers {
-                peer.follows = None;
+                (peer.follows, peer.watching, peer.input) = (None, None, None);
             }
         } else {
             self.committed = self.run.as_ref().is_some_and(Run::is_over);
@@ -393,6 +482,7 @@ impl<'a> Warden<'a> {
     fn check_clock(&mut self) {
         let now = Instant::now();
         self.deaf_until = self.deaf_until.filter(|until| now < *until);
+        self.look_around(now);
         if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Abandoned);
             self.alone_since = Some(now);

@@ -1,0 +1,139 @@
+//! `legwork attach`: takes part in a running task. Leaving never stops it.
+
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use legwork::{Change, Observer, ToolError, output::Screen};
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{copy::Copier, run::code_of};
+use crate::{
+    arguments::AttachOptions,
+    render::{complain, complain_of, say},
+    signals::Caught,
+    terminal::{self, Raw, Typed},
+};
+
+/// The key that leaves a terminal: Ctrl-].
+const DETACH: u8 = 0x1d;
+
+/// How long a task may take to read what is typed before it is dropped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
+    let attached = async {
+        let engine = options.state.open()?;
+        let task = engine.task(&options.task).await?;
+        engine.observe(task).await
+    };
+    let mut observer = match attached.await {
+        Ok(observer) => observer,
+        Err(error) => return complain_of(&error),
+    };
+    let left = if observer.task().tty && terminal::is_interactive() && !observer.is_over() {
+        say("legwork: attached; Ctrl-] leaves, and the task goes on\r");
+        match take_part(&mut observer, true).await {
+            Ok(left) => left,
+            Err(error) => return complain_of(&error),
+        }
+    } else {
+        match stream(&mut observer).await {
+            Ok(left) => left,
+            Err(error) => return complain_of(&error),
+        }
+    };
+    match left {
+        Left::Ended => observer.task().outcome.as_ref().map_or(ExitCode::SUCCESS, code_of),
+        Left::Detached => {
+            say(&format!("legwork: left; task {} goes on", observer.task().task_id));
+            ExitCode::SUCCESS
+        }
+        Left::Signal(number) => ExitCode::from(128 + number),
+    }
+}
+
+/// Why nobody takes part any more.
+pub(super) enum Left {
+    /// The command has ended.
+    Ended,
+    /// The detach key was pressed.
+    Detached,
+    /// We were asked to end.
+    Signal(u8),
+}
+
+/// Joins our terminal with the task's: keys go there, its bytes come here, its size follows ours.
+pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Result<Left, ToolError> {
+    let Ok(_raw) = Raw::enter() else {
+        return Err(ToolError::state(&"this terminal cannot be set to raw mode"));
+    };
+    let mut keys = Typed::listen();
+    let mut resized = signal(SignalKind::window_change()).ok();
+    let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
+    if let Some(size) = terminal::size() {
+        observer.resize(size).await;
+    }
+    let mut copier = Copier::new();
+    let output = observer.output().await?;
+    if can_leave {
+        // What is on the screen now, instead of everything that ever was.
+        copier.stdout.written = output.stdout.bytes();
+        if let Ok(screen) = Screen::of(&output) {
+            let _ = std::io::stdout().write_all(screen.formatted());
+            let _ = std::io::stdout().flush();
+        }
+    }
+    loop {
+        let next_size = async {
+            match &mut resized {
+                Some(resized) => resized.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            change = observer.changed(copier.stdout.written, 0) => {
+                let output = observer.output().await?;
+                let failed = !copier.copy(&output).await.is_empty();
+                if failed || change == Change::Ended {
+                    return Ok(if failed { Left::Detached } else { Left::Ended });
+                }
+            }
+            typed = keys.next() => {
+                if can_leave && typed.contains(&DETACH) {
+                    return Ok(Left::Detached);
+                }
+                observer.input(&typed, PATIENCE).await;
+            }
+            _ = next_size => {
+                if let Some(size) = terminal::size() {
+                    observer.resize(size).await;
+                }
+            }
+            number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
+        }
+    }
+}
+
+/// Copies the task's streams to ours, and our stdin to its.
+async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
+    let takes_input = observer.report().await?.is_some_and(|report| report.takes_input);
+    let mut typed = if takes_input { Typed::listen() } else { Typed::nothing() };
+    let mut signals = Caught::new(&[Signal::INT, Signal::TERM, Signal::HUP]);
+    let mut copier = Copier::new();
+    loop {
+        let output = observer.output().await?;
+        let failures = copier.copy(&output).await;
+        if let Some(failure) = failures.first() {
+            failure.problem().map(|problem| complain(&problem));
+            return Ok(Left::Detached);
+        }
+        if observer.is_over() {
+            return Ok(Left::Ended);
+        }
+        tokio::select! {
+            _ = observer.changed(copier.stdout.written, copier.stderr.written) => {}
+            line = typed.next() => drop(observer.input(&line, PATIENCE).await),
+            number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
+        }
+    }
+}

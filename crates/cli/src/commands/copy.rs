@@ -1,0 +1,89 @@
+//! Copies a task's streams to our own, byte for byte, as they grow.
+
+use std::io::{self, Write};
+
+use legwork::{Stream, output::TaskOutput};
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: u64 = 256 * 1024;
+
+/// Copies both streams to our own.
+pub(super) struct Copier {
+    pub stdout: Sink,
+    pub stderr: Sink,
+}
+
+/// One of our streams, with how much of the command's went there.
+pub(super) struct Sink {
+    stream: Stream,
+    pub written: u64,
+    open: bool,
+}
+
+/// Why a stream cannot be written to any more.
+pub(super) struct Failure {
+    pub stream: Stream,
+    pub error: io::Error,
+}
+
+impl Failure {
+    /// What to say about it; a reader that went away is no problem.
+    pub(super) fn problem(&self) -> Option<String> {
+        let gone = self.error.kind() == io::ErrorKind::BrokenPipe;
+        (!gone).then(|| format!("{}: {}", self.stream.file_name(), self.error))
+    }
+}
+
+impl Copier {
+    pub(super) fn new() -> Self {
+        let sink = |stream| Sink { stream, written: 0, open: true };
+        Self { stdout: sink(Stream::Stdout), stderr: sink(Stream::Stderr) }
+    }
+
+    /// Copies what is there and not copied yet; returns the streams that failed.
+    pub(super) async fn copy(&mut self, output: &TaskOutput) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        loop {
+            let stdout = output.stdout.read(self.stdout.written, PIECE_BYTES).unwrap_or_default();
+            let stderr = output.stderr.read(self.stderr.written, PIECE_BYTES).unwrap_or_default();
+            if stdout.is_empty() && stderr.is_empty() {
+                return failures;
+            }
+            failures.extend(self.write(stdout, stderr).await);
+        }
+    }
+
+    /// Writes a piece of each; returns the streams that failed.
+    pub(super) async fn write(&mut self, stdout: Vec<u8>, stderr: Vec<u8>) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for (sink, piece) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
+            if let Err(error) = sink.write(piece).await {
+                failures.push(Failure { stream: sink.stream, error });
+            }
+        }
+        failures
+    }
+}
+
+impl Sink {
+    async fn write(&mut self, piece: Vec<u8>) -> io::Result<()> {
+        self.written += piece.len() as u64;
+        if piece.is_empty() || !self.open {
+            return Ok(());
+        }
+        let stream = self.stream;
+        // In a thread: a reader that is slow must not keep signals from being passed on.
+        let written = tokio::task::spawn_blocking(move || match stream {
+            Stream::Stdout => write_through(&mut io::stdout().lock(), &piece),
+            Stream::Stderr => write_through(&mut io::stderr().lock(), &piece),
+        });
+        let result = written.await.map_err(io::Error::other).and_then(|done| done);
+        self.open = result.is_ok();
+        result
+    }
+}
+
+fn write_through(sink: &mut dyn Write, piece: &[u8]) -> io::Result<()> {
+    sink.write_all(piece)?;
+    sink.flush()
+}

@@ -1,0 +1,29 @@
+//! `legwork stop`: ends tasks and everything that they started.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::tool;
+use crate::{OUR_FAILURE, arguments::StopOptions, render::complain_of};
+
+pub(crate) async fn stop(options: StopOptions) -> ExitCode {
+    let engine = match options.state.open() {
+        Ok(engine) => engine,
+        Err(error) => return complain_of(&error),
+    };
+    let ids = match tool::ids(&engine, &options.tasks).await {
+        Ok(ids) => ids,
+        Err(error) => return complain_of(&error),
+    };
+    let mut complete = true;
+    for id in ids {
+        let input =
+            json!({ "task_id": id, "signal": options.signal, "grace_ms": options.grace_ms });
+        match tool::call(&engine, "TaskStop", input, options.json).await {
+            Err(code) => return code,
+            Ok(stopped) => complete &= *stopped.field("survivors") == json!([]),
+        }
+    }
+    ExitCode::from(if complete { 0 } else { OUR_FAILURE })
+}

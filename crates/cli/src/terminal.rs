@@ -1,0 +1,89 @@
+//! Our own terminal: raw while a task's terminal is shown on it, and what is typed there.
+
+use std::{io, os::fd::AsFd};
+
+use legwork::WindowSize;
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::sync::mpsc;
+
+/// Bytes that are read from our stdin at a time.
+const READ_BYTES: usize = 4096;
+
+/// Whether a person sits in front of us: stdin and stdout are a terminal.
+pub(crate) fn is_interactive() -> bool {
+    isatty(io::stdin()) && isatty(io::stdout())
+}
+
+/// The size of our terminal.
+pub(crate) fn size() -> Option<WindowSize> {
+    let window = tcgetwinsize(io::stdout()).ok()?;
+    let size = WindowSize { rows: window.ws_row, cols: window.ws_col };
+    (size.rows > 0 && size.cols > 0).then_some(size)
+}
+
+/// Keeps our terminal raw; dropping it brings back what was.
+pub(crate) struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    pub(crate) fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+    }
+}
+
+/// What comes from our stdin, as it comes.
+pub(crate) struct Typed(Option<mpsc::Receiver<Vec<u8>>>);
+
+impl Typed {
+    /// Begins to read.
+    pub(crate) fn listen() -> Self {
+        let (sender, receiver) = mpsc::channel(16);
+        // A thread of its own: a read that waits for a person cannot be taken back.
+        std::thread::spawn(move || read_into(&sender));
+        Self(Some(receiver))
+    }
+
+    /// A stdin on which nothing ever comes.
+    pub(crate) fn nothing() -> Self {
+        Self(None)
+    }
+
+    /// The next bytes; after the end, nothing comes any more. Safe to cancel.
+    pub(crate) async fn next(&mut self) -> Vec<u8> {
+        if let Some(receiver) = &mut self.0
+            && let Some(bytes) = receiver.recv().await
+        {
+            return bytes;
+        }
+        self.0 = None;
+        std::future::pending().await
+    }
+}
+
+fn read_into(sender: &mpsc::Sender<Vec<u8>>) {
+    loop {
+        let mut buffer = vec![0; READ_BYTES];
+        match rustix::io::read(io::stdin().as_fd(), &mut buffer) {
+            Ok(0) => return,
+            Ok(read) => {
+                buffer.truncate(read);
+                if sender.blocking_send(buffer).is_err() {
+                    return;
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `TaskWait`: every condition, several tasks, and when nothing can come any more.
+
+use std::{fs, thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, parent};
+
+#[test]
+fn output_is_matched_whenever_it_was_printed() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let cmd = format!(
+        "printf '\\033[32mLocal:\\033[0m http://localhost:\\033[1m3000\\033[0m\\n'; \
+         {} wait-for {gate}; echo half; exec sleep 1000",
+        fixture()
+    );
+    let task = scratch.promote(&cmd, &json!({}));
+    let waited = scratch.wait(&task, &json!({ "output_matches": r"localhost:(\d+)$" }));
+    assert_eq!(waited["condition"]["output_matches"], "localhost:3000");
+    // It was there before the call, so it does not count as new.
+    let input = json!({ "task_ids": [task], "until": { "output_matches": "localhost" },
+                        "after": waited["next_cursor"], "timeout_ms": 50 });
+    assert_eq!(scratch.get("TaskWait", &input)["met"], false);
+    open(&gate);
+    let waited = scratch.wait(&task, &json!({ "output_matches": "^half$" }));
+    assert_eq!(waited["condition"]["output_matches"], "half");
+}
+
+#[test]
+fn an_end_before_the_condition_ends_the_wait() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let task = scratch.promote(&format!("{} wait-then-exit {gate} 3", fixture()), &json!({}));
+    let (until, more) = (json!({ "port": 1, "output_matches": "never" }), json!([task]));
+    let opener = thread::spawn(move || open(&gate));
+    let waited = scratch
+        .get("TaskWait", &json!({ "task_ids": more, "until": until, "timeout_ms": 3_600_000 }));
+    opener.join().unwrap();
+    assert_eq!((&waited["met"], &waited["ended"]), (&json!(false), &json!(true)));
+    assert_eq!(waited["tasks"][0]["exit_status"], 3);
+}
+
+#[test]
+fn a_port_counts_only_if_it_is_of_the_task_or_new() {
+    let scratch = Scratch::new();
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = stranger.local_addr().unwrap().port();
+    let task = scratch.promote("sleep 1000", &json!({}));
+    let input = json!({ "task_ids": [task], "until": { "port": taken }, "timeout_ms": 300 });
+    assert_eq!(scratch.get("TaskWait", &input)["met"], false, "it was open before, by a stranger");
+    let port_file = scratch.file("port");
+    // The one that listens may be a grandchild.
+    let server =
+        scratch.promote(&format!("sh -c '{} serve {port_file}; :'", fixture()), &json!({}));
+    let port = announced(&port_file);
+    let waited = scratch.wait(&server, &json!({ "port": port }));
+    assert_eq!(waited["condition"], json!({ "port": port }));
+}
+
+#[test]
+fn a_path_is_waited_for_also_in_folders_that_do_not_exist_yet() {
+    let scratch = Scratch::new();
+    let task = scratch.promote("sleep 1000", &json!({}));
+    let folder = scratch.workspace.path().join("a/b");
+    let maker = thread::spawn(move || {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("c"), "").unwrap();
+    });
+    let waited = scratch.wait(&task, &json!({ "path_exists": "a/b/c" }));
+    maker.join().unwrap();
+    assert!(waited["condition"]["path_exists"].as_str().unwrap().ends_with("/a/b/c"));
+}
+
+#[test]
+fn silence_begins_anew_with_each_line() {
+    let scratch = Scratch::new();
+    let cmd = format!("{} tick 30 20000; exec sleep 1000", fixture());
+    let task = scratch.promote(&cmd, &json!({}));
+    let waited = scratch.wait(&task, &json!({ "silence_ms": 300 }));
+    assert_eq!(waited["condition"], json!({ "silence_ms": 300 }));
+    let shown = scratch.get("TaskOutput", &json!({ "task_id": task, "block": false }));
+    assert!(
+        shown["output_preview"].as_str().unwrap().ends_with("29")
+            || shown["output_preview"].as_str().unwrap().contains("\n29"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn the_first_of_several_tasks_wins() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let slow = scratch.promote("sleep 1000", &json!({}));
+    let quick = scratch.promote(&format!("{} wait-then-exit {gate} 6", fixture()), &json!({}));
+    open(&gate);
+    let waited = scratch.get("TaskWait", &json!({ "task_ids": [slow, quick] }));
+    assert_eq!(waited["met"], true);
+    assert_eq!(waited["condition"], "exit");
+    assert_eq!(waited["task_id"], json!(quick));
+    let statuses: Vec<&Value> =
+        waited["tasks"].as_array().unwrap().iter().map(|task| &task["status"]).collect();
+    assert_eq!(statuses, ["running", "failed"]);
+}
+
+#[test]
+fn a_quiet_task_costs_no_processor_time() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let task = scratch.promote(&format!("exec {} ignore-term {ready}", fixture()), &json!({}));
+    let warden = parent(announced(&ready));
+    // Once it has spilled, nothing is due any more.
+    assert_eq!(scratch.status(&task)["status"], "running");
+    let slept = || {
+        let status = fs::read_to_string(format!("/proc/{warden}/status")).unwrap();
+        let switches =
+            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        switches.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let settled = eventually("it is quiet", || {
+        let before = slept();
+        thread::sleep(Duration::from_millis(300));
+        (slept() == before).then_some(before)
+    });
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(slept(), settled, "it woke up with nothing to do");
+    assert!(is_alive(warden));
+}

@@ -1,0 +1,225 @@
+//! Reading a log that grows: a cursor says what has been seen, and only what is new is shown.
+
+use std::{fmt::Write, io};
+
+use legwork_warden::folder::Stream;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::{
+    artifact::{Artifact, TaskOutput},
+    clean::{End, SEQUENCE_BYTES_MAX, clean},
+    preview::{Preview, preview},
+    tokens::{self, TOKEN},
+    view::{Edges, Piece, View},
+};
+use crate::id::TaskId;
+
+/// Raw bytes looked at for each token of the budget.
+const WINDOW_BYTES_PER_TOKEN: u64 = 8;
+
+/// Raw bytes looked at whatever the budget: with room for the longest sequence of either stream, some
+/// stream always gets on.
+const WINDOW_BYTES_MIN: u64 = 2 * SEQUENCE_BYTES_MAX;
+
+/// How much of each stream has been seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Bytes of stdout.
+    pub stdout: u64,
+    /// Bytes of stderr.
+    pub stderr: u64,
+}
+
+impl Cursor {
+    /// Reads a cursor of this task; anything else is none.
+    pub fn parse(text: &str, task: &TaskId) -> Option<Self> {
+        let mut numbers = text.strip_prefix('c')?.split('.');
+        let mut number = || u64::from_str_radix(numbers.next()?, 16).ok();
+        let cursor = Self { stdout: number()?, stderr: number()? };
+        // One cursor has one text: signs, capitals and zeros in front are refused by the comparison.
+        (cursor.to_text(task) == text).then_some(cursor)
+    }
+
+    /// The text that stands for it, which is good for this task only.
+    pub fn to_text(self, task: &TaskId) -> String {
+        let mut text = format!("c{:x}.{:x}", self.stdout, self.stderr);
+        let digest = Sha256::digest(format!("{task} {text}"));
+        text.push('.');
+        for byte in digest.iter().take(4) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// The place in one stream.
+    pub(super) fn of(self, stream: Stream) -> u64 {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+
+    /// Goes to a place in one stream.
+    fn set(&mut self, stream: Stream, offset: u64) {
+        match stream {
+            Stream::Stdout => self.stdout = offset,
+            Stream::Stderr => self.stderr = offset,
+        }
+    }
+}
+
+/// The streams that are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Selection {
+    /// Both, in the order in which they came.
+    #[default]
+    Both,
+    /// Stdout alone.
+    Stdout,
+    /// Stderr alone.
+    Stderr,
+}
+
+impl Selection {
+    /// The first cursor, with the selected streams at the places of the second.
+    pub(super) fn moved(self, from: Cursor, to: Cursor) -> Cursor {
+        match self {
+            Self::Both => to,
+            Self::Stdout => Cursor { stdout: to.stdout, ..from },
+            Self::Stderr => Cursor { stderr: to.stderr, ..from },
+        }
+    }
+}
+
+/// What was new.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fresh {
+    /// The text, not trimmed.
+    pub text: String,
+    /// Where to go on.
+    pub next: Cursor,
+    /// Whether there is more already.
+    pub more: bool,
+    /// Whether bytes had to be replaced because they are no text.
+    pub replaced: bool,
+}
+
+impl TaskOutput {
+    /// Shows what is new after a cursor, in order, within a budget.
+    ///
+    /// Unless the task is complete, half a character or half a sequence at the end is left to the next
+    /// read. There is always progress where there is something new: the first character may cost more
+    /// than a tiny budget.
+    pub fn since(
+        &self,
+        cursor: Cursor,
+        selection: Selection,
+        budget_tokens: u64,
+        complete: bool,
+    ) -> io::Result<Fresh> {
+        let window = budget_tokens.saturating_mul(WINDOW_BYTES_PER_TOKEN).max(WINDOW_BYTES_MIN);
+        fresh(&self.view(selection, cursor)?, window, budget_tokens, complete)
+    }
+
+    /// Shows head and tail of the selected streams, and where [`TaskOutput::since`] goes on from there.
+    pub fn overview(
+        &self,
+        selection: Selection,
+        budget_tokens: u64,
+        complete: bool,
+    ) -> io::Result<(Preview, Cursor)> {
+        let view = self.view(selection, Cursor::default())?;
+        let shown = preview(&view, budget_tokens, complete)?;
+        let ends = Cursor {
+            stdout: settled(&self.stdout, complete)?,
+            stderr: settled(&self.stderr, complete)?,
+        };
+        Ok((shown, selection.moved(Cursor::default(), ends)))
+    }
+}
+
+/// Shows the beginning of a view, of which no more than a window is read.
+fn fresh(view: &View<'_>, window: u64, budget_tokens: u64, complete: bool) -> io::Result<Fresh> {
+    let piece = view.read(0, window, Edges { inside: false, complete })?;
+    let is_all = window >= view.bytes();
+    let mut kept = fitting(&piece, budget_tokens);
+    if !is_all {
+        kept = cut_before(&piece, kept);
+    }
+    let is_cut = kept < piece.cells.len();
+    let next = if is_cut { seen(&piece, kept, view.from()) } else { piece.reached };
+    // An artifact that somebody cut short must not send the caller round in circles.
+    let more = (is_cut || !is_all) && next != view.from();
+    let text = text(&piece, kept);
+    let replaced = piece.replaced && text.contains(char::REPLACEMENT_CHARACTER);
+    Ok(Fresh { text, next, more, replaced })
+}
+
+/// The cursor behind the first cells of a piece.
+fn seen(piece: &Piece, cells: usize, from: Cursor) -> Cursor {
+    let mut cursor = from;
+    for (stream, end) in piece.ends.iter().take(cells) {
+        cursor.set(*stream, *end);
+    }
+    cursor
+}
+
+fn text(piece: &Piece, cells: usize) -> String {
+    piece.cells.iter().take(cells).map(|cell| cell.character).collect()
+}
+
+/// How many cells of a piece are shown.
+fn fitting(piece: &Piece, budget_tokens: u64) -> usize {
+    let mut costs = Vec::with_capacity(piece.cells.len());
+    tokens::costs(piece.cells.iter().map(|cell| cell.character), |_, cost| costs.push(cost));
+    let budget_tokens = budget_tokens.max(1);
+    let mut limit = budget_tokens.saturating_mul(TOKEN);
+    if costs.last().is_none_or(|cost| *cost <= limit) {
+        return costs.len();
+    }
+    loop {
+        let kept = cut_before(piece, costs.partition_point(|cost| *cost <= limit));
+        if kept == 0 {
+            return (1..costs.len()).find(|place| is_cut(piece, *place)).unwrap_or(costs.len());
+        }
+        // A cut inside a run can cost a little more than its share of the run.
+        if limit == 0 || tokens::estimate(&text(piece, kept)) <= budget_tokens {
+            return kept;
+        }
+        limit -= (limit / 8).max(1);
+    }
+}
+
+/// The last place for a cut that is not behind a given one: a line's end, else inside the line.
+fn cut_before(piece: &Piece, place: usize) -> usize {
+    let kept = piece.cells.get(..place).unwrap_or_default();
+    let newline = kept.iter().rposition(|cell| cell.character == '\n').map(|last| last + 1);
+    let inside = || (1..=place).rev().find(|place| is_cut(piece, *place));
+    newline.or_else(inside).unwrap_or(0)
+}
+
+/// Whether the text can be cut before this cell so that no byte is shown twice or never.
+fn is_cut(piece: &Piece, place: usize) -> bool {
+    let before = place.checked_sub(1).and_then(|last| piece.ends.get(last));
+    before.is_some() && before != piece.ends.get(place)
+}
+
+/// Where the text of an artifact ends: its size, or where something begins that is not finished.
+fn settled(artifact: &Artifact, complete: bool) -> io::Result<u64> {
+    if complete {
+        return Ok(artifact.bytes());
+    }
+    let start = artifact.bytes().saturating_sub(SEQUENCE_BYTES_MAX);
+    let raw = artifact.read(start, SEQUENCE_BYTES_MAX)?;
+    // No sequence goes on behind a line's end.
+    let line = raw.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
+    let reached = clean(raw.get(line..).unwrap_or_default(), End::Open).reached;
+    Ok(start + (line + reached) as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Tells a caller who waits what the command printed last.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::{
+    error::ToolError,
+    output::{Cursor, Selection, SmallOutput, TaskOutput},
+    run::{Ended, Grown, Run},
+};
+
+/// How often at most.
+const EVERY: Duration = Duration::from_millis(300);
+
+/// Most bytes of a line.
+const LINE_BYTES_MAX: usize = 200;
+
+/// Tokens of the end of an output in which the last line is looked for.
+const SEARCHED_TOKENS: u64 = 200;
+
+/// Waits for the end, and tells the last line of output meanwhile.
+pub(super) async fn told(run: &mut Run, sender: &mpsc::Sender<String>) -> Result<Ended, ToolError> {
+    let (mut stdout_bytes, mut stderr_bytes) = (0, 0);
+    loop {
+        let line = match run.grown(stdout_bytes, stderr_bytes).await {
+            Grown::Ended => return run.ended().await,
+            Grown::Bytes { stdout, stderr } => {
+                stdout_bytes += stdout.len() as u64;
+                stderr_bytes += stderr.len() as u64;
+                let timeline = Vec::new();
+                last_line_of(&TaskOutput::from(&SmallOutput { stdout, stderr, timeline }))
+            }
+            Grown::InFolder => match run.folder().open() {
+                Ok(output) => {
+                    (stdout_bytes, stderr_bytes) = (output.stdout.bytes(), output.stderr.bytes());
+                    last_line_of(&output)
+                }
+                Err(_) => None,
+            },
+        };
+        // A client that does not read is not waited for.
+        if let Some(line) = line {
+            let _ = sender.try_send(line);
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn last_line_of(output: &TaskOutput) -> Option<String> {
+    let from = |bytes: u64| bytes.saturating_sub(SEARCHED_TOKENS * 4);
+    let cursor =
+        Cursor { stdout: from(output.stdout.bytes()), stderr: from(output.stderr.bytes()) };
+    let fresh = output.since(cursor, Selection::Both, SEARCHED_TOKENS * 8, true).ok()?;
+    last_line(&fresh.text)
+}
+
+/// The last line that is not blank, cut to what is worth telling.
+fn last_line(text: &str) -> Option<String> {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let mut end = line.len().min(LINE_BYTES_MAX);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    line.get(..end).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_cut_at_a_character() {
+        assert_eq!(last_line("a\nb\n\n").as_deref(), Some("b"));
+        assert_eq!(last_line(" \n").as_deref(), None);
+        assert_eq!(last_line(&"ä".repeat(150)).unwrap().len(), 200);
+        assert_eq!(last_line(&format!("x{}", "ä".repeat(150))).unwrap().len(), 199);
+    }
+}

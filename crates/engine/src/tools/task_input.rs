@@ -1,0 +1,236 @@
+//! `TaskInput`: writes to a task's stdin, or types on its terminal.
+
+use std::time::Duration;
+
+use legwork_warden::{
+    folder::WindowSize,
+    protocol::{InputRefusal, Report},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltIn, Definition, Receipt, Success, schema,
+    task_output::played,
+    task_view::{Lines, TaskBrief},
+};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    observe::{InputTaken, Observer},
+    output::keys,
+};
+
+const NAME: &str = "TaskInput";
+const INPUT_BYTES_MAX: usize = 1024 * 1024;
+const WINDOW_MAX: u16 = 1000;
+
+/// How long a command may take to read its input.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Input of `TaskInput`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are the contract's")]
+struct Input {
+    /// The id of the task.
+    task_id: String,
+    /// Text to send, exactly as it is: end it with a newline to finish a line.
+    input: Option<String>,
+    /// A key to press after the text: enter, tab, escape, backspace, up, down, left, right, home, end,
+    /// page-up, page-down, delete, insert, f1 to f12, ctrl-a to ctrl-z, alt- and a character, and others.
+    key: Option<String>,
+    /// Whether to end the input after that. Default: false.
+    eof: Option<bool>,
+    /// New height of the terminal in lines, together with `cols`.
+    #[schemars(range(min = 1, max = 1000))]
+    rows: Option<u16>,
+    /// New width of the terminal in characters, together with `rows`.
+    #[schemars(range(min = 1, max = 1000))]
+    cols: Option<u16>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Sent {
+    accepted_input: bool,
+    /// `terminal`, `stdin` or `none`.
+    input_target: String,
+    bytes_written: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    reason: Option<String>,
+    task: TaskBrief,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "core_agent",
+            category: "Tasks",
+            tags: &["task", "input", "stdin", "terminal", "keys"],
+            description: "Sends text to a task's stdin or types it on its terminal, presses a named key, \
+                          ends the input, or changes the terminal's size.",
+            input_schema: schema::of::<Input>(),
+            instructions: "\
+Use TaskInput to answer a task that waits for input. It takes what you send only if it was started with
+`accepts_input` or `tty`.
+- `input` is sent as it is: add `\\n` for Enter, or press `key: enter` on a terminal.
+- `key: ctrl-c` interrupts a program on a terminal; without one, use TaskStop with `signal: INT`.
+- `eof: true` ends the input, as Ctrl-D does.",
+            read_only: false,
+        },
+        call: |engine, input, _| Box::pin(call(engine, input)),
+        render: super::render::<Sent>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    let size = input.check()?;
+    let task = engine.task_here(&input.task_id).await?;
+    let mut observer = engine.observe(task).await?;
+    let report = observer.report().await?.filter(|_| !observer.is_over());
+    let (target, taken) = match &report {
+        None => ("none", refused(InputRefusal::Ended)),
+        Some(report) => {
+            let target = if report.terminal.is_some() { "terminal" } else { "stdin" };
+            if let (Some(size), Some(_)) = (size, report.terminal) {
+                observer.resize(size).await;
+            }
+            (target, send(&mut observer, report, &input).await?)
+        }
+    };
+    let resize_refused = size.is_some() && report.is_some_and(|report| report.terminal.is_none());
+    let wanted = input.input.as_ref().map_or(0, |text| text.len() as u64);
+    let reason = match taken.refusal {
+        Some(refusal) => Some(refusal_text(refusal)),
+        None if resize_refused => Some("the task has no terminal to resize".to_owned()),
+        None if taken.bytes < wanted => Some(format!(
+            "the command does not read its input: {} of {wanted} bytes were taken in {} s",
+            taken.bytes,
+            PATIENCE.as_secs()
+        )),
+        None => None,
+    };
+    let sent = Sent {
+        accepted_input: reason.is_none(),
+        input_target: target.into(),
+        bytes_written: taken.bytes,
+        reason,
+        task: TaskBrief::from(observer.task()),
+    };
+    let summary = if sent.accepted_input { "input accepted" } else { "input not accepted" };
+    super::success(&sent, summary)
+}
+
+impl Input {
+    /// Checks what the types do not say; returns the new size, if there is one.
+    fn check(&self) -> Result<Option<WindowSize>, ToolError> {
+        let invalid = |field, problem: String| Err(ToolError::invalid_field(NAME, field, problem));
+        if self.input.as_ref().is_some_and(|text| text.len() > INPUT_BYTES_MAX) {
+            return invalid("input", format!("is over the limit of {INPUT_BYTES_MAX} bytes"));
+        }
+        if let Some(key) = &self.key
+            && keys::bytes_of(key, false).is_none()
+        {
+            return invalid(
+                "key",
+                format!("`{key}` is not known; the keys are: {}", keys::known()),
+            );
+        }
+        let size = match (self.rows, self.cols) {
+            (None, None) => None,
+            (Some(rows), Some(cols)) => Some(WindowSize { rows, cols }),
+            (None, _) => return invalid("rows", "is missing: it goes together with `cols`".into()),
+            (_, None) => return invalid("cols", "is missing: it goes together with `rows`".into()),
+        };
+        let allowed = |number: u16| (1..=WINDOW_MAX).contains(&number);
+        if size.is_some_and(|size| !allowed(size.rows) || !allowed(size.cols)) {
+            return invalid("rows", format!("and `cols` must be from 1 to {WINDOW_MAX}"));
+        }
+        let nothing = self.input.is_none() && self.key.is_none() && self.eof != Some(true);
+        if nothing && size.is_none() {
+            return invalid("input", "is missing: give `input`, `key`, `eof` or a size".into());
+        }
+        Ok(size)
+    }
+}
+
+fn refused(refusal: InputRefusal) -> InputTaken {
+    InputTaken { bytes: 0, refusal: Some(refusal) }
+}
+
+/// Sends text, key and end, in this order, for as long as each is taken.
+async fn send(
+    observer: &mut Observer,
+    report: &Report,
+    input: &Input,
+) -> Result<InputTaken, ToolError> {
+    let mut bytes = input.input.clone().unwrap_or_default().into_bytes();
+    let text_bytes = bytes.len() as u64;
+    let mut ends = input.eof == Some(true);
+    if let Some(key) = &input.key {
+        match (report.terminal.is_some(), key.to_ascii_lowercase().as_str()) {
+            (false, "enter") => bytes.push(b'\n'),
+            (false, "ctrl-d") => ends = true,
+            (false, name) if name.starts_with("ctrl-") => {
+                return Err(ToolError::invalid_field(
+                    NAME,
+                    "key",
+                    "needs a terminal, and the task has none: use TaskStop with `signal` `INT` to \
+                     interrupt it",
+                ));
+            }
+            _ => {
+                let application = applies_cursor_mode(observer, report).await?;
+                bytes.extend(keys::bytes_of(key, application).unwrap_or_default());
+            }
+        }
+    }
+    let mut taken = InputTaken::default();
+    if !bytes.is_empty() {
+        taken = observer.input(&bytes, PATIENCE).await;
+    }
+    if ends && taken.refusal.is_none() && taken.bytes == bytes.len() as u64 {
+        taken.refusal = observer.end_input().await.refusal;
+    }
+    // Keys are not counted: they are no text of the caller.
+    taken.bytes = taken.bytes.min(text_bytes);
+    Ok(taken)
+}
+
+/// Whether the program has told its terminal that it wants other codes for the arrow keys.
+async fn applies_cursor_mode(observer: &mut Observer, report: &Report) -> Result<bool, ToolError> {
+    if report.terminal.is_none() {
+        return Ok(false);
+    }
+    let output = observer.output().await?;
+    Ok(played(output).await?.application_cursor)
+}
+
+fn refusal_text(refusal: InputRefusal) -> String {
+    match refusal {
+        InputRefusal::NoInput => {
+            "the task takes no input: it was started without `accepts_input` and without `tty`"
+        }
+        InputRefusal::Closed => "stdin_closed: the command has closed its input, or it was ended",
+        InputRefusal::Ended => "the task has ended",
+    }
+    .to_owned()
+}
+
+impl Receipt for Sent {
+    fn receipt(&self) -> String {
+        let first = if self.accepted_input { "Input accepted" } else { "Input not accepted" };
+        let mut lines = Lines::new(first);
+        lines.task(&self.task);
+        lines.line(&format!("Target: {}", self.input_target));
+        lines.line(&format!("Bytes written: {}", self.bytes_written));
+        if let Some(reason) = &self.reason {
+            lines.line(&format!("Reason: {reason}"));
+        }
+        lines.into_text()
+    }
+}

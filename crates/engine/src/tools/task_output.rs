@@ -1,0 +1,277 @@
+//! `TaskOutput`: what a task has printed: head and tail, only what is new, or its screen.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
+    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
+};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    id::TaskId,
+    observe::{Change, Observer},
+    output::{Cursor, Screen, Selection, TaskOutput},
+};
+
+const NAME: &str = "TaskOutput";
+const TIMEOUT_MS_DEFAULT: u64 = 30_000;
+
+/// Output that comes in many small pieces is waited for this long, so that it is read in fewer.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Input of `TaskOutput`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// The id of the task.
+    task_id: String,
+    /// Whether to wait: without `after` until the task has ended, with it until there is something new.
+    /// Default: true (with `view` `screen`: false).
+    block: Option<bool>,
+    /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
+    #[schemars(range(max = 3_600_000))]
+    timeout_ms: Option<u64>,
+    /// Which stream to show. Default: both, in the order in which they were written.
+    stream: Option<Selection>,
+    /// A cursor from an earlier answer: show only what was printed after it.
+    after: Option<String>,
+    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    max_output_tokens: Option<u64>,
+    /// `log` for the output as text, `screen` for what a terminal shows now. Default: log.
+    view: Option<View>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum View {
+    Log,
+    Screen,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Shown {
+    retrieval_status: Retrieval,
+    task: TaskBrief,
+    output_preview: Option<String>,
+    output_truncated: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    next_cursor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    screen: Option<ScreenView>,
+    artifacts: Vec<ArtifactEntry>,
+}
+
+/// What a terminal shows, besides its text.
+#[derive(Debug, Serialize, Deserialize)]
+struct ScreenView {
+    rows: u16,
+    cols: u16,
+    /// Counted from 0; null when the cursor is hidden.
+    cursor_row: Option<u16>,
+    cursor_col: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Retrieval {
+    Success,
+    Timeout,
+    NotReady,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "core_agent",
+            category: "Tasks",
+            tags: &["task", "output", "log", "screen", "background"],
+            description: "Shows what a task has printed so far: head and tail, or only what is new after a \
+                          cursor, or the screen of its terminal. Waits for the task to end unless told not \
+                          to.",
+            input_schema: schema::of::<Input>(),
+            instructions: "\
+Use TaskOutput to read what a task printed.
+- Pass the cursor of the last answer as `after` to get only what is new; nothing is repeated or skipped.
+- `block: false` answers at once. To wait for a certain line, use TaskWait with `output_matches`.
+- `view: screen` shows what a terminal program shows right now.",
+            read_only: true,
+        },
+        call: |engine, input, _| Box::pin(call(engine, input)),
+        render: super::render::<Shown>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
+    let task = engine.task_here(&input.task_id).await?;
+    let after = input.after.as_deref().map(|text| cursor(text, &task.task_id)).transpose()?;
+    if input.view == Some(View::Screen) && !task.tty {
+        let problem =
+            "must be `log`: the task has no terminal, since it was not started with `tty`";
+        return Err(ToolError::invalid_field(NAME, "view", problem));
+    }
+    let mut observer = engine.observe(task).await?;
+    let block = input.block.unwrap_or(input.view != Some(View::Screen));
+    let selection = input.stream.unwrap_or(Selection::Both);
+    let waited =
+        if block { await_news(&mut observer, after, selection, wait).await? } else { true };
+    let output = observer.output().await?;
+    let mut shown = match input.view {
+        Some(View::Screen) => screen(&observer, output).await?,
+        _ => log(&observer, &output, &input, after, selection)?,
+    };
+    let has_news = after.is_some() && shown.output_preview.is_some();
+    shown.retrieval_status = match (observer.is_over() || has_news, waited) {
+        (true, _) => Retrieval::Success,
+        (false, false) => Retrieval::Timeout,
+        (false, true) if input.view == Some(View::Screen) => Retrieval::Success,
+        (false, true) => Retrieval::NotReady,
+    };
+    let summary = shown.retrieval_status.line().to_lowercase();
+    super::success(&shown, summary)
+}
+
+/// Reads a cursor, which must be one of this task.
+pub(super) fn cursor(text: &str, task: &TaskId) -> Result<Cursor, ToolError> {
+    Cursor::parse(text, task).ok_or_else(|| {
+        ToolError::invalid_field(
+            NAME,
+            "after",
+            "is no cursor of this task: pass a `next_cursor` as it was",
+        )
+    })
+}
+
+/// Waits for the end, or for anything new after a cursor; says whether it came in time.
+async fn await_news(
+    observer: &mut Observer,
+    after: Option<Cursor>,
+    selection: Selection,
+    wait: Duration,
+) -> Result<bool, ToolError> {
+    let deadline = Instant::now() + wait;
+    let Some(after) = after else {
+        return Ok(timeout_at(deadline, observer.ended()).await.is_ok());
+    };
+    let mut seen = after;
+    loop {
+        if observer.is_over() {
+            return Ok(true);
+        }
+        let changed = observer.changed(seen.stdout, seen.stderr);
+        match timeout_at(deadline, changed).await {
+            Err(_) => return Ok(false),
+            Ok(Change::Ended) => return Ok(true),
+            Ok(Change::Grown) => {
+                tokio::time::sleep_until(deadline.min(Instant::now() + GATHER)).await;
+                let output = observer.output().await?;
+                let fresh = output.since(after, selection, 1, observer.is_over());
+                if !fresh.map_err(|error| ToolError::state(&error))?.text.is_empty() {
+                    return Ok(true);
+                }
+                // Half a character, or the other stream: wait for what comes beyond that.
+                seen = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
+            }
+        }
+    }
+}
+
+fn log(
+    observer: &Observer,
+    output: &TaskOutput,
+    input: &Input,
+    after: Option<Cursor>,
+    selection: Selection,
+) -> Result<Shown, ToolError> {
+    let budget = effective_tokens(input.max_output_tokens);
+    let over = observer.is_over();
+    let (text, truncated, next) = match after {
+        Some(after) => output.since(after, selection, budget, over).map(|fresh| {
+            (Some(fresh.text).filter(|text| !text.is_empty()), fresh.more, fresh.next)
+        }),
+        None => output
+            .overview(selection, budget, over)
+            .map(|(preview, next)| (preview.text, preview.truncated, next)),
+    }
+    .map_err(|error| ToolError::state(&error))?;
+    Ok(Shown {
+        retrieval_status: Retrieval::Success,
+        task: TaskBrief::from(observer.task()),
+        output_preview: text,
+        output_truncated: truncated,
+        next_cursor: Some(next.to_text(&observer.task().task_id)),
+        screen: None,
+        artifacts: artifacts(output),
+    })
+}
+
+async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolError> {
+    let artifacts = artifacts(&output);
+    let screen = played(output).await?;
+    Ok(Shown {
+        retrieval_status: Retrieval::Success,
+        task: TaskBrief::from(observer.task()),
+        output_preview: Some(screen.text()),
+        output_truncated: false,
+        next_cursor: None,
+        screen: Some(ScreenView {
+            rows: screen.rows,
+            cols: screen.cols,
+            cursor_row: screen.cursor.map(|(row, _)| row),
+            cursor_col: screen.cursor.map(|(_, col)| col),
+        }),
+        artifacts,
+    })
+}
+
+/// The screen of a terminal; in a thread, since a long log takes its time.
+pub(super) async fn played(output: TaskOutput) -> Result<Screen, ToolError> {
+    let played = tokio::task::spawn_blocking(move || Screen::of(&output)).await;
+    let played = played.map_err(std::io::Error::other).and_then(|screen| screen);
+    played.map_err(|error| ToolError::state(&error))
+}
+
+impl Retrieval {
+    fn line(self) -> &'static str {
+        match self {
+            Self::Success => "Task output retrieved",
+            Self::Timeout => "Task output wait timed out",
+            Self::NotReady => "Task output is not ready",
+        }
+    }
+}
+
+impl Receipt for Shown {
+    fn receipt(&self) -> String {
+        let mut lines = Lines::new(self.retrieval_status.line());
+        lines.task(&self.task);
+        if let Some(cursor) = &self.next_cursor {
+            lines.line(&format!("Cursor: {cursor}"));
+        }
+        if let Some(screen) = &self.screen {
+            let cursor = match (screen.cursor_row, screen.cursor_col) {
+                (Some(row), Some(col)) => format!("cursor at row {row}, column {col}"),
+                _ => "cursor hidden".into(),
+            };
+            lines.line(&format!("Terminal: {} x {}, {cursor}", screen.rows, screen.cols));
+        }
+        match &self.output_preview {
+            Some(text) if self.screen.is_some() => lines.block("Screen", text),
+            Some(text) => lines.block("Output", text.trim_end_matches('\n')),
+            None => lines.block("Output", "(none)"),
+        }
+        if self.output_truncated {
+            lines.artifacts(&self.artifacts);
+        }
+        lines.into_text()
+    }
+}

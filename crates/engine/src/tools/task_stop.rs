@@ -1,0 +1,123 @@
+//! `TaskStop`: ends a task and everything that it started.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltIn, Definition, Receipt, Success, schema,
+    task_view::{Lines, TaskBrief, numbers},
+};
+use crate::{engine::Engine, error::ToolError, model::Outcome};
+
+const NAME: &str = "TaskStop";
+const GRACE_MS_DEFAULT: u64 = 3_000;
+const GRACE_MS_MAX: u64 = 600_000;
+
+/// Input of `TaskStop`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// The id of the task.
+    task_id: String,
+    /// The signal that asks it to end: TERM, INT, HUP, QUIT, USR1, USR2 or KILL. Default: TERM.
+    signal: Option<String>,
+    /// How long it may take to end by itself before it is killed, in milliseconds, up to 600000.
+    /// Default: 3000.
+    #[schemars(range(max = 600_000))]
+    grace_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stopped {
+    stop_requested: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    outcome: Option<Outcome>,
+    survivors: Vec<u32>,
+    task: TaskBrief,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "core_agent",
+            category: "Tasks",
+            tags: &["task", "stop", "kill", "background"],
+            description: "Stops a task and every process that it started: asks them to end, waits, and \
+                          kills what is left. Also ends what a finished task left running.",
+            input_schema: schema::of::<Input>(),
+            instructions: "Use TaskStop when a background task is not needed any more: a server, a watcher, a \
+                           command that hangs. Nothing of it is left running afterwards.",
+            read_only: false,
+        },
+        call: |engine, input, _| Box::pin(call(engine, input)),
+        render: super::render::<Stopped>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    let name = input.signal.as_deref().unwrap_or("TERM");
+    let Some(signal) = signal_number(name) else {
+        let problem =
+            format!("`{name}` is not known: use TERM, INT, HUP, QUIT, USR1, USR2 or KILL");
+        return Err(ToolError::invalid_field(NAME, "signal", problem));
+    };
+    let grace_ms = input.grace_ms.unwrap_or(GRACE_MS_DEFAULT);
+    if grace_ms > GRACE_MS_MAX {
+        let problem = format!("is over the limit of {GRACE_MS_MAX}");
+        return Err(ToolError::invalid_field(NAME, "grace_ms", problem));
+    }
+    let mut observer = engine.observe(engine.task_here(&input.task_id).await?).await?;
+    let survivors = observer.stop(signal, Duration::from_millis(grace_ms)).await?;
+    let stopped = Stopped {
+        stop_requested: survivors.is_some(),
+        outcome: observer.task().outcome.clone(),
+        survivors: survivors.unwrap_or_default(),
+        task: TaskBrief::from(observer.task()),
+    };
+    let summary = stopped.first_line().to_lowercase();
+    super::success(&stopped, summary)
+}
+
+/// The number of a signal, by its name with or without `SIG`.
+fn signal_number(name: &str) -> Option<i32> {
+    let name = name.to_ascii_uppercase();
+    let signal = match name.strip_prefix("SIG").unwrap_or(&name) {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "HUP" => Signal::HUP,
+        "QUIT" => Signal::QUIT,
+        "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "KILL" => Signal::KILL,
+        _ => return None,
+    };
+    Some(signal.as_raw())
+}
+
+impl Stopped {
+    fn first_line(&self) -> &'static str {
+        match (self.stop_requested, self.survivors.is_empty()) {
+            (false, _) => "Nothing to stop",
+            (true, true) => "Task stopped",
+            (true, false) => "Task not stopped completely",
+        }
+    }
+}
+
+impl Receipt for Stopped {
+    fn receipt(&self) -> String {
+        let mut lines = Lines::new(self.first_line());
+        lines.task(&self.task);
+        if !self.survivors.is_empty() {
+            lines.line(&format!("Survivors: {}", numbers(&self.survivors)));
+        }
+        lines.into_text()
+    }
+}

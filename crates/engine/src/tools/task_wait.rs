@@ -1,0 +1,273 @@
+//! `TaskWait`: one call instead of polling.
+
+use std::time::Duration;
+
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::{
+    BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
+    task_view::{Lines, TaskBrief},
+};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    id::TaskId,
+    ledger::Task,
+    output::{Cursor, Selection},
+    wait::{Condition, Until, until},
+};
+
+const NAME: &str = "TaskWait";
+const TIMEOUT_MS_DEFAULT: u64 = 30_000;
+const TASKS_MAX: usize = 64;
+
+/// Longest regular expression, and the size that it may have when compiled.
+const REGEX_BYTES_MAX: usize = 10_000;
+const REGEX_COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Input of `TaskWait`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// The ids of the tasks to wait for, 1 to 64: the first for which a condition holds ends the wait.
+    #[schemars(length(min = 1, max = 64))]
+    task_ids: Vec<String>,
+    /// What to wait for: one or more conditions, of which the first that holds ends the wait. Default:
+    /// exit.
+    until: Option<Conditions>,
+    /// A cursor: `output_matches` looks only at what was printed after it. For a single task only.
+    /// Default: it looks at everything that the task has printed.
+    after: Option<String>,
+    /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
+    #[schemars(range(max = 3_600_000))]
+    timeout_ms: Option<u64>,
+}
+
+/// What to wait for.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Conditions {
+    /// The command has ended.
+    exit: Option<bool>,
+    /// Its output matches this regular expression.
+    output_matches: Option<String>,
+    /// It has printed nothing for this many milliseconds.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    silence_ms: Option<u64>,
+    /// This TCP port is open: its processes listen on it, or somebody does since the call.
+    #[schemars(range(min = 1, max = 65535))]
+    port: Option<u16>,
+    /// This path exists (relative to the workspace, or absolute).
+    path_exists: Option<String>,
+    /// The command is blocked reading its stdin or terminal.
+    waiting_for_input: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Waited {
+    met: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    condition: Option<Condition>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    task_id: Option<TaskId>,
+    /// Whether the wait ended because nothing that was waited for can come any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    ended: bool,
+    tasks: Vec<TaskBrief>,
+    output_preview: Option<String>,
+    next_cursor: String,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "core_agent",
+            category: "Tasks",
+            tags: &["task", "wait", "port", "background"],
+            description: "Waits until a task has ended, or its output matches a regular expression, or a port \
+                          is open, a path exists, it is silent, or it waits for input: one call instead of \
+                          asking again and again.",
+            input_schema: schema::of::<Input>(),
+            instructions: "\
+Use TaskWait instead of sleeping or polling.
+- After starting a server: `until: {\"port\": 3000}`. After a build: no `until`, it waits for the end.
+- Several conditions may be given; the answer says which one held first.
+- If the task ends before its condition holds, the answer comes at once, with what it printed.",
+            read_only: true,
+        },
+        call: |engine, input, _| Box::pin(call(engine, input)),
+        render: super::render::<Waited>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    if input.task_ids.is_empty() || input.task_ids.len() > TASKS_MAX {
+        let problem = format!("must name from 1 to {TASKS_MAX} tasks");
+        return Err(ToolError::invalid_field(NAME, "task_ids", problem));
+    }
+    let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
+    let mut tasks = Vec::new();
+    for id in &input.task_ids {
+        tasks.push(engine.task_here(id).await?);
+    }
+    let after = match (&input.after, tasks.as_slice()) {
+        (None, _) => Cursor::default(),
+        (Some(text), [task]) => super::task_output::cursor(text, &task.task_id)?,
+        (Some(_), _) => {
+            let problem = "goes with a single task only";
+            return Err(ToolError::invalid_field(NAME, "after", problem));
+        }
+    };
+    let conditions = input.until.unwrap_or_default().checked(engine, after)?;
+    let ended = first(engine, tasks, &conditions, wait).await?;
+    let waited = describe(engine, &input.task_ids, ended).await?;
+    let summary = waited.first_line();
+    super::success(&waited, summary)
+}
+
+impl Conditions {
+    /// Turns what was asked for into what is waited for.
+    fn checked(self, engine: &Engine, after: Cursor) -> Result<Until, ToolError> {
+        let invalid = |field: &str, problem: String| ToolError::invalid_field(NAME, field, problem);
+        let output_matches = match self.output_matches {
+            Some(text) if text.len() > REGEX_BYTES_MAX => {
+                let problem = format!("is over the limit of {REGEX_BYTES_MAX} bytes");
+                return Err(invalid("until.output_matches", problem));
+            }
+            Some(text) => Some(
+                regex::RegexBuilder::new(&text)
+                    .multi_line(true)
+                    .size_limit(REGEX_COMPILED_BYTES_MAX)
+                    .build()
+                    .map_err(|error| invalid("until.output_matches", error.to_string()))?,
+            ),
+            None => None,
+        };
+        if self.port == Some(0) {
+            return Err(invalid("until.port", "must be from 1 to 65535".into()));
+        }
+        if self.silence_ms.is_some_and(|silence| !(1..=super::WAIT_MS_MAX).contains(&silence)) {
+            let problem = format!("must be from 1 to {}", super::WAIT_MS_MAX);
+            return Err(invalid("until.silence_ms", problem));
+        }
+        let mut until = Until {
+            exit: self.exit.unwrap_or(false),
+            output_matches: output_matches.map(|regex: Regex| (regex, after)),
+            silence: self.silence_ms.map(Duration::from_millis),
+            port: self.port,
+            path_exists: self.path_exists.map(|path| engine.workspace().join(path)),
+            waiting_for_input: self.waiting_for_input.unwrap_or(false),
+        };
+        until.exit |= until.is_empty();
+        Ok(until)
+    }
+}
+
+/// How a wait ended.
+struct Ended {
+    /// The first condition that held, with the place of its task.
+    met: Option<(usize, Condition)>,
+    /// Whether nothing could come any more.
+    hopeless: bool,
+    /// How much each task had printed when the wait began.
+    began: Vec<Cursor>,
+}
+
+/// Waits for the first condition of any task.
+async fn first(
+    engine: &Engine,
+    tasks: Vec<Task>,
+    conditions: &Until,
+    wait: Duration,
+) -> Result<Ended, ToolError> {
+    let mut began = Vec::new();
+    let mut waits = JoinSet::new();
+    for (place, task) in tasks.into_iter().enumerate() {
+        let mut observer = engine.observe(task).await?;
+        let output = observer.output().await?;
+        began.push(Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() });
+        let conditions = conditions.clone();
+        waits.spawn(async move { (place, until(&mut observer, &conditions).await) });
+    }
+    let met = tokio::time::timeout(wait, async {
+        while let Some(ended) = waits.join_next().await {
+            if let Ok((place, met)) = ended
+                && let Some(condition) = met?
+            {
+                return Ok(Some((place, condition)));
+            }
+        }
+        Ok(None)
+    });
+    match met.await {
+        Ok(met) => met.map(|met: Option<_>| Ended { hopeless: met.is_none(), met, began }),
+        Err(_) => Ok(Ended { met: None, hopeless: false, began }),
+    }
+}
+
+/// Builds the result: how the tasks are now, and what the one that matters has printed since.
+async fn describe(engine: &Engine, ids: &[String], ended: Ended) -> Result<Waited, ToolError> {
+    let mut tasks = Vec::new();
+    let (mut output_preview, mut next_cursor) = (None, String::new());
+    let shown = ended.met.as_ref().map_or(0, |(place, _)| *place);
+    for (place, id) in ids.iter().enumerate() {
+        let mut observer = engine.observe(engine.task_here(id).await?).await?;
+        if place == shown {
+            let output = observer.output().await?;
+            let from = ended.began.get(place).copied().unwrap_or_default();
+            let fresh = output
+                .since(from, Selection::Both, effective_tokens(None), observer.is_over())
+                .map_err(|error| ToolError::state(&error))?;
+            output_preview = Some(fresh.text).filter(|text| !text.trim().is_empty());
+            next_cursor = fresh.next.to_text(&observer.task().task_id);
+        }
+        tasks.push(TaskBrief::from(observer.task()));
+    }
+    let task_id = ended
+        .met
+        .as_ref()
+        .and_then(|(place, _)| tasks.get(*place))
+        .map(|task: &TaskBrief| task.task_id.clone());
+    let met = ended.met.is_some();
+    let condition = ended.met.map(|(_, condition)| condition);
+    Ok(Waited {
+        met,
+        condition,
+        task_id,
+        ended: ended.hopeless,
+        tasks,
+        output_preview,
+        next_cursor,
+    })
+}
+
+impl Waited {
+    fn first_line(&self) -> String {
+        match &self.condition {
+            Some(condition) => format!("Condition met: {}", condition.describe()),
+            None if self.ended => "The task ended before the condition was met".into(),
+            None => "Wait timed out".into(),
+        }
+    }
+}
+
+impl Receipt for Waited {
+    fn receipt(&self) -> String {
+        let mut lines = Lines::new(&self.first_line());
+        for task in &self.tasks {
+            lines.task(task);
+        }
+        lines.line(&format!("Cursor: {}", self.next_cursor));
+        if let Some(text) = &self.output_preview {
+            lines.block("Output", text.trim_end_matches('\n'));
+        }
+        lines.into_text()
+    }
+}

@@ -1,0 +1,264 @@
+//! What is written to a command's stdin or typed on its terminal, and whether it waits for that.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileExt, MetadataExt},
+    },
+};
+
+use rustix::{
+    fs::fstat,
+    io::Errno,
+    termios::{LocalModes, SpecialCodeIndex, tcgetattr},
+};
+
+use super::tree;
+use crate::protocol::InputRefusal;
+
+/// The number of `/dev/tty`, which stands for whatever terminal a process has.
+const DEV_TTY: u64 = 5 << 8;
+
+/// The sign of a C `int`.
+const SIGN: u64 = 1 << 31;
+
+/// Most descriptors that are looked at in a process's `poll` or `select`.
+const DESCRIPTORS_MAX: usize = 1024;
+
+/// The warden's end of a command's stdin.
+#[derive(Debug)]
+pub(super) struct Input {
+    writer: OwnedFd,
+    target: Target,
+    /// On a terminal: whether what was typed last ended a line.
+    at_line_start: bool,
+}
+
+/// What the other end of an input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Pipe { device: u64, inode: u64 },
+    Terminal { number: u64 },
+}
+
+impl Input {
+    pub(super) fn pipe(writer: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&writer, true)?;
+        let status = fstat(&writer)?;
+        let target = Target::Pipe { device: status.st_dev, inode: status.st_ino };
+        Ok(Self { writer, target, at_line_start: true })
+    }
+
+    pub(super) fn terminal(master: &OwnedFd, slave: &OwnedFd) -> io::Result<Self> {
+        let target = Target::Terminal { number: fstat(slave)?.st_rdev };
+        Ok(Self { writer: master.try_clone()?, target, at_line_start: true })
+    }
+
+    /// Writes as much as is taken now; fewer bytes than given means that the rest has to wait.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize, InputRefusal> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::write(&self.writer, rest) {
+                Ok(taken) => written += taken,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(InputRefusal::Closed),
+            }
+        }
+        if let Some(last) = written.checked_sub(1).and_then(|last| bytes.get(last)) {
+            self.at_line_start = matches!(last, b'\n' | b'\r');
+        }
+        Ok(written)
+    }
+
+    /// What is typed on a terminal to end the input; none for a pipe, which is closed instead.
+    pub(super) fn end_of_file(&self) -> Option<Vec<u8>> {
+        if matches!(self.target, Target::Pipe { .. }) {
+            return None;
+        }
+        let attributes = tcgetattr(&self.writer).ok();
+        let by_line = attributes
+            .as_ref()
+            .is_some_and(|attributes| attributes.local_modes.contains(LocalModes::ICANON));
+        let code = attributes.map_or(4, |known| known.special_codes[SpecialCodeIndex::VEOF]);
+        // In the middle of a line the first one only hands the line over.
+        Some(vec![code; if by_line && !self.at_line_start { 2 } else { 1 }])
+    }
+
+    /// What a process that waits for this input would be reading.
+    pub(super) fn source(&self, foreground_group: Option<u32>) -> InputSource {
+        InputSource { target: self.target, foreground_group }
+    }
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
+    }
+}
+
+/// What a process that waits for input would be reading.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InputSource {
+    target: Target,
+    /// With a terminal: only these processes may read from it.
+    foreground_group: Option<u32>,
+}
+
+/// What a thread is found doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Waiting,
+    Busy,
+    Unknown,
+}
+
+impl InputSource {
+    /// Whether a process of the tree is blocked, without a time limit, on reading this.
+    ///
+    /// The kernel says in which system call a thread sleeps, and with which descriptors. An event loop
+    /// waits for many things at once, so for one that has this among them there is no answer.
+    pub(super) fn is_waited_for(&self) -> Option<bool> {
+        let mut unknown = false;
+        for process in tree::processes() {
+            let reads = self.foreground_group.is_none_or(|group| group == process.group);
+            if !reads || process.is_stopped() {
+                continue;
+            }
+            match self.look_at_process(process.pid) {
+                Found::Waiting => return Some(true),
+                Found::Busy => {}
+                Found::Unknown => unknown = true,
+            }
+        }
+        if unknown { None } else { Some(false) }
+    }
+
+    fn look_at_process(&self, pid: u32) -> Found {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return Found::Busy;
+        };
+        let mut found = Found::Busy;
+        for thread in threads.filter_map(Result::ok) {
+            let seen = match fs::read_to_string(thread.path().join("syscall")) {
+                Ok(text) => self.look_at_call(pid, &text),
+                // It has ended, or may not be looked at.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Busy,
+                Err(_) => Found::Unknown,
+            };
+            match seen {
+                Found::Waiting => return Found::Waiting,
+                Found::Unknown => found = Found::Unknown,
+                Found::Busy => {}
+            }
+        }
+        found
+    }
+
+    /// Judges a line such as `0 0x0 0x7f.. 0x400 ...`: the call's number and its arguments.
+    fn look_at_call(&self, pid: u32, text: &str) -> Found {
+        let mut fields = text.split_whitespace();
+        let number = fields.next().and_then(|field| field.parse::<i64>().ok());
+        let Some(call) = number.and_then(Call::of) else {
+            return Found::Busy;
+        };
+        let mut arguments = [0_u64; 6];
+        for (place, field) in arguments.iter_mut().zip(fields) {
+            let digits = field.trim_start_matches("0x");
+            *place = u64::from_str_radix(digits, 16).unwrap_or(0);
+        }
+        let [first, second, third, _, fifth, _] = arguments;
+        let is_read = |waits: bool| if waits { Found::Waiting } else { Found::Busy };
+        match call {
+            Call::Read => is_read(self.is_at(pid, first)),
+            // A negative number of milliseconds, or no time at all, is for ever.
+            Call::Poll => is_read(third & SIGN != 0 && self.is_polled(pid, first, second)),
+            Call::PollTimed => is_read(third == 0 && self.is_polled(pid, first, second)),
+            Call::Select => is_read(fifth == 0 && self.is_selected(pid, first, second)),
+            Call::EventLoop if self.is_in_event_loop(pid, first) => Found::Unknown,
+            Call::Ring if self.is_at(pid, 0) => Found::Unknown,
+            Call::EventLoop | Call::Ring => Found::Busy,
+        }
+    }
+
+    /// Whether this descriptor of the process is our other end.
+    fn is_at(&self, pid: u32, descriptor: u64) -> bool {
+        let Ok(status) = fs::metadata(format!("/proc/{pid}/fd/{descriptor}")) else {
+            return false;
+        };
+        match self.target {
+            Target::Pipe { device, inode } => (status.dev(), status.ino()) == (device, inode),
+            Target::Terminal { number } => status.rdev() == number || status.rdev() == DEV_TTY,
+        }
+    }
+
+    /// Whether a `struct pollfd` array of the process names our other end for reading.
+    fn is_polled(&self, pid: u32, address: u64, count: u64) -> bool {
+        const ENTRY_BYTES: usize = 8;
+        const POLLIN: u8 = 1;
+        let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
+        let bytes = memory(pid, address, count * ENTRY_BYTES);
+        let (entries, _) = bytes.as_chunks::<ENTRY_BYTES>();
+        entries.iter().any(|[a, b, c, d, events, ..]| {
+            let descriptor = u32::from_le_bytes([*a, *b, *c, *d]);
+            events & POLLIN != 0 && self.is_at(pid, descriptor.into())
+        })
+    }
+
+    /// Whether a set of descriptors of the process has our other end in it.
+    fn is_selected(&self, pid: u32, count: u64, address: u64) -> bool {
+        let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
+        let bytes = memory(pid, address, count.div_ceil(8));
+        bytes.iter().enumerate().any(|(place, byte)| {
+            (0..8).any(|bit| byte & (1 << bit) != 0 && self.is_at(pid, place as u64 * 8 + bit))
+        })
+    }
+
+    fn is_in_event_loop(&self, pid: u32, descriptor: u64) -> bool {
+        let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"));
+        text.unwrap_or_default()
+            .lines()
+            .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
+            .any(|watched| self.is_at(pid, watched))
+    }
+}
+
+/// System calls in which a process can wait for input.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Read,
+    Poll,
+    PollTimed,
+    Select,
+    EventLoop,
+    Ring,
+}
+
+impl Call {
+    fn of(number: i64) -> Option<Self> {
+        Some(match number {
+            libc::SYS_read | libc::SYS_readv => Self::Read,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => Self::Poll,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => Self::Select,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => Self::EventLoop,
+            libc::SYS_ppoll => Self::PollTimed,
+            libc::SYS_pselect6 => Self::Select,
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Self::EventLoop,
+            libc::SYS_io_uring_enter => Self::Ring,
+            _ => return None,
+        })
+    }
+}
+
+/// Reads memory of a process; nothing where that is not possible.
+fn memory(pid: u32, address: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let read = File::open(format!("/proc/{pid}/mem"))
+        .and_then(|memory| memory.read_exact_at(&mut bytes, address));
+    if read.is_ok() { bytes } else { Vec::new() }
+}

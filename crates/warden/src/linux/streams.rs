@@ -1,0 +1,223 @@
+//! The streams of a run: the pipes or the terminal, the warden's ends and the command's.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
+    pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
+    termios::{Winsize, tcgetpgrp, tcsetwinsize},
+};
+
+use super::input::{Input, InputSource};
+use crate::{
+    folder::{Stream, WindowSize},
+    protocol::{Outputs, Stdin},
+};
+
+/// One read of a pipe.
+const READ_BYTES: usize = 64 * 1024;
+
+/// One read of a pipe that has brought much.
+const READ_BYTES_WIDE: usize = 256 * 1024;
+
+/// A pipe whose reads come back full is made this big.
+const PIPE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Reads after which a pipe that nobody of ours can write to is surely empty.
+pub(super) const DRAIN_READS_MAX: usize = PIPE_BYTES_MAX / READ_BYTES * 2;
+
+/// The warden's ends.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub pipes: [Pipe; 2],
+    pub input: Option<Input>,
+    pub terminal: Option<Terminal>,
+}
+
+/// The command's ends: stdin, stdout, stderr.
+pub(super) type CommandEnds<'a> = [End<'a>; 3];
+
+/// One of the command's ends.
+#[derive(Debug)]
+pub(super) enum End<'a> {
+    Ours(OwnedFd),
+    Given(BorrowedFd<'a>),
+}
+
+impl AsFd for End<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Ours(descriptor) => descriptor.as_fd(),
+            Self::Given(descriptor) => descriptor.as_fd(),
+        }
+    }
+}
+
+impl Streams {
+    /// Opens what a command needs; `given` is the stdin that came with the order.
+    pub(super) fn open<'a>(
+        stdin: Stdin,
+        outputs: Outputs,
+        null: BorrowedFd<'a>,
+        given: Option<BorrowedFd<'a>>,
+    ) -> io::Result<(Self, CommandEnds<'a>)> {
+        if let Outputs::Terminal(size) = outputs {
+            return Self::open_terminal(size, stdin == Stdin::Open, null);
+        }
+        let (input, stdin) = match (stdin, given) {
+            (Stdin::Null, _) => (None, End::Given(null)),
+            (Stdin::Given, Some(given)) => (None, End::Given(given)),
+            (Stdin::Given, None) => return Err(io::ErrorKind::InvalidInput.into()),
+            (Stdin::Open, _) => {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+                (Some(Input::pipe(writer)?), End::Ours(reader))
+            }
+        };
+        let (stdout, stdout_writer) = Pipe::open(Stream::Stdout)?;
+        let (stderr, stderr_writer) = match outputs {
+            Outputs::Separate => Pipe::open(Stream::Stderr)?,
+            _ => (Pipe::none(Stream::Stderr), stdout_writer.try_clone()?),
+        };
+        let ours = Self { pipes: [stdout, stderr], input, terminal: None };
+        Ok((ours, [stdin, End::Ours(stdout_writer), End::Ours(stderr_writer)]))
+    }
+
+    fn open_terminal(
+        size: WindowSize,
+        takes_input: bool,
+        null: BorrowedFd<'_>,
+    ) -> io::Result<(Self, CommandEnds<'_>)> {
+        // Neither end may become the warden's own controlling terminal.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags)?;
+        unlockpt(&master)?;
+        let slave = ioctl_tiocgptpeer(&master, flags)?;
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let input = if takes_input { Some(Input::terminal(&master, &slave)?) } else { None };
+        let stdin = if takes_input { End::Ours(slave.try_clone()?) } else { End::Given(null) };
+        let ends = [stdin, End::Ours(slave.try_clone()?), End::Ours(slave.try_clone()?)];
+        let mut terminal = Terminal { master: master.try_clone()?, held: Some(slave), size };
+        terminal.resize(size);
+        let pipe = Pipe { reader: Some(master), ..Pipe::none(Stream::Stdout) };
+        let ours =
+            Self { pipes: [pipe, Pipe::none(Stream::Stderr)], input, terminal: Some(terminal) };
+        Ok((ours, ends))
+    }
+
+    /// The command itself has ended: whatever is left of its terminal's users must not hold it open.
+    pub(super) fn command_ended(&mut self) {
+        self.input = None;
+        if let Some(terminal) = &mut self.terminal {
+            terminal.held = None;
+        }
+    }
+
+    /// Closes the terminal, if there is one: it goes with its session's leader.
+    pub(super) fn close_terminal(&mut self) {
+        if self.terminal.take().is_some() {
+            for pipe in &mut self.pipes {
+                pipe.reader = None;
+            }
+        }
+    }
+
+    /// What a command that waits for input would be reading.
+    pub(super) fn input_source(&self) -> Option<InputSource> {
+        let foreground = self.terminal.as_ref().map(Terminal::foreground_group);
+        self.input.as_ref().map(|input| input.source(foreground))
+    }
+}
+
+/// A pseudo terminal.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    master: OwnedFd,
+    /// The other end, held while the command lives: one that closes and opens its terminal again is not
+    /// taken for one that has gone.
+    held: Option<OwnedFd>,
+    pub size: WindowSize,
+}
+
+impl Terminal {
+    /// Sets the size; the kernel tells the foreground processes.
+    pub(super) fn resize(&mut self, size: WindowSize) {
+        let window = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+        if tcsetwinsize(&self.master, window).is_ok() {
+            self.size = size;
+        }
+    }
+
+    /// The process group that may read from the terminal; 0 is none.
+    fn foreground_group(&self) -> u32 {
+        tcgetpgrp(&self.master).map_or(0, |group| group.as_raw_pid().cast_unsigned())
+    }
+}
+
+/// The warden's end of one output stream.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub stream: Stream,
+    pub reader: Option<OwnedFd>,
+    widened: bool,
+    /// Whether the last read found nothing.
+    pub is_empty: bool,
+    /// Whether everything written before the command's end has surely been read.
+    caught_up: bool,
+    read_since_end: usize,
+}
+
+impl Pipe {
+    fn open(stream: Stream) -> io::Result<(Self, OwnedFd)> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok((Self { reader: Some(reader), ..Self::none(stream) }, writer))
+    }
+
+    /// A stream that brings nothing.
+    fn none(stream: Stream) -> Self {
+        Self {
+            stream,
+            reader: None,
+            widened: false,
+            is_empty: false,
+            caught_up: false,
+            read_since_end: 0,
+        }
+    }
+
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.reader.is_none() || self.caught_up || self.read_since_end >= PIPE_BYTES_MAX
+    }
+
+    /// Reads once; an empty buffer is nothing new.
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>, ended: bool) {
+        buffer.clear();
+        self.is_empty = false;
+        let Some(reader) = &self.reader else { return };
+        let wanted = if self.widened { READ_BYTES_WIDE } else { READ_BYTES };
+        buffer.reserve(wanted);
+        match rustix::io::read(reader, spare_capacity(buffer)) {
+            Ok(0) => self.reader = None,
+            Ok(read) => {
+                if ended {
+                    self.read_since_end += read;
+                }
+                if read >= READ_BYTES && !self.widened {
+                    self.widened = true;
+                    let _ = fcntl_setpipe_size(reader, PIPE_BYTES_MAX);
+                }
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                self.is_empty = true;
+                self.caught_up |= ended;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            // A terminal whose other end is closed answers with an error, not with an end.
+            Err(_) => self.reader = None,
+        }
+    }
+}
