@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
-use legwork::{Engine, Options, ToolError};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use legwork::{Engine, Options, Registry, ToolError, gate::Mode, tools::export::Format};
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -70,9 +70,15 @@ pub(crate) struct State {
 impl Place {
     /// Opens the engine.
     pub(crate) fn open(self) -> Result<Engine, ToolError> {
+        self.open_with(Registry::builtin(), Mode::default())
+    }
+
+    /// Opens the engine with these tools, in this mode.
+    pub(crate) fn open_with(self, tools: Registry, mode: Mode) -> Result<Engine, ToolError> {
         let mut options = Options::new(self.workspace.unwrap_or_else(|| ".".into()));
         options.state = self.state.state;
-        Engine::open(options)
+        options.mode = mode;
+        Engine::open_with(options, tools)
     }
 }
 
@@ -86,10 +92,60 @@ impl State {
     }
 }
 
+/// What may be called, and what is asked before.
+#[derive(Debug, Args)]
+pub(crate) struct Guard {
+    /// Which tools there are: names with commas between them, or all
+    #[arg(long, value_name = "LIST|all")]
+    pub tools: Option<String>,
+    /// How much is asked: nothing, what the tools and rules say, or everything that no rule allows
+    #[arg(long, value_enum, default_value = "guarded")]
+    pub mode: ModeName,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ModeName {
+    Open,
+    Guarded,
+    Strict,
+}
+
+impl Guard {
+    /// The tools that were chosen, or these.
+    pub(crate) fn registry(&self, default: &str) -> Result<Registry, String> {
+        chosen(self.tools.as_deref().unwrap_or(default))
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self.mode {
+            ModeName::Open => Mode::Open,
+            ModeName::Guarded => Mode::Guarded,
+            ModeName::Strict => Mode::Strict,
+        }
+    }
+}
+
+/// The tools of a list.
+pub(crate) fn chosen(list: &str) -> Result<Registry, String> {
+    let mut registry = Registry::builtin();
+    if list != "all" {
+        let names: Vec<&str> =
+            list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        registry.keep(&names).map_err(|name| {
+            let known = Registry::builtin();
+            let known: Vec<&str> = known.definitions().map(|tool| tool.name).collect();
+            format!("there is no tool `{name}`; the tools are: {}", known.join(", "))
+        })?;
+    }
+    Ok(registry)
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct McpOptions {
     #[command(flatten)]
     pub place: Place,
+    #[command(flatten)]
+    pub guard: Guard,
     /// Add the JSON envelope to each result as structuredContent (several clients then drop the text)
     #[arg(long)]
     pub structured: bool,
@@ -106,6 +162,8 @@ pub(crate) struct CallOptions {
     pub json: bool,
     #[command(flatten)]
     pub place: Place,
+    #[command(flatten)]
+    pub guard: Guard,
 }
 
 #[derive(Debug, Args)]
@@ -263,9 +321,35 @@ pub(crate) struct ToolsOptions {
     /// Print the registry as JSON
     #[arg(long)]
     pub json: bool,
+    /// Print the definitions in the form that a protocol or a model provider takes
+    #[arg(long, value_enum, conflicts_with_all = ["json", "instructions"])]
+    pub format: Option<FormatName>,
     /// Print what a model is told about using the tools
     #[arg(long, conflicts_with = "json")]
     pub instructions: bool,
+    /// Which tools: names with commas between them, or all
+    #[arg(long, value_name = "LIST|all", default_value = "all")]
+    pub tools: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FormatName {
+    Mcp,
+    #[value(name = "openai")]
+    OpenAi,
+    Anthropic,
+    Gemini,
+}
+
+impl FormatName {
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::Mcp => Format::Mcp,
+            Self::OpenAi => Format::OpenAi,
+            Self::Anthropic => Format::Anthropic,
+            Self::Gemini => Format::Gemini,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

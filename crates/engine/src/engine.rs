@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Grant, Policy, Verdict, judge};
+use legwork_gate::{Grant, Mode, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
     protocol::{self, Spec, StartFailure, StartStage},
@@ -28,7 +28,7 @@ use crate::{
     observe::Observer,
     output::TaskOutput,
     place::{Place, PlaceError},
-    plan::{Kind, Plan, Workspace, spawn_failed},
+    plan::{Kind, Plan, Workspace, execute_problem, spawn_failed},
     pool::Pool,
     run::{self, Progress, Run, RunControl},
     state::{StateError, StateFolder},
@@ -59,6 +59,8 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// How long a command may run on without any engine before its warden stops it.
     pub orphan_ttl: Duration,
+    /// How much is asked.
+    pub mode: Mode,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
 }
@@ -71,6 +73,7 @@ impl Options {
             roots: Vec::new(),
             state: None,
             orphan_ttl: Duration::from_secs(600),
+            mode: Mode::default(),
             all_workspaces: false,
         }
     }
@@ -116,9 +119,14 @@ struct Running {
 }
 
 impl Engine {
-    /// Opens the state folder; starts nothing yet.
+    /// Opens the state folder, with the tools that come with the library; starts nothing yet.
     pub fn open(options: Options) -> Result<Self, ToolError> {
-        let Options { workspace, roots, state, orphan_ttl, all_workspaces } = options;
+        Self::open_with(options, Registry::builtin())
+    }
+
+    /// The same, with tools of the caller's choice.
+    pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
+        let Options { workspace, roots, state, orphan_ttl, mode, all_workspaces } = options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
             ToolError::new(
@@ -145,10 +153,10 @@ impl Engine {
             pool: Pool::new(Place::new(state.clone())),
             state,
             ledger,
-            policy: Policy::default(),
+            policy: Policy::new(mode),
             running: Mutex::default(),
         };
-        Ok(Self { inner: Arc::new(inner), registry: Arc::new(Registry::builtin()) })
+        Ok(Self { inner: Arc::new(inner), registry: Arc::new(registry) })
     }
 
     /// The tools.
@@ -190,8 +198,12 @@ impl Engine {
             }
             Verdict::Ask(question) => Err(ToolError::new(
                 ErrorKind::ApprovalUnavailable,
-                format!("nobody can be asked about this: {}", question.explanation().reason),
-            )),
+                format!(
+                    "this has to be approved, and nobody can be asked: {}",
+                    question.explanation().reason
+                ),
+            )
+            .hint("whoever set legwork up can allow it with `--mode open`")),
             Verdict::Deny(denial) => {
                 Err(ToolError::new(ErrorKind::CommandDenied, denial.explanation.reason))
             }
@@ -379,6 +391,7 @@ impl Inner {
             status: Status::Running,
             reason: None,
             command: plan.text.clone(),
+            description: plan.description.clone(),
             workdir: plan.workdir.path.display().to_string(),
             shell,
             login,
@@ -498,6 +511,7 @@ impl Inner {
 fn environment(plan: &Plan) -> protocol::Environment {
     let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
     let mut set = vec![pair("PWD", plan.workdir.path.as_os_str().as_bytes())];
+    set.extend(plan.environment.iter().map(|(name, value)| pair(name, value.as_bytes())));
     let mut unset = Vec::new();
     if matches!(plan.outputs, Outputs::Terminal(_)) {
         // What our own terminal is, if we have one, says nothing about the command's.
@@ -547,7 +561,11 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
             format!("the working directory cannot be entered: {problem}"),
         )
         .hint("name a folder that may be entered, relative to the workspace"),
-        StartStage::Process | StartStage::Descriptors | StartStage::Execute => {
+        StartStage::Execute => {
+            let problem = execute_problem(Path::new(program), failure.errno);
+            spawn_failed(program, &problem).detail("errno", json!(failure.errno))
+        }
+        StartStage::Process | StartStage::Descriptors => {
             spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
         }
     }

@@ -60,8 +60,8 @@ pub use legwork_warden::{
     protocol::{InputRefusal, Report},
 };
 pub use model::{
-    Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin, Total,
-    Trust, signal_name,
+    Caller, Confinement, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin,
+    Total, Trust, signal_name,
 };
 pub use observe::{Change, InputTaken, Observer};
 pub use run::{Ended, Grown, Run, RunControl};
@@ -77,3 +77,8 @@ pub use wait::{Condition, Until, until};
 pub fn init() {
     legwork_warden::take_over_if_spawner();
 }
+
+/// Keeps the page about tools compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adding-a-tool.md")]
+struct AddingATool;

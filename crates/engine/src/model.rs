@@ -75,6 +75,12 @@ pub struct Request {
     pub program: Program,
     /// Where, relative to the workspace or absolute; the workspace itself when absent.
     pub workdir: Option<String>,
+    /// Where that may be.
+    pub confinement: Confinement,
+    /// Variables that are set besides the inherited ones.
+    pub environment: Vec<(&'static str, &'static str)>,
+    /// What the caller says that it is for: the words of a model, perhaps.
+    pub description: Option<String>,
     /// Where its stdin comes from.
     pub stdin: Stdin,
     /// Where its stdout and stderr go.
@@ -85,6 +91,17 @@ pub struct Request {
     pub wall_ms_max: Option<u64>,
     /// Output past this size goes to files at once, whatever else is so.
     pub memory_bytes_max: u64,
+}
+
+/// Where a command's working directory may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confinement {
+    /// In the workspace or another root.
+    Roots,
+    /// In the workspace, named relative to it.
+    Workspace,
+    /// Anywhere.
+    None,
 }
 
 /// What to run.

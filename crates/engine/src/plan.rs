@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::{ErrorKind, ToolError},
-    model::{DuplicatePolicy, Outputs, Program, Request, Stdin},
+    model::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin},
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -37,6 +37,8 @@ pub struct Plan {
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) wall_ms_max: Option<u64>,
     pub(crate) memory_bytes_max: u64,
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    pub(crate) description: Option<String>,
     /// The command as it was asked for.
     pub(crate) text: String,
     pub(crate) kind: Kind,
@@ -101,9 +103,11 @@ impl Plan {
         roots: &[PathBuf],
     ) -> Result<Self, ToolError> {
         let known = if request.workdir.is_none() { workspace.as_workdir() } else { None };
-        let workdir = match known {
-            Some(workdir) => workdir,
-            None => Workdir::open(request.workdir.as_deref(), &workspace.path, roots)?,
+        let workdir = if let Some(workdir) = known {
+            workdir
+        } else {
+            let asked = request.workdir.as_deref();
+            Workdir::open(asked, &workspace.path, roots, request.confinement)?
         };
         let resolved = match request.program {
             Program::Script { text, shell, login } => {
@@ -123,6 +127,8 @@ impl Plan {
             duplicates: request.duplicates,
             wall_ms_max: request.wall_ms_max,
             memory_bytes_max: request.memory_bytes_max,
+            environment: request.environment,
+            description: request.description,
             text: resolved.text,
             kind: resolved.kind,
             fingerprint,
@@ -200,6 +206,37 @@ fn find_program(name: &OsStr, workdir: &Path) -> Result<PathBuf, ToolError> {
     })
 }
 
+/// What the system's refusal to execute a program means.
+pub(crate) fn execute_problem(program: &Path, errno: i32) -> String {
+    use rustix::io::Errno;
+    let plain = io::Error::from_raw_os_error(errno).to_string();
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOENT if program.exists() => {
+            let interpreter = interpreter(program).unwrap_or_else(|| "its loader".into());
+            format!("bad interpreter: {interpreter} does not exist")
+        }
+        Errno::NOENT => "no such file".into(),
+        Errno::ACCESS if program.is_dir() => "it is a folder".into(),
+        Errno::ACCESS => "permission denied: it, or its interpreter, is not executable".into(),
+        Errno::NOEXEC => {
+            "exec format error: neither a program of this machine nor a script with #!".into()
+        }
+        Errno::TOOBIG => "argument list too long".into(),
+        Errno::TXTBSY => "text file busy: somebody is writing to it".into(),
+        _ => plain,
+    }
+}
+
+/// The program that the first line of a script names.
+fn interpreter(script: &Path) -> Option<String> {
+    use std::io::Read;
+    let mut start = Vec::new();
+    std::fs::File::open(script).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let start = String::from_utf8_lossy(&start);
+    let line = start.strip_prefix("#!")?.lines().next()?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
 /// A program that cannot be started.
 pub(crate) fn spawn_failed(program: &str, problem: &str) -> ToolError {
     ToolError::new(
@@ -213,7 +250,24 @@ pub(crate) fn spawn_failed(program: &str, problem: &str) -> ToolError {
 impl Workdir {
     /// Opens the folder first and asks the kernel afterwards where it really is: neither a symbolic link
     /// nor `..` can lead out, and nothing can be exchanged between the check and the use.
-    fn open(asked: Option<&str>, workspace: &Path, roots: &[PathBuf]) -> Result<Self, ToolError> {
+    fn open(
+        asked: Option<&str>,
+        workspace: &Path,
+        roots: &[PathBuf],
+        confinement: Confinement,
+    ) -> Result<Self, ToolError> {
+        let only_workspace = [workspace.to_owned()];
+        let everywhere = [PathBuf::from("/")];
+        let roots = match confinement {
+            Confinement::Roots => roots,
+            Confinement::Workspace => &only_workspace,
+            Confinement::None => &everywhere,
+        };
+        if confinement == Confinement::Workspace
+            && let Some(asked) = asked.filter(|asked| asked.starts_with('/'))
+        {
+            return Err(absolute(asked));
+        }
         let named = workspace.join(asked.unwrap_or_default());
         let shown = asked.unwrap_or(".");
         if named.as_os_str().as_bytes().contains(&0) {
@@ -268,6 +322,15 @@ fn not_found(shown: &str, problem: &str) -> ToolError {
     .hint("name an existing folder, relative to the workspace")
 }
 
+fn absolute(shown: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::ExecutionRootViolation,
+        format!("the directory `{shown}` is absolute: it must be relative to the project's root"),
+    )
+    .detail("directory", shown)
+    .hint("name a folder inside the project, relative to its root, or leave it out")
+}
+
 fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
     let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
     ToolError::new(
@@ -303,7 +366,7 @@ mod tests {
 
     fn workdir(asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
         let roots = [workspace.to_owned()];
-        Workdir::open(Some(asked), workspace, &roots)
+        Workdir::open(Some(asked), workspace, &roots, Confinement::Roots)
             .map(|workdir| workdir.path)
             .map_err(|error| error.kind)
     }

@@ -42,12 +42,29 @@ pub enum Script<'a> {
     Argv(&'a [String]),
 }
 
+/// How much is asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nobody is asked, and nothing is confined.
+    Open,
+    /// What the tools' defaults and the rules say.
+    #[default]
+    Guarded,
+    /// Everything that no rule allows is asked for.
+    Strict,
+}
+
 /// The rules in force.
-///
-/// There are none yet beyond the default for the callers of this machine, which is to allow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    _private: (),
+    mode: Mode,
+}
+
+impl Policy {
+    /// No rules, in this mode.
+    pub fn new(mode: Mode) -> Self {
+        Self { mode }
+    }
 }
 
 /// The gate's answer.
@@ -126,10 +143,20 @@ pub struct Denial {
 }
 
 /// Judges a plan.
-pub fn judge<P: Subject>(_policy: &Policy, plan: P) -> Verdict<P> {
+pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
+    let tool = plan.tool();
+    let asks = match policy.mode {
+        Mode::Open => false,
+        Mode::Guarded => tool == "run_shell_command",
+        Mode::Strict => true,
+    };
+    let habit = if asks { "asks" } else { "allows" };
     let explanation = Explanation {
         rule: "default".into(),
-        reason: format!("no rule speaks of this command, and {} allows by default", plan.tool()),
+        reason: format!("no rule speaks of this command, and {tool} {habit} by default"),
     };
+    if asks {
+        return Verdict::Ask(Question { plan, explanation });
+    }
     Verdict::Allow(Grant { plan, explanation })
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use legwork::{Answer, Caller, Registry, ToolError};
+use legwork::{Answer, Caller, Registry, ToolError, gate::Mode};
 use serde_json::Value;
 
 use crate::{
@@ -27,12 +27,17 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Ok(text) => text,
         Err(error) => return complain(&format!("stdin: {error}")),
     };
-    let known = Registry::builtin().get(tool).is_some();
+    let registry = match options.guard.registry("all") {
+        Ok(registry) => registry,
+        Err(problem) => return complain(&problem),
+    };
+    let known = registry.get(tool).is_some();
+    let mode = options.guard.mode();
     let answer = match parse(&text) {
         // A tool that does not exist comes before everything that may be wrong with its input.
         Err(problem) if known => Answer::failed(tool, ToolError::unparsable(tool, &problem)),
-        Err(_) => unknown(options.place, tool).await,
-        Ok(input) => match options.place.open() {
+        Err(_) => unknown(options.place, registry, tool).await,
+        Ok(input) => match options.place.open_with(registry, mode) {
             Err(error) => Answer::failed(tool, error),
             Ok(engine) => {
                 let caller = Caller::operator("call");
@@ -57,8 +62,8 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
     }
 }
 
-async fn unknown(place: Place, tool: &str) -> Answer {
-    match place.open() {
+async fn unknown(place: Place, registry: Registry, tool: &str) -> Answer {
+    match place.open_with(registry, Mode::default()) {
         Ok(engine) => engine.call(tool, Value::Null, &Caller::operator("call")).await,
         Err(error) => Answer::failed(tool, error),
     }

@@ -3,8 +3,8 @@
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Program, Request,
-    Run, RunControl, Stdin, Submitted, ToolError,
+    Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs,
+    Program, Request, Run, RunControl, Stdin, Submitted, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -50,6 +50,9 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         tool,
         program,
         workdir: None,
+        confinement: Confinement::None,
+        environment: Vec::new(),
+        description: None,
         stdin: if terminal.is_some() { Stdin::Open } else { own_stdin() },
         outputs: terminal.map_or_else(own_outputs, Outputs::Terminal),
         duplicates: DuplicatePolicy::StartNew,

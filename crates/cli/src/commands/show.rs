@@ -30,6 +30,10 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
     let reason = task.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     lines.add("Status", &format!("{}{reason}", task.status.as_str()));
     lines.add("Command", &one_line(&task.command, usize::MAX));
+    if let Some(description) = &task.description {
+        lines
+            .add("Said to", &format!("{} (the caller's words)", one_line(description, usize::MAX)));
+    }
     lines.add("Folder", &one_line(&task.workdir, usize::MAX));
     if let Some(shell) = &task.shell {
         lines.add("Shell", &format!("{shell}{}", if task.login { " (login)" } else { "" }));

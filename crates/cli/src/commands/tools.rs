@@ -1,27 +1,36 @@
-//! `legwork tools`: what the registry has.
+//! `legwork tools`: what the registry has, in the forms that people, models and programs take.
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::Registry;
+use legwork::{Registry, tools::export::export};
 
 use crate::{
-    arguments::ToolsOptions,
-    render::{print, print_json},
+    arguments::{ToolsOptions, chosen},
+    render::{complain, print, print_json},
 };
 
 pub(crate) fn tools(options: &ToolsOptions) -> ExitCode {
-    let registry = Registry::builtin();
+    let registry = match chosen(&options.tools) {
+        Ok(registry) => registry,
+        Err(problem) => return complain(&problem),
+    };
+    if let Some(format) = options.format {
+        return print_json(&export(registry.definitions(), format.format()));
+    }
     if options.json {
         return print_json(&registry.definitions().collect::<Vec<_>>());
     }
+    print(&for_people(&registry, options.instructions))
+}
+
+fn for_people(registry: &Registry, instructions: bool) -> String {
     let mut text = String::new();
     for tool in registry.definitions() {
-        let shown = if options.instructions { tool.instructions } else { tool.description };
-        let _ = if options.instructions {
-            writeln!(text, "# {}\n\n{shown}\n", tool.name)
+        let _ = if instructions {
+            writeln!(text, "# {}\n\n{}\n", tool.name, tool.instructions)
         } else {
-            writeln!(text, "{} ({})\n  {shown}", tool.name, tool.family)
+            writeln!(text, "{} ({})\n  {}", tool.name, tool.family, tool.description)
         };
     }
-    print(&text)
+    text
 }

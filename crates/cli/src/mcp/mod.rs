@@ -5,6 +5,7 @@ mod transport;
 
 use std::{process::ExitCode, time::Duration};
 
+use legwork::Registry;
 use rmcp::ServiceExt;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves until the client closes our stdin.
 pub(crate) async fn serve(options: McpOptions) -> ExitCode {
-    let engine = match options.place.open() {
+    let tools = match options.guard.registry(&Registry::DEFAULT.join(",")) {
+        Ok(tools) => tools,
+        Err(problem) => return complain(&problem),
+    };
+    let engine = match options.place.open_with(tools, options.guard.mode()) {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use legwork::{Answer, Caller, Definition, Engine};
+use legwork::{Answer, Caller, Definition, Engine, tools::export::annotations};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -12,7 +12,6 @@ use rmcp::{
         ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
         ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
         ProgressNotificationParam, ProgressToken, ServerCapabilities, ServerConfig, Tool,
-        ToolAnnotations,
     },
     service::RequestContext,
 };
@@ -39,13 +38,7 @@ impl Server {
             _ => serde_json::Map::new(),
         };
         let mut tool = Tool::new(definition.name, definition.description, Arc::new(schema));
-        let looks_only = definition.read_only;
-        let annotations = ToolAnnotations::new().read_only(looks_only);
-        tool.annotations = Some(if looks_only {
-            annotations.open_world(false)
-        } else {
-            annotations.destructive(true).open_world(true)
-        });
+        tool.annotations = serde_json::from_value(annotations(definition)).ok();
         tool
     }
 

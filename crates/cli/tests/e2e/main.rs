@@ -20,4 +20,5 @@ mod task_output;
 mod task_verbs;
 mod tasks;
 mod terminal;
+mod three_tools;
 mod waiting;

@@ -3,22 +3,26 @@
 import asyncio
 import json
 import os
+import re
+import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager
 
 era, legwork, state, workspace, fixture = sys.argv[1:6]
 ARGUMENTS = ["mcp", "--state", state, "--workspace", workspace]
+HERE = os.path.dirname(__file__)
 
 
 @asynccontextmanager
-async def connect():
+async def connect(*more):
     """A session that can list and call, whichever package it comes from."""
+    arguments = [*ARGUMENTS, *more]
     if era == "legacy":
         from mcp import ClientSession, StdioServerParameters
         from mcp.client.stdio import stdio_client
 
-        parameters = StdioServerParameters(command=legwork, args=ARGUMENTS)
+        parameters = StdioServerParameters(command=legwork, args=arguments)
         async with stdio_client(parameters) as (read, write):
             async with ClientSession(read, write) as session:
                 info = await session.initialize()
@@ -28,7 +32,7 @@ async def connect():
         from mcp import Client
         from mcp.client.stdio import StdioServerParameters
 
-        parameters = StdioServerParameters(command=legwork, args=ARGUMENTS)
+        parameters = StdioServerParameters(command=legwork, args=arguments)
         async with Client(parameters) as client:
             assert client.protocol_version == "2026-07-28", client.protocol_version
             assert client.server_info.name == "legwork", client.server_info
@@ -93,7 +97,95 @@ async def main():
             assert "there is no tool `Nothing`" in str(error), error
         else:
             raise AssertionError("an unknown tool is a protocol error")
+    await same_calls()
     print("all well")
+
+
+def calls():
+    """The calls of the data file, in a folder where they find what they need."""
+    os.makedirs(os.path.join(workspace, "sub"), exist_ok=True)
+    for name, text in [("bad-interpreter", "#!/no/such/interpreter\n"), ("no-format", "\0\0\0")]:
+        path = os.path.join(workspace, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+    if not os.path.islink(os.path.join(workspace, "out")):
+        os.symlink("/", os.path.join(workspace, "out"))
+    with open(os.path.join(HERE, "data", "calls.json")) as file:
+        return json.loads(file.read().replace("FIXTURE", fixture))
+
+
+def plain(text):
+    """What differs from run to run, taken out."""
+    text = re.sub(r"t_[a-z2-7]{26}", "TASK", text)
+    text = re.sub(r'"(pid|backgroundPids)":(\d+|\[[\d,]*\])', r'"\1":0', text)
+    return re.sub(r"(Cursor|Duration|Pid): \S+", r"\1: X", text)
+
+
+def check_schemas(all_calls):
+    """What succeeds fits every exported schema, and what is refused as input does not fit the first."""
+    import jsonschema
+
+    def exported(form):
+        text = subprocess.run([legwork, "tools", "--format", form], capture_output=True, check=True).stdout
+        return json.loads(text)
+
+    mcp = {tool["name"]: tool["inputSchema"] for tool in exported("mcp")["tools"]}
+    anthropic = {tool["name"]: tool["input_schema"] for tool in exported("anthropic")}
+    openai = {tool["function"]["name"]: tool["function"]["parameters"] for tool in exported("openai")}
+    gemini = {tool["name"]: lower(tool["parameters"]) for tool in exported("gemini")["functionDeclarations"]}
+    for tool, arguments, text in all_calls:
+        refused = '"invalid_tool_input"' in text and "blank" not in text
+        fits = jsonschema.Draft202012Validator(mcp[tool]).is_valid(arguments)
+        assert fits != refused, (tool, arguments, text)
+        if not refused:
+            jsonschema.validate(arguments, anthropic[tool])
+            jsonschema.validate(arguments, gemini[tool])
+            jsonschema.validate(filled(arguments, openai[tool]), openai[tool])
+
+
+def lower(schema):
+    """Gemini names its types in capitals."""
+    if isinstance(schema, dict):
+        return {key: value.lower() if key == "type" else lower(value) for key, value in schema.items()}
+    return [lower(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def filled(arguments, schema):
+    """In strict mode a model gives null for what it would leave out."""
+    result = {name: arguments.get(name) for name in schema["properties"]}
+    for name, value in result.items():
+        if isinstance(value, dict):
+            result[name] = filled(value, schema["properties"][name])
+    return result
+
+
+async def same_calls():
+    """Over MCP and by `legwork call`: the same text for the same call."""
+    checked = []
+    async with connect("--tools", "all", "--mode", "open") as client:
+        for tool, arguments in calls():
+            over_mcp, _ = await call(client, tool, **arguments)
+            command = [legwork, "call", "--state", state, "--workspace", workspace, "--mode", "open", tool, "-"]
+            by_call = subprocess.run(command, input=json.dumps(arguments).encode(), capture_output=True)
+            text = by_call.stdout.decode()
+            assert plain(over_mcp).rstrip("\n") == plain(text).rstrip("\n"), (arguments, over_mcp, text)
+            checked.append((tool, arguments, text))
+            for answer in (over_mcp, text):
+                if '"backgroundPids"' in answer:
+                    await stop_background(client, json.loads(answer))
+    check_schemas(checked)
+
+
+async def stop_background(client, answer):
+    """Processes left behind are alive, and go away with TaskStop."""
+    assert len(answer["backgroundPids"]) == 2, answer
+    for pid in answer["backgroundPids"]:
+        os.kill(pid, 0)
+    text, _ = await call(client, "TaskStop", task_id=answer["taskId"])
+    assert text.startswith("Task stopped"), text
+    for pid in answer["backgroundPids"]:
+        assert not os.path.exists(f"/proc/{pid}"), pid
 
 
 asyncio.run(main())

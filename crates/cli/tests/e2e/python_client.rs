@@ -14,7 +14,7 @@ fn environment(version: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = target.join(format!("python-mcp-{version}"));
     let python = place.join("bin/python");
-    let mark = place.join("complete");
+    let mark = place.join("complete-with-jsonschema");
     if !mark.exists() {
         let run = |program: &Path, arguments: &[&str]| {
             let status = Command::new(program).args(arguments).status();
@@ -26,7 +26,7 @@ fn environment(version: &str) -> PathBuf {
         };
         run(Path::new("python3"), &["-m", "venv", "--clear", place.to_str().unwrap()]);
         let package = format!("mcp=={version}");
-        run(&python, &["-m", "pip", "install", "--quiet", &package]);
+        run(&python, &["-m", "pip", "install", "--quiet", &package, "jsonschema==4.25.1"]);
         std::fs::write(mark, "").unwrap();
     }
     python

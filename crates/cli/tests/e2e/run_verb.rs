@@ -47,7 +47,7 @@ fn a_program_that_does_not_start_is_explained() {
          hint: name a program that exists on this machine, or give its full path\n"
     );
     let output = scratch.legwork("run").args(["--", "/etc/passwd"]).output().unwrap();
-    assert!(text(&output.stderr).contains("Permission denied"), "{output:?}");
+    assert!(text(&output.stderr).contains("permission denied"), "{output:?}");
     assert!(scratch.folders().is_empty(), "a start that failed leaves no folder");
 }
 

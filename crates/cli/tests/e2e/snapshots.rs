@@ -31,6 +31,14 @@ fn the_registry() {
     let tools: Value = serde_json::from_str(&output(&["tools", "--json"])).unwrap();
     assert_json_snapshot!("tools", tools);
     assert_snapshot!("instructions", output(&["tools", "--instructions"]));
+    for format in ["mcp", "openai", "anthropic", "gemini"] {
+        let exported: Value =
+            serde_json::from_str(&output(&["tools", "--format", format])).unwrap();
+        assert_json_snapshot!(format!("tools_{format}"), exported);
+    }
+    let few = output(&["tools", "--tools", "TaskStop, ExecCommand", "--json"]);
+    let few: Value = serde_json::from_str(&few).unwrap();
+    assert_eq!(few.as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -17,10 +17,14 @@ use serde::Serialize;
 use self::writer::Writer;
 use crate::{id::TaskId, model::Outcome, output::SmallOutput, status::Status};
 
-/// Version of the schema below, kept in `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+/// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
+const MIGRATIONS: [&str; 2] = [FIRST_SCHEMA, "ALTER TABLE task ADD COLUMN description TEXT;"];
 
-const SCHEMA: &str = "
+/// Version of the schema.
+#[expect(clippy::cast_possible_wrap, reason = "a handful")]
+const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+const FIRST_SCHEMA: &str = "
 CREATE TABLE task (
     sequence      INTEGER PRIMARY KEY,
     id            TEXT    NOT NULL UNIQUE,
@@ -120,6 +124,9 @@ pub struct Task {
     pub reason: Option<String>,
     /// The command, as it was asked for.
     pub command: String,
+    /// What the caller says that it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// The folder that it runs in.
     pub workdir: String,
     /// The shell, for a script.
@@ -154,8 +161,8 @@ pub struct Task {
 }
 
 impl Task {
-    const COLUMNS: &'static str = "id, tool, status, reason, command, workdir, shell, login, tty, \
-        workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, warden, boot_id, \
+    const COLUMNS: &'static str = "id, tool, status, reason, command, description, workdir, shell, login, \
+        tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, warden, boot_id, \
         fingerprint";
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, LedgerError>> {
@@ -172,6 +179,7 @@ impl Task {
             status,
             reason: row.get("reason")?,
             command: row.get("command")?,
+            description: row.get("description")?,
             workdir: row.get("workdir")?,
             shell: row.get("shell")?,
             login: row.get("login")?,
@@ -219,7 +227,7 @@ impl Ledger {
             return Err(LedgerError::TooNew(version));
         }
         if version < SCHEMA_VERSION {
-            create(&mut connection)?;
+            migrate(&mut connection)?;
         }
         connection.busy_timeout(Duration::ZERO)?;
         Ok(Self { writer: Arc::new(Writer::new(connection)) })
@@ -430,14 +438,15 @@ fn switch_to_wal(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-fn create(connection: &mut Connection) -> Result<(), LedgerError> {
+/// Brings the schema up to date, in one step.
+fn migrate(connection: &mut Connection) -> Result<(), LedgerError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have made it while this one waited for the lock.
+    // Another process may have done it while this one waited for the lock.
     let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version < SCHEMA_VERSION {
-        transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        transaction.execute_batch(step)?;
     }
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(transaction.commit()?)
 }
 
@@ -451,15 +460,15 @@ fn find_equal(
 fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO task (id, tool, status, command, workdir, shell, login, tty, workspace,
+            "INSERT INTO task (id, tool, status, command, description, workdir, shell, login, tty, workspace,
                                asked_by, trust, created_at_ms, updated_at_ms, warden, boot_id,
                                fingerprint)
-             VALUES (:id, :tool, :status, :command, :workdir, :shell, :login, :tty, :workspace,
+             VALUES (:id, :tool, :status, :command, :description, :workdir, :shell, :login, :tty, :workspace,
                      :asked_by, :trust, :created, :updated, :warden, :boot_id, :fingerprint)",
         )?
         .execute(named_params! {
             ":id": task.task_id.as_str(), ":tool": task.tool, ":status": task.status.as_str(),
-            ":command": task.command, ":workdir": task.workdir, ":shell": task.shell,
+            ":command": task.command, ":description": task.description, ":workdir": task.workdir, ":shell": task.shell,
             ":login": task.login, ":tty": task.tty, ":workspace": task.workspace,
             ":asked_by": task.asked_by, ":trust": task.trust, ":created": task.created_at_ms,
             ":updated": task.updated_at_ms, ":warden": task.warden, ":boot_id": task.boot_id,

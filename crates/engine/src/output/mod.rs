@@ -2,6 +2,7 @@
 
 mod artifact;
 mod clean;
+mod complete;
 mod cursor;
 pub mod keys;
 mod order;
@@ -11,6 +12,7 @@ mod tokens;
 mod view;
 
 pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay};
+pub use complete::Complete;
 pub use cursor::{Cursor, Fresh, Selection};
 pub use preview::{Preview, previews};
 pub use screen::Screen;

@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     engine::{Engine, Submitted},
-    error::{ErrorKind, ToolError},
+    error::ToolError,
     id::TaskId,
     ledger::Task,
     model::{
-        Caller, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin, is_zero,
-        signal_name,
+        Caller, Confinement, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request,
+        Stdin, is_zero, signal_name,
     },
     output::{Artifact, Selection, previews},
     run::{Ended, Promotion, Run},
@@ -260,6 +260,9 @@ impl Input {
                 login: self.login.unwrap_or(true),
             },
             workdir: self.workdir,
+            confinement: Confinement::Roots,
+            environment: Vec::new(),
+            description: None,
             stdin: if accepts_input { Stdin::Open } else { Stdin::Null },
             outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
             duplicates: self.duplicate_policy.unwrap_or_default(),
@@ -329,12 +332,7 @@ fn summary(outcome: &Outcome) -> String {
 fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Completed, ToolError> {
     let (task_id, outcome) = (run.task_id().clone(), &*ended.outcome);
     if let Some(reason) = &outcome.lost {
-        return Err(ToolError::new(
-            ErrorKind::ToolExecutionFailed,
-            format!("what became of the command cannot be known ({reason})"),
-        )
-        .detail("task_id", task_id.as_str())
-        .hint(format!("`legwork logs {task_id}` shows what it printed until then")));
+        return Err(super::lost(&task_id, reason));
     }
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
     let out = output.stdout.with_totals(outcome.stdout.bytes, outcome.stdout.lines);

@@ -2,7 +2,10 @@
 
 mod diagnostics;
 mod exec_command;
+mod execute_command;
+pub mod export;
 mod progress;
+mod run_shell_command;
 mod schema;
 mod task_input;
 mod task_list;
@@ -20,6 +23,7 @@ use serde_json::Value;
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
+    id::TaskId,
     model::Caller,
 };
 
@@ -196,6 +200,9 @@ const OUTPUT_TOKENS_DEFAULT: u64 = 8_000;
 /// Most tokens of output that are shown, whatever the caller says.
 const OUTPUT_TOKENS_MAX: u64 = 64_000;
 
+/// A stream up to this size is complete in the results of the tools that promise that.
+const COMPLETE_BYTES_MAX: u64 = 1024 * 1024;
+
 /// Longest wait of a call.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
@@ -216,6 +223,21 @@ fn bounded_wait(tool: &str, asked: Option<u64>, default_ms: u64) -> Result<Durat
         }
         wait_ms => Ok(Duration::from_millis(wait_ms)),
     }
+}
+
+/// A result as the JSON text that is all of its receipt.
+fn json_text(result: &impl Serialize) -> String {
+    serde_json::to_string(result).unwrap_or_default()
+}
+
+/// An end that cannot be known.
+fn lost(task_id: &TaskId, reason: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!("what became of the command cannot be known ({reason})"),
+    )
+    .detail("task_id", task_id.as_str())
+    .hint(format!("`legwork logs {task_id}` shows what it printed until then"))
 }
 
 /// Parses a tool's input, and says which field is wrong.
@@ -256,6 +278,8 @@ impl Registry {
         registry.add(task_input::tool());
         registry.add(task_stop::tool());
         registry.add(task_wait::tool());
+        registry.add(execute_command::tool());
+        registry.add(run_shell_command::tool());
         registry
     }
 
@@ -263,6 +287,28 @@ impl Registry {
     pub fn add(&mut self, tool: impl Tool + 'static) {
         self.tools.retain(|known| known.definition().name != tool.definition().name);
         self.tools.push(Arc::new(tool));
+    }
+
+    /// The tools that a model is offered by default: one way to run a command, and what follows from it.
+    ///
+    /// Three ways to run a command would only confuse it.
+    pub const DEFAULT: [&'static str; 7] = [
+        "ExecCommand",
+        "TaskList",
+        "TaskStatus",
+        "TaskOutput",
+        "TaskInput",
+        "TaskStop",
+        "TaskWait",
+    ];
+
+    /// Keeps only the tools of these names; an unknown name is given back.
+    pub fn keep(&mut self, names: &[&str]) -> Result<(), String> {
+        if let Some(unknown) = names.iter().find(|name| self.get(name).is_none()) {
+            return Err((*unknown).to_owned());
+        }
+        self.tools.retain(|tool| names.contains(&tool.definition().name));
+        Ok(())
     }
 
     /// What the tools are, in the order in which they were added.

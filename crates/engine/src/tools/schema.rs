@@ -4,7 +4,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
 /// Keys that some clients choke on, or that say nothing here.
-const UNWANTED: [&str; 4] = ["$schema", "title", "format", "default"];
+const UNWANTED: [&str; 3] = ["$schema", "title", "format"];
 
 /// The schema of an input type: one object, no references, no null unions.
 pub(super) fn of<T: JsonSchema>() -> Value {

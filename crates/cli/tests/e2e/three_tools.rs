@@ -1,0 +1,246 @@
+//! `execute_command` and `run_shell_command`: their results, to the letter.
+
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, time::Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, announced, fixture, is_alive, text};
+
+/// The text of a call in the open mode, and its exit code.
+fn call(scratch: &Scratch, tool: &str, input: &Value) -> (String, i32) {
+    let output = scratch
+        .legwork("call")
+        .args(["--mode", "open", tool, &input.to_string()])
+        .output()
+        .unwrap();
+    (text(&output.stdout), output.status.code().unwrap())
+}
+
+/// The JSON of a call that must bring a result.
+fn result(scratch: &Scratch, tool: &str, input: &Value) -> Value {
+    let (printed, code) = call(scratch, tool, input);
+    assert_eq!(code, 0, "{printed}");
+    serde_json::from_str(&printed).unwrap()
+}
+
+/// The error of a call that must be refused.
+fn refused(scratch: &Scratch, tool: &str, input: &Value) -> Value {
+    let (printed, code) = call(scratch, tool, input);
+    assert_ne!(code, 0, "{printed}");
+    serde_json::from_str(printed.strip_prefix("Command failed\n").unwrap()).unwrap()
+}
+
+#[test]
+fn a_program_that_ends_gives_exactly_four_keys() {
+    let scratch = Scratch::new();
+    let (printed, _) =
+        call(&scratch, "execute_command", &json!({ "command": "echo", "args": ["hi"] }));
+    assert_eq!(
+        printed,
+        "{\"stdout\":\"hi\\n\",\"stderr\":\"\",\"return_code\":0,\"timed_out\":false}\n"
+    );
+    let input = json!({ "command": fixture(), "args": ["signal", "11"] });
+    assert_eq!(result(&scratch, "execute_command", &input)["return_code"], -11);
+}
+
+#[test]
+fn arguments_arrive_unchanged() {
+    let scratch = Scratch::new();
+    let words = ["a b", "it's", "\"q\"", "x\ny", "*", "$(x)", "`y`", "$HOME", "", "-n", "grüße"];
+    let mut args = vec!["%s|"];
+    args.extend(words);
+    let printed =
+        result(&scratch, "execute_command", &json!({ "command": "printf", "args": args }));
+    let expected: String = words.iter().map(|word| format!("{word}|")).collect();
+    assert_eq!(printed["stdout"], expected);
+}
+
+#[test]
+fn what_cannot_be_started_is_a_result_with_its_own_text() {
+    let scratch = Scratch::new();
+    for (name, content) in [("script", "#!/no/such/interpreter\n"), ("garbage", "\0\0\0")] {
+        fs::write(scratch.file(name), content).unwrap();
+        fs::set_permissions(scratch.file(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let long = "y".repeat(200_000);
+    for (input, cause) in [
+        (json!({ "command": "no-such-program" }), "it was not found on PATH"),
+        (json!({ "command": "./nothing" }), "no such file"),
+        (json!({ "command": "/etc/passwd" }), "permission denied"),
+        (json!({ "command": "/etc" }), "it is a folder"),
+        (json!({ "command": "./script" }), "bad interpreter: /no/such/interpreter does not exist"),
+        (json!({ "command": "./garbage" }), "exec format error"),
+        (json!({ "command": "true", "args": [long] }), "argument list too long"),
+        (json!({ "command": "true", "cwd": "nowhere" }), "the working directory `nowhere`"),
+        (json!({ "command": "true", "cwd": "script" }), "the working directory `script`"),
+    ] {
+        // The long one does not fit on a command line.
+        let output = {
+            let mut child = scratch
+                .legwork("call")
+                .args(["execute_command", "-"])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).unwrap();
+            child.wait_with_output().unwrap()
+        };
+        let got: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let shown = got["stderr"].as_str().unwrap();
+        assert!(shown.starts_with("Error: ") && shown.contains(cause), "{shown}");
+        assert_eq!(
+            (&got["stdout"], &got["return_code"], &got["timed_out"]),
+            (&json!(""), &Value::Null, &json!(false))
+        );
+    }
+}
+
+#[test]
+fn a_timeout_stops_the_whole_tree_and_keeps_what_was_printed() {
+    let scratch = Scratch::new();
+    let script = "echo before; \"$0\" detached-tree \"$1\" & exec \"$0\" ignore-term \"$1/me\"";
+    let args = json!(["-c", script, fixture(), scratch.workspace.path()]);
+    let input = json!({ "command": "sh", "args": args, "timeout": 1 });
+    let start = Instant::now();
+    let got = result(&scratch, "execute_command", &input);
+    assert_eq!(
+        got,
+        json!({ "stdout": "before\n", "stderr": "", "return_code": null, "timed_out": true })
+    );
+    assert!(start.elapsed().as_secs() < 20);
+    for name in ["me", "child", "daemon", "self"] {
+        assert!(!is_alive(announced(&scratch.file(name))), "{name}");
+    }
+}
+
+#[test]
+fn timeouts_out_of_bounds_are_refused_with_the_bounds() {
+    let scratch = Scratch::new();
+    for timeout in [json!(0), json!(121), json!("5"), json!(1.5), json!(-1), json!([])] {
+        let error =
+            refused(&scratch, "execute_command", &json!({ "command": "true", "timeout": timeout }));
+        assert_eq!(error["kind"], "invalid_tool_input");
+        assert_eq!(error["details"]["field"], "timeout");
+        assert!(error["message"].as_str().unwrap().contains("from 1 to 120"), "{error}");
+    }
+    assert!(scratch.tasks().is_empty());
+}
+
+#[test]
+fn past_a_mebibyte_head_and_tail_are_shown_and_the_file_has_all() {
+    let scratch = Scratch::new();
+    let exact = json!({ "command": fixture(), "args": ["flood", "1048576"] });
+    let got = result(&scratch, "execute_command", &exact);
+    assert_eq!(got["stdout"].as_str().unwrap().len(), 1_048_576);
+    assert!(got.get("truncated").is_none() && got.get("artifacts").is_none());
+    let more = json!({ "command": fixture(), "args": ["flood", "5000000"] });
+    let got = result(&scratch, "execute_command", &more);
+    assert_eq!(got["truncated"], true);
+    let shown = got["stdout"].as_str().unwrap();
+    assert!(shown.len() < 1_048_576 + 300 && shown.contains("bytes left out"));
+    let path = got["artifacts"][0]["path"].as_str().unwrap();
+    assert_eq!(fs::metadata(path).unwrap().len(), 5_000_000);
+}
+
+#[test]
+fn a_shell_command_gives_its_keys_and_leaves_out_what_is_not_so() {
+    let scratch = Scratch::new();
+    let got =
+        result(&scratch, "run_shell_command", &json!({ "command": "echo $ASIMI_CLI; exit 3" }));
+    let keys: Vec<&String> = got.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["stdout", "stderr", "exitCode", "pid"]);
+    assert_eq!((&got["stdout"], &got["exitCode"]), (&json!("1\n"), &json!(3)));
+    let got = result(&scratch, "run_shell_command", &json!({ "command": "kill -9 $$" }));
+    assert_eq!((&got["exitCode"], &got["signal"]), (&Value::Null, &json!(9)));
+    // Text that begins with a dash is no option of bash.
+    let got = result(&scratch, "run_shell_command", &json!({ "command": "-c 'echo no'" }));
+    assert_eq!(got["exitCode"], 127);
+}
+
+#[test]
+fn background_processes_are_listed_exactly_and_stopped_as_a_task() {
+    let scratch = Scratch::new();
+    let start = Instant::now();
+    let got = result(
+        &scratch,
+        "run_shell_command",
+        &json!({ "command": "sleep 60 & sleep 61 & echo hi" }),
+    );
+    assert!(start.elapsed().as_secs() < 20, "it answers at once");
+    assert_eq!(got["stdout"], "hi\n");
+    let pids: Vec<u32> = serde_json::from_value(got["backgroundPids"].clone()).unwrap();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    let stopped = scratch.get("TaskStop", &json!({ "task_id": got["taskId"] }));
+    assert_eq!(stopped["stop_requested"], true);
+    assert!(!pids.into_iter().any(is_alive));
+}
+
+#[test]
+fn a_directory_is_relative_and_inside() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("sub")).unwrap();
+    std::os::unix::fs::symlink("/", scratch.file("out")).unwrap();
+    std::os::unix::fs::symlink("sub", scratch.file("in")).unwrap();
+    for directory in ["sub", "in", "./sub/../sub"] {
+        let input = json!({ "command": "pwd", "directory": directory });
+        let got = result(&scratch, "run_shell_command", &input);
+        assert!(got["stdout"].as_str().unwrap().ends_with("/sub\n"), "{directory}: {got}");
+    }
+    let root = scratch.workspace.path().display().to_string();
+    for directory in ["/", "/tmp", &root, "..", "sub/../..", "out", "out/tmp"] {
+        let input = json!({ "command": "pwd", "directory": directory });
+        let error = refused(&scratch, "run_shell_command", &input);
+        assert_eq!(error["kind"], "execution_root_violation", "{directory}");
+    }
+    let missing =
+        refused(&scratch, "run_shell_command", &json!({ "command": "pwd", "directory": "x" }));
+    assert_eq!(missing["kind"], "workdir_not_found");
+}
+
+#[test]
+fn without_an_approval_a_shell_command_is_asked_for() {
+    let scratch = Scratch::new();
+    let input = json!({ "command": "touch started" });
+    let envelope = scratch.call("run_shell_command", &input);
+    assert_eq!(envelope["error"]["kind"], "approval_unavailable", "{envelope:#}");
+    let (_, code) = scratch.receipt("run_shell_command", &input.to_string());
+    assert_eq!(code, 126);
+    let strict = scratch
+        .legwork("call")
+        .args(["--mode", "strict", "ExecCommand", r#"{"cmd":"touch started"}"#])
+        .output()
+        .unwrap();
+    assert_eq!(strict.status.code(), Some(126));
+    assert!(!fs::exists(scratch.file("started")).unwrap());
+    assert!(scratch.tasks().is_empty(), "a refused call registers no task");
+}
+
+#[test]
+fn only_the_chosen_tools_are_offered() {
+    let scratch = Scratch::new();
+    let names = |more: &[&str]| {
+        let mut command = scratch.legwork("mcp");
+        command.args(more);
+        let mut wire = crate::mcp::Wire::spawn(command);
+        wire.initialize();
+        let listed = wire.request("tools/list", &json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap().clone();
+        let unknown = wire.request(
+            "tools/call",
+            &json!({ "name": "run_shell_command", "arguments": { "command": "true" } }),
+        );
+        let names: Vec<String> =
+            tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+        (names, unknown["error"]["code"].clone())
+    };
+    let (default, unknown) = names(&[]);
+    assert_eq!((default.len(), unknown), (7, json!(-32602)));
+    assert!(default.iter().all(|name| name == "ExecCommand" || name.starts_with("Task")));
+    assert_eq!(names(&["--tools", "all"]).0.len(), 9);
+    assert_eq!(names(&["--tools", "execute_command,TaskStop"]).0, ["TaskStop", "execute_command"]);
+    let wrong = scratch.legwork("mcp").args(["--tools", "Nothing"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(125));
+    assert!(text(&wrong.stderr).contains("there is no tool `Nothing`; the tools are: ExecCommand"));
+}

@@ -1,0 +1,193 @@
+//! `execute_command`: a program and its arguments, run directly, with everything it printed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltIn, COMPLETE_BYTES_MAX, Definition, Receipt, Success, schema,
+    task_view::{ArtifactEntry, artifacts},
+};
+use crate::{
+    engine::{Engine, Submitted},
+    error::{ErrorKind, ToolError},
+    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
+    run::{Ended, Run},
+};
+
+const NAME: &str = "execute_command";
+const TIMEOUT_SECONDS: u64 = 60;
+const TIMEOUT_SECONDS_MAX: u64 = 120;
+
+const DESCRIPTION: &str = "Executes a system command and returns its standard output, standard error, and \
+return code. Allows specifying arguments, a working directory, and a timeout.";
+
+const INSTRUCTIONS: &str = r#"Use execute_command to run one program to its end and get everything it printed.
+Parameters:
+- `command`: the program, by name or path. It is not a shell line: no pipes, redirects, globs or variables.
+- `args`: its arguments, one element each; nothing in them is interpreted.
+- `cwd`: the folder to run in, relative to the workspace or absolute. Default: the workspace.
+- `timeout`: seconds after which the program and all it started are stopped, 1 to 120. Default: 60.
+The result is JSON with `stdout`, `stderr`, `return_code` and `timed_out`:
+- `return_code` is the exit status; -N if signal N ended it; null if it did not start or ran out of time.
+- A program that cannot be started is a result too: `stderr` begins with `Error: ` and says why.
+- `timed_out` is true when the timeout stopped it; what it had printed until then is there.
+- Past 1 MiB a stream shows head and tail, `truncated` is true, and `artifacts` names the complete files.
+Use it for a single command whose complete output you need. Pipes and redirects need an explicit shell:
+`{"command": "bash", "args": ["-c", "ls | wc -l"]}`."#;
+
+/// Input of `execute_command`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// The program to run: a name on PATH or a path; not a shell line.
+    command: String,
+    /// The arguments of the program, one element for each.
+    #[schemars(extend("default" = []))]
+    args: Option<Vec<String>>,
+    /// The folder to run in: relative to the workspace, or absolute. Default: the workspace.
+    cwd: Option<String>,
+    /// Seconds after which it is stopped, from 1 to 120. Default: 60.
+    #[schemars(with = "Option<u64>", range(min = 1, max = 120), extend("default" = 60))]
+    timeout: Option<Value>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Executed {
+    stdout: String,
+    stderr: String,
+    return_code: Option<i32>,
+    timed_out: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    artifacts: Vec<ArtifactEntry>,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "local_environment",
+            category: "System Execution",
+            tags: &["command", "shell", "execute", "process", "system"],
+            description: DESCRIPTION,
+            input_schema: schema::of::<Input>(),
+            instructions: INSTRUCTIONS,
+            read_only: false,
+        },
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
+        render: super::render::<Executed>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    let timeout = input.check()?;
+    let executed = match engine.submit(input.into_request(timeout), caller).await {
+        Ok(Submitted::Started(run)) => attend(run).await?,
+        Ok(Submitted::AlreadyRunning(_)) => Executed::default(),
+        Err(error) => not_started(error)?,
+    };
+    let summary = match executed.return_code {
+        Some(code) => format!("command returned {code}"),
+        None if executed.timed_out => "command timed out".into(),
+        None => "command could not be started".into(),
+    };
+    super::success(&executed, summary)
+}
+
+impl Input {
+    /// Checks what the types do not say; returns the timeout in seconds.
+    fn check(&self) -> Result<u64, ToolError> {
+        let invalid = |field, problem: &str| Err(ToolError::invalid_field(NAME, field, problem));
+        if self.command.trim().is_empty() {
+            return invalid("command", "is blank: name the program to run");
+        }
+        if self.command.contains('\0') {
+            return invalid("command", "contains a NUL character");
+        }
+        if self.args.iter().flatten().any(|word| word.contains('\0')) {
+            return invalid("args", "contain a NUL character, which no program can be given");
+        }
+        // Of any type until here, so that whatever is wrong with it is answered with the bounds.
+        let seconds = match &self.timeout {
+            None => Some(TIMEOUT_SECONDS),
+            Some(value) => value.as_u64(),
+        };
+        match seconds.filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds)) {
+            Some(seconds) => Ok(seconds),
+            None => invalid("timeout", "must be an integer from 1 to 120 (seconds)"),
+        }
+    }
+
+    fn into_request(self, timeout: u64) -> Request {
+        let words = [self.command].into_iter().chain(self.args.unwrap_or_default());
+        Request {
+            tool: NAME,
+            program: Program::Argv(words.map(Into::into).collect()),
+            workdir: self.cwd,
+            // The sandbox confines, not this argument.
+            confinement: Confinement::None,
+            environment: Vec::new(),
+            description: None,
+            stdin: Stdin::Null,
+            outputs: Outputs::Separate,
+            duplicates: DuplicatePolicy::StartNew,
+            wall_ms_max: Some(timeout * 1000),
+            memory_bytes_max: u64::MAX,
+        }
+    }
+}
+
+/// Waits for the end; a program that never started is a result too.
+async fn attend(mut run: Run) -> Result<Executed, ToolError> {
+    match run.ended().await {
+        Ok(ended) => executed(&run, &ended),
+        Err(error) => not_started(error),
+    }
+}
+
+/// What a program that cannot be started gives; anything else stays an error.
+fn not_started(error: ToolError) -> Result<Executed, ToolError> {
+    match error.kind {
+        ErrorKind::CommandSpawnFailed | ErrorKind::WorkdirNotFound => {
+            let stderr = format!("Error: {}", error.message);
+            Ok(Executed { stderr, ..Executed::default() })
+        }
+        _ => Err(error),
+    }
+}
+
+fn executed(run: &Run, ended: &Ended) -> Result<Executed, ToolError> {
+    let outcome = &ended.outcome;
+    if let Some(reason) = &outcome.lost {
+        return Err(super::lost(run.task_id(), reason));
+    }
+    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
+    let complete = |artifact: &crate::output::Artifact| {
+        artifact.complete(COMPLETE_BYTES_MAX).map_err(|error| ToolError::state(&error))
+    };
+    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
+    let truncated = stdout.truncated || stderr.truncated;
+    Ok(Executed {
+        stdout: stdout.text,
+        stderr: stderr.text,
+        return_code: match (outcome.exit_status, outcome.signal) {
+            _ if timed_out => None,
+            (Some(code), _) => Some(code),
+            (None, signal) => signal.map(|signal| -signal),
+        },
+        timed_out,
+        truncated,
+        artifacts: if truncated { artifacts(&output) } else { Vec::new() },
+    })
+}
+
+impl Receipt for Executed {
+    fn receipt(&self) -> String {
+        super::json_text(self)
+    }
+}

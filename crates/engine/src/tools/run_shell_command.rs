@@ -1,0 +1,202 @@
+//! `run_shell_command`: a script for bash, with everything it printed and what it left running.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BuiltIn, COMPLETE_BYTES_MAX, Definition, Receipt, Success, schema,
+    task_view::{ArtifactEntry, artifacts},
+};
+use crate::{
+    engine::{Engine, Submitted},
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
+    run::{Ended, Run},
+};
+
+const NAME: &str = "run_shell_command";
+const COMMAND_BYTES_MAX: usize = 100 * 1024;
+
+/// The limit after which a command is stopped.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// By which a command can know that it is run by this tool.
+const MARK: (&str, &str) = ("ASIMI_CLI", "1");
+
+const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
+platforms, it uses `bash -c`. It can start background processes. Command substitution (`$(...)`, backticks, \
+`<(...)`, `>(...)`) is refused before anything runs, and a command that is not allowed yet is asked for.";
+
+const INSTRUCTIONS: &str = "\
+Use run_shell_command to run a bash command to its end and get everything it printed.
+- `command` is given to `bash -c`: pipes, redirects, `&&`, `;` and `&` work. Command substitution is refused,
+  with the construct and its place: run the inner command by itself first, and use what it printed.
+- `directory` is relative to the project's root, which is the default; absolute paths are refused.
+- `description` tells the person who may be asked to approve what the command is for.
+- Each call is independent: no `cd` and no variable carries over.
+The result is JSON with `stdout`, `stderr` and `exitCode` (null if a signal ended it: then `signal` has its
+number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
+TaskStop ends them. `error` is there only if the command could not be started or ran into the limit of 600 s.";
+
+/// Input of `run_shell_command`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// The exact bash command to run.
+    command: String,
+    /// What the command does, for the person who may be asked to approve it.
+    description: Option<String>,
+    /// The folder to run in, relative to the project's root. Default: the root.
+    directory: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ran {
+    stdout: String,
+    stderr: String,
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    signal: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    background_pids: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    task_id: Option<TaskId>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    artifacts: Vec<ArtifactEntry>,
+}
+
+/// The tool.
+pub(super) fn tool() -> BuiltIn {
+    BuiltIn {
+        definition: Definition {
+            name: NAME,
+            family: "local_environment",
+            category: "System Execution",
+            tags: &["command", "shell", "bash", "execute", "background"],
+            description: DESCRIPTION,
+            input_schema: schema::of::<Input>(),
+            instructions: INSTRUCTIONS,
+            read_only: false,
+        },
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
+        render: super::render::<Ran>,
+    }
+}
+
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
+    let input: Input = super::parse(NAME, input)?;
+    input.check()?;
+    let ran = match engine.submit(input.into_request(), caller).await {
+        Ok(Submitted::Started(run)) => attend(run).await?,
+        Ok(Submitted::AlreadyRunning(_)) => Ran::default(),
+        Err(error) => not_started(error)?,
+    };
+    let summary = match (ran.exit_code, &ran.error) {
+        (_, Some(error)) => error.clone(),
+        (Some(code), None) => format!("command exited with status {code}"),
+        (None, None) => "command was ended by a signal".into(),
+    };
+    super::success(&ran, summary)
+}
+
+impl Input {
+    fn check(&self) -> Result<(), ToolError> {
+        let invalid = |problem: String| Err(ToolError::invalid_field(NAME, "command", problem));
+        match &self.command {
+            text if text.trim().is_empty() => invalid("is blank: give the command to run".into()),
+            text if text.contains('\0') => invalid("contains a NUL character".into()),
+            text if text.len() > COMMAND_BYTES_MAX => {
+                invalid(format!("is over the limit of {COMMAND_BYTES_MAX} bytes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn into_request(self) -> Request {
+        let shell = Some("bash".to_owned());
+        Request {
+            tool: NAME,
+            program: Program::Script { text: self.command, shell, login: false },
+            workdir: self.directory,
+            confinement: Confinement::Workspace,
+            environment: vec![MARK],
+            description: self.description,
+            stdin: Stdin::Null,
+            outputs: Outputs::Separate,
+            duplicates: DuplicatePolicy::StartNew,
+            wall_ms_max: u64::try_from(TIMEOUT.as_millis()).ok(),
+            memory_bytes_max: u64::MAX,
+        }
+    }
+}
+
+/// Waits for the end; a shell that never started is a result too.
+async fn attend(mut run: Run) -> Result<Ran, ToolError> {
+    match run.ended().await {
+        Ok(ended) => ran(&run, &ended),
+        Err(error) => not_started(error),
+    }
+}
+
+/// What a shell that cannot be started gives; anything else stays an error.
+fn not_started(error: ToolError) -> Result<Ran, ToolError> {
+    match error.kind {
+        ErrorKind::CommandSpawnFailed => Ok(Ran { error: Some(error.message), ..Ran::default() }),
+        _ => Err(error),
+    }
+}
+
+fn ran(run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
+    let outcome = &ended.outcome;
+    if let Some(reason) = &outcome.lost {
+        return Err(super::lost(run.task_id(), reason));
+    }
+    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let complete = |artifact: &crate::output::Artifact| {
+        artifact.complete(COMPLETE_BYTES_MAX).map_err(|error| ToolError::state(&error))
+    };
+    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
+    let truncated = stdout.truncated || stderr.truncated;
+    let left_behind = !outcome.background_pids.is_empty();
+    Ok(Ran {
+        stdout: stdout.text,
+        stderr: stderr.text,
+        exit_code: outcome.exit_status,
+        signal: outcome.signal,
+        error: ended_by_us(outcome.ended_by),
+        pid: Some(outcome.pid),
+        background_pids: outcome.background_pids.clone(),
+        task_id: left_behind.then(|| run.task_id().clone()),
+        truncated,
+        artifacts: if truncated { artifacts(&output) } else { Vec::new() },
+    })
+}
+
+/// What to say when the command did not end by itself.
+fn ended_by_us(by: Option<EndedBy>) -> Option<String> {
+    let why = match by? {
+        EndedBy::Timeout => {
+            format!("the command was stopped: it ran into the limit of {} s", TIMEOUT.as_secs())
+        }
+        EndedBy::Stopped => "the command was stopped: somebody asked for it".into(),
+        EndedBy::Abandoned => "the command was stopped: nobody came back for it".into(),
+    };
+    Some(why)
+}
+
+impl Receipt for Ran {
+    fn receipt(&self) -> String {
+        super::json_text(self)
+    }
+}
