@@ -306,8 +306,8 @@ pub(crate) struct WaitOptions {
     /// Wait until the command waits for input
     #[arg(long)]
     pub input: bool,
-    /// Give up after this many seconds, and exit with 124 [default: an hour]
-    #[arg(long, value_name = "SECONDS")]
+    /// Give up after this many seconds, up to an hour, and exit with 124 [default: an hour]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
     pub timeout: Option<u64>,
     /// Print JSON
     #[arg(long)]

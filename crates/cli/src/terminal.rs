@@ -1,17 +1,32 @@
 //! Our own terminal: raw while a task's terminal is shown on it, and what is typed there.
 
-use std::{io, os::fd::AsFd};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
 
 use legwork::WindowSize;
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::{
+    fs::fstat,
+    process::getpgrp,
+    termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr},
+};
 use tokio::sync::mpsc;
 
 /// Bytes that are read from our stdin at a time.
 const READ_BYTES: usize = 4096;
 
-/// Whether a person sits in front of us: stdin and stdout are a terminal.
+/// Whether a person sits in front of us: all our streams are one terminal, and we are in its foreground.
 pub(crate) fn is_interactive() -> bool {
-    isatty(io::stdin()) && isatty(io::stdout())
+    let terminal = |stream: BorrowedFd<'_>| {
+        isatty(stream).then(|| fstat(stream).ok().map(|status| status.st_rdev)).flatten()
+    };
+    let stdin = terminal(io::stdin().as_fd());
+    stdin.is_some()
+        && stdin == terminal(io::stdout().as_fd())
+        && stdin == terminal(io::stderr().as_fd())
+        // A job in the background that touched the terminal would be stopped.
+        && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// The size of our terminal.
@@ -59,15 +74,25 @@ impl Typed {
         Self(None)
     }
 
-    /// The next bytes; after the end, nothing comes any more. Safe to cancel.
-    pub(crate) async fn next(&mut self) -> Vec<u8> {
-        if let Some(receiver) = &mut self.0
-            && let Some(bytes) = receiver.recv().await
-        {
-            return bytes;
+    /// The next bytes, then once the end; after that nothing comes any more. Safe to cancel.
+    pub(crate) async fn next_or_end(&mut self) -> Option<Vec<u8>> {
+        let Some(receiver) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        let bytes = receiver.recv().await;
+        if bytes.is_none() {
+            self.0 = None;
         }
-        self.0 = None;
-        std::future::pending().await
+        bytes
+    }
+
+    /// The next bytes. Safe to cancel.
+    pub(crate) async fn next(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(bytes) = self.next_or_end().await {
+                return bytes;
+            }
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use legwork_warden::{
     connect,
     folder::WindowSize,
     protocol::{
-        self, EndedBy, FromWarden, InputRefusal, Met, Order, Report, ToWarden, VERSION, Watch,
+        self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, VERSION,
+        Watch,
     },
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -44,6 +45,8 @@ pub struct Observer {
     events: VecDeque<Event>,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
+    /// How much output was told of, whether or not it can be read.
+    told: (u64, u64),
 }
 
 /// What happened to a task.
@@ -73,6 +76,7 @@ pub(crate) enum Event {
     InputTaken(InputTaken),
     Met(Met),
     Stopped(Vec<u32>),
+    /// The command has ended.
     Ended,
     /// There is no warden (any more).
     Gone,
@@ -88,6 +92,7 @@ impl Observer {
             heard: None,
             events: VecDeque::new(),
             spilled: false,
+            told: (0, 0),
         };
         observer.connect().await?;
         Ok(observer)
@@ -105,16 +110,21 @@ impl Observer {
             if self.channel.is_some() {
                 return Ok(());
             }
-            let settled = self.inner.settle_if_gone(self.task.clone()).await;
-            self.task = settled.map_err(|error| ToolError::state(&error))?;
+            // It may have ended, and its warden have another task by now.
+            let settled = async {
+                let task = self.inner.read_again(self.task.clone()).await?;
+                self.inner.settle_if_gone(task).await
+            };
+            self.task = settled.await.map_err(|error| ToolError::state(&error))?;
             if self.task.status.is_final() {
                 return Ok(());
             }
             // It is just about to start, or its end is just being committed.
-            if Instant::now() > deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(self.no_answer());
             }
-            sleep(pause).await;
+            sleep(pause.min(left)).await;
             pause *= 2;
         }
     }
@@ -126,7 +136,12 @@ impl Observer {
             return Ok(None);
         };
         let Ok(mut channel) = Channel::new(socket) else { return Ok(None) };
-        match timeout_at(deadline, channel.receive()).await {
+        let mut hello = timeout(ANSWER / 3, channel.receive()).await;
+        if hello.is_err() {
+            channel.resume();
+            hello = timeout_at(deadline, channel.receive()).await;
+        }
+        match hello {
             Ok(Ok(FromWarden::Hello { version: VERSION, task, .. })) => {
                 Ok((task.as_deref() == Some(self.task.task_id.as_str())).then_some(channel))
             }
@@ -232,8 +247,21 @@ impl Observer {
         self.order(Order::Watch(watch)).await;
     }
 
+    /// Whether there is still a warden: the command runs, or has left something behind.
+    pub(crate) fn is_held(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Whether something came that nobody has looked at.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Asks to be told once when there is more output than this.
     pub(crate) async fn follow(&mut self, stdout_bytes: u64, stderr_bytes: u64) {
+        // What was told of already and cannot be read will not come by asking again.
+        let (stdout_bytes, stderr_bytes) =
+            (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
         self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
     }
 
@@ -282,10 +310,14 @@ impl Observer {
         timeout(ANSWER, answered).await.unwrap_or_default()
     }
 
-    /// Ends the input: closes a pipe, types the end-of-file character on a terminal.
-    pub async fn end_input(&mut self) -> InputTaken {
+    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it could
+    /// not.
+    pub async fn end_input(&mut self) -> Option<InputRefusal> {
         self.order(Order::EndInput).await;
-        timeout(ANSWER, self.input_answer()).await.unwrap_or_default()
+        match timeout(ANSWER, self.input_answer()).await {
+            Ok(answer) => answer.refusal,
+            Err(_) => Some(InputRefusal::Full),
+        }
     }
 
     /// Gives the terminal another size.
@@ -323,10 +355,13 @@ impl Observer {
                 }
             }
         };
-        match timeout(grace + DEATH + ANSWER, stopped).await {
-            Ok(survivors) => Ok(Some(survivors)),
-            Err(_) => Err(self.no_answer()),
-        }
+        let Ok(survivors) = timeout(grace + DEATH + ANSWER, stopped).await else {
+            return Err(self.no_answer());
+        };
+        // Another observer or the owner may have recorded the end first.
+        let read = self.inner.read_again(self.task.clone()).await;
+        self.task = read.map_err(|error| ToolError::state(&error))?;
+        Ok(Some(survivors))
     }
 
     async fn order(&self, order: Order) {
@@ -355,7 +390,12 @@ impl Observer {
             None => return Event::Gone,
         };
         match message {
-            Ok(FromWarden::Grew(_)) => Event::Grew,
+            Ok(FromWarden::Grew(growth)) => {
+                if let Growth::InFolder { stdout_bytes, stderr_bytes } = growth {
+                    self.told = (stdout_bytes, stderr_bytes);
+                }
+                Event::Grew
+            }
             Ok(FromWarden::Spilled(spilled)) => Event::Spilled(spilled),
             Ok(FromWarden::Report(report)) => Event::Report(report),
             Ok(FromWarden::InputTaken { bytes, refusal }) => {
@@ -369,23 +409,29 @@ impl Observer {
                 Event::Ended
             }
             Ok(FromWarden::Ended(_)) => Event::Ended,
-            Ok(FromWarden::Hello { .. } | FromWarden::StartFailed(_)) | Err(_) => {
+            Ok(FromWarden::Hello { .. } | FromWarden::StartFailed(_) | FromWarden::NotHeld)
+            | Err(_) => {
                 self.gone().await;
                 Event::Gone
             }
         }
     }
 
-    /// The warden is gone: what it left says what became of the run.
+    /// The warden is gone, or has another task: what it left says what became of the run.
     async fn gone(&mut self) {
-        self.channel = None;
-        match self.inner.settle_if_gone(self.task.clone()).await {
+        let settled = async {
+            let task = self.inner.read_again(self.task.clone()).await?;
+            self.inner.settle_if_gone(task).await
+        };
+        match settled.await {
             Ok(task) => self.task = task,
             Err(error) => tracing::warn!(%error, "the ledger cannot be read"),
         }
         if !self.is_over() {
             self.take(&self.inner.outcome_without_warden(&self.task.task_id));
         }
+        // Last, so that a call that is cut off before tries again.
+        self.channel = None;
     }
 
     /// Writes the end that was heard into the ledger.

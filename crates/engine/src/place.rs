@@ -10,7 +10,7 @@ use std::{
 use legwork_warden::{
     Spawner,
     protocol::{Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, VERSION, encode},
-    send, socket_pair,
+    resume, send, socket_pair,
 };
 use tokio::{io::Interest, net::UnixStream};
 
@@ -172,6 +172,11 @@ impl Channel {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let stream = UnixStream::from_std(socket.into())?;
         Ok(Self { stream, decoder: Decoder::default() })
+    }
+
+    /// Lets the process at the other end go on, if somebody has stopped it.
+    pub(crate) fn resume(&self) {
+        resume(&self.stream);
     }
 
     /// Whether the other end is known to be gone.

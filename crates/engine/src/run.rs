@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     /// Goes up with every report.
     reported: u64,
     report: Option<Report>,
+    /// Whether the output is known to be in the task's folder.
+    spilled: bool,
     /// Set when it is over.
     pub end: Option<Ending>,
 }
@@ -87,6 +89,8 @@ pub struct Run {
     progress: watch::Receiver<Progress>,
     /// Shared with the engine, which stops what is not.
     promoted: Arc<AtomicBool>,
+    /// How much output was told of, whether or not it can be read.
+    told: (u64, u64),
     over: bool,
 }
 
@@ -102,6 +106,9 @@ pub(crate) enum Promotion {
 /// How long a warden may take to report at a promotion.
 const PROMOTION: Duration = Duration::from_secs(2);
 
+/// How long a warden may take to hand over what it holds in memory, if it holds anything.
+const MEMORY_ANSWER: Duration = Duration::from_millis(100);
+
 /// The grace of a stop that no caller chose.
 const DROP_GRACE: Duration = Duration::from_millis(500);
 
@@ -114,7 +121,7 @@ impl Run {
         progress: watch::Receiver<Progress>,
         promoted: Arc<AtomicBool>,
     ) -> Self {
-        Self { task_id, program, folder, control, progress, promoted, over: false }
+        Self { task_id, program, folder, control, progress, promoted, told: (0, 0), over: false }
     }
 
     /// The task's id.
@@ -151,8 +158,23 @@ impl Run {
         }
     }
 
+    /// What has been printed until the promotion, wherever it is; what cannot be read is not there.
+    pub(crate) async fn output_so_far(&mut self) -> TaskOutput {
+        let spilled = self.progress.borrow().spilled;
+        if !spilled
+            && let Ok(Grown::Bytes { stdout, stderr }) =
+                tokio::time::timeout(MEMORY_ANSWER, self.grown(0, 0)).await
+        {
+            return TaskOutput::from(&SmallOutput { stdout, stderr, timeline: Vec::new() });
+        }
+        self.folder.open().unwrap_or_default()
+    }
+
     /// Waits until there is output beyond these offsets, or the command has ended.
     pub async fn grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Grown {
+        // What was told of already and cannot be read will not come by asking again.
+        let (stdout_bytes, stderr_bytes) =
+            (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
         let before = self.progress.borrow_and_update().grown;
         self.control.order(Order::Follow { stdout_bytes, stderr_bytes });
         let seen = self
@@ -161,7 +183,10 @@ impl Run {
             .await;
         match seen.as_deref() {
             Ok(Progress { end: None, growth: Some(growth), .. }) => match growth.clone() {
-                Growth::InFolder => Grown::InFolder,
+                Growth::InFolder { stdout_bytes, stderr_bytes } => {
+                    self.told = (stdout_bytes, stderr_bytes);
+                    Grown::InFolder
+                }
                 Growth::Bytes { stdout, stderr } => Grown::Bytes { stdout, stderr },
             },
             _ => Grown::Ended,
@@ -296,9 +321,12 @@ pub(crate) async fn drive(
                 FromWarden::Hello { .. }
                 | FromWarden::Stopped { .. }
                 | FromWarden::InputTaken { .. }
-                | FromWarden::Spilled(_)
+                | FromWarden::NotHeld
                 | FromWarden::Met(_),
             ) => {}
+            Ok(FromWarden::Spilled(spilled)) => {
+                progress.send_modify(|progress| progress.spilled = spilled);
+            }
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
                     let outcome = Arc::new(inner.outcome_without_warden(&task_id));

@@ -105,19 +105,25 @@ pub async fn until(
     let mut seen = Cursor::default();
     loop {
         let over = observer.is_over();
-        let output = observer.output().await?;
-        let found = search.as_mut().map(|search| search.look(&output, over)).transpose()?;
-        if let Some(text) = found.flatten() {
-            return Ok(Some(Condition::OutputMatches(text)));
+        if search.is_some() || wanted.silence.is_some() {
+            let output = observer.output().await?;
+            let found = search.as_mut().map(|search| search.look(&output, over)).transpose()?;
+            if let Some(text) = found.flatten() {
+                return Ok(Some(Condition::OutputMatches(text)));
+            }
+            let size = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
+            if size != seen {
+                (seen, silent_since) = (size, Instant::now());
+            }
+            observer.follow(seen.stdout, seen.stderr).await;
         }
-        if over {
+        if over && wanted.exit {
+            return Ok(Some(Condition::Exit));
+        }
+        // What it left behind can still print, and open the port.
+        if over && !observer.is_held() && !observer.has_news() {
             return Ok(at_the_end(wanted));
         }
-        let size = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
-        if size != seen {
-            (seen, silent_since) = (size, Instant::now());
-        }
-        observer.follow(seen.stdout, seen.stderr).await;
         let silence = async {
             match wanted.silence {
                 Some(silence) => sleep_until(silent_since + silence).await,
@@ -137,13 +143,10 @@ pub async fn until(
     }
 }
 
-/// What holds when the command has ended.
+/// What holds when nothing is left of the command.
 fn at_the_end(wanted: &Until) -> Option<Condition> {
     let path = wanted.path_exists.as_ref().filter(|path| path.exists());
-    match path {
-        _ if wanted.exit => Some(Condition::Exit),
-        path => path.cloned().map(Condition::PathExists),
-    }
+    path.cloned().map(Condition::PathExists)
 }
 
 fn silence_condition(silence: Duration) -> Condition {
@@ -169,7 +172,7 @@ impl Search {
             let fresh = output
                 .since(self.from, Selection::Both, SEARCH_TOKENS, complete)
                 .map_err(|error| ToolError::state(&error))?;
-            if fresh.text.is_empty() {
+            if fresh.next == self.from {
                 return Ok(None);
             }
             self.from = fresh.next;

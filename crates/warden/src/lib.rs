@@ -21,7 +21,8 @@ pub mod record;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    CgroupKill, Spawner, cgroup_kill, connect, is_alive, send, socket_pair, take_over_if_spawner,
+    CgroupKill, Spawner, cgroup_kill, connect, is_alive, resume, send, socket_pair,
+    take_over_if_spawner,
 };
 
 #[cfg(not(target_os = "linux"))]

@@ -158,6 +158,8 @@ pub enum InputRefusal {
     Closed,
     /// The command has ended.
     Ended,
+    /// A terminal took no more just then.
+    Full,
 }
 
 /// What a warden tells its engine and its observers.
@@ -196,13 +198,20 @@ pub enum FromWarden {
     },
     /// Answers one [`Order::Watch`].
     Met(Met),
+    /// Answers any [`Order`] about a task that is not held here (any more).
+    NotHeld,
 }
 
 /// New output, for a follower.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Growth {
-    /// It is in the task's folder.
-    InFolder,
+    /// It is in the task's folder, up to these offsets.
+    InFolder {
+        /// Of stdout.
+        stdout_bytes: u64,
+        /// Of stderr.
+        stderr_bytes: u64,
+    },
     /// Here it is.
     Bytes {
         /// Stdout from the offset on that was named.

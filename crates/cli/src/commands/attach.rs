@@ -6,7 +6,7 @@ use legwork::{Change, Observer, ToolError, output::Screen};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{copy::Copier, run::code_of};
+use super::{copy::Copier, run::code_of_task};
 use crate::{
     arguments::AttachOptions,
     render::{complain, complain_of, say},
@@ -16,6 +16,11 @@ use crate::{
 
 /// The key that leaves a terminal: Ctrl-].
 const DETACH: u8 = 0x1d;
+
+/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other screen,
+/// colours.
+const CALM: &[u8] =
+    b"\x1b[?1l\x1b>\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[m\r\n";
 
 /// How long a task may take to read what is typed before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,7 +37,13 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
     };
     let left = if observer.task().tty && terminal::is_interactive() && !observer.is_over() {
         say("legwork: attached; Ctrl-] leaves, and the task goes on\r");
-        match take_part(&mut observer, true).await {
+        let left = take_part(&mut observer, true).await;
+        // The program goes on and will not tidy up on this terminal.
+        if !matches!(left, Ok(Left::Ended)) {
+            let _ = std::io::stdout().write_all(CALM);
+            let _ = std::io::stdout().flush();
+        }
+        match left {
             Ok(left) => left,
             Err(error) => return complain_of(&error),
         }
@@ -43,7 +54,7 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
         }
     };
     match left {
-        Left::Ended => observer.task().outcome.as_ref().map_or(ExitCode::SUCCESS, code_of),
+        Left::Ended => code_of_task(observer.task()),
         Left::Detached => {
             say(&format!("legwork: left; task {} goes on", observer.task().task_id));
             ExitCode::SUCCESS
@@ -118,6 +129,8 @@ pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Resul
 async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
     let takes_input = observer.report().await?.is_some_and(|report| report.takes_input);
     let mut typed = if takes_input { Typed::listen() } else { Typed::nothing() };
+    // A file or a pipe has an end that means something; a person may just have had enough.
+    let passes_end = takes_input && !rustix::termios::isatty(std::io::stdin());
     let mut signals = Caught::new(&[Signal::INT, Signal::TERM, Signal::HUP]);
     let mut copier = Copier::new();
     loop {
@@ -132,7 +145,11 @@ async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
         }
         tokio::select! {
             _ = observer.changed(copier.stdout.written, copier.stderr.written) => {}
-            line = typed.next() => drop(observer.input(&line, PATIENCE).await),
+            line = typed.next_or_end() => match line {
+                Some(line) => drop(observer.input(&line, PATIENCE).await),
+                None if passes_end => drop(observer.end_input().await),
+                None => {}
+            },
             number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
         }
     }

@@ -1,7 +1,7 @@
 //! `legwork logs`: what a task has written, each stream to its own.
 
 use std::{
-    io::{self, BufWriter},
+    io::{self, BufWriter, Write},
     process::ExitCode,
 };
 
@@ -12,10 +12,10 @@ use legwork::{
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{copy::Copier, run::code_of};
+use super::{copy::Copier, run::code_of_task};
 use crate::{
     arguments::LogsOptions,
-    render::{complain, complain_of, print},
+    render::{complain, complain_of},
     signals::Caught,
 };
 
@@ -53,7 +53,7 @@ fn ended(
     match done {
         Err(error) => complain_of(&error),
         Ok(Some(code)) => code,
-        Ok(None) if followed => observer.task().outcome.as_ref().map_or(ExitCode::SUCCESS, code_of),
+        Ok(None) if followed => code_of_task(observer.task()),
         Ok(None) => ExitCode::SUCCESS,
     }
 }
@@ -97,8 +97,13 @@ async fn print_json(observer: &mut Observer, follow: bool) -> Result<Option<Exit
     loop {
         let over = observer.is_over();
         let output = observer.output().await?;
-        print_pieces(Stream::Stdout, &output.stdout, &mut stdout);
-        print_pieces(Stream::Stderr, &output.stderr, &mut stderr);
+        let printed = print_pieces(Stream::Stdout, &output.stdout, &mut stdout)
+            .and_then(|()| print_pieces(Stream::Stderr, &output.stderr, &mut stderr));
+        if let Err(error) = printed {
+            let gone = error.kind() == io::ErrorKind::BrokenPipe;
+            let problem = (!gone).then(|| complain(&format!("stdout: {error}")));
+            return Ok(problem.or(Some(ExitCode::SUCCESS)));
+        }
         if over || !follow {
             return Ok(None);
         }
@@ -106,13 +111,16 @@ async fn print_json(observer: &mut Observer, follow: bool) -> Result<Option<Exit
     }
 }
 
-fn print_pieces(stream: Stream, artifact: &Artifact, done: &mut u64) {
+fn print_pieces(stream: Stream, artifact: &Artifact, done: &mut u64) -> io::Result<()> {
     while let Ok(piece) = artifact.read(*done, PIECE_BYTES)
         && !piece.is_empty()
     {
         let text = String::from_utf8_lossy(&piece);
         let line = json!({ "stream": stream.file_name(), "offset": *done, "text": text });
-        print(&format!("{line}\n"));
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{line}")?;
+        stdout.flush()?;
         *done += piece.len() as u64;
     }
+    Ok(())
 }

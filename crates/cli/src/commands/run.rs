@@ -4,7 +4,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs,
-    Program, Request, Run, RunControl, Stdin, Submitted, ToolError,
+    Program, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -91,7 +91,14 @@ async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
             return ExitCode::from(128 + number);
         }
         Ok(Left::Ended | Left::Detached) => {}
-        Err(error) => return refused(&error),
+        // It is not to run on unseen. If it never started, its own error says more.
+        Err(error) => {
+            engine.stop_all(HANG_UP_GRACE).await;
+            return match run.ended().await {
+                Err(start) => refused(&start),
+                Ok(_) => refused(&error),
+            };
+        }
     }
     match run.ended().await {
         Ok(ended) => code_of(&ended.outcome),
@@ -208,8 +215,16 @@ fn own_outputs() -> Outputs {
     }
 }
 
-/// The exit code that a task's outcome stands for.
-pub(super) fn code_of(outcome: &Outcome) -> ExitCode {
+/// The exit code that a task stands for.
+pub(super) fn code_of_task(task: &Task) -> ExitCode {
+    match &task.outcome {
+        Some(outcome) => code_of(outcome),
+        None => complain("what became of the command cannot be known yet"),
+    }
+}
+
+/// The exit code that an outcome stands for.
+fn code_of(outcome: &Outcome) -> ExitCode {
     let code = match (outcome.ended_by, outcome.exit_status, outcome.signal) {
         (Some(EndedBy::Timeout), _, _) => i32::from(TIMED_OUT),
         (_, Some(code), _) => code,

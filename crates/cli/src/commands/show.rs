@@ -13,7 +13,7 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
     let shown = async {
         let engine = options.state.open()?;
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
-        let output = observer.output().await?;
+        let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
         Ok((observer.task().clone(), output, report))
     };

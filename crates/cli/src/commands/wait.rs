@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use legwork::Task;
 use serde_json::{Map, Value, json};
 
-use super::{run::code_of, tool};
+use super::{run::code_of_task, tool};
 use crate::{arguments::WaitOptions, render::complain_of};
 
 /// Exit code when nothing came in time.
@@ -40,9 +41,16 @@ pub(crate) async fn wait(options: WaitOptions) -> ExitCode {
     let ended = waited.field("task_id").as_str();
     let id = ended.or(ids.first().map(String::as_str)).unwrap_or_default();
     match engine.task(id).await {
-        Ok(task) => task.outcome.as_ref().map_or(ExitCode::SUCCESS, code_of),
+        Ok(task) if !met => failure_of(&task),
+        Ok(task) => code_of_task(&task),
         Err(error) => complain_of(&error),
     }
+}
+
+/// The task ended before what was waited for: that is no success, whatever its own code is.
+fn failure_of(task: &Task) -> ExitCode {
+    let succeeded = task.outcome.as_ref().is_some_and(|outcome| outcome.exit_status == Some(0));
+    if succeeded { ExitCode::FAILURE } else { code_of_task(task) }
 }
 
 fn until(options: &WaitOptions) -> Value {

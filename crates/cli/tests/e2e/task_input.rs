@@ -72,6 +72,20 @@ fn input_that_nobody_reads_is_counted_and_not_held() {
 }
 
 #[test]
+fn a_key_or_an_end_that_did_not_arrive_is_not_said_to_be_accepted() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let cmd = format!("exec {} ignore-term {ready}", fixture());
+    let task = scratch.promote(&cmd, &json!({ "accepts_input": true }));
+    announced(&ready);
+    // As much as a pipe holds, so that the key does not fit any more.
+    let full = "x".repeat(65_536);
+    scratch.send(&task, &json!({ "input": full }));
+    let sent = scratch.get("TaskInput", &json!({ "task_id": task, "key": "enter", "eof": true }));
+    assert_eq!(sent["accepted_input"], false, "{sent:#}");
+}
+
+#[test]
 fn the_death_of_the_engine_is_no_end_of_input() {
     let scratch = Scratch::new();
     let mut wire = crate::mcp::Wire::initialized(&scratch);

@@ -202,6 +202,57 @@ fn a_terminal_that_goes_away_takes_the_command_of_run_along() {
 }
 
 #[test]
+fn a_stream_that_goes_elsewhere_is_no_terminal_and_neither_is_a_job_in_the_background() {
+    let scratch = Scratch::new();
+    let errors = scratch.file("errors");
+    let command =
+        format!("{} -- sh -c 'echo out; echo err >&2' 2>{errors}", legwork(&scratch, "run"));
+    let person = Person::types(&command.replace("exec ", ""));
+    person.sees("out");
+    person.leaves_with(0);
+    assert_eq!(std::fs::read_to_string(errors).unwrap(), "err\n");
+    let job = format!(
+        "set -m; {} -- sh -c 'echo from the job' & wait; echo over",
+        legwork(&scratch, "run").replace("exec ", "")
+    );
+    let person = Person::types(&job);
+    assert!(person.sees("over").contains("from the job"));
+}
+
+#[test]
+fn a_wait_for_what_never_came_is_no_success() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let task = scratch.promote(&format!("{} wait-for {gate}", fixture()), &json!({}));
+    open(&gate);
+    let waited = scratch.legwork("wait").args([&task, "--port", "1"]).output().unwrap();
+    assert_eq!(waited.status.code(), Some(1), "{waited:?}");
+    assert_eq!(scratch.legwork("wait").arg(&task).output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn following_a_task_whose_folder_is_gone_does_not_spin() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let task = scratch.promote(&format!("echo x; exec {} wait-for {gate}", fixture()), &json!({}));
+    scratch.wait(&task, &json!({ "output_matches": "x" }));
+    std::fs::remove_dir_all(scratch.folder(&json!(task))).unwrap();
+    let follower = following(&scratch, "logs", &task);
+    let turns = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", follower.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    eventually("it waits", || {
+        let before = turns()?;
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        (turns()? <= before + 2).then_some(())
+    });
+    open(&gate);
+    assert!(follower.wait_with_output().unwrap().status.success());
+}
+
+#[test]
 fn attach_passes_lines_to_a_task_without_a_terminal() {
     let scratch = Scratch::new();
     let task =
@@ -216,4 +267,16 @@ fn attach_passes_lines_to_a_task_without_a_terminal() {
     child.stdin.as_mut().unwrap().write_all(b"a line\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), "got a line\n".into()));
+    // The end of a pipe is passed on, too.
+    let task = scratch.promote("cat", &json!({ "accepts_input": true }));
+    let mut child = scratch
+        .legwork("attach")
+        .arg(&task)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"all\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "all\n".into()));
 }

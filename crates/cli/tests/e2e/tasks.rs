@@ -165,6 +165,60 @@ fn stopping_a_task_leaves_nothing_and_says_how_it_ended() {
 }
 
 #[test]
+fn what_a_command_prints_as_it_is_stopped_is_part_of_its_outcome() {
+    let scratch = Scratch::new();
+    for tty in [false, true] {
+        for _ in 0..8 {
+            let cmd = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+            let task = scratch.promote(cmd, &json!({ "tty": tty }));
+            scratch.wait(&task, &json!({ "output_matches": "up" }));
+            let stopped = scratch.get("TaskStop", &json!({ "task_id": task }));
+            assert_eq!(stopped["task"]["status"], "cancelled", "{stopped:#}");
+            assert_eq!(stopped["outcome"]["exit_status"], 3);
+            assert!(text(&scratch.printed(&json!(task))).contains("bye"));
+        }
+    }
+}
+
+#[test]
+fn tasks_that_end_while_they_are_asked_about_are_never_in_doubt() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    // Short tasks, whose wardens have others soon after.
+    for round in 0..40 {
+        let mut tasks = Vec::new();
+        for number in 0..4 {
+            let cmd = format!("sleep 0.0{number}; exit {number}; : {round}");
+            let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
+            let told = wire.tool("ExecCommand", &input);
+            if let Some(task) = told.lines().nth(1).and_then(|line| line.strip_prefix("Task: ")) {
+                tasks.push(task.to_owned());
+            }
+        }
+        wire.exec(&json!({ "cmd": "true", "login": false }));
+        let waited = wire.tool("TaskWait", &json!({ "task_ids": tasks, "timeout_ms": 1000 }));
+        assert!(waited.starts_with("Condition met: the command has ended"), "{waited}");
+        for task in tasks {
+            wire.tool("TaskOutput", &json!({ "task_id": task }));
+        }
+    }
+}
+
+#[test]
+fn a_stopped_warden_is_let_go_on_when_somebody_asks() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let task = scratch.promote(&format!("exec {} ignore-term {ready}", fixture()), &json!({}));
+    let pid = announced(&ready);
+    signal(parent(pid), Signal::STOP);
+    assert_eq!(scratch.status(&task)["status"], "running");
+    signal(parent(pid), Signal::STOP);
+    let stopped = scratch.get("TaskStop", &json!({ "task_id": task, "grace_ms": 10 }));
+    assert_eq!(stopped["task"]["status"], "cancelled");
+    assert!(!is_alive(pid));
+}
+
+#[test]
 fn what_a_finished_task_left_behind_is_listed_and_stopped() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");

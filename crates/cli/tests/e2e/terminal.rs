@@ -66,6 +66,18 @@ fn the_end_of_input_is_typed_also_in_the_middle_of_a_line() {
 }
 
 #[test]
+fn each_end_of_input_ends_one_reader() {
+    let scratch = Scratch::new();
+    let task = scratch.promote("cat; echo one; cat; echo two; cat; echo three", &tty());
+    for (word, next) in [("one", "two"), ("two", "three")] {
+        scratch.wait(&task, &json!({ "waiting_for_input": true }));
+        scratch.send(&task, &json!({ "eof": true }));
+        let screen = scratch.screen_with(&task, word);
+        assert!(!screen.contains(next), "{screen}");
+    }
+}
+
+#[test]
 fn a_new_size_reaches_the_program() {
     let scratch = Scratch::new();
     let cmd = "trap 'stty size' WINCH; echo ready; while :; do read line || :; done";

@@ -59,6 +59,38 @@ fn a_port_counts_only_if_it_is_of_the_task_or_new() {
 }
 
 #[test]
+fn a_port_that_the_background_of_a_finished_task_opens_counts() {
+    let scratch = Scratch::new();
+    let (port_file, gate) = (scratch.file("port"), scratch.file("gate"));
+    let cmd = format!(
+        "({} wait-for {gate}; exec {} serve {port_file}) >/dev/null 2>&1 &",
+        fixture(),
+        fixture()
+    );
+    let result = scratch.result(&cmd);
+    assert_eq!(result["exit_status"], 0);
+    open(&gate);
+    let port = announced(&port_file);
+    let task = result["task_id"].as_str().unwrap();
+    assert_eq!(scratch.wait(task, &json!({ "port": port }))["condition"], json!({ "port": port }));
+    scratch.get("TaskStop", &json!({ "task_id": task }));
+    let input = json!({ "task_ids": [task], "until": { "port": port }, "timeout_ms": 60_000 });
+    assert_eq!(
+        scratch.get("TaskWait", &input)["ended"],
+        true,
+        "nothing is left that could open it"
+    );
+}
+
+#[test]
+fn output_that_shows_nothing_does_not_end_the_search() {
+    let scratch = Scratch::new();
+    let cmd = "head -c 600000 /dev/zero | tr '\\0' '\\a'; echo READY";
+    let task = scratch.promote(cmd, &json!({}));
+    scratch.wait(&task, &json!({ "output_matches": "READY" }));
+}
+
+#[test]
 fn a_path_is_waited_for_also_in_folders_that_do_not_exist_yet() {
     let scratch = Scratch::new();
     let task = scratch.promote("sleep 1000", &json!({}));

@@ -288,7 +288,7 @@ async fn attend(
     if in_time.is_err()
         && let Promotion::Promoted(report) = run.promote().await
     {
-        let promoted = promoted(&run, report.as_ref(), max_output_tokens)?;
+        let promoted = promoted(&mut run, report.as_ref(), max_output_tokens).await;
         let summary = "command promoted to a managed task".to_owned();
         return Ok((Disposition::PromotedToTask(promoted), summary));
     }
@@ -301,23 +301,24 @@ async fn attend(
 }
 
 /// Builds the result of a command that goes on.
-fn promoted(
-    run: &Run,
+///
+/// It goes on whatever can be read of its output: no error may hide its id from the caller.
+async fn promoted(
+    run: &mut Run,
     report: Option<&Report>,
     max_output_tokens: u64,
-) -> Result<PromotedToTask, ToolError> {
-    let output = run.folder().open().map_err(|error| ToolError::state(&error))?;
-    let (preview, cursor) = output
-        .overview(Selection::Both, max_output_tokens, false)
-        .map_err(|error| ToolError::state(&error))?;
+) -> PromotedToTask {
+    let output = run.output_so_far().await;
+    let (preview, cursor) =
+        output.overview(Selection::Both, max_output_tokens, false).unwrap_or_default();
     let task_id = run.task_id().clone();
-    Ok(PromotedToTask {
+    PromotedToTask {
         next_cursor: cursor.to_text(&task_id),
         task_handle: TaskHandle::new(task_id, Status::Running, preview.text.clone()),
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
         waiting_for_input: report.and_then(|report| report.waiting_for_input),
-    })
+    }
 }
 
 fn summary(outcome: &Outcome) -> String {

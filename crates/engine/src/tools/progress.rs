@@ -43,7 +43,10 @@ pub(super) async fn told(run: &mut Run, sender: &mpsc::Sender<String>) -> Result
         if let Some(line) = line {
             let _ = sender.try_send(line);
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::select! {
+            ended = run.ended() => return ended,
+            () = tokio::time::sleep(EVERY) => {}
+        }
     }
 }
 

@@ -93,9 +93,13 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let mut observer = engine.observe(task).await?;
     let report = observer.report().await?.filter(|_| !observer.is_over());
     let (target, taken) = match &report {
-        None => ("none", refused(InputRefusal::Ended)),
+        None => ("none", Taken { refusal: Some(InputRefusal::Ended), ..Taken::default() }),
         Some(report) => {
-            let target = if report.terminal.is_some() { "terminal" } else { "stdin" };
+            let target = match report {
+                Report { takes_input: false, .. } => "none",
+                Report { terminal: Some(_), .. } => "terminal",
+                _ => "stdin",
+            };
             if let (Some(size), Some(_)) = (size, report.terminal) {
                 observer.resize(size).await;
             }
@@ -103,21 +107,19 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         }
     };
     let resize_refused = size.is_some() && report.is_some_and(|report| report.terminal.is_none());
-    let wanted = input.input.as_ref().map_or(0, |text| text.len() as u64);
     let reason = match taken.refusal {
         Some(refusal) => Some(refusal_text(refusal)),
         None if resize_refused => Some("the task has no terminal to resize".to_owned()),
-        None if taken.bytes < wanted => Some(format!(
-            "the command does not read its input: {} of {wanted} bytes were taken in {} s",
-            taken.bytes,
+        None if taken.complete => None,
+        None => Some(format!(
+            "the command does not read its input: not all of it was taken in {} s",
             PATIENCE.as_secs()
         )),
-        None => None,
     };
     let sent = Sent {
         accepted_input: reason.is_none(),
         input_target: target.into(),
-        bytes_written: taken.bytes,
+        bytes_written: taken.text_bytes,
         reason,
         task: TaskBrief::from(observer.task()),
     };
@@ -158,16 +160,18 @@ impl Input {
     }
 }
 
-fn refused(refusal: InputRefusal) -> InputTaken {
-    InputTaken { bytes: 0, refusal: Some(refusal) }
+/// What became of the input.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Bytes of the caller's text; keys are not counted.
+    text_bytes: u64,
+    /// Whether everything was taken: text, key and end.
+    complete: bool,
+    refusal: Option<InputRefusal>,
 }
 
 /// Sends text, key and end, in this order, for as long as each is taken.
-async fn send(
-    observer: &mut Observer,
-    report: &Report,
-    input: &Input,
-) -> Result<InputTaken, ToolError> {
+async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result<Taken, ToolError> {
     let mut bytes = input.input.clone().unwrap_or_default().into_bytes();
     let text_bytes = bytes.len() as u64;
     let mut ends = input.eof == Some(true);
@@ -183,22 +187,29 @@ async fn send(
                      interrupt it",
                 ));
             }
-            _ => {
-                let application = applies_cursor_mode(observer, report).await?;
-                bytes.extend(keys::bytes_of(key, application).unwrap_or_default());
-            }
+            _ => bytes.extend(bytes_of_key(observer, report, key).await?),
         }
     }
     let mut taken = InputTaken::default();
     if !bytes.is_empty() {
         taken = observer.input(&bytes, PATIENCE).await;
     }
-    if ends && taken.refusal.is_none() && taken.bytes == bytes.len() as u64 {
-        taken.refusal = observer.end_input().await.refusal;
+    let complete = taken.bytes == bytes.len() as u64;
+    if ends && complete && taken.refusal.is_none() {
+        taken.refusal = observer.end_input().await;
     }
-    // Keys are not counted: they are no text of the caller.
-    taken.bytes = taken.bytes.min(text_bytes);
-    Ok(taken)
+    Ok(Taken { text_bytes: taken.bytes.min(text_bytes), complete, refusal: taken.refusal })
+}
+
+/// What a key sends: some depend on what the program has told its terminal, which its log has to be played for.
+async fn bytes_of_key(
+    observer: &mut Observer,
+    report: &Report,
+    key: &str,
+) -> Result<Vec<u8>, ToolError> {
+    let depends = keys::bytes_of(key, true) != keys::bytes_of(key, false);
+    let application = depends && applies_cursor_mode(observer, report).await?;
+    Ok(keys::bytes_of(key, application).unwrap_or_default())
 }
 
 /// Whether the program has told its terminal that it wants other codes for the arrow keys.
@@ -217,6 +228,7 @@ fn refusal_text(refusal: InputRefusal) -> String {
         }
         InputRefusal::Closed => "stdin_closed: the command has closed its input, or it was ended",
         InputRefusal::Ended => "the task has ended",
+        InputRefusal::Full => "the terminal takes no more now: the command does not read its input",
     }
     .to_owned()
 }

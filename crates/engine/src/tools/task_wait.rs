@@ -191,7 +191,7 @@ async fn first(
     let mut waits = JoinSet::new();
     for (place, task) in tasks.into_iter().enumerate() {
         let mut observer = engine.observe(task).await?;
-        let output = observer.output().await?;
+        let output = observer.output().await.unwrap_or_default();
         began.push(Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() });
         let conditions = conditions.clone();
         waits.spawn(async move { (place, until(&mut observer, &conditions).await) });
@@ -218,17 +218,21 @@ async fn describe(engine: &Engine, ids: &[String], ended: Ended) -> Result<Waite
     let (mut output_preview, mut next_cursor) = (None, String::new());
     let shown = ended.met.as_ref().map_or(0, |(place, _)| *place);
     for (place, id) in ids.iter().enumerate() {
-        let mut observer = engine.observe(engine.task_here(id).await?).await?;
-        if place == shown {
-            let output = observer.output().await?;
+        let mut task = engine.task_here(id).await?;
+        // What cannot be asked (any more) is told as it is in the ledger.
+        if place == shown
+            && let Ok(mut observer) = engine.observe(task.clone()).await
+        {
+            let output = observer.output().await.unwrap_or_default();
             let from = ended.began.get(place).copied().unwrap_or_default();
-            let fresh = output
-                .since(from, Selection::Both, effective_tokens(None), observer.is_over())
-                .map_err(|error| ToolError::state(&error))?;
+            let budget = effective_tokens(None);
+            let fresh =
+                output.since(from, Selection::Both, budget, observer.is_over()).unwrap_or_default();
             output_preview = Some(fresh.text).filter(|text| !text.trim().is_empty());
-            next_cursor = fresh.next.to_text(&observer.task().task_id);
+            next_cursor = fresh.next.to_text(&task.task_id);
+            task = observer.task().clone();
         }
-        tasks.push(TaskBrief::from(observer.task()));
+        tasks.push(TaskBrief::from(&task));
     }
     let task_id = ended
         .met

@@ -64,13 +64,26 @@ impl Input {
                 Ok(taken) => written += taken,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
+                // What went before it is counted first; the next try meets the same.
+                Err(_) if written > 0 => break,
                 Err(_) => return Err(InputRefusal::Closed),
             }
         }
         if let Some(last) = written.checked_sub(1).and_then(|last| bytes.get(last)) {
-            self.at_line_start = matches!(last, b'\n' | b'\r');
+            // So do the keys that throw a line away, or have just ended the input.
+            const LINE_ENDS: &[u8] = b"\n\r\x03\x04\x15\x1a\x1c";
+            self.at_line_start = LINE_ENDS.contains(last);
         }
         Ok(written)
+    }
+
+    /// Writes a few bytes, all of them now or not at all as far as the caller is concerned.
+    pub(super) fn write_whole(&mut self, bytes: &[u8]) -> Option<InputRefusal> {
+        match self.write(bytes) {
+            Ok(written) if written == bytes.len() => None,
+            Ok(_) => Some(InputRefusal::Full),
+            Err(refusal) => Some(refusal),
+        }
     }
 
     /// What is typed on a terminal to end the input; none for a pipe, which is closed instead.
@@ -170,16 +183,15 @@ impl InputSource {
             *place = u64::from_str_radix(digits, 16).unwrap_or(0);
         }
         let [first, second, third, _, fifth, _] = arguments;
-        let is_read = |waits: bool| if waits { Found::Waiting } else { Found::Busy };
         match call {
-            Call::Read => is_read(self.is_at(pid, first)),
+            Call::Read => self.among(pid, &[first]),
             // A negative number of milliseconds, or no time at all, is for ever.
-            Call::Poll => is_read(third & SIGN != 0 && self.is_polled(pid, first, second)),
-            Call::PollTimed => is_read(third == 0 && self.is_polled(pid, first, second)),
-            Call::Select => is_read(fifth == 0 && self.is_selected(pid, first, second)),
+            Call::Poll if third & SIGN != 0 => self.polled(pid, first, second),
+            Call::PollTimed if third == 0 => self.polled(pid, first, second),
+            Call::Select if fifth == 0 => self.selected(pid, first, second),
             Call::EventLoop if self.is_in_event_loop(pid, first) => Found::Unknown,
             Call::Ring if self.is_at(pid, 0) => Found::Unknown,
-            Call::EventLoop | Call::Ring => Found::Busy,
+            _ => Found::Busy,
         }
     }
 
@@ -194,26 +206,37 @@ impl InputSource {
         }
     }
 
-    /// Whether a `struct pollfd` array of the process names our other end for reading.
-    fn is_polled(&self, pid: u32, address: u64, count: u64) -> bool {
+    /// Looks at a `struct pollfd` array of the process.
+    fn polled(&self, pid: u32, address: u64, count: u64) -> Found {
         const ENTRY_BYTES: usize = 8;
         const POLLIN: u8 = 1;
         let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
         let bytes = memory(pid, address, count * ENTRY_BYTES);
         let (entries, _) = bytes.as_chunks::<ENTRY_BYTES>();
-        entries.iter().any(|[a, b, c, d, events, ..]| {
-            let descriptor = u32::from_le_bytes([*a, *b, *c, *d]);
-            events & POLLIN != 0 && self.is_at(pid, descriptor.into())
-        })
+        let read = entries.iter().filter(|[.., events, _, _, _]| events & POLLIN != 0);
+        let read = read.map(|[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]).into());
+        self.among(pid, &read.collect::<Vec<u64>>())
     }
 
-    /// Whether a set of descriptors of the process has our other end in it.
-    fn is_selected(&self, pid: u32, count: u64, address: u64) -> bool {
+    /// What a wait for one of several descriptors means.
+    fn among(&self, pid: u32, descriptors: &[u64]) -> Found {
+        let others = descriptors.iter().filter(|descriptor| !self.is_at(pid, **descriptor)).count();
+        match (others < descriptors.len(), others) {
+            (false, _) => Found::Busy,
+            (true, 0) => Found::Waiting,
+            // It waits for other things as well, like an event loop.
+            (true, _) => Found::Unknown,
+        }
+    }
+
+    /// Looks at a set of descriptors of the process.
+    fn selected(&self, pid: u32, count: u64, address: u64) -> Found {
         let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
         let bytes = memory(pid, address, count.div_ceil(8));
-        bytes.iter().enumerate().any(|(place, byte)| {
-            (0..8).any(|bit| byte & (1 << bit) != 0 && self.is_at(pid, place as u64 * 8 + bit))
-        })
+        let bits = (0..count).filter(|place| {
+            bytes.get(place / 8).is_some_and(|byte| byte & (1 << (place % 8)) != 0)
+        });
+        self.among(pid, &bits.map(|place| place as u64).collect::<Vec<u64>>())
     }
 
     fn is_in_event_loop(&self, pid: u32, descriptor: u64) -> bool {

@@ -16,5 +16,5 @@ mod warden;
 mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
-pub use socket::{connect, is_alive, send, socket_pair};
+pub use socket::{connect, is_alive, resume, send, socket_pair};
 pub use spawner::{Spawner, take_over_if_spawner};

@@ -157,7 +157,7 @@ impl Run {
             return None;
         }
         Some(if self.keep.is_spilled() {
-            Growth::InFolder
+            Growth::InFolder { stdout_bytes: stdout, stderr_bytes: stderr }
         } else {
             Growth::Bytes {
                 stdout: self.keep.fresh(Stream::Stdout, stdout_bytes),
@@ -341,7 +341,8 @@ impl Run {
             return Some(self.refusal());
         };
         if let Some(typed) = input.end_of_file() {
-            return input.write(&typed).err();
+            let refusal = input.write_whole(&typed);
+            return refusal;
         }
         self.streams.input = None;
         None

@@ -11,6 +11,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
     connect as dial, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Most descriptors beside one frame.
 const DESCRIPTORS_MAX: usize = 2;
@@ -95,6 +96,16 @@ pub fn connect(wardens: impl AsFd, warden: &str) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     dial(&socket, &adoption_address(wardens.as_fd(), warden)?)?;
     Ok(socket)
+}
+
+/// Lets a warden go on that somebody has stopped by a signal: whoever listens at the other end.
+pub fn resume(socket: impl AsFd) {
+    // The pidfd is opened while the connection shows that the process lives.
+    if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket)
+        && let Ok(warden) = pidfd_open(peer.pid, PidfdFlags::empty())
+    {
+        let _ = pidfd_send_signal(&warden, Signal::CONT);
+    }
 }
 
 /// Whether the warden of this name lives.

@@ -63,6 +63,8 @@ struct Warden<'a> {
     cgroup: Option<Cgroup>,
     run: Option<Run>,
     stop: Option<Stop>,
+    /// A stop is through with these survivors, which is told once the outcome is known.
+    stopped: Option<Vec<u32>>,
     /// The kernel said that no child is left.
     childless: bool,
     /// The engine has the outcome in the ledger.
@@ -108,6 +110,7 @@ impl<'a> Warden<'a> {
             cgroup,
             run: None,
             stop: None,
+            stopped: None,
             childless: true,
             committed: false,
             was_stopped: false,
@@ -258,6 +261,7 @@ impl<'a> Warden<'a> {
         }
         self.check_clock();
         self.settle();
+        self.tell_stopped();
         self.notify_followers();
     }
 
@@ -335,6 +339,8 @@ impl<'a> Warden<'a> {
             ToWarden::Order { task, order } => {
                 if self.run.as_ref().is_some_and(|run| run.task == task) {
                     self.obey_order(place, is_owner, &order);
+                } else if let Some(peer) = self.peers.get_mut(place) {
+                    peer.send(&FromWarden::NotHeld);
                 }
             }
         }
@@ -506,7 +512,14 @@ impl<'a> Warden<'a> {
                 // What survived a kill is not killed again and again.
                 run.deadline = None;
             }
-            self.settle();
+            self.stopped = Some(survivors);
+        }
+    }
+
+    /// Tells that a stop is through: after the outcome, unless the command itself is what survived.
+    fn tell_stopped(&mut self) {
+        let known = self.run.as_ref().is_none_or(|run| run.is_over() || !run.has_ended());
+        if known && let Some(survivors) = self.stopped.take() {
             self.tell_all(&FromWarden::Stopped { survivors });
         }
     }
@@ -554,6 +567,6 @@ impl<'a> Warden<'a> {
             Some(_) if self.has_owner => self.committed,
             Some(run) => self.committed || run.spill_at.is_none() || self.given_up,
         };
-        ended && self.stop.is_none()
+        ended && self.stop.is_none() && self.stopped.is_none()
     }
 }
