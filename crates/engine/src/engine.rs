@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Grant, Mode, Policy, Verdict, judge};
+use legwork_gate::{Denial, Grant, Mode, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
     protocol::{self, Spec, StartFailure, StartStage},
@@ -204,9 +204,7 @@ impl Engine {
                 ),
             )
             .hint("whoever set legwork up can allow it with `--mode open`")),
-            Verdict::Deny(denial) => {
-                Err(ToolError::new(ErrorKind::CommandDenied, denial.explanation.reason))
-            }
+            Verdict::Deny(denial) => Err(denied(denial)),
         }
     }
 
@@ -504,6 +502,18 @@ impl Inner {
         };
         self.ledger.finish(&task.task_id, &outcome, None).await?;
         self.read_again(task).await
+    }
+}
+
+/// The typed error of a command that may not run.
+fn denied(denial: Denial) -> ToolError {
+    let reason = denial.explanation.reason;
+    match denial.substitution {
+        None => ToolError::new(ErrorKind::CommandDenied, reason),
+        Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
+            .detail("construct", found.construct)
+            .detail("offset", json!(found.offset))
+            .hint("run the inner command by itself first, and use what it printed"),
     }
 }
 

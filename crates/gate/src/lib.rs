@@ -23,7 +23,27 @@
 
 #![forbid(unsafe_code)]
 
+mod read;
+mod reading;
+
 use serde::Serialize;
+
+pub use reading::{
+    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand, Span,
+    Substitution, Word,
+};
+
+/// Reads a text as bash would, without judging it.
+pub fn read(text: &str) -> Reading {
+    read::read_text(text)
+}
+
+/// Finds the first substitution that bash would perform in a text, by its quoting rules.
+///
+/// Where the text is not understood, anything that looks like one counts.
+pub fn substitution(text: &str) -> Option<Substitution> {
+    read(text).substitution
+}
 
 /// Something that can be judged.
 pub trait Subject {
@@ -140,11 +160,33 @@ impl<P> Question<P> {
 pub struct Denial {
     /// Why not.
     pub explanation: Explanation,
+    /// The substitution that the tool refuses, if that is why.
+    pub substitution: Option<Substitution>,
+}
+
+/// The tool that refuses substitutions.
+const NO_SUBSTITUTION: &str = "run_shell_command";
+
+fn refused(found: Substitution) -> Denial {
+    let Substitution { construct, offset } = found;
+    let explanation = Explanation {
+        rule: "substitution".into(),
+        reason: format!(
+            "{NO_SUBSTITUTION} takes no command substitution, and there is `{construct}` at byte {offset}"
+        ),
+    };
+    Denial { explanation, substitution: Some(found) }
 }
 
 /// Judges a plan.
 pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
     let tool = plan.tool();
+    if tool == NO_SUBSTITUTION
+        && let Script::Shell(text) = plan.script()
+        && let Some(found) = substitution(text)
+    {
+        return Verdict::Deny(refused(found));
+    }
     let asks = match policy.mode {
         Mode::Open => false,
         Mode::Guarded => tool == "run_shell_command",

@@ -218,6 +218,47 @@ fn without_an_approval_a_shell_command_is_asked_for() {
 }
 
 #[test]
+fn substitution_is_refused_before_anything_runs_and_a_quoted_mention_is_not() {
+    let scratch = Scratch::new();
+    for (command, construct, offset) in [
+        ("touch started; echo $(id)", "$(", 20),
+        ("touch started; echo `id`", "`", 20),
+        ("touch started; cat <(id)", "<(", 19),
+        ("touch started; id >(cat)", ">(", 18),
+        ("touch started; echo \"a$(id)\"", "$(", 22),
+        ("touch started; echo ${x:-$(id)}", "$(", 25),
+        ("touch started; echo $\\\n(id)", "$(", 20),
+        ("cat <<E\n$(id)\nE", "$(", 8),
+        ("echo $((1 + $(id)))", "$(", 12),
+        ("echo $((id) | cat)", "$(", 5),
+    ] {
+        let error = refused(&scratch, "run_shell_command", &json!({ "command": command }));
+        assert_eq!(error["kind"], "command_substitution_denied", "{command}: {error}");
+        assert_eq!(
+            (&error["details"]["construct"], &error["details"]["offset"]),
+            (&json!(construct), &json!(offset)),
+            "{command}"
+        );
+    }
+    assert!(!fs::exists(scratch.file("started")).unwrap());
+    assert!(scratch.tasks().is_empty());
+    for (command, printed) in [
+        ("echo '$(id)' '`x`'", "$(id) `x`\n"),
+        ("echo \"\\$(id)\"", "$(id)\n"),
+        ("echo hi # $(id)", "hi\n"),
+        ("cat <<'E'\n$(id)\nE", "$(id)\n"),
+        ("echo $((6 * 7)) $(( (1+2)*3 ))", "42 9\n"),
+        ("x=5; (( x > 3 )) && echo $x ${x:-y}", "5 5\n"),
+    ] {
+        let got = result(&scratch, "run_shell_command", &json!({ "command": command }));
+        assert_eq!(got["stdout"], printed, "{command}: {got}");
+    }
+    // Refused also where it would be asked for otherwise.
+    let envelope = scratch.call("run_shell_command", &json!({ "command": "echo $(id)" }));
+    assert_eq!(envelope["error"]["kind"], "command_substitution_denied");
+}
+
+#[test]
 fn only_the_chosen_tools_are_offered() {
     let scratch = Scratch::new();
     let names = |more: &[&str]| {
