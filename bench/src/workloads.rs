@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -183,6 +183,8 @@ fn running(legwork: &Path, quick: bool, report: &mut Report) {
             comm == "legwork-warden\n"
         })
         .collect();
+    // As they are while they run on, not in their first quarter of a second.
+    thread::sleep(Duration::from_millis(500));
     let pss: f64 = wardens.iter().map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:")).sum();
     let what = format!("PSS of a warden, {tasks} running");
     report.note(&what, pss / wardens.len() as f64, "kB", "< 100");

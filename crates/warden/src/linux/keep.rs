@@ -124,6 +124,7 @@ impl Keep {
             stored.memory = Vec::new();
         }
         self.folder = Some(Folder { descriptor, exit });
+        give_back_memory();
         Ok(())
     }
 
@@ -262,6 +263,15 @@ fn newlines(bytes: &[u8]) -> u64 {
 fn create_file(folder: &OwnedFd, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     Ok(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+/// Gives unused heap back: a run that spills is long, and there may be thousands of them.
+fn give_back_memory() {
+    // SAFETY: it only releases what the allocator itself knows to be free.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Takes the disk space of the exit record now; a filesystem that cannot reserve gets zeros written.
