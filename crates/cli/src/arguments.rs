@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{Engine, Options, Registry, ToolError, gate::Mode, tools::export::Format};
@@ -36,7 +36,7 @@ pub(crate) enum Verb {
     Show(TaskOptions),
     /// Print what a task has written
     Logs(LogsOptions),
-    /// Take part in a running task: its terminal, or its streams
+    /// Take part in a running task: its terminal (Ctrl-] leaves it), or its streams
     Attach(AttachOptions),
     /// Send a line to a task's stdin, or type it on its terminal
     Send(SendOptions),
@@ -46,6 +46,9 @@ pub(crate) enum Verb {
     Wait(WaitOptions),
     /// List the tools, or what a model is told about them
     Tools(ToolsOptions),
+    /// Look at the audit log
+    #[command(subcommand)]
+    Audit(AuditVerb),
     /// Check what this machine can do
     Doctor(DoctorOptions),
 }
@@ -191,11 +194,29 @@ pub(crate) struct ShOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunCommon {
-    /// Stop the command and all it started after this many seconds, and exit with 124
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<u64>,
+    /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no limit
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     #[command(flatten)]
     pub state: State,
+}
+
+impl RunCommon {
+    /// The limit in milliseconds.
+    pub(crate) fn wall_ms_max(&self) -> Option<u64> {
+        let limit = self.timeout.filter(|limit| !limit.is_zero())?;
+        u64::try_from(limit.as_millis()).ok().map(|limit| limit.max(1))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it must be a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) => Ok(limit),
+        // Past the end of time is no limit.
+        Err(_) if seconds > 0.0 => Ok(Duration::MAX),
+        Err(_) => Err("it must not be negative".into()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -350,6 +371,44 @@ impl FormatName {
             Self::Gemini => Format::Gemini,
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Print what was asked, decided and done
+    Show(AuditShowOptions),
+    /// Check that nothing in the log was changed, removed or put in
+    Verify(AuditVerifyOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditShowOptions {
+    /// Only entries of this task, by its id or the beginning of it
+    #[arg(long, value_name = "ID")]
+    pub task: Option<String>,
+    /// Only entries with this verdict: allow, ask or deny
+    #[arg(long)]
+    pub verdict: Option<String>,
+    /// Only entries since this time, as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<jiff::Timestamp>,
+    /// Only entries until this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<jiff::Timestamp>,
+    /// Print the lines as they are in the log
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditVerifyOptions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
 }
 
 #[derive(Debug, Args)]

@@ -21,12 +21,13 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    audit::{Audit, Entry},
     error::{ErrorKind, ToolError},
     id::TaskId,
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin},
     observe::Observer,
-    output::TaskOutput,
+    output::{SmallOutput, TaskOutput},
     place::{Place, PlaceError},
     plan::{Kind, Plan, Workspace, execute_problem, spawn_failed},
     pool::Pool,
@@ -105,6 +106,7 @@ pub(crate) struct Inner {
     boot_id: String,
     pub(crate) state: Arc<StateFolder>,
     pub(crate) ledger: Ledger,
+    audit: Audit,
     pub(crate) pool: Arc<Pool>,
     policy: Policy,
     running: Mutex<HashMap<TaskId, Running>>,
@@ -141,6 +143,7 @@ impl Engine {
             .map(Arc::new)
             .map_err(|error: StateError| ToolError::state(&error))?;
         let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
+        let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
         let given = roots.iter().filter_map(|root| root.canonicalize().ok());
         let roots = [workspace.path.clone()].into_iter().chain(given).collect();
@@ -153,6 +156,7 @@ impl Engine {
             pool: Pool::new(Place::new(state.clone())),
             state,
             ledger,
+            audit,
             policy: Policy::new(mode),
             running: Mutex::default(),
         };
@@ -181,17 +185,45 @@ impl Engine {
 
     /// Calls a tool by name.
     pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
-        self.registry.call(self, tool, input, caller).await
+        let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
+        let answer = self.registry.call(self, tool, input, caller).await;
+        self.note_call(tool, named, caller, &answer).await;
+        answer
+    }
+
+    /// Notes what a verdict does not: calls that were refused, and those that change a task.
+    async fn note_call(&self, tool: &str, task: Option<String>, caller: &Caller, answer: &Answer) {
+        let entry = match answer.error() {
+            Some(error) => Entry::new("refused")
+                .with("kind", serde_json::to_value(error.kind).unwrap_or_default())
+                .with("message", error.message.as_str()),
+            None if task.is_some() && self.registry.changes_something(tool) => {
+                Entry::new("request").with("summary", answer.envelope().summary_text.clone())
+            }
+            None => return,
+        };
+        self.inner.note(&entry.with("tool", tool).with("task_id", task).by(caller)).await;
     }
 
     /// Takes a request through plan, gate and ledger to a running command.
     pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
         let inner = &self.inner;
         let plan = Plan::resolve(request, &inner.workspace, &inner.roots)?;
-        match judge(&inner.policy, plan) {
+        let id = TaskId::random().map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })?;
+        let entry = Entry::new("verdict")
+            .with("task_id", id.as_str())
+            .with("tool", plan.tool)
+            .by(caller)
+            .command(&plan.text)
+            .with("workdir", plan.workdir.path.display().to_string());
+        let verdict = judge(&inner.policy, plan);
+        inner.note_verdict(entry, &verdict).await?;
+        match verdict {
             Verdict::Allow(grant) => {
                 // In a task of its own: a caller who leaves in the middle drops a run that is whole.
-                let started = tokio::spawn(inner.clone().start(grant, caller.clone())).await;
+                let started = tokio::spawn(inner.clone().start(id, grant, caller.clone())).await;
                 started.unwrap_or_else(|error| {
                     Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
                 })
@@ -317,13 +349,11 @@ impl Inner {
     /// Starts a granted plan: warden, ledger, process, in this order.
     async fn start(
         self: Arc<Self>,
+        id: TaskId,
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
         let mut warden = self.pool.take().await.map_err(|error| place_error(&error))?;
-        let id = TaskId::random().map_err(|error| {
-            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
-        })?;
         let task = self.row(grant.plan(), &id, &warden.name, &caller);
         let note = serde_json::to_vec(&task).unwrap_or_default();
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
@@ -337,7 +367,7 @@ impl Inner {
         }
         if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
-            let _ = self.ledger.finish(&id, &Outcome::lost("warden_lost"), None).await;
+            let _ = self.finish(&id, &Outcome::lost("warden_lost"), None).await;
             return Err(place_error(&error.into()));
         }
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -354,6 +384,48 @@ impl Inner {
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
         Ok(Submitted::Started(Run::new(id, program, folder, control, progress, promoted)))
+    }
+
+    /// Notes a verdict before anything follows from it; what cannot be noted does not run.
+    async fn note_verdict(&self, entry: Entry, verdict: &Verdict<Plan>) -> Result<(), ToolError> {
+        let (name, explanation) = match verdict {
+            Verdict::Allow(grant) => ("allow", grant.explanation()),
+            Verdict::Ask(question) => ("ask", question.explanation()),
+            Verdict::Deny(denial) => ("deny", &denial.explanation),
+        };
+        let entry = entry
+            .with("verdict", name)
+            .with("rule", explanation.rule.as_str())
+            .with("reason", explanation.reason.as_str());
+        self.audit.append(&entry).await.map_err(|error| ToolError::state(&error))
+    }
+
+    /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
+    pub(crate) async fn finish(
+        &self,
+        id: &TaskId,
+        outcome: &Outcome,
+        output: Option<Arc<SmallOutput>>,
+    ) -> Result<(), LedgerError> {
+        if self.ledger.finish(id, outcome, output).await? {
+            let (status, reason) = Status::of(outcome);
+            let entry = Entry::new("outcome")
+                .with("task_id", id.as_str())
+                .with("status", status.as_str())
+                .with("reason", reason)
+                .with("exit_status", outcome.exit_status)
+                .with("signal", outcome.signal)
+                .with("duration_ms", outcome.duration_ms);
+            self.note(&entry).await;
+        }
+        Ok(())
+    }
+
+    /// Notes something that has happened already.
+    pub(crate) async fn note(&self, entry: &Entry) {
+        if let Err(error) = self.audit.append(entry).await {
+            tracing::warn!(%error, "the audit log cannot be written");
+        }
     }
 
     /// Registers a task, or finds the equal one that really runs.
@@ -435,7 +507,7 @@ impl Inner {
     pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
         let recorded = match failure.stage {
             StartStage::Folder => self.ledger.forget(id).await,
-            _ => self.ledger.never_started(id, "spawn_failed").await,
+            _ => self.ledger.never_started(id, "spawn_failed").await.map(drop),
         };
         if let Err(error) = recorded {
             tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
@@ -500,7 +572,7 @@ impl Inner {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
             outcome => outcome,
         };
-        self.ledger.finish(&task.task_id, &outcome, None).await?;
+        self.finish(&task.task_id, &outcome, None).await?;
         self.read_again(task).await
     }
 }

@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod engine;
 mod error;
 mod id;

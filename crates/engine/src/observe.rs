@@ -441,7 +441,7 @@ impl Observer {
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {
-            self.inner.ledger.finish(&id, &outcome, small).await?;
+            self.inner.finish(&id, &outcome, small).await?;
             self.inner.read_again(self.task.clone()).await
         };
         match settled.await {

@@ -154,8 +154,11 @@ impl Resolved {
         let shell = shell.unwrap_or_else(default_shell);
         let program = find_program(OsStr::new(&shell), workdir)?;
         let name = program.file_name().unwrap_or_default().to_os_string();
-        let mut argv = vec![name.clone(), OsString::from(if login { "-lc" } else { "-c" })];
-        if KNOWN_SHELLS.iter().any(|known| name == *known) {
+        let known = KNOWN_SHELLS.iter().any(|known| name == *known);
+        // Whatever else takes `-c` need not know what a login is.
+        let logs_in = login && (known || name == "fish");
+        let mut argv = vec![name.clone(), OsString::from(if logs_in { "-lc" } else { "-c" })];
+        if known {
             argv.push("--".into());
         }
         argv.push(OsString::from(&text));

@@ -381,7 +381,7 @@ async fn settle(
     ended: Ended,
     progress: &watch::Sender<Progress>,
 ) -> bool {
-    let committed = inner.ledger.finish(task_id, &ended.outcome, ended.small.clone()).await;
+    let committed = inner.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
     }

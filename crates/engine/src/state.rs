@@ -92,6 +92,11 @@ impl StateFolder {
         self.path.join("ledger.db")
     }
 
+    /// The audit log's file.
+    pub fn audit(&self) -> PathBuf {
+        self.path.join("audit.jsonl")
+    }
+
     /// The folder of a task.
     pub fn task(&self, id: &TaskId) -> TaskFolder {
         TaskFolder::new(self.path.join("tasks").join(id.as_str()))

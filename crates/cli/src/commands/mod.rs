@@ -1,6 +1,7 @@
 //! The verbs of the command line, one file each.
 
 pub(crate) mod attach;
+pub(crate) mod audit;
 pub(crate) mod call;
 mod copy;
 pub(crate) mod doctor;

@@ -41,6 +41,7 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
 }
 
 async fn perform(tool: &'static str, program: Program, common: RunCommon) -> ExitCode {
+    let wall_ms_max = common.wall_ms_max();
     let engine = match (Place { workspace: None, state: common.state }).open() {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
@@ -57,7 +58,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         outputs: terminal.map_or_else(own_outputs, Outputs::Terminal),
         duplicates: DuplicatePolicy::StartNew,
         memory_bytes_max: u64::MAX,
-        wall_ms_max: common.timeout.map(|seconds| seconds.saturating_mul(1000)),
+        wall_ms_max,
     };
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);

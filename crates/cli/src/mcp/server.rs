@@ -1,6 +1,9 @@
 //! The tools as an MCP server.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use legwork::{Answer, Caller, Definition, Engine, tools::export::annotations};
 use rmcp::{
@@ -16,10 +19,13 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
+
+/// How often a client that asked for progress hears of a command that prints nothing.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Serves one client.
 pub(super) struct Server {
@@ -66,10 +72,16 @@ fn report(context: &RequestContext<RoleServer>, token: ProgressToken) -> mpsc::S
     let (sender, mut lines) = mpsc::channel::<String>(1);
     let client = context.peer.clone();
     tokio::spawn(async move {
-        let mut count = 0.0;
-        while let Some(line) = lines.recv().await {
+        let (mut count, started) = (0.0, Instant::now());
+        loop {
+            let message = match timeout(HEARTBEAT, lines.recv()).await {
+                Ok(Some(line)) => line,
+                Ok(None) => return,
+                // A client may take silence for death.
+                Err(_) => format!("still running, {} s", started.elapsed().as_secs()),
+            };
             count += 1.0;
-            let told = ProgressNotificationParam::new(token.clone(), count).with_message(line);
+            let told = ProgressNotificationParam::new(token.clone(), count).with_message(message);
             if client.notify_progress(told).await.is_err() {
                 return;
             }

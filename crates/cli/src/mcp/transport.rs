@@ -11,7 +11,8 @@ use rmcp::{
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{StdioReader, StdioWriter, Transport, stdio_pipes},
 };
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     sync::Mutex,
@@ -74,7 +75,6 @@ impl StdioTransport {
             let was_skipping = self.skipping;
             self.skipping = (was_skipping || !fits) && newline.is_none();
             if !was_skipping && !fits {
-                self.line = Vec::new();
                 return Line::TooLong;
             }
             if newline.is_some() && !was_skipping {
@@ -105,9 +105,9 @@ impl StdioTransport {
     fn complain(&self, complaint: Complaint) {
         if let Some((error, id)) = complaint.0 {
             let writer = self.writer.clone();
-            tokio::spawn(async move {
-                write(&writer, &TxJsonRpcMessage::<RoleServer>::error(error, id)).await
-            });
+            // An id that could not be read is null, not absent.
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
+            tokio::spawn(async move { write(&writer, &answer).await });
         }
     }
 }
@@ -138,7 +138,7 @@ fn diagnose(text: &[u8], problem: &serde_json::Error) -> Complaint {
         Err(problem) => {
             let message = format!("not JSON: {problem}");
             let error = ErrorData::new(ErrorCode::PARSE_ERROR, message, None);
-            return Complaint(Some((error, None)));
+            return Complaint(Some((error, id_in(text))));
         }
     };
     // Responses are never answered, and notifications neither.
@@ -156,14 +156,28 @@ fn refuse(message: &str, id: Option<RequestId>) -> Complaint {
     Complaint(Some((error, id)))
 }
 
-fn too_long() -> Complaint {
-    refuse(&format!("the message is over the limit of {LINE_BYTES_MAX} bytes"), None)
+fn too_long(beginning: &[u8]) -> Complaint {
+    let message = format!("the message is over the limit of {LINE_BYTES_MAX} bytes");
+    refuse(&message, id_in(beginning))
 }
 
-async fn write(
-    writer: &Mutex<StdioWriter>,
-    message: &TxJsonRpcMessage<RoleServer>,
-) -> std::io::Result<()> {
+/// The id of a request that cannot be read as a whole, so that its caller does not wait for ever.
+///
+/// Only where it stands at the beginning, before anything that a caller could have put there instead.
+fn id_in(text: &[u8]) -> Option<RequestId> {
+    const LOOKED_AT: usize = 200;
+    let text = String::from_utf8_lossy(text.get(..LOOKED_AT.min(text.len()))?).into_owned();
+    let beginning = text.split("\"params\"").next()?;
+    let (_, rest) = beginning.split_once("\"id\"")?;
+    let value = rest.trim_start().strip_prefix(':')?.trim_start();
+    let end = match value.strip_prefix('"') {
+        Some(inner) => inner.find('"')? + 2,
+        None => value.find([',', '}'])?,
+    };
+    serde_json::from_str(value.get(..end)?.trim()).ok()
+}
+
+async fn write(writer: &Mutex<StdioWriter>, message: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut writer = writer.lock().await;
@@ -186,7 +200,7 @@ impl Transport<RoleServer> for StdioTransport {
         loop {
             let taken = match self.read_line().await {
                 Line::Whole => self.take_message(),
-                Line::TooLong => Err(too_long()),
+                Line::TooLong => Err(too_long(&std::mem::take(&mut self.line))),
                 // The last line may lack its newline.
                 Line::End if !self.line.is_empty() => self.take_message(),
                 Line::End => {

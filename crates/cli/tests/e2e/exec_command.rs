@@ -100,9 +100,12 @@ fn a_plain_background_job_is_listed_in_the_receipt() {
     let input = json!({ "cmd": cmd, "login": false }).to_string();
     let (receipt, _) = scratch.receipt("ExecCommand", &input);
     let pid = announced(&ready);
+    let task = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
     assert_eq!(
         receipt,
-        format!("Process exited with code 0\n\nstdout:\nhi\n\nBackground processes:\n{pid}\n")
+        format!(
+            "Process exited with code 0\n\nstdout:\nhi\n\nBackground processes:\n{pid}\nTask: {task}\n"
+        )
     );
     crate::common::signal(pid, Signal::KILL);
 }

@@ -209,6 +209,27 @@ fn a_line_over_the_limit_is_refused_without_being_held() {
 }
 
 #[test]
+fn a_line_that_cannot_be_read_is_answered_with_its_id() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    // Half an emoji, as a client sends that cuts strings without looking.
+    wire.write(r#"{"jsonrpc":"2.0","id":500,"method":"tools/call","params":{"name":"ExecCommand","arguments":{"cmd":"echo \ud83d"}}}"#);
+    let answer = wire.read();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(500), &json!(-32700)));
+    wire.write(format!(
+        r#"{{"jsonrpc":"2.0","id":"a","method":"x","params":"{}"}}"#,
+        "y".repeat(20_000_000)
+    ));
+    let answer = wire.read();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a"), &json!(-32600)));
+    // Where there is none to be found it is null, as JSON-RPC wants it.
+    wire.write("{ not json");
+    let answer = wire.read();
+    assert!(answer.get("id").is_some_and(Value::is_null), "{answer}");
+    wire.assert_lives();
+}
+
+#[test]
 fn what_is_not_declared_is_refused() {
     let scratch = Scratch::new();
     let mut wire = Wire::start(&scratch);

@@ -204,6 +204,29 @@ fn an_interactive_rebase_with_an_editor() {
 }
 
 #[test]
+fn an_interactive_shell_ends_with_its_terminal_and_not_by_force() {
+    let scratch = Scratch::new();
+    let task = scratch.promote("exec bash --norc -i", &tty());
+    scratch.wait(&task, &json!({ "waiting_for_input": true }));
+    let stopped = scratch.get("TaskStop", &json!({ "task_id": task, "grace_ms": 20_000 }));
+    assert_ne!(stopped["outcome"]["signal"], 9, "{stopped:#}");
+}
+
+#[test]
+fn a_program_that_fills_the_screen_is_shown_as_its_screen() {
+    if !has("vim") {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.file("file.txt"), "only line\n").unwrap();
+    let input = json!({ "cmd": "vim -u NONE -i NONE -n file.txt", "tty": true, "login": false,
+                        "yield_time_ms": 1500 });
+    let result = scratch.get("ExecCommand", &input);
+    let shown = result["initial_output_preview"].as_str().unwrap();
+    assert!(shown.starts_with("only line\n~\n~\n"), "{shown}");
+}
+
+#[test]
 fn stopping_a_terminal_task_leaves_nothing() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");

@@ -91,6 +91,70 @@ fn output_that_shows_nothing_does_not_end_the_search() {
 }
 
 #[test]
+fn the_end_of_a_long_output_is_shown_with_its_file() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let cmd = format!(
+        "{} wait-for {gate}; {} flood 200000; echo ERROR: linker >&2; exit 1",
+        fixture(),
+        fixture()
+    );
+    let task = scratch.promote(&cmd, &json!({}));
+    let opener = thread::spawn(move || open(&gate));
+    let waited = scratch.wait(&task, &json!({}));
+    opener.join().unwrap();
+    let shown = waited["output_preview"].as_str().unwrap();
+    assert!(shown.contains("bytes left out") && shown.contains("ERROR: linker"), "{shown}");
+    assert!(waited["artifacts"][0]["path"].is_string());
+    // Of a task that is over, what it printed before the call is shown, too.
+    let short = scratch.promote("echo boom; exit 1", &json!({}));
+    eventually("it is over", || (scratch.status(&short)["status"] == "failed").then_some(()));
+    let input = json!({ "task_ids": [short], "until": { "port": 1 } });
+    assert_eq!(scratch.get("TaskWait", &input)["output_preview"], "boom");
+}
+
+#[test]
+fn the_answer_to_an_input_is_found_by_the_cursor_that_came_with_it() {
+    let scratch = Scratch::new();
+    let cmd = "while read line; do sleep 0.2; echo prompt; done; echo prompt";
+    let task = scratch.promote(cmd, &json!({ "accepts_input": true }));
+    scratch.send(&task, &json!({ "input": "x\n" }));
+    scratch.wait(&task, &json!({ "output_matches": "prompt" }));
+    let sent = scratch.send(&task, &json!({ "input": "y\n" }));
+    let input = json!({ "task_ids": [task], "until": { "output_matches": "prompt" },
+                        "after": sent["next_cursor"] });
+    let waited = scratch.get("TaskWait", &input);
+    assert_eq!((&waited["met"], &waited["output_preview"]), (&json!(true), &json!("prompt")));
+    let all = scratch.get("TaskOutput", &json!({ "task_id": task, "block": false }));
+    assert_eq!(all["output_preview"], "prompt\nprompt", "it waited for the second one");
+}
+
+#[test]
+fn conditions_that_make_no_sense_are_refused() {
+    let scratch = Scratch::new();
+    let task = scratch.promote("sleep 1000", &json!({}));
+    for until in [
+        json!({ "path_exists": "" }),
+        json!({ "path_exists": "a\u{0}b" }),
+        json!({ "output_matches": "" }),
+        json!({ "output_matches": "(?=x)" }),
+        json!({ "exit": false }),
+        json!({ "port": 0 }),
+        json!({ "port": 70000 }),
+        json!({ "silence_ms": 0 }),
+        json!("exit"),
+    ] {
+        let envelope = scratch.call("TaskWait", &json!({ "task_ids": [task], "until": until }));
+        assert_eq!(envelope["error"]["kind"], "invalid_tool_input", "{until}");
+        let message = envelope["error"]["message"].as_str().unwrap();
+        assert!(!message.contains("u16") && !message.contains("struct"), "{message}");
+    }
+    // A whole number is one however it is written.
+    let input = json!({ "task_ids": [task, task], "timeout_ms": 1.0 });
+    assert_eq!(scratch.get("TaskWait", &input)["tasks"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_path_is_waited_for_also_in_folders_that_do_not_exist_yet() {
     let scratch = Scratch::new();
     let task = scratch.promote("sleep 1000", &json!({}));

@@ -250,20 +250,25 @@ impl Ledger {
             .await?
     }
 
-    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.
+    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. Says
+    /// whether this is it.
     pub(crate) async fn finish(
         &self,
         id: &TaskId,
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<bool, LedgerError> {
         let (status, reason) = Status::of(outcome);
         let reason = reason.map(str::to_owned);
         self.finish_as(id, status, reason, outcome, output).await
     }
 
     /// Records that a task never started.
-    pub(crate) async fn never_started(&self, id: &TaskId, reason: &str) -> Result<(), LedgerError> {
+    pub(crate) async fn never_started(
+        &self,
+        id: &TaskId,
+        reason: &str,
+    ) -> Result<bool, LedgerError> {
         let outcome = Outcome::default();
         self.finish_as(id, Status::Failed, Some(reason.to_owned()), &outcome, None).await
     }
@@ -275,7 +280,7 @@ impl Ledger {
         reason: Option<String>,
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<bool, LedgerError> {
         let id = id.clone();
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
         self.writer
@@ -290,7 +295,7 @@ impl Ledger {
                         ":stderr": output.map(|output| &output.stderr),
                         ":timeline": output.map(|output| &output.timeline),
                     })
-                    .map(drop)
+                    .map(|rows| rows > 0)
             })
             .await
     }

@@ -125,6 +125,22 @@ impl TaskOutput {
         fresh(&self.view(selection, cursor)?, window, budget_tokens, complete)
     }
 
+    /// Shows head and tail of what is new after a cursor, and where [`TaskOutput::since`] goes on from there.
+    pub fn overview_since(
+        &self,
+        cursor: Cursor,
+        selection: Selection,
+        budget_tokens: u64,
+        complete: bool,
+    ) -> io::Result<(Preview, Cursor)> {
+        let shown = preview(&self.view(selection, cursor)?, budget_tokens, complete)?;
+        let ends = Cursor {
+            stdout: settled(&self.stdout, complete)?.max(cursor.stdout),
+            stderr: settled(&self.stderr, complete)?.max(cursor.stderr),
+        };
+        Ok((shown, selection.moved(cursor, ends)))
+    }
+
     /// Shows head and tail of the selected streams, and where [`TaskOutput::since`] goes on from there.
     pub fn overview(
         &self,
@@ -132,13 +148,7 @@ impl TaskOutput {
         budget_tokens: u64,
         complete: bool,
     ) -> io::Result<(Preview, Cursor)> {
-        let view = self.view(selection, Cursor::default())?;
-        let shown = preview(&view, budget_tokens, complete)?;
-        let ends = Cursor {
-            stdout: settled(&self.stdout, complete)?,
-            stderr: settled(&self.stderr, complete)?,
-        };
-        Ok((shown, selection.moved(Cursor::default(), ends)))
+        self.overview_since(Cursor::default(), selection, budget_tokens, complete)
     }
 }
 

@@ -39,7 +39,16 @@ const FUNCTIONS: [&[u8]; 12] = [
 
 /// The bytes of a named key; the moving ones differ while a program has asked for application mode.
 pub fn bytes_of(name: &str, application_cursor: bool) -> Option<Vec<u8>> {
+    // As others write them: Ctrl+C, ^C.
+    let name = &match name.strip_prefix('^').filter(|key| key.chars().count() == 1) {
+        Some(key) => format!("ctrl-{key}"),
+        None if name.len() > 1 => name.replacen('+', "-", 1),
+        None => name.to_owned(),
+    };
     let lower = name.to_ascii_lowercase();
+    if name.chars().count() == 1 && !name.contains(char::is_control) {
+        return Some(name.clone().into_bytes());
+    }
     if let Some((_, bytes)) = PLAIN.iter().find(|(plain, _)| *plain == lower) {
         return Some(bytes.to_vec());
     }
@@ -75,7 +84,7 @@ pub fn known() -> String {
     let plain = PLAIN.iter().map(|(name, _)| *name);
     let names: Vec<&str> = plain.chain(MOVES.iter().map(|(name, _)| *name)).collect();
     let rest = "f1 to f12, ctrl-a to ctrl-z, ctrl-space, ctrl-\\, ctrl-], ctrl-^, ctrl-_, \
-                alt- and one character";
+                alt- and one character, any one character";
     format!("{}, {rest}", names.join(", "))
 }
 

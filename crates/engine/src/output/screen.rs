@@ -45,6 +45,8 @@ pub struct Screen {
     pub cursor: Option<(u16, u16)>,
     /// Whether the program has asked for the other sequences of the moving keys.
     pub application_cursor: bool,
+    /// Whether a program has taken the whole screen for itself, as editors and pagers do.
+    pub full_screen: bool,
     formatted: String,
 }
 
@@ -159,6 +161,7 @@ fn shown(screen: &vt100::Screen) -> Screen {
         lines: screen.rows(0, cols.get()).map(line).collect(),
         cursor: (!screen.hide_cursor()).then_some(cursor),
         application_cursor: screen.application_cursor(),
+        full_screen: screen.alternate_screen(),
         formatted: screen.state_formatted(),
     }
 }

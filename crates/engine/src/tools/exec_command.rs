@@ -13,6 +13,7 @@ use super::{
     BuiltIn, Definition, Receipt, Success, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
+    task_output::full_screen,
     task_view::{ArtifactEntry, TASK_KIND},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
         Caller, Confinement, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request,
         Stdin, is_zero, signal_name,
     },
-    output::{Artifact, Selection, previews},
+    output::{Artifact, Preview, Selection, previews},
     run::{Ended, Promotion, Run},
     status::Status,
 };
@@ -309,8 +310,11 @@ async fn promoted(
     max_output_tokens: u64,
 ) -> PromotedToTask {
     let output = run.output_so_far().await;
-    let (preview, cursor) =
+    let (mut preview, cursor) =
         output.overview(Selection::Both, max_output_tokens, false).unwrap_or_default();
+    if let Some(screen) = full_screen(output).await {
+        preview = Preview { text: Some(screen), ..Preview::default() };
+    }
     let task_id = run.task_id().clone();
     PromotedToTask {
         next_cursor: cursor.to_text(&task_id),
@@ -408,8 +412,10 @@ fn render_completed(completed: &Completed) -> String {
         block("stderr", stderr);
     }
     if !completed.background_pids.is_empty() {
-        let pids: Vec<String> = completed.background_pids.iter().map(u32::to_string).collect();
-        block("Background processes", &pids.join("\n"));
+        let pids = completed.background_pids.iter().map(u32::to_string);
+        // By this they can be stopped.
+        let lines: Vec<String> = pids.chain([format!("Task: {}", completed.task_id)]).collect();
+        block("Background processes", &lines.join("\n"));
     }
     if completed.dropped_bytes > 0 {
         let lost = format!("{} bytes of output could not be stored", completed.dropped_bytes);

@@ -241,18 +241,56 @@ fn lost(task_id: &TaskId, reason: &str) -> ToolError {
 }
 
 /// Parses a tool's input, and says which field is wrong.
-fn parse<T: DeserializeOwned>(tool: &str, input: Value) -> Result<T, ToolError> {
+fn parse<T: DeserializeOwned>(tool: &str, mut input: Value) -> Result<T, ToolError> {
     if !input.is_object() {
         return Err(ToolError::unparsable(tool, &"the input must be a JSON object"));
     }
+    make_whole(&mut input);
     serde_path_to_error::deserialize(input).map_err(|error| {
         let path = error.path().to_string();
-        let inner = error.into_inner();
+        let inner = in_plain_words(&error.into_inner().to_string());
         if path == "." {
             return ToolError::unparsable(tool, &inner);
         }
         ToolError::unparsable(tool, &format!("`{path}`: {inner}"))
     })
+}
+
+/// Turns numbers such as `5000.0` into the integers that they are: some clients have no others.
+fn make_whole(value: &mut Value) {
+    // Beyond this a float does not tell its neighbours apart.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|_| number.is_f64())
+                && float.fract() == 0.0
+                && float.abs() < EXACT
+            {
+                #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough")]
+                let whole = float as i64;
+                *value = whole.into();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a parser says of a wrong type, without the names of our types.
+fn in_plain_words(problem: &str) -> String {
+    const WORDS: [(&str, &str); 9] = [
+        ("expected u64", "expected a whole number that is not negative"),
+        ("expected u32", "expected a whole number that is not negative"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected struct Conditions", "expected an object such as {\"exit\": true}"),
+        ("expected a sequence", "expected a list"),
+        ("expected a boolean", "expected true or false"),
+        ("invalid type: map", "invalid type: object"),
+        ("invalid type: sequence", "invalid type: list"),
+        ("floating point", "number"),
+    ];
+    WORDS.iter().fold(problem.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 /// The text of an error; alone among the receipts it ends with a newline.
@@ -314,6 +352,11 @@ impl Registry {
     /// What the tools are, in the order in which they were added.
     pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
         self.tools.iter().map(|tool| tool.definition())
+    }
+
+    /// Whether a tool of this name does more than look.
+    pub(crate) fn changes_something(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|tool| !tool.definition().read_only)
     }
 
     /// The tool of this name.

@@ -43,6 +43,9 @@ fn simplify_object(object: &mut Map<String, Value>) {
             object.insert("type".into(), only);
         }
     }
+    if let Some(Value::Array(choices)) = object.get_mut("enum") {
+        choices.retain(|choice| !choice.is_null());
+    }
     merge_single_choice(object);
     merge_enumeration(object);
 }

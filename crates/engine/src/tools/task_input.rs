@@ -19,7 +19,7 @@ use crate::{
     engine::Engine,
     error::ToolError,
     observe::{InputTaken, Observer},
-    output::keys,
+    output::{Cursor, keys},
 };
 
 const NAME: &str = "TaskInput";
@@ -60,6 +60,9 @@ struct Sent {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     reason: Option<String>,
     task: TaskBrief,
+    /// Where the output was before the input: what follows is the answer to it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    next_cursor: Option<String>,
 }
 
 /// The tool.
@@ -78,7 +81,8 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
 `accepts_input` or `tty`.
 - `input` is sent as it is: add `\\n` for Enter, or press `key: enter` on a terminal.
 - `key: ctrl-c` interrupts a program on a terminal; without one, use TaskStop with `signal: INT`.
-- `eof: true` ends the input, as Ctrl-D does.",
+- `eof: true` ends the input, as Ctrl-D does.
+- The answer has a cursor: with it as `after`, TaskOutput and TaskWait see only what came in response.",
             read_only: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
@@ -92,6 +96,11 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let task = engine.task_here(&input.task_id).await?;
     let mut observer = engine.observe(task).await?;
     let report = observer.report().await?.filter(|_| !observer.is_over());
+    let before = observer.output().await.ok();
+    let next_cursor = before.map(|output| {
+        let seen = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
+        seen.to_text(&observer.task().task_id)
+    });
     let (target, taken) = match &report {
         None => ("none", Taken { refusal: Some(InputRefusal::Ended), ..Taken::default() }),
         Some(report) => {
@@ -112,16 +121,18 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         None if resize_refused => Some("the task has no terminal to resize".to_owned()),
         None if taken.complete => None,
         None => Some(format!(
-            "the command does not read its input: not all of it was taken in {} s",
+            "the command does not read its input: {} bytes were taken in {} s, so send only the rest",
+            taken.bytes,
             PATIENCE.as_secs()
         )),
     };
     let sent = Sent {
         accepted_input: reason.is_none(),
         input_target: target.into(),
-        bytes_written: taken.text_bytes,
+        bytes_written: taken.bytes,
         reason,
         task: TaskBrief::from(observer.task()),
+        next_cursor,
     };
     let summary = if sent.accepted_input { "input accepted" } else { "input not accepted" };
     super::success(&sent, summary)
@@ -163,8 +174,8 @@ impl Input {
 /// What became of the input.
 #[derive(Debug, Default)]
 struct Taken {
-    /// Bytes of the caller's text; keys are not counted.
-    text_bytes: u64,
+    /// Bytes of text and key.
+    bytes: u64,
     /// Whether everything was taken: text, key and end.
     complete: bool,
     refusal: Option<InputRefusal>,
@@ -173,7 +184,6 @@ struct Taken {
 /// Sends text, key and end, in this order, for as long as each is taken.
 async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result<Taken, ToolError> {
     let mut bytes = input.input.clone().unwrap_or_default().into_bytes();
-    let text_bytes = bytes.len() as u64;
     let mut ends = input.eof == Some(true);
     if let Some(key) = &input.key {
         match (report.terminal.is_some(), key.to_ascii_lowercase().as_str()) {
@@ -198,7 +208,7 @@ async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result
     if ends && complete && taken.refusal.is_none() {
         taken.refusal = observer.end_input().await;
     }
-    Ok(Taken { text_bytes: taken.bytes.min(text_bytes), complete, refusal: taken.refusal })
+    Ok(Taken { bytes: taken.bytes, complete, refusal: taken.refusal })
 }
 
 /// What a key sends: some depend on what the program has told its terminal, which its log has to be played for.
@@ -240,6 +250,9 @@ impl Receipt for Sent {
         lines.task(&self.task);
         lines.line(&format!("Target: {}", self.input_target));
         lines.line(&format!("Bytes written: {}", self.bytes_written));
+        if let Some(cursor) = &self.next_cursor {
+            lines.line(&format!("Cursor: {cursor}"));
+        }
         if let Some(reason) = &self.reason {
             lines.line(&format!("Reason: {reason}"));
         }

@@ -60,6 +60,9 @@ struct Shown {
     task: TaskBrief,
     output_preview: Option<String>,
     output_truncated: bool,
+    /// With a cursor: whether there is more already than was shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    more: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     next_cursor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -113,7 +116,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
     let task = engine.task_here(&input.task_id).await?;
-    let after = input.after.as_deref().map(|text| cursor(text, &task.task_id)).transpose()?;
+    let after = input.after.as_deref().map(|text| cursor(NAME, text, &task.task_id)).transpose()?;
     if input.view == Some(View::Screen) && !task.tty {
         let problem =
             "must be `log`: the task has no terminal, since it was not started with `tty`";
@@ -141,12 +144,12 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
 }
 
 /// Reads a cursor, which must be one of this task.
-pub(super) fn cursor(text: &str, task: &TaskId) -> Result<Cursor, ToolError> {
+pub(super) fn cursor(tool: &str, text: &str, task: &TaskId) -> Result<Cursor, ToolError> {
     Cursor::parse(text, task).ok_or_else(|| {
         ToolError::invalid_field(
-            NAME,
+            tool,
             "after",
-            "is no cursor of this task: pass a `next_cursor` as it was",
+            "is no cursor of this task: pass the one from an answer about it, as it was",
         )
     })
 }
@@ -208,6 +211,7 @@ fn log(
         task: TaskBrief::from(observer.task()),
         output_preview: text,
         output_truncated: truncated,
+        more: truncated && after.is_some(),
         next_cursor: Some(next.to_text(&observer.task().task_id)),
         screen: None,
         artifacts: artifacts(output),
@@ -222,6 +226,7 @@ async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolEr
         task: TaskBrief::from(observer.task()),
         output_preview: Some(screen.text()),
         output_truncated: false,
+        more: false,
         next_cursor: None,
         screen: Some(ScreenView {
             rows: screen.rows,
@@ -238,6 +243,15 @@ pub(super) async fn played(output: TaskOutput) -> Result<Screen, ToolError> {
     let played = tokio::task::spawn_blocking(move || Screen::of(&output)).await;
     let played = played.map_err(std::io::Error::other).and_then(|screen| screen);
     played.map_err(|error| ToolError::state(&error))
+}
+
+/// What a program shows that has taken the whole terminal for itself: of its log nobody can make sense.
+pub(super) async fn full_screen(output: TaskOutput) -> Option<String> {
+    if !output.is_terminal() {
+        return None;
+    }
+    let screen = played(output).await.ok()?;
+    screen.full_screen.then(|| screen.text())
 }
 
 impl Retrieval {
@@ -259,7 +273,7 @@ impl Receipt for Shown {
         }
         if let Some(screen) = &self.screen {
             let cursor = match (screen.cursor_row, screen.cursor_col) {
-                (Some(row), Some(col)) => format!("cursor at row {row}, column {col}"),
+                (Some(row), Some(col)) => format!("cursor at row {row}, column {col} (from 0)"),
                 _ => "cursor hidden".into(),
             };
             lines.line(&format!("Terminal: {} x {}, {cursor}", screen.rows, screen.cols));
@@ -269,7 +283,9 @@ impl Receipt for Shown {
             Some(text) => lines.block("Output", text.trim_end_matches('\n')),
             None => lines.block("Output", "(none)"),
         }
-        if self.output_truncated {
+        if self.more {
+            lines.block("More", "there is more already: ask again with the cursor above");
+        } else if self.output_truncated {
             lines.artifacts(&self.artifacts);
         }
         lines.into_text()

@@ -10,13 +10,15 @@ use tokio::task::JoinSet;
 
 use super::{
     BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
-    task_view::{Lines, TaskBrief},
+    task_output::{cursor, full_screen},
+    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
     ledger::Task,
+    observe::Observer,
     output::{Cursor, Selection},
     wait::{Condition, Until, until},
 };
@@ -39,12 +41,15 @@ struct Input {
     /// What to wait for: one or more conditions, of which the first that holds ends the wait. Default:
     /// exit.
     until: Option<Conditions>,
-    /// A cursor: `output_matches` looks only at what was printed after it. For a single task only.
-    /// Default: it looks at everything that the task has printed.
+    /// A cursor from an earlier answer: `output_matches` looks only at what was printed after it, and the
+    /// answer shows it. For a single task only. Default: it looks at everything that the task has
+    /// printed, and the answer shows what is new since the call.
     after: Option<String>,
     /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
     #[schemars(range(max = 3_600_000))]
     timeout_ms: Option<u64>,
+    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    max_output_tokens: Option<u64>,
 }
 
 /// What to wait for.
@@ -61,7 +66,7 @@ struct Conditions {
     /// This TCP port is open: its processes listen on it, or somebody does since the call.
     #[schemars(range(min = 1, max = 65535))]
     port: Option<u16>,
-    /// This path exists (relative to the workspace, or absolute).
+    /// This path exists (relative to the workspace, or absolute; no `~` and no wildcards).
     path_exists: Option<String>,
     /// The command is blocked reading its stdin or terminal.
     waiting_for_input: Option<bool>,
@@ -79,6 +84,10 @@ struct Waited {
     ended: bool,
     tasks: Vec<TaskBrief>,
     output_preview: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    output_truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    artifacts: Vec<ArtifactEntry>,
     next_cursor: String,
 }
 
@@ -113,21 +122,30 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         return Err(ToolError::invalid_field(NAME, "task_ids", problem));
     }
     let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
-    let mut tasks = Vec::new();
+    let mut ids: Vec<&String> = Vec::new();
     for id in &input.task_ids {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    let mut tasks = Vec::new();
+    for id in &ids {
         tasks.push(engine.task_here(id).await?);
     }
     let after = match (&input.after, tasks.as_slice()) {
-        (None, _) => Cursor::default(),
-        (Some(text), [task]) => super::task_output::cursor(text, &task.task_id)?,
+        (None, _) => None,
+        (Some(text), [task]) => Some(cursor(NAME, text, &task.task_id)?),
         (Some(_), _) => {
             let problem = "goes with a single task only";
             return Err(ToolError::invalid_field(NAME, "after", problem));
         }
     };
-    let conditions = input.until.unwrap_or_default().checked(engine, after)?;
-    let ended = first(engine, tasks, &conditions, wait).await?;
-    let waited = describe(engine, &input.task_ids, ended).await?;
+    let conditions = input.until.unwrap_or_default().checked(engine, after.unwrap_or_default())?;
+    let mut ended = first(engine, tasks, &conditions, wait).await?;
+    if let (Some(after), Some(began)) = (after, ended.began.first_mut()) {
+        *began = after;
+    }
+    let waited = describe(engine, &ids, ended, effective_tokens(input.max_output_tokens)).await?;
     let summary = waited.first_line();
     super::success(&waited, summary)
 }
@@ -136,7 +154,20 @@ impl Conditions {
     /// Turns what was asked for into what is waited for.
     fn checked(self, engine: &Engine, after: Cursor) -> Result<Until, ToolError> {
         let invalid = |field: &str, problem: String| ToolError::invalid_field(NAME, field, problem);
+        for (name, given) in [("exit", self.exit), ("waiting_for_input", self.waiting_for_input)] {
+            if given == Some(false) {
+                return Err(invalid(&format!("until.{name}"), "can only be true".into()));
+            }
+        }
+        let no_path = |path: &String| path.trim().is_empty() || path.contains('\0');
+        if self.path_exists.as_ref().is_some_and(no_path) {
+            return Err(invalid("until.path_exists", "is no path".into()));
+        }
         let output_matches = match self.output_matches {
+            Some(text) if text.is_empty() => {
+                let problem = "is empty: it would match anything";
+                return Err(invalid("until.output_matches", problem.into()));
+            }
             Some(text) if text.len() > REGEX_BYTES_MAX => {
                 let problem = format!("is over the limit of {REGEX_BYTES_MAX} bytes");
                 return Err(invalid("until.output_matches", problem));
@@ -146,7 +177,7 @@ impl Conditions {
                     .multi_line(true)
                     .size_limit(REGEX_COMPILED_BYTES_MAX)
                     .build()
-                    .map_err(|error| invalid("until.output_matches", error.to_string()))?,
+                    .map_err(|error| invalid("until.output_matches", unusable(&error)))?,
             ),
             None => None,
         };
@@ -168,6 +199,17 @@ impl Conditions {
         until.exit |= until.is_empty();
         Ok(until)
     }
+}
+
+/// Why a regular expression cannot be used.
+fn unusable(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let hint = if text.contains("look-around") || text.contains("backreference") {
+        " (wait for a simpler text, and look closer at the output afterwards)"
+    } else {
+        ""
+    };
+    format!("is no regular expression: {text}{hint}")
 }
 
 /// How a wait ended.
@@ -213,9 +255,14 @@ async fn first(
 }
 
 /// Builds the result: how the tasks are now, and what the one that matters has printed since.
-async fn describe(engine: &Engine, ids: &[String], ended: Ended) -> Result<Waited, ToolError> {
+async fn describe(
+    engine: &Engine,
+    ids: &[&String],
+    ended: Ended,
+    budget_tokens: u64,
+) -> Result<Waited, ToolError> {
     let mut tasks = Vec::new();
-    let (mut output_preview, mut next_cursor) = (None, String::new());
+    let mut printed = Printed::default();
     let shown = ended.met.as_ref().map_or(0, |(place, _)| *place);
     for (place, id) in ids.iter().enumerate() {
         let mut task = engine.task_here(id).await?;
@@ -223,13 +270,8 @@ async fn describe(engine: &Engine, ids: &[String], ended: Ended) -> Result<Waite
         if place == shown
             && let Ok(mut observer) = engine.observe(task.clone()).await
         {
-            let output = observer.output().await.unwrap_or_default();
             let from = ended.began.get(place).copied().unwrap_or_default();
-            let budget = effective_tokens(None);
-            let fresh =
-                output.since(from, Selection::Both, budget, observer.is_over()).unwrap_or_default();
-            output_preview = Some(fresh.text).filter(|text| !text.trim().is_empty());
-            next_cursor = fresh.next.to_text(&task.task_id);
+            printed = Printed::since(&mut observer, from, budget_tokens).await;
             task = observer.task().clone();
         }
         tasks.push(TaskBrief::from(&task));
@@ -247,9 +289,42 @@ async fn describe(engine: &Engine, ids: &[String], ended: Ended) -> Result<Waite
         task_id,
         ended: ended.hopeless,
         tasks,
-        output_preview,
-        next_cursor,
+        output_preview: printed.text,
+        output_truncated: printed.truncated,
+        artifacts: printed.artifacts,
+        next_cursor: printed.next_cursor,
     })
+}
+
+/// What a task has printed, as far as it is shown.
+#[derive(Debug, Default)]
+struct Printed {
+    text: Option<String>,
+    truncated: bool,
+    artifacts: Vec<ArtifactEntry>,
+    next_cursor: String,
+}
+
+impl Printed {
+    /// Since a cursor; of a task that has ended and printed nothing since, everything.
+    async fn since(observer: &mut Observer, from: Cursor, budget_tokens: u64) -> Self {
+        let output = observer.output().await.unwrap_or_default();
+        let over = observer.is_over();
+        let look = |from| {
+            let look = output.overview_since(from, Selection::Both, budget_tokens, over);
+            look.unwrap_or_default()
+        };
+        let (mut preview, mut next) = look(from);
+        if over && preview.text.is_none() {
+            (preview, next) = look(Cursor::default());
+        }
+        let next_cursor = next.to_text(&observer.task().task_id);
+        let artifacts = if preview.truncated { artifacts(&output) } else { Vec::new() };
+        if let Some(screen) = full_screen(output).await.filter(|_| !over) {
+            return Self { text: Some(screen), next_cursor, ..Self::default() };
+        }
+        Self { text: preview.text, truncated: preview.truncated, artifacts, next_cursor }
+    }
 }
 
 impl Waited {
@@ -265,13 +340,26 @@ impl Waited {
 impl Receipt for Waited {
     fn receipt(&self) -> String {
         let mut lines = Lines::new(&self.first_line());
+        let several = self.tasks.len() > 1;
+        if let Some(task_id) = self.task_id.as_ref().filter(|_| several) {
+            lines.line(&format!("Met by: {task_id}"));
+        }
         for task in &self.tasks {
+            if several {
+                lines.line("");
+            }
             lines.task(task);
+        }
+        if several {
+            let shown = self.task_id.as_ref().or(self.tasks.first().map(|task| &task.task_id));
+            let shown = shown.map(|task| format!("\nOutput of {task}")).unwrap_or_default();
+            lines.line(&shown);
         }
         lines.line(&format!("Cursor: {}", self.next_cursor));
         if let Some(text) = &self.output_preview {
-            lines.block("Output", text.trim_end_matches('\n'));
+            lines.block("Output", text);
         }
+        lines.artifacts(&self.artifacts);
         lines.into_text()
     }
 }

@@ -280,6 +280,11 @@ impl Run {
         Some(Ended { record, kept: self.keep.kept(), reusable: self.reusable })
     }
 
+    /// Whether it runs on a terminal.
+    pub(super) fn has_terminal(&self) -> bool {
+        self.streams.terminal.is_some()
+    }
+
     /// Process id of the command.
     pub(super) fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()

@@ -6,6 +6,9 @@ use rustix::process::Signal;
 
 use super::{cgroup::Cgroup, tree};
 
+/// How long a program on a terminal may take to heed the polite signal before its terminal goes.
+const HANG_UP: Duration = Duration::from_millis(300);
+
 /// How long killed processes may take to disappear before they are called survivors.
 const DEATH: Duration = Duration::from_secs(2);
 
@@ -16,6 +19,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Stop {
     phase: Phase,
+    /// When to hang up: an interactive shell ignores the polite signal, but not that its terminal goes.
+    hang_up_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,13 +41,15 @@ pub(super) enum Progress {
 
 impl Stop {
     /// Sends the polite signal to the whole tree.
-    pub(super) fn begin(signal: Signal, grace: Duration) -> Self {
+    pub(super) fn begin(signal: Signal, grace: Duration, hangs_up: bool) -> Self {
         tree::signal_all(signal);
         if signal != Signal::KILL {
             // A stopped process could not act on the signal.
             tree::signal_all(Signal::CONT);
         }
-        Self { phase: Phase::Grace { until: Instant::now() + grace } }
+        let now = Instant::now();
+        let hang_up_at = hangs_up.then(|| now + HANG_UP.min(grace / 2));
+        Self { phase: Phase::Grace { until: now + grace }, hang_up_at }
     }
 
     /// A second stop: its signal is sent as well, and the shorter grace counts.
@@ -56,7 +63,7 @@ impl Stop {
     /// When to look again at the latest.
     pub(super) fn wake_at(&self) -> Instant {
         match self.phase {
-            Phase::Grace { until } => until,
+            Phase::Grace { until } => self.hang_up_at.map_or(until, |at| at.min(until)),
             Phase::Killed { again, until } => again.min(until),
         }
     }
@@ -70,6 +77,10 @@ impl Stop {
     ) -> Progress {
         if childless {
             return Progress::Through(Vec::new());
+        }
+        if self.hang_up_at.is_some_and(|at| now >= at) {
+            self.hang_up_at = None;
+            tree::signal_all(Signal::HUP);
         }
         match self.phase {
             Phase::Grace { until } if now < until => Progress::Waiting,

@@ -229,7 +229,8 @@ impl<'a> Warden<'a> {
     }
 
     fn abandoned_at(&self) -> Option<Instant> {
-        self.run.as_ref().zip(self.alone_since).map(|(run, since)| since + run.orphan_ttl)
+        let alone = self.alone_since.filter(|_| self.peers.is_empty());
+        self.run.as_ref().zip(alone).map(|(run, since)| since + run.orphan_ttl)
     }
 
     /// Handles everything that has happened.
@@ -314,8 +315,11 @@ impl<'a> Warden<'a> {
                 self.peers.remove(place);
                 if is_owner {
                     self.has_owner = false;
-                    self.alone_since = Some(Instant::now());
                     self.spill_now();
+                }
+                // Whoever looks at it comes back for it: the time begins anew when the last one leaves.
+                if !self.has_owner {
+                    self.alone_since = Some(Instant::now());
                 }
             } else {
                 place += 1;
@@ -479,9 +483,10 @@ impl<'a> Warden<'a> {
             run.ended_by = Some(because);
         }
         self.was_stopped = true;
+        let hangs_up = signal == Signal::TERM && run.has_terminal();
         match &mut self.stop {
             Some(stop) => stop.hurry(signal, grace),
-            None => self.stop = Some(Stop::begin(signal, grace)),
+            None => self.stop = Some(Stop::begin(signal, grace, hangs_up)),
         }
     }
 

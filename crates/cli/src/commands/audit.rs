@@ -1,0 +1,112 @@
+//! `legwork audit`: what was asked, decided and done, and whether the log of it is whole.
+
+use std::process::ExitCode;
+
+use legwork::{
+    StateFolder, ToolError,
+    audit::{entries, verify},
+};
+use serde_json::Value;
+
+use crate::{
+    OUR_FAILURE,
+    arguments::{AuditShowOptions, AuditVerb, AuditVerifyOptions, State},
+    render::{complain, complain_of, one_line, print, print_json, time},
+};
+
+pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
+    match verb {
+        AuditVerb::Show(options) => show(options),
+        AuditVerb::Verify(options) => check(options),
+    }
+}
+
+/// The state folder, without the engine: the log can be read whatever else is wrong.
+fn folder(state: State) -> Result<StateFolder, ToolError> {
+    let path = state.state.map_or_else(StateFolder::default_path, Ok);
+    path.and_then(|path| StateFolder::open(&path)).map_err(|error| ToolError::state(&error))
+}
+
+fn show(options: AuditShowOptions) -> ExitCode {
+    let AuditShowOptions { task, verdict, since, until, json, state } = options;
+    let folder = match folder(state) {
+        Ok(folder) => folder,
+        Err(error) => return complain_of(&error),
+    };
+    let entries = match entries(&folder.audit()) {
+        Ok(entries) => entries,
+        Err(error) => return complain(&format!("the audit log cannot be read: {error}")),
+    };
+    let text = |entry: &Value, name: &str| {
+        entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let wanted = |entry: &Value| {
+        let at_ms = entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
+        task.as_ref().is_none_or(|task| text(entry, "task_id").starts_with(task.as_str()))
+            && verdict.as_ref().is_none_or(|verdict| text(entry, "verdict") == *verdict)
+            && since.is_none_or(|since| at_ms >= since.as_millisecond())
+            && until.is_none_or(|until| at_ms <= until.as_millisecond())
+    };
+    for entry in entries.filter(wanted) {
+        let line = if json { entry.to_string() } else { describe(&entry) };
+        if print(&format!("{line}\n")) != ExitCode::SUCCESS {
+            return ExitCode::from(OUR_FAILURE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// An entry in one line.
+fn describe(entry: &Value) -> String {
+    let text = |name: &str| match entry.get(name) {
+        Some(Value::String(text)) => one_line(text, 200),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    };
+    let at = time(entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0));
+    let task = format!("{:<28}", text("task_id"));
+    let what = match text("event").as_str() {
+        "verdict" => format!(
+            "{:<9} {} {} by {} ({}): {}",
+            text("verdict"),
+            task,
+            text("tool"),
+            text("asked_by"),
+            text("trust"),
+            text("command")
+        ),
+        "outcome" => {
+            let ends = [("exit ", text("exit_status")), ("signal ", text("signal"))];
+            let end = ends.into_iter().find(|(_, number)| !number.is_empty());
+            let end = end.map(|(name, number)| format!(" {name}{number}")).unwrap_or_default();
+            format!("{:<9} {task}{end} after {} ms", text("status"), text("duration_ms"))
+        }
+        "refused" => {
+            format!("refused   {task} {} {}: {}", text("tool"), text("kind"), text("message"))
+        }
+        "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
+        event => format!("{event:<9} {task} {} {}", text("tool"), text("summary")),
+    };
+    format!("{at}  {what}")
+}
+
+fn check(options: AuditVerifyOptions) -> ExitCode {
+    let folder = match folder(options.state) {
+        Ok(folder) => folder,
+        Err(error) => return complain_of(&error),
+    };
+    let verified = match verify(&folder.audit()) {
+        Ok(verified) => verified,
+        Err(error) => return complain(&format!("the audit log cannot be read: {error}")),
+    };
+    if options.json {
+        print_json(&verified);
+    }
+    match &verified.broken {
+        Some((line, problem)) => {
+            complain(&format!("line {line} of the audit log is wrong: {problem}"))
+        }
+        None if options.json => ExitCode::SUCCESS,
+        None => print(&format!("{} lines, all whole\n", verified.lines)),
+    }
+}

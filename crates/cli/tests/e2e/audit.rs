@@ -1,0 +1,119 @@
+//! The audit log: what was asked, decided and done, in a chain that shows every change.
+
+use std::{fs, io::Write, thread};
+
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, parts, text};
+
+fn entries(scratch: &Scratch, more: &[&str]) -> Vec<Value> {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    command.args(["audit", "show", "--json", "--state"]).arg(scratch.state.path()).args(more);
+    let shown = text(&command.output().unwrap().stdout);
+    shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn verify(scratch: &Scratch) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    parts(&command.args(["audit", "verify", "--state"]).arg(scratch.state.path()).output().unwrap())
+}
+
+#[test]
+fn every_verdict_outcome_and_refusal_is_noted() {
+    let scratch = Scratch::new();
+    let ran = scratch.result("exit 3");
+    scratch.call("run_shell_command", &json!({ "command": "echo $(id)" }));
+    scratch.call("run_shell_command", &json!({ "command": "touch x" }));
+    scratch.call("ExecCommand", &json!({ "cmd": "true", "workdir": "/" }));
+    let task = scratch.promote("sleep 1000", &json!({}));
+    scratch.get("TaskStop", &json!({ "task_id": task }));
+    let noted: Vec<(String, String)> = entries(&scratch, &[])
+        .iter()
+        .map(|entry| {
+            let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+            let second = ["verdict", "kind", "status", "tool"].map(text);
+            (text("event"), second.into_iter().find(|text| !text.is_empty()).unwrap())
+        })
+        .collect();
+    let noted: Vec<(&str, &str)> =
+        noted.iter().map(|(event, more)| (event.as_str(), more.as_str())).collect();
+    assert_eq!(
+        noted,
+        [
+            ("verdict", "allow"),
+            ("outcome", "failed"),
+            ("verdict", "deny"),
+            ("refused", "command_substitution_denied"),
+            ("verdict", "ask"),
+            ("refused", "approval_unavailable"),
+            ("refused", "execution_root_violation"),
+            ("verdict", "allow"),
+            ("outcome", "cancelled"),
+            ("request", "TaskStop"),
+        ]
+    );
+    let id = ran["task_id"].as_str().unwrap();
+    let of_one = entries(&scratch, &["--task", &id[..10]]);
+    assert_eq!(of_one.len(), 2);
+    assert_eq!(
+        (&of_one[0]["trust"], &of_one[1]["exit_status"]),
+        (&json!("trusted_operator"), &json!(3))
+    );
+    assert_eq!(entries(&scratch, &["--verdict", "deny"]).len(), 1);
+    assert_eq!(entries(&scratch, &["--since", "2100-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(verify(&scratch), (Some(0), "10 lines, all whole\n".into(), String::new()));
+}
+
+#[test]
+fn one_changed_byte_is_found_and_a_torn_line_is_repaired() {
+    let scratch = Scratch::new();
+    for code in 0..3 {
+        scratch.result(&format!("exit {code}"));
+    }
+    let path = scratch.state.path().join("audit.jsonl");
+    let whole = fs::read(&path).unwrap();
+    let mut changed = whole.clone();
+    let third = whole.split(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum::<usize>() + 2;
+    changed[third + 100] ^= 1;
+    fs::write(&path, &changed).unwrap();
+    let (code, _, complaint) = verify(&scratch);
+    assert_eq!(code, Some(125));
+    assert!(complaint.contains("line 3 of the audit log is wrong"), "{complaint}");
+    // Torn by a kill: the next entry cuts it off and says so.
+    fs::write(&path, &whole).unwrap();
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"prev\":\"to").unwrap();
+    scratch.result("true");
+    assert_eq!(verify(&scratch).0, Some(0));
+    assert!(entries(&scratch, &[]).iter().any(|entry| entry["event"] == "repaired"));
+}
+
+#[test]
+fn eight_processes_at_once_leave_a_valid_chain() {
+    let scratch = Scratch::new();
+    thread::scope(|scope| {
+        for process in 0..8 {
+            let scratch = &scratch;
+            scope.spawn(move || {
+                for number in 0..8 {
+                    scratch.result(&format!("exit 0; : {process} {number}"));
+                }
+            });
+        }
+    });
+    assert_eq!(verify(&scratch), (Some(0), "128 lines, all whole\n".into(), String::new()));
+}
+
+#[test]
+fn what_a_command_holds_cannot_forge_a_line() {
+    let scratch = Scratch::new();
+    scratch.result("true '\n{\"event\":\"forged\"}\n' \u{1b}[2J");
+    let raw = fs::read(scratch.state.path().join("audit.jsonl")).unwrap();
+    assert!(!raw.contains(&0x1b));
+    assert_eq!(text(&raw).lines().count(), 2);
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["audit", "show", "--state"])
+        .arg(scratch.state.path())
+        .output()
+        .unwrap();
+    assert!(!shown.stdout.contains(&0x1b), "escaped for people, too");
+}
