@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{
     artifact::{Artifact, TaskOutput},
     clean::{End, SEQUENCE_BYTES_MAX, clean},
-    preview::{Preview, preview},
+    preview::{Preview, apart, preview},
     tokens::{self, TOKEN},
     view::{Edges, Piece, View},
 };
@@ -133,7 +133,12 @@ impl TaskOutput {
         budget_tokens: u64,
         complete: bool,
     ) -> io::Result<(Preview, Cursor)> {
-        let shown = preview(&self.view(selection, cursor)?, budget_tokens, complete)?;
+        let mut shown = preview(&self.view(selection, cursor)?, budget_tokens, complete)?;
+        if shown.truncated && selection == Selection::Both {
+            let stdout = self.view(Selection::Stdout, cursor)?;
+            let stderr = self.view(Selection::Stderr, cursor)?;
+            shown = apart(&stdout, &stderr, budget_tokens, complete)?;
+        }
         let ends = Cursor {
             stdout: settled(&self.stdout, complete)?.max(cursor.stdout),
             stderr: settled(&self.stderr, complete)?.max(cursor.stderr),

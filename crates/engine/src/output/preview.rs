@@ -33,15 +33,41 @@ pub fn previews(
     stderr: &Artifact,
     budget_tokens: u64,
 ) -> io::Result<(Preview, Preview)> {
-    let (stdout, stderr) = (View::of(stdout), View::of(stderr));
-    let stdout_sample = Sample::read(&stdout, budget_tokens, true)?;
-    let stderr_sample = Sample::read(&stderr, budget_tokens, true)?;
+    pair(&View::of(stdout), &View::of(stderr), budget_tokens, true)
+}
+
+/// Makes the previews of two views that share one budget.
+fn pair(
+    stdout: &View<'_>,
+    stderr: &View<'_>,
+    budget_tokens: u64,
+    complete: bool,
+) -> io::Result<(Preview, Preview)> {
+    let stdout_sample = Sample::read(stdout, budget_tokens, complete)?;
+    let stderr_sample = Sample::read(stderr, budget_tokens, complete)?;
     let (wanted, other) = (stdout_sample.tokens(), stderr_sample.tokens());
     let left_by = |others: u64| budget_tokens - others.min(budget_tokens.div_ceil(2));
     Ok((
-        stdout_sample.preview(&stdout, left_by(other)),
-        stderr_sample.preview(&stderr, left_by(wanted)),
+        stdout_sample.preview(stdout, left_by(other)),
+        stderr_sample.preview(stderr, left_by(wanted)),
     ))
+}
+
+/// Makes one preview of two views, for which there is no room as one: each keeps its own head and tail, so
+/// that the last words of stderr do not fall into the gap of stdout.
+pub(super) fn apart(
+    stdout: &View<'_>,
+    stderr: &View<'_>,
+    budget_tokens: u64,
+    complete: bool,
+) -> io::Result<Preview> {
+    let (out, err) = pair(stdout, stderr, budget_tokens, complete)?;
+    let (truncated, replaced) = (out.truncated || err.truncated, out.replaced || err.replaced);
+    let text = match (out.text, err.text) {
+        (Some(out), Some(err)) => Some(format!("{out}\n\nstderr:\n{err}")),
+        (out, err) => out.or(err),
+    };
+    Ok(Preview { text, truncated, replaced })
 }
 
 /// Makes the preview of a view; unless it is complete, nothing half is shown at its end.
