@@ -283,8 +283,11 @@ fn an_overview_names_both_files_and_what_was_left_out() {
         "{text}"
     );
     let place = |name: &str| folder.path().join(name).display().to_string();
-    let places = format!("the whole streams are in {} and {}", place("stdout"), place("stderr"));
-    assert!(text.contains(&format!(" bytes left out; {places} ...]")), "{text}");
+    for name in ["stdout", "stderr"] {
+        let place = format!(" bytes left out; the whole stream is in {} ...]", place(name));
+        assert!(text.contains(&place), "{text}");
+    }
+    assert!(text.contains("out 3999\n\nstderr:\nerr 0\n"), "{text}");
     assert_eq!((next.stdout, next.stderr), (stdout.len() as u64, stderr.len() as u64));
     let (preview, next) = task.open().unwrap().overview(Selection::Stderr, 400, true).unwrap();
     assert!(preview.text.unwrap().contains("left out; the whole stream is in "));
