@@ -23,7 +23,27 @@
 
 #![forbid(unsafe_code)]
 
+mod read;
+mod reading;
+
 use serde::Serialize;
+
+pub use reading::{
+    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand, Span,
+    Substitution, Word,
+};
+
+/// Reads a text as bash would, without judging it.
+pub fn read(text: &str) -> Reading {
+    read::read_text(text)
+}
+
+/// Finds the first substitution that bash would perform in a text, by its quoting rules.
+///
+/// Where the text is not understood, anything that looks like one counts.
+pub fn substitution(text: &str) -> Option<Substitution> {
+    read(text).substitution
+}
 
 /// Something that can be judged.
 pub trait Subject {

@@ -1,0 +1,69 @@
+//! Reads `[[ … ]]`.
+
+use super::{
+    Reader, Step,
+    builder::Finished,
+    frame::{Condition, Frame, Role},
+    refuse,
+};
+use crate::reading::Form;
+
+impl Reader<'_> {
+    /// Reads one token of a condition.
+    pub(super) fn step_condition(&mut self) -> Step {
+        self.skip_blanks();
+        let opened_at = self.opened_at();
+        let Some(Frame::Condition(condition)) = self.frames.last() else { return Ok(()) };
+        let expression = condition.expression;
+        let Some(byte) = self.peek() else {
+            return refuse("[[", opened_at, "`[[` is not closed; close it with ` ]]`");
+        };
+        let (next, next_at) = self.next_after(self.at);
+        match (byte, next) {
+            (b'<' | b'>', Some(b'(')) => self.open_word(Role::Operand),
+            (b'(', _) if expression => self.open_word(Role::Expression),
+            (b'\n', _) if !self.pending.is_empty() => {
+                refuse("<<", opened_at, "a here-document begins before `[[`; move it")
+            }
+            (b'\n' | b'(' | b')' | b'<' | b'>', _) => {
+                self.at += 1;
+                Ok(())
+            }
+            (b'&', Some(b'&')) | (b'|', Some(b'|')) => {
+                self.at = next_at + 1;
+                Ok(())
+            }
+            (b'&' | b'|' | b';' | b'#', _) => {
+                refuse("[[", opened_at, "a character inside `[[ … ]]` is not understood; quote it")
+            }
+            _ => self.open_word(if expression { Role::Expression } else { Role::Operand }),
+        }
+    }
+
+    /// Takes a word of a condition; `]]` ends it.
+    pub(super) fn take_operand(&mut self, role: Role, finished: &Finished) {
+        let plain = !finished.quoted;
+        let text = finished.word.literal().filter(|_| plain && role == Role::Operand);
+        if text == Some("]]") {
+            self.frames.pop();
+            self.end_compound();
+            return;
+        }
+        let varies = finished.word.form == Form::Dynamic
+            || finished.word.text.bytes().any(|byte| byte.is_ascii_alphabetic() || byte == b'[');
+        let start = finished.word.span.start;
+        let Some(Frame::Condition(condition)) = self.frames.last_mut() else { return };
+        let Condition { variable, number, operand_varies, .. } = *condition;
+        let compares = matches!(text, Some("-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
+        condition.expression = text == Some("=~");
+        condition.variable = matches!(text, Some("-v" | "-R"));
+        condition.number = compares;
+        condition.operand_varies = varies && !compares;
+        if variable && (finished.word.form != Form::Literal || finished.word.text.contains('[')) {
+            self.note_later("[[ -v", start);
+        }
+        if compares && operand_varies || number && varies {
+            self.note_arithmetic_span(finished.word.span);
+        }
+    }
+}

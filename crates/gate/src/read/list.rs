@@ -1,0 +1,235 @@
+//! Reads lists of commands: separators, pipelines, subshells, and where simple commands end.
+
+use super::{
+    Reader, Step,
+    frame::{Arithmetic, ArithmeticKind, Closer, Frame, List, Partial, Position, Role},
+    refuse,
+};
+use crate::reading::{SimpleCommand, Span};
+
+impl Reader<'_> {
+    /// Reads one token of a list.
+    pub(super) fn step_list(&mut self) -> Step {
+        self.skip_blanks();
+        let Some(byte) = self.peek() else { return self.end_of_text() };
+        match byte {
+            b'\n' => self.take_newline(),
+            b'#' => {
+                self.skip_comment();
+                Ok(())
+            }
+            b'<' | b'>' if self.next_after(self.at).0 == Some(b'(') => self.open_argument(),
+            b'<' | b'>' => self.take_redirect(),
+            b'&' | b'|' | b';' => self.take_operator(byte),
+            b'(' => self.take_open_parenthesis(),
+            b')' => self.take_close_parenthesis(),
+            _ => self.open_argument(),
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self.frames.last() {
+            Some(Frame::List(list)) => list.position,
+            _ => Position::Optional,
+        }
+    }
+
+    fn open_argument(&mut self) -> Step {
+        self.open_word(Role::Argument)
+    }
+
+    /// Begins a simple command, or goes on with one.
+    pub(super) fn begin_simple(&mut self, start: usize) -> Step {
+        match self.position() {
+            Position::Body => {
+                refuse("function", start, "a function's body has to be `{ …; }` or `( … )`")
+            }
+            Position::Compound => {
+                refuse("word", start, "a word follows a compound command; put `;` before it")
+            }
+            Position::Words => Ok(()),
+            Position::Command | Position::Prefixed | Position::Optional => {
+                if let Some(list) = self.list() {
+                    list.position = Position::Words;
+                    list.partial.start = start;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the current command; without one, only where none is needed.
+    pub(super) fn finish_command(&mut self) -> Step {
+        let at = self.at;
+        let level = self.level;
+        let Some(list) = self.list() else { return Ok(()) };
+        match list.position {
+            Position::Command | Position::Prefixed => {
+                return refuse("operator", at, "a command is missing here; write one");
+            }
+            Position::Body => return refuse("function", at, "a function has no body; write one"),
+            Position::Optional | Position::Words | Position::Compound => {}
+        }
+        let partial = std::mem::take(&mut list.partial);
+        let piped = list.piped;
+        if !partial.is_empty() {
+            self.commands.push(SimpleCommand {
+                words: partial.words,
+                assignments: partial.assignments,
+                redirects: partial.redirects,
+                span: Span { start: partial.start, end: partial.end },
+                substituted: level > 0,
+                piped,
+                background: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether there is something that an operator could separate.
+    pub(super) fn has_command(&self) -> bool {
+        matches!(self.position(), Position::Words | Position::Compound)
+    }
+
+    /// Begins the next and-or list.
+    pub(super) fn next_item(&mut self, position: Position) {
+        let commands = self.commands.len();
+        if let Some(list) = self.list() {
+            list.position = position;
+            list.item_start = commands;
+            list.pipeline_start = commands;
+            list.piped = false;
+        }
+    }
+
+    fn end_of_text(&mut self) -> Step {
+        let opened_at = self.opened_at();
+        if !self.is_closed_by(Closer::End) {
+            return refuse("unclosed", opened_at, "this construct is not closed; close it");
+        }
+        if let Some(document) = self.pending.first() {
+            return refuse("<<", document.operator_at, "a here-document has no body; write it");
+        }
+        self.finish_command()?;
+        self.frames.pop();
+        Ok(())
+    }
+
+    /// Takes a newline token: it may end a command, and here-documents begin after it.
+    fn take_newline(&mut self) -> Step {
+        let at = self.at;
+        match self.position() {
+            Position::Prefixed => return refuse("!", at, "a command is missing here; write one"),
+            Position::Words | Position::Compound => {
+                self.finish_command()?;
+                self.next_item(Position::Optional);
+            }
+            Position::Command | Position::Optional | Position::Body => {}
+        }
+        self.at += 1;
+        self.read_documents()
+    }
+
+    /// Takes `(`: a subshell, arithmetic, or the parentheses of a function.
+    fn take_open_parenthesis(&mut self) -> Step {
+        let at = self.at;
+        match self.position() {
+            Position::Words => self.take_function_parentheses(),
+            Position::Compound => refuse("(", at, "`(` follows a command; put `;` before it"),
+            Position::Body => self.open_list(Closer::Parenthesis, Position::Command, 1),
+            Position::Command | Position::Prefixed | Position::Optional => {
+                let (next, second) = self.next_after(at);
+                if next != Some(b'(') {
+                    return self.open_list(Closer::Parenthesis, Position::Command, 1);
+                }
+                self.at = second + 1;
+                let kind = ArithmeticKind::Command;
+                self.open(Frame::Arithmetic(Arithmetic { opened_at: at, kind, depth: 0 }))
+            }
+        }
+    }
+
+    /// Opens a list of commands after some bytes.
+    pub(super) fn open_list(&mut self, closer: Closer, position: Position, bytes: usize) -> Step {
+        let mut list = List::new(closer, position, self.at, self.commands.len());
+        list.piped = matches!(self.frames.last(), Some(Frame::List(outer)) if outer.piped);
+        self.open(Frame::List(list))?;
+        self.at += bytes;
+        Ok(())
+    }
+
+    /// Takes `()` after a word: the word is the name of a function.
+    fn take_function_parentheses(&mut self) -> Step {
+        let at = self.at;
+        let partial = match self.list() {
+            Some(list) => std::mem::take(&mut list.partial),
+            None => Partial::default(),
+        };
+        let reason = "`(` stands in the middle of a command; quote it";
+        let ([word], true, true) = (
+            partial.words.as_slice(),
+            partial.assignments.is_empty(),
+            partial.redirects.is_empty(),
+        ) else {
+            return refuse("(", at, reason);
+        };
+        let name = word.literal().filter(|name| partial.plain && is_function_name(name));
+        let Some(name) = name else { return refuse("(", at, reason) };
+        self.at += 1;
+        self.skip_blanks();
+        if self.peek() != Some(b')') {
+            return refuse("(", at, reason);
+        }
+        self.at += 1;
+        self.define(name.to_owned());
+        Ok(())
+    }
+
+    /// Notes a function and waits for its body.
+    pub(super) fn define(&mut self, name: String) {
+        self.functions.push(name);
+        if let Some(list) = self.list() {
+            list.position = Position::Body;
+        }
+    }
+
+    /// Takes `)`: the end of a subshell or a substitution.
+    fn take_close_parenthesis(&mut self) -> Step {
+        let at = self.at;
+        let substitution = self.is_closed_by(Closer::Substitution);
+        if !substitution && !self.is_closed_by(Closer::Parenthesis) {
+            return refuse(")", at, "`)` closes nothing here; quote it");
+        }
+        self.finish_command()?;
+        if substitution {
+            if let Some(document) =
+                self.pending.iter().find(|document| document.level == self.level)
+            {
+                return refuse("<<", document.operator_at, "a here-document has no body");
+            }
+            self.level -= 1;
+        }
+        self.frames.pop();
+        self.at += 1;
+        if !substitution {
+            self.end_compound();
+        }
+        Ok(())
+    }
+
+    /// Notes that a compound command of the list on top has ended.
+    pub(super) fn end_compound(&mut self) {
+        let at = self.at;
+        if let Some(list) = self.list() {
+            list.position = Position::Compound;
+            list.partial.start = at;
+            list.partial.end = at;
+        }
+    }
+}
+
+/// Whether a function may have this name without doubt.
+pub(super) fn is_function_name(name: &str) -> bool {
+    let ordinary = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:+@/".contains(&byte);
+    !name.is_empty() && name.bytes().all(ordinary)
+}

@@ -1,0 +1,45 @@
+//! The search of last resort: where a text was not understood, anything that looks like a substitution is one.
+
+use crate::reading::Substitution;
+
+/// Finds the first opener at or after a place, whatever quotes may be around it.
+pub(crate) fn first_opener(text: &str, from: usize) -> Option<Substitution> {
+    let bytes = text.as_bytes();
+    let mut at = from.min(bytes.len());
+    while let Some(byte) = bytes.get(at) {
+        let (next, _) = after(bytes, at);
+        let construct = match (byte, next) {
+            (b'`', _) => Some("`"),
+            (b'$', Some(b'(')) => Some("$("),
+            (b'<', Some(b'(')) => Some("<("),
+            (b'>', Some(b'(')) => Some(">("),
+            (b'$', Some(b'{')) => runs_in_braces(bytes, at),
+            _ => None,
+        };
+        if let Some(construct) = construct {
+            return Some(Substitution { construct, offset: at });
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Whether `${` is the kind that runs commands.
+fn runs_in_braces(bytes: &[u8], at: usize) -> Option<&'static str> {
+    let (_, brace) = after(bytes, at);
+    let (inside, _) = after(bytes, brace);
+    matches!(inside, Some(b' ' | b'\t' | b'\n' | b'|')).then_some("${ ")
+}
+
+/// The byte after this one, past line continuations.
+fn after(bytes: &[u8], at: usize) -> (Option<u8>, usize) {
+    let mut next = at + 1;
+    // Only an opener can be continued, so a run of continuations is walked once for each opener.
+    if !matches!(bytes.get(at), Some(b'$' | b'<' | b'>' | b'{')) {
+        return (bytes.get(next).copied(), next);
+    }
+    while bytes.get(next) == Some(&b'\\') && bytes.get(next + 1) == Some(&b'\n') {
+        next += 2;
+    }
+    (bytes.get(next).copied(), next)
+}

@@ -1,0 +1,162 @@
+//! Reads operators: separators, pipes, and redirects with their targets.
+
+use super::{
+    Reader, Step,
+    frame::{Closer, Frame, Position, Role},
+    refuse,
+};
+use crate::reading::{Redirect, RedirectKind, Word};
+
+impl Reader<'_> {
+    /// Takes an operator that begins with `&`, `|` or `;`.
+    pub(super) fn take_operator(&mut self, byte: u8) -> Step {
+        let start = self.at;
+        let (next, next_at) = self.next_after(start);
+        match (byte, next) {
+            (b'&', Some(b'>')) => {
+                self.at = next_at;
+                self.take_redirect()
+            }
+            (b';', Some(b';' | b'&')) => self.take_clause_end(next_at),
+            _ if !self.has_command() => {
+                refuse("operator", start, "nothing stands before this operator; write a command")
+            }
+            (b'&', Some(b'&')) | (b'|', Some(b'|')) => self.chain(next_at + 1),
+            (b'|', Some(b'&')) => self.pipe(next_at + 1),
+            (b'|', _) => self.pipe(start + 1),
+            (b'&', _) => self.send_to_background(start + 1),
+            _ => {
+                self.finish_command()?;
+                self.next_item(Position::Optional);
+                self.at = start + 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes `&&` or `||`.
+    fn chain(&mut self, next: usize) -> Step {
+        self.finish_command()?;
+        let commands = self.commands.len();
+        if let Some(list) = self.list() {
+            list.position = Position::Command;
+            list.pipeline_start = commands;
+            list.piped = false;
+        }
+        self.at = next;
+        Ok(())
+    }
+
+    /// Takes `|` or `|&`.
+    fn pipe(&mut self, next: usize) -> Step {
+        self.finish_command()?;
+        let start = match self.list() {
+            Some(list) => {
+                list.position = Position::Command;
+                let first = !list.piped;
+                list.piped = true;
+                if first { list.pipeline_start } else { usize::MAX }
+            }
+            None => usize::MAX,
+        };
+        for command in self.commands.iter_mut().skip(start) {
+            command.piped = true;
+        }
+        self.at = next;
+        Ok(())
+    }
+
+    /// Takes `&`.
+    fn send_to_background(&mut self, next: usize) -> Step {
+        self.finish_command()?;
+        let start = self.list().map_or(usize::MAX, |list| list.item_start);
+        for command in self.commands.iter_mut().skip(start) {
+            command.background = true;
+        }
+        self.next_item(Position::Optional);
+        self.at = next;
+        Ok(())
+    }
+
+    /// Takes `;;`, `;&` or `;;&` at the end of a clause.
+    fn take_clause_end(&mut self, next_at: usize) -> Step {
+        let start = self.at;
+        if !self.is_closed_by(Closer::Clause) {
+            return refuse(";;", start, "`;;` stands outside of `case`; write `;`");
+        }
+        self.finish_command()?;
+        self.frames.pop();
+        let both = self.byte_at(next_at) == Some(b';');
+        let (third, third_at) = self.next_after(next_at);
+        self.at = if both && third == Some(b'&') { third_at + 1 } else { next_at + 1 };
+        Ok(())
+    }
+
+    /// Takes a redirect operator; here, `&` of `&>` is behind.
+    pub(super) fn take_redirect(&mut self) -> Step {
+        let start = self.at;
+        let Some(first) = self.peek() else { return Ok(()) };
+        let (second, second_at) = self.next_after(start);
+        let (third, third_at) = self.next_after(second_at);
+        let kind = match (first, second, third) {
+            (b'<', Some(b'<'), Some(b'<')) => {
+                self.at = third_at + 1;
+                RedirectKind::Here
+            }
+            (b'<', Some(b'<'), _) => return self.begin_document(start, second_at),
+            (_, Some(b'&'), _) => {
+                self.at = second_at + 1;
+                RedirectKind::Duplicate
+            }
+            (b'>', Some(b'>'), _) => {
+                self.at = second_at + 1;
+                RedirectKind::Append
+            }
+            (b'>', Some(b'|'), _) => {
+                self.at = second_at + 1;
+                RedirectKind::Write
+            }
+            (b'<', Some(b'>'), _) => {
+                self.at = second_at + 1;
+                RedirectKind::ReadWrite
+            }
+            (b'<', ..) => {
+                self.at += 1;
+                RedirectKind::Read
+            }
+            _ => {
+                self.at += 1;
+                RedirectKind::Write
+            }
+        };
+        self.skip_blanks();
+        self.open_word(Role::Target(kind))
+    }
+
+    /// Adds a redirect to the command, simple or compound, that is being read.
+    pub(super) fn add_redirect(&mut self, kind: RedirectKind, target: Word) -> Step {
+        let kind = match kind {
+            RedirectKind::Duplicate if !is_descriptor(&target) => RedirectKind::Write,
+            other => other,
+        };
+        let compound = matches!(
+            self.frames.last(),
+            Some(Frame::List(list)) if list.position == Position::Compound
+        );
+        if !compound {
+            self.begin_simple(target.span.start)?;
+        }
+        if let Some(list) = self.list() {
+            list.partial.end = target.span.end;
+            list.partial.redirects.push(Redirect { kind, target });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the target of `>&` is a descriptor and not a file.
+fn is_descriptor(target: &Word) -> bool {
+    let Some(text) = target.literal() else { return false };
+    let number = text.strip_suffix('-').unwrap_or(text);
+    number.bytes().all(|byte| byte.is_ascii_digit())
+}
