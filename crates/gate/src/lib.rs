@@ -23,19 +23,23 @@
 
 #![forbid(unsafe_code)]
 
+mod data;
 mod read;
 mod reading;
+mod unwrap;
 
 use serde::Serialize;
 
 pub use reading::{
-    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand, Span,
+    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, Run, SimpleCommand, Span,
     Substitution, Word,
 };
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {
-    read::read_text(text)
+    let mut reading = read::read_text(text);
+    unwrap::unwrap(&mut reading);
+    reading
 }
 
 /// Finds the first substitution that bash would perform in a text, by its quoting rules.

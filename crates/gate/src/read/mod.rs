@@ -200,6 +200,7 @@ impl<'t> Reader<'t> {
         reading.functions.extend(self.functions);
         reading.substitution = earlier(reading.substitution, self.substitution);
         reading.refusal = reading.refusal.or(refusal);
+        reading.arithmetic_names.extend(self.arithmetics.names);
         reading.steps += self.steps;
     }
 
