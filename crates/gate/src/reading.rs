@@ -182,6 +182,9 @@ pub struct Reading {
     /// The names of variables that arithmetic looks at.
     #[serde(skip)]
     pub(crate) arithmetic_names: Vec<String>,
+    /// The first construct that plain `sh` may read in another way.
+    #[serde(skip)]
+    pub(crate) beyond_posix: Option<Refusal>,
     /// How many steps the reading took: at most a constant times the length of the text.
     pub steps: usize,
 }

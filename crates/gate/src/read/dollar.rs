@@ -141,6 +141,7 @@ impl Reader<'_> {
     /// Reads `$'…'` and decodes it.
     fn read_ansi(&mut self, start: usize, from: usize) -> Step {
         self.at = from;
+        self.note_beyond_posix("$'", start);
         if let Some(builder) = self.builders.last_mut() {
             builder.quote();
         }

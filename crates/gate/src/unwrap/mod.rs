@@ -8,7 +8,9 @@ mod shells;
 use crate::{
     data::{self, Empty, Then, Wrapper},
     read::read_text,
-    reading::{Assignment, Form, Later, Reading, Refusal, Run, Span, Word},
+    reading::{
+        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span, Word,
+    },
 };
 
 /// Most wrappers and shells around a program.
@@ -46,6 +48,7 @@ pub(crate) fn unwrap_words(words: Vec<Word>) -> Reading {
     let mut reading = Reading { understood: true, ..Reading::default() };
     let end = words.last().map_or(0, |word| word.span.end);
     let span = Span { start: 0, end };
+    reading.commands.push(SimpleCommand { words: words.clone(), span, ..SimpleCommand::default() });
     unwrap_all(&mut reading, vec![Run { words, span, ..Run::default() }]);
     reading
 }
@@ -223,7 +226,12 @@ impl Unwrapper<'_> {
         if run.depth >= DEPTH_MAX {
             return self.refuse_depth(run);
         }
-        let inner = read_text(text);
+        let mut inner = read_text(text);
+        let name = run.name().map_or("", basename);
+        if matches!(name, "sh" | "dash" | "ash") && inner.beyond_posix.is_some() {
+            inner.refusal = inner.refusal.or(inner.beyond_posix);
+            inner.understood = false;
+        }
         let reading = &mut *self.reading;
         reading.steps += inner.steps;
         reading.arithmetic_names.extend(inner.arithmetic_names);
@@ -240,8 +248,8 @@ impl Unwrapper<'_> {
         for command in inner.commands.into_iter().rev() {
             self.queue.push(Run {
                 words: relocated(command.words, span),
-                assignments: command.assignments,
-                redirects: command.redirects,
+                assignments: command.assignments.into_iter().map(|a| placed(a, span)).collect(),
+                redirects: command.redirects.into_iter().map(|r| redirected(r, span)).collect(),
                 span,
                 command: run.command,
                 depth: run.depth + 1,
@@ -307,8 +315,20 @@ fn split_words(word: &Word) -> Option<Vec<Word>> {
 }
 
 fn relocated(mut words: Vec<Word>, span: Span) -> Vec<Word> {
-    words.iter_mut().for_each(|word| word.span = span);
+    for word in &mut words {
+        word.span = span;
+    }
     words
+}
+
+fn placed(mut assignment: Assignment, span: Span) -> Assignment {
+    assignment.value.span = span;
+    assignment
+}
+
+fn redirected(mut redirect: Redirect, span: Span) -> Redirect {
+    redirect.target.span = span;
+    redirect
 }
 
 /// A word that sets a variable.

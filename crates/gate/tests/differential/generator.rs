@@ -204,20 +204,24 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
 }
 
 fn document(random: &mut Random, depth: usize, inside: bool) -> String {
-    let body = match random.below(4) {
+    let kind = random.below(4);
+    let body = match kind {
         0 => format!("a ' b {}", dollar(random, depth)),
         1 => format!("\t{} \" c", dollar(random, depth)),
         2 => "$(quoted) `quoted`".to_owned(),
         _ => format!("\\$(x) \\\\{}", dollar(random, depth)),
     };
-    let quoted = body.contains("quoted");
-    let (operator, end) = if random.below(2) == 0 { ("<<-", "\tE") } else { ("<<", "E") };
-    let delimiter = if quoted { random.pick(&["'E'", "\"E\"", "\\E"]) } else { "E" };
-    format!(
-        "{} {operator}{delimiter}\n{body}\n{end}\n{}",
-        marker(random, inside),
-        marker(random, inside)
-    )
+    // A delimiter of its own for each depth: an inner one must not end an outer document.
+    let end = format!("E{depth}");
+    let delimiter = match (kind, random.below(3)) {
+        (2, 0) => format!("'{end}'"),
+        (2, 1) => format!("\"{end}\""),
+        (2, _) => format!("\\{end}"),
+        _ => end.clone(),
+    };
+    let (operator, tab) = if random.below(2) == 0 { ("<<-", "\t") } else { ("<<", "") };
+    let (before, after) = (marker(random, inside), marker(random, inside));
+    format!("{before} {operator}{delimiter}\n{body}\n{tab}{end}\n{after}")
 }
 
 fn marker(random: &mut Random, inside: bool) -> String {
@@ -229,7 +233,9 @@ fn marker(random: &mut Random, inside: bool) -> String {
         2 => format!("{}\"{}\"", &name[..2], &name[2..]),
         3 => format!("{}''{}", &name[..1], &name[1..]),
         4 => format!("{}\\\n{}", &name[..2], &name[2..]),
-        5 => format!("$'{}\\x{:02x}'", &name[..2], name.as_bytes()[2]) + &name[3..],
+        5 => {
+            format!("$'{}\\x{:02x}'{}", &name[..2], name.bytes().nth(2).unwrap_or(b'b'), &name[3..])
+        }
         _ => name,
     }
 }
