@@ -1,9 +1,18 @@
 //! What can be typed.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use legwork::{Engine, Options, Registry, ToolError, gate::Mode, tools::export::Format};
+use legwork::{
+    Config, ConfigError, Engine, ErrorKind, Options, Registry, ToolError, gate::Mode,
+    tools::export::Format,
+};
+
+use crate::render::say;
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -46,6 +55,9 @@ pub(crate) enum Verb {
     Wait(WaitOptions),
     /// List the tools, or what a model is told about them
     Tools(ToolsOptions),
+    /// Judge commands without running them
+    #[command(subcommand)]
+    Policy(PolicyVerb),
     /// Look at the audit log
     #[command(subcommand)]
     Audit(AuditVerb),
@@ -71,16 +83,15 @@ pub(crate) struct State {
 }
 
 impl Place {
-    /// Opens the engine.
-    pub(crate) fn open(self) -> Result<Engine, ToolError> {
-        self.open_with(Registry::builtin(), Mode::default())
-    }
-
-    /// Opens the engine with these tools, in this mode.
-    pub(crate) fn open_with(self, tools: Registry, mode: Mode) -> Result<Engine, ToolError> {
-        let mut options = Options::new(self.workspace.unwrap_or_else(|| ".".into()));
+    /// Opens the engine with these tools and rules.
+    pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
+        let workspace = self.workspace.unwrap_or_else(|| ".".into());
+        let config = rules.config(&workspace).map_err(|error| {
+            ToolError::new(ErrorKind::StateUnavailable, format!("the configuration: {error}"))
+                .hint("mend the file, or leave it out")
+        })?;
+        let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
-        options.mode = mode;
         Engine::open_with(options, tools)
     }
 }
@@ -101,9 +112,19 @@ pub(crate) struct Guard {
     /// Which tools there are: names with commas between them, or all
     #[arg(long, value_name = "LIST|all")]
     pub tools: Option<String>,
+    #[command(flatten)]
+    pub rules: Rules,
+}
+
+/// By which rules commands are judged.
+#[derive(Debug, Args)]
+pub(crate) struct Rules {
     /// How much is asked: nothing, what the tools and rules say, or everything that no rule allows
     #[arg(long, value_enum, default_value = "guarded")]
     pub mode: ModeName,
+    /// A file of rules and settings, besides the system's, the user's and the project's; may be repeated
+    #[arg(long, visible_alias = "config", value_name = "FILE")]
+    pub policy: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -118,13 +139,21 @@ impl Guard {
     pub(crate) fn registry(&self, default: &str) -> Result<Registry, String> {
         chosen(self.tools.as_deref().unwrap_or(default))
     }
+}
 
-    pub(crate) fn mode(&self) -> Mode {
-        match self.mode {
+impl Rules {
+    /// Reads all files of rules for a workspace; what they set and is not in force is said.
+    pub(crate) fn config(&self, workspace: &Path) -> Result<Config, ConfigError> {
+        let mode = match self.mode {
             ModeName::Open => Mode::Open,
             ModeName::Guarded => Mode::Guarded,
             ModeName::Strict => Mode::Strict,
+        };
+        let config = Config::load(workspace, &self.policy, mode)?;
+        for warning in &config.warnings {
+            say(&format!("legwork: {warning}"));
         }
+        Ok(config)
     }
 }
 
@@ -197,6 +226,8 @@ pub(crate) struct RunCommon {
     /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no limit
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
+    #[command(flatten)]
+    pub rules: Rules,
     #[command(flatten)]
     pub state: State,
 }
@@ -371,6 +402,46 @@ impl FormatName {
             Self::Gemini => Format::Gemini,
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Say what would become of a command, and why
+    Check(PolicyCheckOptions),
+    /// Run your own cases: TOML with [[case]] input, verdict and, if you like, tool
+    Test(PolicyTestOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCheckOptions {
+    /// The command, as a shell script (for `execute_command`: the program and its arguments as JSON)
+    #[arg(required_unless_present = "batch")]
+    pub command: Option<String>,
+    /// Read JSON lines from stdin, {"id","input","tool"?}, and answer each with a line
+    #[arg(long, conflicts_with = "command")]
+    pub batch: bool,
+    /// The tool that would be called
+    #[arg(long, default_value = "ExecCommand")]
+    pub tool: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Folder whose project file counts [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub rules: Rules,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTestOptions {
+    /// The file with the cases
+    pub file: PathBuf,
+    /// Folder whose project file counts [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub rules: Rules,
 }
 
 #[derive(Debug, Subcommand)]

@@ -54,6 +54,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Stop(options) => commands::stop::stop(options).await,
         Verb::Wait(options) => commands::wait::wait(options).await,
         Verb::Tools(options) => commands::tools::tools(&options),
+        Verb::Policy(verb) => commands::policy::policy(verb),
         Verb::Audit(verb) => commands::audit::audit(verb),
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
     }

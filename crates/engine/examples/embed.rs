@@ -2,7 +2,10 @@
 //!
 //! Run it with `cargo run --example embed`.
 
-use legwork::{Caller, Engine, Options, gate::Mode};
+use legwork::{
+    Caller, Engine, Options,
+    gate::{Mode, Policy},
+};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = tempfile::tempdir()?;
     let mut options = Options::new(scratch.path());
     options.state = Some(scratch.path().join("state"));
-    options.mode = Mode::Open;
+    options.policy = Policy::from_layers(&[], Mode::Open)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let engine = Engine::open(options)?;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Denial, Grant, Mode, Policy, Verdict, judge};
+use legwork_gate::{Denial, Explanation, Grant, Policy, Verdict, judge};
 use legwork_warden::{
     is_alive,
     protocol::{self, Spec, StartFailure, StartStage},
@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     audit::{Audit, Entry},
+    config::{Config, Settings},
     error::{ErrorKind, ToolError},
     id::TaskId,
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
@@ -60,13 +61,24 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// How long a command may run on without any engine before its warden stops it.
     pub orphan_ttl: Duration,
-    /// How much is asked.
-    pub mode: Mode,
+    /// The rules by which commands are judged.
+    pub policy: Policy,
+    /// Limits of what is shown and waited for.
+    pub settings: Settings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
 }
 
 impl Options {
+    /// What was configured, for this workspace.
+    pub fn configured(workspace: impl Into<PathBuf>, config: Config) -> Self {
+        let mut options = Self::new(workspace);
+        options.roots = config.roots;
+        options.orphan_ttl = config.orphan_ttl.unwrap_or(options.orphan_ttl);
+        (options.policy, options.settings) = (config.policy, config.settings);
+        options
+    }
+
     /// The defaults, for this workspace.
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
         Self {
@@ -74,7 +86,8 @@ impl Options {
             roots: Vec::new(),
             state: None,
             orphan_ttl: Duration::from_secs(600),
-            mode: Mode::default(),
+            policy: Policy::default(),
+            settings: Settings::default(),
             all_workspaces: false,
         }
     }
@@ -109,6 +122,7 @@ pub(crate) struct Inner {
     audit: Audit,
     pub(crate) pool: Arc<Pool>,
     policy: Policy,
+    pub(crate) settings: Settings,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -128,7 +142,8 @@ impl Engine {
 
     /// The same, with tools of the caller's choice.
     pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
-        let Options { workspace, roots, state, orphan_ttl, mode, all_workspaces } = options;
+        let Options { workspace, roots, state, orphan_ttl, policy, settings, all_workspaces } =
+            options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
             ToolError::new(
@@ -157,7 +172,8 @@ impl Engine {
             state,
             ledger,
             audit,
-            policy: Policy::new(mode),
+            policy,
+            settings,
             running: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner), registry: Arc::new(registry) })
@@ -166,6 +182,11 @@ impl Engine {
     /// The tools.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Limits of what is shown and waited for.
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
     }
 
     /// The state folder.
@@ -208,7 +229,7 @@ impl Engine {
     /// Takes a request through plan, gate and ledger to a running command.
     pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
         let inner = &self.inner;
-        let plan = Plan::resolve(request, &inner.workspace, &inner.roots)?;
+        let plan = Plan::resolve(request, &inner.workspace, &inner.roots, caller.trust)?;
         let id = TaskId::random().map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
@@ -228,14 +249,14 @@ impl Engine {
                     Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
                 })
             }
-            Verdict::Ask(question) => Err(ToolError::new(
-                ErrorKind::ApprovalUnavailable,
-                format!(
-                    "this has to be approved, and nobody can be asked: {}",
-                    question.explanation().reason
-                ),
-            )
-            .hint("whoever set legwork up can allow it with `--mode open`")),
+            Verdict::Ask(question) => {
+                let explanation = question.explanation();
+                let reason = &explanation.reason;
+                let problem = format!("this has to be approved, and nobody can be asked: {reason}");
+                let error = explained(ErrorKind::ApprovalUnavailable, problem, explanation);
+                Err(error
+                    .hint("whoever set legwork up can allow it by a rule, or with `--mode open`"))
+            }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
     }
@@ -579,14 +600,28 @@ impl Inner {
 
 /// The typed error of a command that may not run.
 fn denied(denial: Denial) -> ToolError {
-    let reason = denial.explanation.reason;
+    let explanation = denial.explanation;
+    let reason = explanation.reason.clone();
     match denial.substitution {
-        None => ToolError::new(ErrorKind::CommandDenied, reason),
+        None => {
+            let remedy = explanation.remedy.clone();
+            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
+            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
+        }
         Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
             .detail("construct", found.construct)
             .detail("offset", json!(found.offset))
             .hint("run the inner command by itself first, and use what it printed"),
     }
+}
+
+/// An error that carries the gate's explanation.
+fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
+    let mut error = ToolError::new(kind, problem);
+    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
+        error.details = Some(fields);
+    }
+    error
 }
 
 /// The engine's own, with what is different for this command.

@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+mod config;
 mod engine;
 mod error;
 mod id;
@@ -51,6 +52,7 @@ mod status;
 pub mod tools;
 mod wait;
 
+pub use config::{Config, ConfigError, Settings, user_file};
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};
 pub use id::TaskId;

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::{ErrorKind, ToolError},
-    model::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin},
+    model::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust},
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -39,6 +39,7 @@ pub struct Plan {
     pub(crate) memory_bytes_max: u64,
     pub(crate) environment: Vec<(&'static str, &'static str)>,
     pub(crate) description: Option<String>,
+    trust: Trust,
     /// The command as it was asked for.
     pub(crate) text: String,
     pub(crate) kind: Kind,
@@ -93,6 +94,27 @@ impl Subject for Plan {
             Kind::Argv(argv) => Script::Argv(argv),
         }
     }
+
+    fn trust(&self) -> legwork_gate::Trust {
+        match self.trust {
+            Trust::TrustedOperator => legwork_gate::Trust::TrustedOperator,
+            Trust::TrustedSystem => legwork_gate::Trust::TrustedSystem,
+            Trust::TrustedIntegration => legwork_gate::Trust::TrustedIntegration,
+            Trust::UntrustedExternal => legwork_gate::Trust::UntrustedExternal,
+        }
+    }
+
+    fn shell(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Script { shell, .. } => Some(shell),
+            Kind::Argv(_) => None,
+        }
+    }
+
+    fn resolve(&self, name: &str) -> Option<String> {
+        let found = find_program(OsStr::new(name), &self.workdir.path).ok()?;
+        Some(found.canonicalize().ok()?.display().to_string())
+    }
 }
 
 impl Plan {
@@ -101,6 +123,7 @@ impl Plan {
         request: Request,
         workspace: &Workspace,
         roots: &[PathBuf],
+        trust: Trust,
     ) -> Result<Self, ToolError> {
         let known = if request.workdir.is_none() { workspace.as_workdir() } else { None };
         let workdir = if let Some(workdir) = known {
@@ -128,6 +151,7 @@ impl Plan {
             wall_ms_max: request.wall_ms_max,
             memory_bytes_max: request.memory_bytes_max,
             environment: request.environment,
+            trust,
             description: request.description,
             text: resolved.text,
             kind: resolved.kind,

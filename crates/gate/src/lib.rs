@@ -20,185 +20,49 @@
 //! let Plan(text) = grant.into_plan(); // consumed: one grant, one start
 //! assert_eq!(text, "echo hi");
 //! ```
+//!
+//! The way of a text: it is capped and read ([`read()`]) into simple commands; wrappers and shells among
+//! them are unwrapped into runs; every run is compared with the rules of the [`Policy`] and the shipped
+//! tables; the strictest finding wins. What is not understood is never covered by an allow.
 
 #![forbid(unsafe_code)]
 
+mod check;
+mod content;
+mod data;
+mod explain;
+mod judge;
+mod keys;
+mod matching;
+mod policy;
 mod read;
 mod reading;
+mod rule;
+mod unwrap;
+mod verdict;
 
-use serde::Serialize;
-
+pub use check::{Checked, Circumstances, check};
+pub use explain::Explanation;
+pub use judge::judge;
+pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use reading::{
-    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand, Span,
+    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, Run, SimpleCommand, Span,
     Substitution, Word,
 };
+pub use rule::{Decision, Origin};
+pub use verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict};
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {
-    read::read_text(text)
+    let mut reading = read::read_text(text);
+    unwrap::unwrap(&mut reading);
+    reading
 }
 
 /// Finds the first substitution that bash would perform in a text, by its quoting rules.
 ///
-/// Where the text is not understood, anything that looks like one counts.
+/// Where the text is not understood, anything that looks like one counts; so does one in a string that
+/// the text gives to a shell or to `eval`.
 pub fn substitution(text: &str) -> Option<Substitution> {
     read(text).substitution
-}
-
-/// Something that can be judged.
-pub trait Subject {
-    /// The tool through which it was asked for.
-    fn tool(&self) -> &str;
-    /// What would run.
-    fn script(&self) -> Script<'_>;
-}
-
-/// What would run, as the gate sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Script<'a> {
-    /// Text for a shell.
-    Shell(&'a str),
-    /// A program and its arguments, executed directly.
-    Argv(&'a [String]),
-}
-
-/// How much is asked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Nobody is asked, and nothing is confined.
-    Open,
-    /// What the tools' defaults and the rules say.
-    #[default]
-    Guarded,
-    /// Everything that no rule allows is asked for.
-    Strict,
-}
-
-/// The rules in force.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {
-    mode: Mode,
-}
-
-impl Policy {
-    /// No rules, in this mode.
-    pub fn new(mode: Mode) -> Self {
-        Self { mode }
-    }
-}
-
-/// The gate's answer.
-#[derive(Debug)]
-pub enum Verdict<P> {
-    /// It may run.
-    Allow(Grant<P>),
-    /// Somebody has to be asked first.
-    Ask(Question<P>),
-    /// It may not run.
-    Deny(Denial),
-}
-
-/// Why a verdict is what it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Explanation {
-    /// The rule that decided.
-    pub rule: String,
-    /// The reason, as a sentence for a person or a model.
-    pub reason: String,
-}
-
-/// A plan that may run, once.
-#[derive(Debug)]
-pub struct Grant<P> {
-    plan: P,
-    explanation: Explanation,
-}
-
-impl<P> Grant<P> {
-    /// The plan, to look at.
-    pub fn plan(&self) -> &P {
-        &self.plan
-    }
-
-    /// Why it may run.
-    pub fn explanation(&self) -> &Explanation {
-        &self.explanation
-    }
-
-    /// Gives the plan out, for the one start that this grant is good for.
-    pub fn into_plan(self) -> P {
-        self.plan
-    }
-}
-
-/// A plan that somebody has to be asked about.
-#[derive(Debug)]
-pub struct Question<P> {
-    plan: P,
-    explanation: Explanation,
-}
-
-impl<P> Question<P> {
-    /// The plan, to show.
-    pub fn plan(&self) -> &P {
-        &self.plan
-    }
-
-    /// Why it has to be asked.
-    pub fn explanation(&self) -> &Explanation {
-        &self.explanation
-    }
-
-    /// A person said yes: the question becomes a grant.
-    pub fn approve(self, explanation: Explanation) -> Grant<P> {
-        Grant { plan: self.plan, explanation }
-    }
-}
-
-/// A plan that may not run; it is not given back.
-#[derive(Debug)]
-pub struct Denial {
-    /// Why not.
-    pub explanation: Explanation,
-    /// The substitution that the tool refuses, if that is why.
-    pub substitution: Option<Substitution>,
-}
-
-/// The tool that refuses substitutions.
-const NO_SUBSTITUTION: &str = "run_shell_command";
-
-fn refused(found: Substitution) -> Denial {
-    let Substitution { construct, offset } = found;
-    let explanation = Explanation {
-        rule: "substitution".into(),
-        reason: format!(
-            "{NO_SUBSTITUTION} takes no command substitution, and there is `{construct}` at byte {offset}"
-        ),
-    };
-    Denial { explanation, substitution: Some(found) }
-}
-
-/// Judges a plan.
-pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
-    let tool = plan.tool();
-    if tool == NO_SUBSTITUTION
-        && let Script::Shell(text) = plan.script()
-        && let Some(found) = substitution(text)
-    {
-        return Verdict::Deny(refused(found));
-    }
-    let asks = match policy.mode {
-        Mode::Open => false,
-        Mode::Guarded => tool == "run_shell_command",
-        Mode::Strict => true,
-    };
-    let habit = if asks { "asks" } else { "allows" };
-    let explanation = Explanation {
-        rule: "default".into(),
-        reason: format!("no rule speaks of this command, and {tool} {habit} by default"),
-    };
-    if asks {
-        return Verdict::Ask(Question { plan, explanation });
-    }
-    Verdict::Allow(Grant { plan, explanation })
 }

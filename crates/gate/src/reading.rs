@@ -48,8 +48,10 @@ pub enum Form {
     Literal,
     /// It is a pattern for file names.
     Glob,
-    /// Only what comes before the first expansion.
+    /// Only what comes before the first expansion; it stays one word.
     Dynamic,
+    /// Only what comes before the first expansion, and that may make any number of words of it.
+    Fields,
 }
 
 /// A word after quote removal.
@@ -132,6 +134,34 @@ impl SimpleCommand {
     }
 }
 
+/// A program that would be run, by the shell or by another program.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Run {
+    /// Its name and its arguments.
+    pub words: Vec<Word>,
+    /// Variables that are set for it.
+    pub assignments: Vec<Assignment>,
+    /// Redirects that are made for it, where it is not the simple command itself.
+    pub redirects: Vec<Redirect>,
+    /// Where it is.
+    pub span: Span,
+    /// The index of the simple command that it belongs to.
+    pub command: usize,
+    /// How many wrappers and shells are around it.
+    pub depth: usize,
+    /// Whether it runs another program of which it is not known which one.
+    pub unresolved: bool,
+    /// Whether a pipe leads into it or out of it.
+    pub piped: bool,
+}
+
+impl Run {
+    /// The name of the program, `?` when it is known only after expansion, nothing when there is none.
+    pub fn name(&self) -> Option<&str> {
+        self.words.first().map(|word| word.literal().unwrap_or("?"))
+    }
+}
+
 /// Everything that was read in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Reading {
@@ -147,6 +177,14 @@ pub struct Reading {
     pub later: Vec<Later>,
     /// The functions that the text defines.
     pub functions: Vec<String>,
+    /// Every program that would be run: the simple commands, and what wrappers and shells among them run.
+    pub runs: Vec<Run>,
+    /// The names of variables that arithmetic looks at.
+    #[serde(skip)]
+    pub(crate) arithmetic_names: Vec<String>,
+    /// The first construct that plain `sh` may read in another way.
+    #[serde(skip)]
+    pub(crate) beyond_posix: Option<Refusal>,
     /// How many steps the reading took: at most a constant times the length of the text.
     pub steps: usize,
 }

@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use legwork::{Answer, Caller, Registry, ToolError, gate::Mode};
+use legwork::{Answer, Caller, Registry, ToolError};
 use serde_json::Value;
 
 use crate::{
-    arguments::{CallOptions, Place},
+    arguments::{CallOptions, Place, Rules},
     render::{complain, error_code, print, print_json},
     signals,
 };
@@ -32,12 +32,12 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Err(problem) => return complain(&problem),
     };
     let known = registry.get(tool).is_some();
-    let mode = options.guard.mode();
+    let rules = &options.guard.rules;
     let answer = match parse(&text) {
         // A tool that does not exist comes before everything that may be wrong with its input.
         Err(problem) if known => Answer::failed(tool, ToolError::unparsable(tool, &problem)),
-        Err(_) => unknown(options.place, registry, tool).await,
-        Ok(input) => match options.place.open_with(registry, mode) {
+        Err(_) => unknown(options.place, registry, rules, tool).await,
+        Ok(input) => match options.place.open(registry, rules) {
             Err(error) => Answer::failed(tool, error),
             Ok(engine) => {
                 let caller = Caller::operator("call");
@@ -62,8 +62,8 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
     }
 }
 
-async fn unknown(place: Place, registry: Registry, tool: &str) -> Answer {
-    match place.open_with(registry, Mode::default()) {
+async fn unknown(place: Place, registry: Registry, rules: &Rules, tool: &str) -> Answer {
+    match place.open(registry, rules) {
         Ok(engine) => engine.call(tool, Value::Null, &Caller::operator("call")).await,
         Err(error) => Answer::failed(tool, error),
     }

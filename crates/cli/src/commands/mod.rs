@@ -6,6 +6,7 @@ pub(crate) mod call;
 mod copy;
 pub(crate) mod doctor;
 pub(crate) mod logs;
+pub(crate) mod policy;
 pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod send;

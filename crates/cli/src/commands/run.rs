@@ -4,7 +4,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs,
-    Program, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
+    Program, Registry, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -42,7 +42,9 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
 
 async fn perform(tool: &'static str, program: Program, common: RunCommon) -> ExitCode {
     let wall_ms_max = common.wall_ms_max();
-    let engine = match (Place { workspace: None, state: common.state }).open() {
+    let engine = match (Place { workspace: None, state: common.state })
+        .open(Registry::builtin(), &common.rules)
+    {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };

@@ -22,8 +22,11 @@ fn verify(scratch: &Scratch) -> (Option<i32>, String, String) {
 fn every_verdict_outcome_and_refusal_is_noted() {
     let scratch = Scratch::new();
     let ran = scratch.result("exit 3");
-    scratch.call("run_shell_command", &json!({ "command": "echo $(id)" }));
-    scratch.call("run_shell_command", &json!({ "command": "touch x" }));
+    for command in ["echo $(id)", "touch x"] {
+        let input = json!({ "command": command }).to_string();
+        let mut call = scratch.guarded("call", "guarded", None);
+        call.args(["run_shell_command", &input]).output().unwrap();
+    }
     scratch.call("ExecCommand", &json!({ "cmd": "true", "workdir": "/" }));
     let task = scratch.promote("sleep 1000", &json!({}));
     scratch.get("TaskStop", &json!({ "task_id": task }));

@@ -33,6 +33,26 @@ impl Scratch {
         let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
         command.arg(verb).arg("--state").arg(self.state.path());
         command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
+        // Whatever the user of this machine has configured.
+        command.env("XDG_CONFIG_HOME", self.state.path());
+        if matches!(verb, "call" | "mcp" | "run" | "sh") {
+            // Most tests are not about the gate; those that are choose for themselves.
+            command.args(["--mode", "open"]);
+        }
+        command
+    }
+
+    /// The same in a mode, with a policy.
+    pub fn guarded(&self, verb: &str, mode: &str, policy: Option<&str>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        command.arg(verb).arg("--state").arg(self.state.path()).args(["--mode", mode]);
+        command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
+        command.env("XDG_CONFIG_HOME", self.state.path());
+        if let Some(policy) = policy {
+            let path = self.state.path().join("given-policy.toml");
+            fs::write(&path, policy).unwrap();
+            command.arg("--policy").arg(path);
+        }
         command
     }
 

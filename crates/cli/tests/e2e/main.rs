@@ -9,6 +9,7 @@ mod crash;
 mod exec_command;
 mod mcp;
 mod output;
+mod policy;
 mod process;
 mod python_client;
 mod readme;

@@ -17,7 +17,7 @@ HERE = os.path.dirname(__file__)
 @asynccontextmanager
 async def connect(*more):
     """A session that can list and call, whichever package it comes from."""
-    arguments = [*ARGUMENTS, *more]
+    arguments = [*ARGUMENTS, *(more or ("--mode", "open"))]
     if era == "legacy":
         from mcp import ClientSession, StdioServerParameters
         from mcp.client.stdio import stdio_client

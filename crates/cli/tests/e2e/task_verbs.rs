@@ -135,7 +135,8 @@ impl Person {
 
 fn legwork(scratch: &Scratch, verb: &str) -> String {
     let program = env!("CARGO_BIN_EXE_legwork");
-    format!("exec {program} {verb} --state {}", scratch.state.path().display())
+    let mode = if verb == "run" { " --mode open" } else { "" };
+    format!("exec {program} {verb}{mode} --state {}", scratch.state.path().display())
 }
 
 #[test]

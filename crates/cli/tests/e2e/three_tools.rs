@@ -8,11 +8,7 @@ use crate::common::{Scratch, announced, fixture, is_alive, text};
 
 /// The text of a call in the open mode, and its exit code.
 fn call(scratch: &Scratch, tool: &str, input: &Value) -> (String, i32) {
-    let output = scratch
-        .legwork("call")
-        .args(["--mode", "open", tool, &input.to_string()])
-        .output()
-        .unwrap();
+    let output = scratch.legwork("call").args([tool, &input.to_string()]).output().unwrap();
     (text(&output.stdout), output.status.code().unwrap())
 }
 
@@ -203,16 +199,15 @@ fn a_directory_is_relative_and_inside() {
 fn without_an_approval_a_shell_command_is_asked_for() {
     let scratch = Scratch::new();
     let input = json!({ "command": "touch started" });
-    let envelope = scratch.call("run_shell_command", &input);
-    assert_eq!(envelope["error"]["kind"], "approval_unavailable", "{envelope:#}");
-    let (_, code) = scratch.receipt("run_shell_command", &input.to_string());
-    assert_eq!(code, 126);
-    let strict = scratch
-        .legwork("call")
-        .args(["--mode", "strict", "ExecCommand", r#"{"cmd":"touch started"}"#])
-        .output()
-        .unwrap();
-    assert_eq!(strict.status.code(), Some(126));
+    for (mode, tool, input) in [
+        ("guarded", "run_shell_command", input.to_string()),
+        ("strict", "run_shell_command", input.to_string()),
+        ("strict", "ExecCommand", json!({ "cmd": "touch started" }).to_string()),
+    ] {
+        let output = scratch.guarded("call", mode, None).args([tool, &input]).output().unwrap();
+        assert_eq!(output.status.code(), Some(126));
+        assert!(text(&output.stdout).contains("\"approval_unavailable\""), "{output:?}");
+    }
     assert!(!fs::exists(scratch.file("started")).unwrap());
     assert!(scratch.tasks().is_empty(), "a refused call registers no task");
 }
@@ -254,8 +249,12 @@ fn substitution_is_refused_before_anything_runs_and_a_quoted_mention_is_not() {
         assert_eq!(got["stdout"], printed, "{command}: {got}");
     }
     // Refused also where it would be asked for otherwise.
-    let envelope = scratch.call("run_shell_command", &json!({ "command": "echo $(id)" }));
-    assert_eq!(envelope["error"]["kind"], "command_substitution_denied");
+    let output = scratch
+        .guarded("call", "guarded", None)
+        .args(["run_shell_command", r#"{"command":"echo $(id)"}"#])
+        .output()
+        .unwrap();
+    assert!(text(&output.stdout).contains("\"command_substitution_denied\""), "{output:?}");
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl Receipt for ExecResult {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
-    let max_output_tokens = super::effective_tokens(input.max_output_tokens);
+    let max_output_tokens = super::effective_tokens(engine, input.max_output_tokens);
     let command_diagnostics = CommandDiagnostics::of(&input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
     let (outcome, summary) =

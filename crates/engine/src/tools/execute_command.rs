@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, COMPLETE_BYTES_MAX, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Receipt, Success, schema,
     task_view::{ArtifactEntry, artifacts},
 };
 use crate::{
@@ -86,7 +86,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
     let executed = match engine.submit(input.into_request(timeout), caller).await {
-        Ok(Submitted::Started(run)) => attend(run).await?,
+        Ok(Submitted::Started(run)) => attend(engine, run).await?,
         Ok(Submitted::AlreadyRunning(_)) => Executed::default(),
         Err(error) => not_started(error)?,
     };
@@ -142,9 +142,9 @@ impl Input {
 }
 
 /// Waits for the end; a program that never started is a result too.
-async fn attend(mut run: Run) -> Result<Executed, ToolError> {
+async fn attend(engine: &Engine, mut run: Run) -> Result<Executed, ToolError> {
     match run.ended().await {
-        Ok(ended) => executed(&run, &ended),
+        Ok(ended) => executed(engine, &run, &ended),
         Err(error) => not_started(error),
     }
 }
@@ -160,15 +160,16 @@ fn not_started(error: ToolError) -> Result<Executed, ToolError> {
     }
 }
 
-fn executed(run: &Run, ended: &Ended) -> Result<Executed, ToolError> {
+fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolError> {
     let outcome = &ended.outcome;
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(run.task_id(), reason));
     }
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
     let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
+    let bytes_max = engine.settings().complete_bytes_max;
     let complete = |artifact: &crate::output::Artifact| {
-        artifact.complete(COMPLETE_BYTES_MAX).map_err(|error| ToolError::state(&error))
+        artifact.complete(bytes_max).map_err(|error| ToolError::state(&error))
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;

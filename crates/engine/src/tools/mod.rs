@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    config::Settings,
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -194,24 +195,17 @@ impl Answer {
     }
 }
 
-/// Tokens of output that are shown where the caller does not say.
-const OUTPUT_TOKENS_DEFAULT: u64 = 8_000;
-
-/// Most tokens of output that are shown, whatever the caller says.
-const OUTPUT_TOKENS_MAX: u64 = 64_000;
-
-/// A stream up to this size is complete in the results of the tools that promise that.
-const COMPLETE_BYTES_MAX: u64 = 1024 * 1024;
-
 /// Longest wait of a call.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 /// The budget that a caller gets.
-fn effective_tokens(asked: Option<u64>) -> u64 {
+fn effective_tokens(engine: &Engine, asked: Option<u64>) -> u64 {
+    let Settings { output_tokens, output_tokens_max, .. } = *engine.settings();
     match asked {
-        None | Some(0) => OUTPUT_TOKENS_DEFAULT,
-        Some(tokens) => tokens.min(OUTPUT_TOKENS_MAX),
+        None | Some(0) => output_tokens,
+        Some(tokens) => tokens,
     }
+    .min(output_tokens_max)
 }
 
 /// The wait that a caller asked for in `timeout_ms`, if it is allowed.

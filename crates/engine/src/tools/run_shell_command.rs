@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, COMPLETE_BYTES_MAX, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Receipt, Success, schema,
     task_view::{ArtifactEntry, artifacts},
 };
 use crate::{
@@ -20,9 +20,6 @@ use crate::{
 
 const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
-
-/// The limit after which a command is stopped.
-const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// By which a command can know that it is run by this tool.
 const MARK: (&str, &str) = ("ASIMI_CLI", "1");
@@ -40,7 +37,7 @@ Use run_shell_command to run a bash command to its end and get everything it pri
 - Each call is independent: no `cd` and no variable carries over.
 The result is JSON with `stdout`, `stderr` and `exitCode` (null if a signal ended it: then `signal` has its
 number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
-TaskStop ends them. `error` is there only if the command could not be started or ran into the limit of 600 s.";
+TaskStop ends them. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
 
 /// Input of `run_shell_command`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -97,8 +94,9 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
-    let ran = match engine.submit(input.into_request(), caller).await {
-        Ok(Submitted::Started(run)) => attend(run).await?,
+    let ran = match engine.submit(input.into_request(engine.settings().shell_timeout), caller).await
+    {
+        Ok(Submitted::Started(run)) => attend(engine, run).await?,
         Ok(Submitted::AlreadyRunning(_)) => Ran::default(),
         Err(error) => not_started(error)?,
     };
@@ -123,7 +121,7 @@ impl Input {
         }
     }
 
-    fn into_request(self) -> Request {
+    fn into_request(self, timeout: Duration) -> Request {
         let shell = Some("bash".to_owned());
         Request {
             tool: NAME,
@@ -135,16 +133,16 @@ impl Input {
             stdin: Stdin::Null,
             outputs: Outputs::Separate,
             duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: u64::try_from(TIMEOUT.as_millis()).ok(),
+            wall_ms_max: u64::try_from(timeout.as_millis()).ok(),
             memory_bytes_max: u64::MAX,
         }
     }
 }
 
 /// Waits for the end; a shell that never started is a result too.
-async fn attend(mut run: Run) -> Result<Ran, ToolError> {
+async fn attend(engine: &Engine, mut run: Run) -> Result<Ran, ToolError> {
     match run.ended().await {
-        Ok(ended) => ran(&run, &ended),
+        Ok(ended) => ran(engine, &run, &ended),
         Err(error) => not_started(error),
     }
 }
@@ -157,14 +155,15 @@ fn not_started(error: ToolError) -> Result<Ran, ToolError> {
     }
 }
 
-fn ran(run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
+fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
     let outcome = &ended.outcome;
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(run.task_id(), reason));
     }
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let bytes_max = engine.settings().complete_bytes_max;
     let complete = |artifact: &crate::output::Artifact| {
-        artifact.complete(COMPLETE_BYTES_MAX).map_err(|error| ToolError::state(&error))
+        artifact.complete(bytes_max).map_err(|error| ToolError::state(&error))
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;
@@ -174,7 +173,7 @@ fn ran(run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
         stderr: stderr.text,
         exit_code: outcome.exit_status,
         signal: outcome.signal,
-        error: ended_by_us(outcome.ended_by),
+        error: ended_by_us(outcome.ended_by, engine.settings().shell_timeout),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),
@@ -184,10 +183,10 @@ fn ran(run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
 }
 
 /// What to say when the command did not end by itself.
-fn ended_by_us(by: Option<EndedBy>) -> Option<String> {
+fn ended_by_us(by: Option<EndedBy>, limit: Duration) -> Option<String> {
     let why = match by? {
         EndedBy::Timeout => {
-            format!("the command was stopped: it ran into the limit of {} s", TIMEOUT.as_secs())
+            format!("the command was stopped: it ran into the limit of {} ms", limit.as_millis())
         }
         EndedBy::Stopped => "the command was stopped: somebody asked for it".into(),
         EndedBy::Abandoned => "the command was stopped: nobody came back for it".into(),

@@ -128,9 +128,11 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let waited =
         if block { await_news(&mut observer, after, selection, wait).await? } else { true };
     let output = observer.output().await?;
-    let mut shown = match input.view {
-        Some(View::Screen) => screen(&observer, output).await?,
-        _ => log(&observer, &output, &input, after, selection)?,
+    let mut shown = if input.view == Some(View::Screen) {
+        screen(&observer, output).await?
+    } else {
+        let budget = effective_tokens(engine, input.max_output_tokens);
+        log(&observer, &output, budget, after, selection)?
     };
     let has_news = after.is_some() && shown.output_preview.is_some();
     shown.retrieval_status = match (observer.is_over() || has_news, waited) {
@@ -191,11 +193,10 @@ async fn await_news(
 fn log(
     observer: &Observer,
     output: &TaskOutput,
-    input: &Input,
+    budget: u64,
     after: Option<Cursor>,
     selection: Selection,
 ) -> Result<Shown, ToolError> {
-    let budget = effective_tokens(input.max_output_tokens);
     let over = observer.is_over();
     let (text, truncated, next) = match after {
         Some(after) => output.since(after, selection, budget, over).map(|fresh| {

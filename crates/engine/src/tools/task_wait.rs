@@ -145,7 +145,8 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     if let (Some(after), Some(began)) = (after, ended.began.first_mut()) {
         *began = after;
     }
-    let waited = describe(engine, &ids, ended, effective_tokens(input.max_output_tokens)).await?;
+    let waited =
+        describe(engine, &ids, ended, effective_tokens(engine, input.max_output_tokens)).await?;
     let summary = waited.first_line();
     super::success(&waited, summary)
 }

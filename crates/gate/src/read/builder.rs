@@ -9,6 +9,8 @@ pub(super) struct Builder {
     text: String,
     /// Whether an expansion was met; later pieces are not kept then.
     dynamic: bool,
+    /// Whether an expansion may make any number of words.
+    splits: bool,
     glob: bool,
     /// Whether any part was quoted.
     pub quoted: bool,
@@ -47,6 +49,7 @@ impl Builder {
             start,
             text: String::new(),
             dynamic: false,
+            splits: false,
             glob: false,
             quoted: false,
             bracket: false,
@@ -79,7 +82,8 @@ impl Builder {
     }
 
     /// Notes that from here on the word is known only after expansion.
-    pub(super) fn expand(&mut self) {
+    pub(super) fn expand(&mut self, splits: bool) {
+        self.splits |= splits;
         if !matches!(self.head, Head::Subscript { .. }) {
             self.head = Head::No;
         }
@@ -180,12 +184,14 @@ impl Builder {
             self.brace = Brace::None;
             self.text.truncate(length);
             self.dynamic = true;
+            self.splits = true;
         }
     }
 
     /// Ends the word, as an assignment when it is one.
     pub(super) fn finish(self, end: usize) -> Finished {
         let form = match (self.dynamic, self.glob) {
+            (true, _) if self.splits => Form::Fields,
             (true, _) => Form::Dynamic,
             (false, true) => Form::Glob,
             (false, false) => Form::Literal,

@@ -49,7 +49,7 @@ impl Reader<'_> {
             self.end_compound();
             return;
         }
-        let varies = finished.word.form == Form::Dynamic
+        let varies = matches!(finished.word.form, Form::Dynamic | Form::Fields)
             || finished.word.text.bytes().any(|byte| byte.is_ascii_alphabetic() || byte == b'[');
         let start = finished.word.span.start;
         let Some(Frame::Condition(condition)) = self.frames.last_mut() else { return };

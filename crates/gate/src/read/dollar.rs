@@ -13,7 +13,10 @@ impl Reader<'_> {
         let start = self.at;
         let (next, next_at) = self.next_after(start);
         match next {
-            Some(b'(') => self.open_parenthesised(start, next_at),
+            Some(b'(') => {
+                self.expand(quoting == Quoting::Plain);
+                self.open_parenthesised(start, next_at)
+            }
             Some(b'{') => self.open_parameter(start, next_at + 1, quoting),
             Some(b'[') => refuse("$[", start, "old arithmetic; write $((…)) instead"),
             Some(b'\'') if quoting == Quoting::Plain => self.read_ansi(start, next_at + 1),
@@ -23,6 +26,7 @@ impl Reader<'_> {
             Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
                 self.at = next_at;
                 let name = self.take_name().to_owned();
+                self.expand(quoting == Quoting::Plain);
                 self.use_variable(&name, Span { start, end: self.at });
                 Ok(())
             }
@@ -30,6 +34,7 @@ impl Reader<'_> {
                 self.at = next_at + 1;
                 let positional = byte.is_ascii_digit() || byte == b'@' || byte == b'*';
                 let name = if positional { "1" } else { "" };
+                self.expand(quoting == Quoting::Plain || byte == b'@');
                 self.use_variable(name, Span { start, end: self.at });
                 Ok(())
             }
@@ -49,9 +54,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes that a variable is expanded here.
+    /// Notes a variable that is expanded in arithmetic.
     fn use_variable(&mut self, name: &str, span: Span) {
-        self.expand();
         let arithmetic = matches!(self.frames.last(), Some(Frame::Arithmetic(_)));
         if arithmetic && !name.is_empty() {
             self.note_arithmetic(name, span);
@@ -62,7 +66,6 @@ impl Reader<'_> {
     fn open_parenthesised(&mut self, start: usize, parenthesis_at: usize) -> Step {
         let (second, second_at) = self.next_after(parenthesis_at);
         if second == Some(b'(') {
-            self.expand();
             self.at = second_at + 1;
             let kind = ArithmeticKind::Expansion;
             return self.open(Frame::Arithmetic(Arithmetic { opened_at: start, kind, depth: 0 }));
@@ -78,7 +81,6 @@ impl Reader<'_> {
         parenthesis_at: usize,
     ) -> Step {
         self.found(construct, start);
-        self.expand();
         self.at = parenthesis_at;
         self.level += 1;
         self.open_list(Closer::Substitution, Position::Optional, 1)
@@ -89,6 +91,7 @@ impl Reader<'_> {
         let start = self.at;
         let construct = if self.peek() == Some(b'<') { "<(" } else { ">(" };
         let (_, parenthesis_at) = self.next_after(start);
+        self.expand(false);
         self.open_substitution(construct, start, parenthesis_at)
     }
 
@@ -96,7 +99,7 @@ impl Reader<'_> {
     pub(super) fn read_backtick(&mut self, quoting: Quoting) -> Step {
         let start = self.at;
         self.found("`", start);
-        self.expand();
+        self.expand(quoting == Quoting::Plain);
         self.at += 1;
         let mut text = String::new();
         while let Some((character, next)) = self.character() {
@@ -138,6 +141,7 @@ impl Reader<'_> {
     /// Reads `$'…'` and decodes it.
     fn read_ansi(&mut self, start: usize, from: usize) -> Step {
         self.at = from;
+        self.note_beyond_posix("$'", start);
         if let Some(builder) = self.builders.last_mut() {
             builder.quote();
         }

@@ -143,6 +143,7 @@ impl Reader<'_> {
                     return self.open_list(Closer::Parenthesis, Position::Command, 1);
                 }
                 self.at = second + 1;
+                self.note_beyond_posix("((", at);
                 let kind = ArithmeticKind::Command;
                 self.open(Frame::Arithmetic(Arithmetic { opened_at: at, kind, depth: 0 }))
             }

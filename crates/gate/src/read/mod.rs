@@ -77,6 +77,7 @@ struct Reader<'t> {
     functions: Vec<String>,
     inner: Vec<Inner>,
     arithmetics: Arithmetics,
+    beyond_posix: Option<Refusal>,
     steps: usize,
 }
 
@@ -168,6 +169,7 @@ impl<'t> Reader<'t> {
             functions: Vec::new(),
             inner: Vec::new(),
             arithmetics: Arithmetics::default(),
+            beyond_posix: None,
             steps: 0,
         }
     }
@@ -200,6 +202,8 @@ impl<'t> Reader<'t> {
         reading.functions.extend(self.functions);
         reading.substitution = earlier(reading.substitution, self.substitution);
         reading.refusal = reading.refusal.or(refusal);
+        reading.arithmetic_names.extend(self.arithmetics.names);
+        reading.beyond_posix = reading.beyond_posix.or(self.beyond_posix);
         reading.steps += self.steps;
     }
 
@@ -284,6 +288,12 @@ impl<'t> Reader<'t> {
     fn note_later(&mut self, construct: &str, start: usize) {
         let span = Span { start, end: self.at.max(start + 1).min(self.text.len()) };
         self.later.push(Later { construct: construct.to_owned(), span });
+    }
+
+    /// Notes a construct that plain `sh` may read in another way: there, `[[ a && b ]]` runs `b`.
+    fn note_beyond_posix(&mut self, construct: &'static str, offset: usize) {
+        let reason = "plain `sh` may read this in another way; use bash, or a plainer form";
+        self.beyond_posix.get_or_insert(Refusal { construct, offset, reason });
     }
 
     /// The innermost list that is open; only called where one is on top.

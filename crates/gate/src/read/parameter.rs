@@ -13,7 +13,7 @@ const ODD: &str = "this form of ${…} is not understood; use a plain variable";
 impl Reader<'_> {
     /// Reads the head of `${…}`: its name, and what is done with it.
     pub(super) fn open_parameter(&mut self, start: usize, from: usize, quoting: Quoting) -> Step {
-        self.expand();
+        self.expand(quoting == Quoting::Plain);
         let inside = self.past_continuations(from);
         if matches!(self.byte_at(inside), Some(b' ' | b'\t' | b'\n' | b'|')) {
             self.found("${ ", start);
@@ -55,6 +55,9 @@ impl Reader<'_> {
         let from = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
+        }
+        if self.peek() == Some(b'@') {
+            self.expand(true);
         }
         if self.at == from && self.peek().is_some_and(|byte| b"@*#?-$!".contains(&byte)) {
             self.at += 1;
@@ -189,6 +192,7 @@ impl Reader<'_> {
             }
             b']' => self.set_mode(ParameterMode::Subscript(depth - 1)),
             b'[' => self.set_mode(ParameterMode::Subscript(depth + 1)),
+            b'@' => self.expand(true),
             b'\\' | b'}' | b'{' | b'(' | b')' | b';' | b'\n' => return refuse("${", start, ODD),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
                 self.take_arithmetic_name();

@@ -46,13 +46,16 @@ impl Reader<'_> {
             "for" | "select" => self.open_for(start)?,
             "case" => self.open_case(start)?,
             "function" => self.open_function(start)?,
-            "[[" => self.open(Frame::Condition(Condition {
-                opened_at: start,
-                expression: false,
-                variable: false,
-                operand_varies: false,
-                number: false,
-            }))?,
+            "[[" => {
+                self.note_beyond_posix("[[", start);
+                self.open(Frame::Condition(Condition {
+                    opened_at: start,
+                    expression: false,
+                    variable: false,
+                    operand_varies: false,
+                    number: false,
+                }))?;
+            }
             "!" | "coproc" => self.prefix(),
             "time" => {
                 self.skip_blanks();

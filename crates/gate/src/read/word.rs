@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     fn open_array(&mut self) -> Step {
         self.open(Frame::Array { opened_at: self.at })?;
-        self.expand();
+        self.expand(true);
         self.at += 1;
         Ok(())
     }
@@ -228,9 +228,9 @@ impl Reader<'_> {
     }
 
     /// Notes that the current word is known only after expansion.
-    pub(super) fn expand(&mut self) {
+    pub(super) fn expand(&mut self, splits: bool) {
         if let Some(builder) = self.builders.last_mut() {
-            builder.expand();
+            builder.expand(splits);
         }
     }
 

@@ -1,0 +1,215 @@
+//! The gate, end to end: rules from files, verdicts that explain themselves, and no way around them.
+
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, parts, text};
+
+const NO_RM: &str = "excludeTools = [\"run_shell_command(rm)\"]\n";
+
+fn check(scratch: &Scratch, policy: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    let path = scratch.state.path().join("policy.toml");
+    fs::write(&path, policy).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    command.args(["policy", "check", "--policy"]).arg(path).args(more);
+    command.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", scratch.state.path());
+    parts(&command.output().unwrap())
+}
+
+#[test]
+fn a_denied_program_runs_through_no_tool_and_by_no_trick() {
+    let scratch = Scratch::new();
+    fs::write(scratch.file("x"), "").unwrap();
+    for command in [
+        "rm x",
+        "/bin/rm x",
+        "\\rm x",
+        "'r'm x",
+        "X=1 rm x",
+        "command rm x",
+        "env -S 'rm x'",
+        "sudo -u x rm x",
+        "timeout 5 rm x",
+        "echo x | xargs rm",
+        "find . -exec rm {} +",
+        "bash -lc \"rm x\"",
+        "if true; then rm x; fi",
+        "f() { rm x; }; f",
+        "a=rm; $a x",
+    ] {
+        for (tool, input) in [
+            ("ExecCommand", json!({ "cmd": command, "login": false })),
+            ("run_shell_command", json!({ "command": command })),
+            ("execute_command", json!({ "command": "bash", "args": ["-c", command] })),
+        ] {
+            let output = scratch
+                .guarded("call", "guarded", Some(NO_RM))
+                .args([tool, &input.to_string()])
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(126), "{tool}: {command}: {output:?}");
+        }
+        assert!(fs::exists(scratch.file("x")).unwrap(), "{command}");
+        let (code, shown, _) = check(&scratch, NO_RM, &[command]);
+        assert_eq!(code, Some(126), "{command}");
+        assert!(!shown.starts_with("allow"), "{command}: {shown}");
+    }
+    assert!(scratch.tasks().is_empty());
+}
+
+#[test]
+fn deny_rules_hold_in_the_open_mode_too() {
+    let scratch = Scratch::new();
+    let output = scratch
+        .guarded("call", "open", Some(NO_RM))
+        .args(["ExecCommand", r#"{"cmd":"true; rm x","login":false}"#, "--json"])
+        .output()
+        .unwrap();
+    let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = &envelope["error"];
+    assert_eq!(error["kind"], "command_denied");
+    // The same explanation as of `policy check`.
+    let details = &error["details"];
+    assert_eq!(
+        (&details["command"], &details["span"]),
+        (&json!("rm x"), &json!({"start": 6, "end": 10}))
+    );
+    assert_eq!(details["rule"], "run_shell_command(rm)");
+    assert!(error["recovery_hint"].as_str().unwrap().contains("rule"), "{error}");
+}
+
+#[test]
+fn a_verdict_explains_itself() {
+    let scratch = Scratch::new();
+    let (code, shown, _) = check(&scratch, NO_RM, &["ls -l && rm -f x"]);
+    assert_eq!(code, Some(126));
+    for part in [
+        "deny\n",
+        "  ls -l\n",
+        "^^^^^^^",
+        "reason: ",
+        "rule:   run_shell_command(rm)",
+        "to change it: ",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let (code, shown, _) = check(&scratch, "", &["cargo test"]);
+    assert_eq!(code, Some(0));
+    assert!(shown.starts_with("allow\n"), "{shown}");
+    let (_, shown, _) =
+        check(&scratch, "", &["--json", "--tool", "run_shell_command", "cargo test"]);
+    let value: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&value["verdict"], &value["commands"]), (&json!("ask"), &json!(["cargo"])));
+}
+
+#[test]
+fn a_batch_is_answered_line_by_line() {
+    let scratch = Scratch::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
+        .args(["policy", "check", "--batch"])
+        .env("XDG_CONFIG_HOME", scratch.state.path())
+        .current_dir(scratch.workspace.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = [
+        json!({ "id": 1, "input": "env X=1 ls $(whoami)" }),
+        json!({ "id": "two", "input": "echo hi", "tool": "run_shell_command" }),
+        json!({ "id": 3, "input": "for ((" }),
+        json!({ "id": 4, "input": ["bash", "-c", "ls"], "tool": "execute_command" }),
+    ];
+    let mut stdin = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(stdin, "{line}").unwrap();
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let answers: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 4);
+    assert_eq!(answers[0]["id"], 1);
+    assert_eq!(answers[0]["substitution"], true);
+    assert!(answers[0]["runs"].to_string().contains("\"ls\""), "{}", answers[0]);
+    assert_eq!((&answers[1]["id"], &answers[1]["verdict"]), (&json!("two"), &json!("ask")));
+    assert_eq!(answers[2]["understood"], false);
+    assert!(answers[3]["runs"].to_string().contains("\"ls\""), "{}", answers[3]);
+    for answer in &answers {
+        assert!(answer["reason"].is_string() && answer["commands"].is_array(), "{answer}");
+    }
+}
+
+#[test]
+fn an_allowlist_as_the_original_writes_it() {
+    let scratch = Scratch::new();
+    let policy = "coreTools = [\"run_shell_command(echo)\", \"run_shell_command(git status)\"]\n";
+    let call = |command: &str| {
+        let input = json!({ "command": command }).to_string();
+        let output = scratch
+            .guarded("call", "guarded", Some(policy))
+            .args(["run_shell_command", &input])
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, printed) = call("echo hi");
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.starts_with("{\"stdout\":\"hi\\n\""), "{printed}");
+    for command in ["echo hi > file", "echo hi; touch x", "git push", "echoo hi"] {
+        assert_eq!(call(command).0, Some(126), "{command}");
+    }
+    assert!(!fs::exists(scratch.file("file")).unwrap() && !fs::exists(scratch.file("x")).unwrap());
+}
+
+#[test]
+fn a_project_can_only_tighten_and_mistakes_have_their_place() {
+    let scratch = Scratch::new();
+    fs::write(scratch.file(".legwork.toml"), "excludeTools = [\"Bash(touch)\"]\n").unwrap();
+    let output = scratch
+        .guarded("call", "open", None)
+        .args(["ExecCommand", r#"{"cmd":"touch x","login":false}"#])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    fs::write(scratch.file(".legwork.toml"), "coreTools = [\"run_shell_command\"]\n").unwrap();
+    let loosened = scratch
+        .guarded("call", "guarded", None)
+        .args(["run_shell_command", r#"{"command":"touch x"}"#])
+        .output()
+        .unwrap();
+    assert_ne!(loosened.status.code(), Some(0), "{loosened:?}");
+    assert!(!fs::exists(scratch.file("x")).unwrap());
+    fs::remove_file(scratch.file(".legwork.toml")).unwrap();
+    let (code, _, complaint) = check(&scratch, "\n[[rules]]\nid = \"x\"\n", &["ls"]);
+    assert_eq!(code, Some(125));
+    assert!(complaint.contains("policy.toml:2:3: ") && complaint.contains("`rule`"), "{complaint}");
+    let mcp = scratch.guarded("mcp", "guarded", Some("nonsense = 1\n")).output().unwrap();
+    assert_eq!(mcp.status.code(), Some(125));
+    assert!(text(&mcp.stderr).contains("given-policy.toml:1:1"), "{mcp:?}");
+}
+
+#[test]
+fn users_can_test_their_own_rules() {
+    let scratch = Scratch::new();
+    let cases = scratch.file("cases.toml");
+    let run = |text: &str| {
+        fs::write(&cases, text).unwrap();
+        let policy = scratch.state.path().join("policy.toml");
+        fs::write(&policy, NO_RM).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        command.args(["policy", "test", &cases, "--policy"]).arg(policy);
+        command.env("XDG_CONFIG_HOME", scratch.state.path());
+        parts(&command.output().unwrap())
+    };
+    let good = "[[case]]\ninput = \"rm x\"\nverdict = \"deny\"\n\n[[case]]\ninput = \"ls\"\nverdict = \"allow\"\n";
+    assert_eq!(run(good), (Some(0), "2 cases, 0 failed\n".into(), String::new()));
+    let (code, shown, _) = run("[[case]]\ninput = \"rm x\"\nverdict = \"allow\"\n");
+    assert_eq!(code, Some(1));
+    assert!(shown.contains("expected allow, got deny: rm x"), "{shown}");
+}

@@ -1,0 +1,244 @@
+//! The configuration: files of rules and settings, layer over layer.
+//!
+//! System and user files come first, then the project's own, which may only tighten, then what the caller
+//! names. The gate reads the rules of all of them and checks every key; here are the settings besides.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use legwork_gate::{Layer, Mode, Origin, Policy, PolicyError};
+use serde::Deserialize;
+
+/// The system's file.
+const SYSTEM: &str = "/etc/legwork/config.toml";
+
+/// The project's file, in its workspace.
+const PROJECT: &str = ".legwork.toml";
+
+/// Sections that are read and checked, but that this version does not act on yet.
+const NOT_IN_FORCE: [&str; 3] = ["limits", "sandbox", "retention"];
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file says something that it may not.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A setting has a value of the wrong type.
+    #[error("{file}: {problem}")]
+    Setting {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Everything that was configured.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// The rules.
+    pub policy: Policy,
+    /// The settings.
+    pub settings: Settings,
+    /// Folders that commands may run in besides the workspace.
+    pub roots: Vec<PathBuf>,
+    /// How long a command may run on alone.
+    pub orphan_ttl: Option<Duration>,
+    /// What was configured and is not in force: to be told to whoever configured it.
+    pub warnings: Vec<String>,
+}
+
+/// Limits of what is shown and waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Tokens of output that are shown where the caller does not say.
+    pub output_tokens: u64,
+    /// Most tokens of output that are shown, whatever the caller says.
+    pub output_tokens_max: u64,
+    /// A stream up to this size is complete in the results of the tools that promise that.
+    pub complete_bytes_max: u64,
+    /// The limit of `run_shell_command`.
+    pub shell_timeout: Duration,
+    /// How long a call waits for an approval where nobody is known to be there.
+    pub approval_wait: Duration,
+    /// How long a question stays open.
+    pub approval_expires: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            output_tokens: 8_000,
+            output_tokens_max: 64_000,
+            complete_bytes_max: 1024 * 1024,
+            shell_timeout: Duration::from_secs(600),
+            approval_wait: Duration::ZERO,
+            approval_expires: Duration::from_secs(600),
+        }
+    }
+}
+
+/// A file, as far as it is about settings.
+#[derive(Debug, Default, Deserialize)]
+struct File {
+    roots: Option<Vec<PathBuf>>,
+    orphan_ttl_ms: Option<u64>,
+    #[serde(default)]
+    output: Output,
+    #[serde(default)]
+    run_shell_command: RunShellCommand,
+    #[serde(default)]
+    approval: Approval,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Output {
+    default_tokens: Option<u64>,
+    max_tokens: Option<u64>,
+    complete_bytes_max: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct RunShellCommand {
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Approval {
+    wait_ms: Option<u64>,
+    expires_ms: Option<u64>,
+}
+
+impl Config {
+    /// Reads all layers: those that exist, and those that are given, which must.
+    pub fn load(workspace: &Path, given: &[PathBuf], mode: Mode) -> Result<Self, ConfigError> {
+        let mut files = Vec::new();
+        let found = [
+            (Origin::System, Some(PathBuf::from(SYSTEM))),
+            (Origin::User, user_file()),
+            (Origin::Project, Some(workspace.join(PROJECT))),
+        ];
+        for (origin, path) in found {
+            let Some(path) = path else { continue };
+            match std::fs::read_to_string(&path) {
+                Ok(text) => files.push((origin, path, text)),
+                Err(error) if is_absent(&error) => {}
+                Err(source) => return Err(ConfigError::File { path, source }),
+            }
+        }
+        for path in given {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| ConfigError::File { path: path.clone(), source })?;
+            files.push((Origin::Given, path.clone(), text));
+        }
+        Self::of(&files, mode)
+    }
+
+    fn of(files: &[(Origin, PathBuf, String)], mode: Mode) -> Result<Self, ConfigError> {
+        let names: Vec<String> =
+            files.iter().map(|(_, path, _)| path.display().to_string()).collect();
+        let layers: Vec<Layer<'_>> = files
+            .iter()
+            .zip(&names)
+            .map(|((origin, _, text), name)| Layer { origin: *origin, name, text })
+            .collect();
+        let mut config = Self { policy: Policy::from_layers(&layers, mode)?, ..Self::default() };
+        // A project may tighten the rules, and that is all.
+        for layer in layers.iter().filter(|layer| layer.origin != Origin::Project) {
+            config.take(layer)?;
+        }
+        Ok(config)
+    }
+
+    fn take(&mut self, layer: &Layer<'_>) -> Result<(), ConfigError> {
+        let wrong = |problem: toml::de::Error| ConfigError::Setting {
+            file: layer.name.to_owned(),
+            problem: problem.to_string(),
+        };
+        let File { roots, orphan_ttl_ms, output, run_shell_command, approval } =
+            toml::from_str(layer.text).map_err(wrong)?;
+        let table: toml::Table = toml::from_str(layer.text).map_err(wrong)?;
+        for section in NOT_IN_FORCE.iter().filter(|section| table.contains_key(**section)) {
+            self.warnings.push(format!(
+                "{}: [{section}] is not in force in this version of legwork",
+                layer.name
+            ));
+        }
+        self.roots.extend(roots.unwrap_or_default());
+        let duration = |value: Option<u64>| value.map(Duration::from_millis);
+        self.orphan_ttl = duration(orphan_ttl_ms).or(self.orphan_ttl);
+        let settings = &mut self.settings;
+        let known = *settings;
+        *settings = Settings {
+            output_tokens: output.default_tokens.unwrap_or(known.output_tokens),
+            output_tokens_max: output.max_tokens.unwrap_or(known.output_tokens_max),
+            complete_bytes_max: output.complete_bytes_max.unwrap_or(known.complete_bytes_max),
+            shell_timeout: duration(run_shell_command.timeout_ms).unwrap_or(known.shell_timeout),
+            approval_wait: duration(approval.wait_ms).unwrap_or(known.approval_wait),
+            approval_expires: duration(approval.expires_ms).unwrap_or(known.approval_expires),
+        };
+        Ok(())
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The user's file: `legwork/config.toml` in the XDG configuration directory.
+pub fn user_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("legwork/config.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(files: &[(Origin, &str)]) -> Result<Config, ConfigError> {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(origin, text)| (*origin, PathBuf::from("f.toml"), (*text).to_owned()))
+            .collect();
+        Config::of(&files, Mode::Guarded)
+    }
+
+    #[test]
+    fn later_layers_win_and_a_project_sets_nothing() {
+        let config = config(&[
+            (Origin::System, "orphan_ttl_ms = 5\n[output]\nmax_tokens = 10\ndefault_tokens = 3"),
+            (Origin::User, "roots = [\"/a\"]\n[output]\nmax_tokens = 20"),
+            (Origin::Project, "roots = [\"/\"]\n[output]\nmax_tokens = 99"),
+            (Origin::Given, "[run_shell_command]\ntimeout_ms = 7"),
+        ])
+        .unwrap();
+        let Settings { output_tokens, output_tokens_max, shell_timeout, .. } = config.settings;
+        assert_eq!((output_tokens, output_tokens_max), (3, 20));
+        assert_eq!(shell_timeout, Duration::from_millis(7));
+        assert_eq!(config.roots, [PathBuf::from("/a")]);
+        assert_eq!(config.orphan_ttl, Some(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place_and_what_is_not_in_force_is_told_too() {
+        let error = config(&[(Origin::User, "\n[output]\nmax_token = 3")]).unwrap_err();
+        assert!(error.to_string().starts_with("f.toml:3:1: "), "{error}");
+        assert!(error.to_string().contains("max_tokens"), "{error}");
+        assert!(config(&[(Origin::User, "orphan_ttl_ms = \"x\"")]).is_err());
+        let config = config(&[(Origin::User, "[limits]\ntasks_max = 3")]).unwrap();
+        assert_eq!(config.warnings.len(), 1);
+    }
+}

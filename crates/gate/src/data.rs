@@ -1,0 +1,254 @@
+//! The shipped tables: what is known of programs and their options.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+use serde::Deserialize;
+
+use crate::{
+    content::only_prints,
+    matching::{Certainty, begins_with, follows, has_flag, operands},
+    reading::Word,
+};
+
+/// What the rest of a wrapper's words is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Then {
+    /// A program and its arguments.
+    #[default]
+    Program,
+    /// Shell text, joined by spaces.
+    Shell,
+    /// Shell texts, one a word.
+    Shells,
+    /// Nothing that is run.
+    Nothing,
+}
+
+/// What a wrapper runs when nothing is left for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Empty {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Commands that it reads.
+    Input,
+}
+
+/// A program that runs other programs, and its options; the file explains each field.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Wrapper {
+    pub names: Vec<String>,
+    pub flags: Vec<String>,
+    pub values: Vec<String>,
+    pub stops: Vec<String>,
+    pub shell: Vec<String>,
+    pub split: Vec<String>,
+    pub operands: usize,
+    pub assignments: bool,
+    pub permute: bool,
+    pub then: Then,
+    pub empty: Empty,
+    pub subcommand: Vec<String>,
+    pub before_flags: Vec<String>,
+    pub before_values: Vec<String>,
+    pub until: Vec<String>,
+    pub appends: bool,
+    pub dashes: bool,
+    pub numeric: bool,
+    pub marker: Vec<String>,
+    pub neutral: bool,
+}
+
+/// A program that only reads, under conditions.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Safe {
+    programs: Vec<String>,
+    args: Vec<Vec<String>>,
+    deny_flags: Vec<String>,
+    words: bool,
+    operands_max: Option<usize>,
+    content: String,
+    because: String,
+}
+
+/// A command that is asked about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Danger {
+    programs: Vec<String>,
+    args: Vec<Vec<String>>,
+    flags: Vec<String>,
+    words: bool,
+    because: String,
+}
+
+/// Paths that are not written without a question, and the programs that write.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Paths {
+    fragments: Vec<String>,
+    writers: Vec<String>,
+}
+
+/// Arguments by which a program runs another one or writes files.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Arguments {
+    names: Vec<String>,
+    flags: Vec<String>,
+    args: Vec<Vec<String>>,
+    words: bool,
+    content: String,
+    always: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrapperFile {
+    wrapper: Vec<Wrapper>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SafeFile {
+    safe: Vec<Safe>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DangerFile {
+    danger: Vec<Danger>,
+    paths: Paths,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plain {
+    names: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArgumentFile {
+    program: Vec<Arguments>,
+    plain: Plain,
+}
+
+/// All tables; nothing when a shipped file is broken, and then nothing is allowed or understood.
+struct Tables {
+    wrappers: HashMap<String, Vec<Wrapper>>,
+    safe: Vec<Safe>,
+    danger: DangerFile,
+    arguments: ArgumentFile,
+}
+
+static TABLES: LazyLock<Option<Tables>> = LazyLock::new(|| load().ok());
+
+fn load() -> Result<Tables, toml::de::Error> {
+    let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
+    let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();
+    for wrapper in file.wrapper {
+        for name in &wrapper.names {
+            wrappers.entry(name.clone()).or_default().push(wrapper.clone());
+        }
+    }
+    let safe: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
+    let danger = toml::from_str(include_str!("../data/dangerous.toml"))?;
+    let arguments = toml::from_str(include_str!("../data/arguments.toml"))?;
+    Ok(Tables { wrappers, safe: safe.safe, danger, arguments })
+}
+
+/// The wrappers of a name; nothing when the table could not be read.
+pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
+    let tables = TABLES.as_ref()?;
+    Some(tables.wrappers.get(name).map_or(&[], Vec::as_slice))
+}
+
+/// Whether a wrapper is judged only by what it runs.
+pub(crate) fn is_neutral(name: &str) -> bool {
+    wrappers(name).is_some_and(|found| found.iter().any(|wrapper| wrapper.neutral))
+}
+
+/// Why a command only reads, if it surely does.
+pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
+    let tables = TABLES.as_ref()?;
+    let of_name = tables.safe.iter().filter(|safe| has(&safe.programs, name));
+    let covers = |safe: &&Safe| {
+        let flagged =
+            safe.deny_flags.iter().any(|flag| has_flag(rest, flag, safe.words) > Certainty::No);
+        let many = safe
+            .operands_max
+            .is_some_and(|most| operands(rest.get(safe.args.len()..).unwrap_or_default()) > most);
+        begins_with(rest, &safe.args) && !flagged && !many && only_prints(&safe.content, rest)
+    };
+    of_name.filter(covers).map(|safe| safe.because.as_str()).next()
+}
+
+/// Why a command is asked about, if it is.
+pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
+    let tables = TABLES.as_ref()?;
+    let is_meant = |danger: &&Danger| {
+        let named = danger.programs.iter().any(|program| match program.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => program == name,
+        });
+        let flag = |flag: &String| has_flag(rest, flag, danger.words) == Certainty::Yes;
+        let flagged = danger.flags.is_empty() || danger.flags.iter().any(flag);
+        named && flagged && follows(rest, &danger.args) == Certainty::Yes
+    };
+    tables.danger.danger.iter().find(is_meant).map(|danger| danger.because.as_str())
+}
+
+/// The protected part of a path, if it has one.
+pub(crate) fn protected(path: &str) -> Option<&'static str> {
+    let tables = TABLES.as_ref()?;
+    let plain = path.replace("//", "/").replace("/./", "/");
+    let fragments = tables.danger.paths.fragments.iter();
+    fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
+}
+
+/// Whether a program writes to the paths among its words.
+pub(crate) fn is_writer(name: &str) -> bool {
+    TABLES.as_ref().is_some_and(|tables| has(&tables.danger.paths.writers, name))
+}
+
+/// Whether arguments may make a program run another one or write files.
+pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
+    let Some(tables) = TABLES.as_ref() else { return true };
+    let mut of_name = tables.arguments.program.iter().filter(|entry| has(&entry.names, name));
+    of_name.any(|entry| {
+        let flag = |flag: &String| has_flag(rest, flag, entry.words) > Certainty::No;
+        let first = !entry.args.is_empty() && follows(rest, &entry.args) > Certainty::No;
+        entry.always || first || entry.flags.iter().any(flag) || !only_prints(&entry.content, rest)
+    })
+}
+
+/// Whether a program is known not to run its arguments, or to run them in ways that are known.
+pub(crate) fn keeps_its_arguments(name: &str) -> bool {
+    let Some(tables) = TABLES.as_ref() else { return false };
+    let known = |programs: &[String]| has(programs, name);
+    tables.wrappers.contains_key(name)
+        || known(&tables.arguments.plain.names)
+        || tables.safe.iter().any(|safe| known(&safe.programs))
+        || tables.danger.danger.iter().any(|danger| known(&danger.programs))
+        || tables.arguments.program.iter().any(|entry| known(&entry.names))
+}
+
+fn has(names: &[String], name: &str) -> bool {
+    names.iter().any(|known| known == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_tables_can_be_read() {
+        load().map(|_| ()).unwrap();
+        assert!(wrappers("env").is_some_and(|found| found.len() == 1));
+    }
+}

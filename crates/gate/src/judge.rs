@@ -1,0 +1,369 @@
+//! Judges a reading by the rules: every run is looked at, and the strictest finding wins.
+
+use crate::{
+    data,
+    explain::Explanation,
+    matching::Certainty,
+    policy::{Mode, Policy},
+    reading::{Reading, Redirect, RedirectKind, Run, Span, Substitution},
+    rule::{Decision, RedirectScope, Rule, Target},
+    unwrap::{basename, unwrap_words},
+    verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
+};
+
+/// What to do about a command that no rule covers.
+const ALLOW_IT: &str = "allow it with a rule in the policy, or approve it when asked";
+
+/// One thing that speaks for or against a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub decision: Decision,
+    pub explanation: Explanation,
+    pub substitution: Option<Substitution>,
+}
+
+/// A subject with its reading.
+struct Case<'c> {
+    policy: &'c Policy,
+    reading: &'c Reading,
+    text: &'c str,
+    subject: &'c dyn Subject,
+    findings: Vec<Finding>,
+}
+
+/// Judges a plan.
+pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
+    let (_, finding) = weigh(policy, &plan);
+    let explanation = finding.explanation;
+    match finding.decision {
+        Decision::Allow => Verdict::Allow(Grant::new(plan, explanation)),
+        Decision::Ask => Verdict::Ask(Question::new(plan, explanation)),
+        Decision::Deny => Verdict::Deny(Denial { explanation, substitution: finding.substitution }),
+    }
+}
+
+/// Reads a subject and finds what decides about it.
+pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding) {
+    let script = subject.script();
+    let reading = read_script(&script, subject.shell());
+    let text = script.text();
+    let mut case = Case { policy, reading: &reading, text: &text, subject, findings: Vec::new() };
+    case.judge();
+    let finding = case.decide();
+    (reading, finding)
+}
+
+/// Reads what would run.
+fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
+    match script {
+        Script::Shell(text) => {
+            let mut reading = crate::read(text);
+            let posix = matches!(shell.map(basename), Some("sh" | "dash" | "ash"));
+            if let Some(refusal) = reading.beyond_posix.filter(|_| posix) {
+                reading.refusal.get_or_insert(refusal);
+                reading.understood = false;
+            }
+            reading
+        }
+        Script::Argv(argv) => unwrap_words(argv_words(argv)),
+    }
+}
+
+impl Case<'_> {
+    fn judge(&mut self) {
+        self.judge_substitution();
+        self.judge_tool();
+        for index in 0..self.reading.runs.len() {
+            self.judge_run(index);
+        }
+        self.judge_paths();
+        self.judge_doubts();
+        self.judge_coverage();
+    }
+
+    /// The strictest finding; without any, the default of the tool.
+    fn decide(&mut self) -> Finding {
+        let strictest = self.findings.iter().map(|finding| finding.decision).max();
+        let first = self.findings.iter().find(|finding| Some(finding.decision) == strictest);
+        let mut finding = first.cloned().unwrap_or_else(|| self.default());
+        if finding.decision == Decision::Ask && self.policy.mode == Mode::Open {
+            finding.decision = Decision::Allow;
+            finding.explanation = Explanation {
+                rule: "mode-open".into(),
+                reason: format!(
+                    "nobody is asked in this mode; otherwise: {}",
+                    finding.explanation.reason
+                ),
+                ..finding.explanation
+            };
+        }
+        finding
+    }
+
+    fn default(&self) -> Finding {
+        let tool = self.subject.tool();
+        let reason = format!("no rule speaks of this command, and {tool} allows by default");
+        let explanation = Explanation { rule: "default".into(), reason, ..Explanation::default() };
+        Finding { decision: Decision::Allow, explanation, substitution: None }
+    }
+
+    fn find(&mut self, decision: Decision, rule: &str, reason: String, span: Span, remedy: &str) {
+        let command = self.text.get(span.start..span.end).map(str::to_owned);
+        self.findings.push(Finding {
+            decision,
+            explanation: Explanation {
+                rule: rule.to_owned(),
+                reason,
+                command,
+                span: Some(span),
+                remedy: Some(remedy.to_owned()),
+            },
+            substitution: None,
+        });
+    }
+
+    /// Refuses substitutions where the tool does.
+    fn judge_substitution(&mut self) {
+        let Some(found) = self.reading.substitution else { return };
+        if self.subject.tool() != "run_shell_command" {
+            return;
+        }
+        let Substitution { construct, offset } = found;
+        let span =
+            Span { start: offset, end: (offset + construct.trim_end().len()).min(self.text.len()) };
+        let reason = format!(
+            "run_shell_command refuses substitutions, and `{construct}` opens one at byte {offset}"
+        );
+        let remedy =
+            "run the inner command first and use its output, or quote the text with single quotes";
+        self.find(Decision::Deny, "substitution", reason, span, remedy);
+        if let Some(finding) = self.findings.last_mut() {
+            finding.substitution = Some(found);
+        }
+    }
+
+    /// Refuses a tool that is denied as a whole.
+    fn judge_tool(&mut self) {
+        let tool = self.subject.tool();
+        let denies = |rule: &&Rule| {
+            rule.decision == Decision::Deny
+                && rule.target == Target::Everything
+                && rule.counts_for(tool)
+        };
+        if let Some(rule) = self.policy.rules.iter().find(denies) {
+            let span = Span { start: 0, end: self.text.len() };
+            let reason = format!("the policy denies {tool} as a whole");
+            let remedy = "take the entry out of `excludeTools`";
+            self.find(Decision::Deny, &rule.id, reason, span, remedy);
+        }
+    }
+
+    /// Looks for rules that deny or ask about a run, and for dangers.
+    fn judge_run(&mut self, index: usize) {
+        let Some(run) = self.reading.runs.get(index) else { return };
+        let policy = self.policy;
+        let resolved = run.name().and_then(|name| self.subject.resolve(name));
+        let strict = policy.rules.iter().filter(|rule| rule.decision > Decision::Allow);
+        for rule in strict.filter(|rule| rule.target != Target::Everything) {
+            match rule.speaks_of(run, resolved.as_deref()) {
+                Certainty::No => {}
+                Certainty::Maybe => {
+                    let reason = format!(
+                        "`{}` may be what the rule `{}` speaks of",
+                        self.shown(run),
+                        rule.id
+                    );
+                    let remedy =
+                        "write the program's name and arguments plainly, without expansions";
+                    self.find(Decision::Ask, &rule.id, reason, run.span, remedy);
+                }
+                Certainty::Yes => {
+                    let verb = if rule.decision == Decision::Deny { "denied" } else { "asked for" };
+                    let because =
+                        rule.because.as_ref().map_or(String::new(), |why| format!(": {why}"));
+                    let reason = format!(
+                        "`{}` is {verb} by the rule `{}`{because}",
+                        self.shown(run),
+                        rule.id
+                    );
+                    let remedy = "use another command, or change that rule in the policy";
+                    self.find(rule.decision, &rule.id, reason, run.span, remedy);
+                }
+            }
+        }
+        self.judge_danger(run);
+    }
+
+    /// Asks about dangerous commands, unless a full rule or a bare allow covers them.
+    fn judge_danger(&mut self, run: &Run) {
+        let Some(name) = run.name().map(basename) else { return };
+        let rest = run.words.get(1..).unwrap_or_default();
+        let Some(because) = data::danger(name, rest) else { return };
+        if !self.is_allowed_fully(run) {
+            let reason = format!("`{}` {because}", self.shown(run));
+            self.find(Decision::Ask, "dangerous", reason, run.span, ALLOW_IT);
+        }
+    }
+
+    /// Asks about writing to protected paths.
+    fn judge_paths(&mut self) {
+        let reading = self.reading;
+        let nested = reading.runs.iter().flat_map(|run| &run.redirects);
+        let outer = reading.commands.iter().flat_map(|command| &command.redirects);
+        for redirect in outer.chain(nested) {
+            let harmless = matches!(redirect.kind, RedirectKind::Duplicate | RedirectKind::Here);
+            let reads = redirect.kind == RedirectKind::Read;
+            let found = data::protected(&redirect.target.text)
+                .filter(|part| !harmless && (!reads || part.starts_with("/dev/")));
+            self.ask_about_path(found, redirect.target.span);
+        }
+        for run in &reading.runs {
+            let name = run.name().map_or("", basename);
+            if data::is_writer(name) && !self.is_allowed_fully(run) {
+                let words = run.words.iter().skip(1);
+                let found = words.clone().find_map(|word| data::protected(&word.text));
+                self.ask_about_path(found, run.span);
+            }
+        }
+    }
+
+    fn ask_about_path(&mut self, found: Option<&str>, span: Span) {
+        if let Some(part) = found {
+            let reason = format!(
+                "it may write to `{part}`, by which others can be made to run commands or which is not a file of the project"
+            );
+            self.find(
+                Decision::Ask,
+                "protected-path",
+                reason,
+                span,
+                "write to another path, or approve it when asked",
+            );
+        }
+    }
+
+    /// Asks about what is not understood, unless nothing could be evaded by it.
+    fn judge_doubts(&mut self) {
+        let reading = self.reading;
+        if let Some(refusal) = reading.refusal {
+            let start = refusal.offset.min(self.text.len());
+            let end = (start + refusal.construct.len()).min(self.text.len());
+            let reason = format!(
+                "the text is not understood: {} (`{}` at byte {})",
+                refusal.reason, refusal.construct, refusal.offset
+            );
+            self.doubt("not-understood", reason, Span { start, end });
+        }
+        for later in &reading.later {
+            let reason =
+                format!("`{}` makes code of text that cannot be judged now", later.construct);
+            self.doubt("code-later", reason, later.span);
+        }
+        for run in &reading.runs {
+            if run.unresolved {
+                let reason = format!("it is not known which program `{}` runs", self.shown(run));
+                self.doubt("unresolved", reason, run.span);
+            }
+            if run.name() == Some("?") {
+                let reason = "the name of the program is known only after expansion".to_owned();
+                self.doubt("dynamic-name", reason, run.span);
+            }
+        }
+    }
+
+    fn doubt(&mut self, rule: &str, reason: String, span: Span) {
+        if !self.is_default_allow() || self.policy.restricts() || !self.subject.sandboxed() {
+            let remedy = "write it plainly, or approve it when asked";
+            self.find(Decision::Ask, rule, reason, span, remedy);
+        }
+    }
+
+    /// Whether the tool allows what no rule speaks of.
+    fn is_default_allow(&self) -> bool {
+        let trusted = self.subject.trust() != Trust::UntrustedExternal;
+        let strict = self.policy.mode == Mode::Strict;
+        trusted && !strict && self.subject.tool() != "run_shell_command"
+    }
+
+    /// Asks about every run that nothing allows, where the default is to ask.
+    fn judge_coverage(&mut self) {
+        if self.is_default_allow() {
+            return;
+        }
+        let reading = self.reading;
+        if reading.runs.is_empty() {
+            let span = Span { start: 0, end: self.text.len() };
+            let tool = self.subject.tool();
+            let reason = format!("no rule allows this, and {tool} asks by default");
+            self.find(Decision::Ask, "default", reason, span, ALLOW_IT);
+        }
+        for run in &reading.runs {
+            if let Some((rule, because)) = self.covering_rule(run) {
+                let reason = format!("`{}` is allowed{because}", self.shown(run));
+                self.find(Decision::Allow, &rule, reason, run.span, "");
+            } else {
+                let reason = format!("no rule allows `{}`", self.shown(run));
+                self.find(Decision::Ask, "default", reason, run.span, ALLOW_IT);
+            }
+        }
+    }
+
+    /// The rule that allows a run, and why.
+    fn covering_rule(&self, run: &Run) -> Option<(String, String)> {
+        let redirects = self.redirects(run);
+        let tool = self.subject.tool();
+        let shadowed =
+            run.name().is_some_and(|name| self.reading.functions.iter().any(|f| f == name));
+        let allows = |rule: &&Rule| {
+            rule.decision == Decision::Allow
+                && rule.counts_for(tool)
+                && rule.covers(run, &redirects)
+        };
+        let bare = |rule: &&Rule| rule.target == Target::Everything;
+        let mut rules = self.policy.rules.iter().filter(allows);
+        let rule = if shadowed { rules.find(bare) } else { rules.next() };
+        if let Some(rule) = rule {
+            let because = rule.because.as_ref().map_or(String::new(), |why| format!(": {why}"));
+            return Some((rule.id.clone(), because));
+        }
+        let plain = redirects.iter().all(|redirect| RedirectScope::None.covers(redirect));
+        let Some(name) = run.name() else { return plain.then(|| ("syntax".into(), String::new())) };
+        if plain && !run.unresolved && data::is_neutral(basename(name)) && !shadowed {
+            return Some(("wrapper".into(), ": what it runs is judged on its own".into()));
+        }
+        // The original of `run_shell_command` asks about everything that its user did not list.
+        let because = data::reads_only(name, run.words.get(1..).unwrap_or_default())?;
+        let applies = plain && !shadowed && tool != "run_shell_command";
+        applies.then(|| ("safe".into(), format!(": {because}")))
+    }
+
+    /// Whether a full rule or a bare allow covers a run.
+    fn is_allowed_fully(&self, run: &Run) -> bool {
+        let redirects = self.redirects(run);
+        let tool = self.subject.tool();
+        self.policy.rules.iter().any(|rule| {
+            rule.decision == Decision::Allow
+                && !rule.short
+                && rule.counts_for(tool)
+                && rule.covers(run, &redirects)
+        })
+    }
+
+    /// The redirects that are made for a run: its own, and those of the simple command around it.
+    fn redirects<'r>(&'r self, run: &'r Run) -> Vec<&'r Redirect> {
+        let outer = self.reading.commands.get(run.command).map(|command| &command.redirects);
+        run.redirects.iter().chain(outer.into_iter().flatten()).collect()
+    }
+
+    /// A run in a few words.
+    fn shown(&self, run: &Run) -> String {
+        let words: Vec<&str> = run.words.iter().take(4).map(|word| word.text.as_str()).collect();
+        let text = match run.name() {
+            Some("?") => self.text.get(run.span.start..run.span.end).unwrap_or_default().to_owned(),
+            _ => words.join(" "),
+        };
+        let more = run.words.len() > 4 || text.chars().count() > 60;
+        let text: String = text.chars().take(60).collect();
+        if more { format!("{}…", text.trim_end()) } else { text.trim_end().to_owned() }
+    }
+}

@@ -1,0 +1,386 @@
+//! The rules in force, built from layers of TOML; every mistake is told with its place and its remedy.
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    keys::{known_keys, nearest},
+    matching::Certainty,
+    read,
+    reading::Run,
+    rule::{Decision, Origin, RedirectScope, Rule, Target},
+};
+
+/// How strict the gate is by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nobody is asked; deny rules still hold.
+    Open,
+    /// Each tool has its default.
+    #[default]
+    Guarded,
+    /// What no rule allows is asked for, whatever the tool.
+    Strict,
+}
+
+/// A file of rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Layer<'t> {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The file's name, for errors.
+    pub name: &'t str,
+    /// What is in it.
+    pub text: &'t str,
+}
+
+/// A mistake in a file of rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}:{column}: {problem}; {remedy}")]
+pub struct PolicyError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) mode: Mode,
+}
+
+impl Policy {
+    /// Builds the rules from layers, first to last; any mistake in any of them is an error.
+    pub fn from_layers(layers: &[Layer<'_>], mode: Mode) -> Result<Self, PolicyError> {
+        let mut rules = Vec::new();
+        for layer in layers {
+            LayerReader { layer }.read_into(&mut rules)?;
+        }
+        Ok(Self { rules, mode })
+    }
+
+    /// The mode.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether a rule of the user denies or asks for anything, so that something could be evaded.
+    pub(crate) fn restricts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.decision > Decision::Allow)
+    }
+
+    /// The level of sandbox that the rule of this id asks for.
+    pub fn sandbox_of(&self, id: &str) -> Option<&str> {
+        self.rules.iter().find(|rule| rule.id == id)?.sandbox.as_deref()
+    }
+}
+
+/// A value with its place.
+type Value<'i> = Spanned<DeValue<'i>>;
+
+/// Reads one layer.
+struct LayerReader<'l, 't> {
+    layer: &'l Layer<'t>,
+}
+
+impl LayerReader<'_, '_> {
+    fn read_into(&self, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
+        let table = DeTable::parse(self.layer.text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            self.error(at, error.message(), "write valid TOML")
+        })?;
+        let table = table.get_ref();
+        self.check_keys(table, "")?;
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "rule" => self.read_rules(value, rules)?,
+                "coreTools" => self.read_short_forms(value, Decision::Allow, rules)?,
+                "excludeTools" => self.read_short_forms(value, Decision::Deny, rules)?,
+                section => self.check_section(section, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// An error at a byte of the file.
+    fn error(&self, at: usize, problem: &str, remedy: &str) -> PolicyError {
+        let before = self.layer.text.get(..at).unwrap_or(self.layer.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        PolicyError {
+            file: self.layer.name.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+            problem: problem.to_owned(),
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// Rejects keys that are not known in a table.
+    fn check_keys(&self, table: &DeTable<'_>, section: &str) -> Result<(), PolicyError> {
+        let known = known_keys(section);
+        for key in table.keys() {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                let remedy = match nearest(name, known) {
+                    Some(near) => format!("write `{near}`"),
+                    None => format!("known here are: {}", known.join(", ")),
+                };
+                let problem = format!("unknown key `{name}`");
+                return Err(self.error(key.span().start, &problem, &remedy));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the keys of a section that others use.
+    fn check_section(&self, section: &str, value: &Value<'_>) -> Result<(), PolicyError> {
+        match value.get_ref() {
+            DeValue::Table(table) if !known_keys(section).is_empty() => {
+                self.check_keys(table, section)
+            }
+            _ if known_keys(section).is_empty() => Ok(()),
+            _ => {
+                let problem = format!("`{section}` is not a table");
+                let remedy = format!("write `[{section}]` on a line of its own");
+                Err(self.error(value.span().start, &problem, &remedy))
+            }
+        }
+    }
+
+    /// The array that a value has to be.
+    fn array<'v, 'i>(
+        &self,
+        value: &'v Value<'i>,
+        key: &str,
+    ) -> Result<impl Iterator<Item = &'v Value<'i>>, PolicyError> {
+        if let DeValue::Array(array) = value.get_ref() {
+            return Ok(array.iter());
+        }
+        let problem = format!("`{key}` is not a list");
+        Err(self.error(value.span().start, &problem, "write it as `[\"…\", \"…\"]`"))
+    }
+
+    /// The string that a value has to be.
+    fn string<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, PolicyError> {
+        value.get_ref().as_str().ok_or_else(|| {
+            let problem = format!("`{key}` is not a string");
+            self.error(value.span().start, &problem, "write it in double quotes")
+        })
+    }
+
+    fn strings(&self, value: &Value<'_>, key: &str) -> Result<Vec<String>, PolicyError> {
+        self.array(value, key)?.map(|item| self.string(item, key).map(str::to_owned)).collect()
+    }
+
+    /// Rejects what would loosen in a file that can only tighten.
+    fn check_direction(&self, decision: Decision, at: usize) -> Result<(), PolicyError> {
+        if decision == Decision::Allow && self.layer.origin == Origin::Project {
+            let remedy = "move it to the user's file, or write `deny` or `ask`";
+            return Err(self.error(at, "a project's file cannot allow anything", remedy));
+        }
+        Ok(())
+    }
+
+    fn read_short_forms(
+        &self,
+        value: &Value<'_>,
+        decision: Decision,
+        rules: &mut Vec<Rule>,
+    ) -> Result<(), PolicyError> {
+        let key = if decision == Decision::Allow { "coreTools" } else { "excludeTools" };
+        for item in self.array(value, key)? {
+            let text = self.string(item, key)?;
+            self.check_direction(decision, item.span().start)?;
+            let rule = short_form(text, decision).ok_or_else(|| {
+                let problem = format!("`{text}` is not understood");
+                let remedy = "write `run_shell_command`, `run_shell_command(git status)`, \
+                    `ExecCommand(…)`, `execute_command(…)` or `Bash(cargo test:*)`";
+                self.error(item.span().start, &problem, remedy)
+            })?;
+            rules.push(rule);
+        }
+        Ok(())
+    }
+
+    fn read_rules(&self, value: &Value<'_>, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
+        for item in self.array(value, "rule")? {
+            let DeValue::Table(table) = item.get_ref() else {
+                return Err(self.error(
+                    item.span().start,
+                    "a rule is not a table",
+                    "write `[[rule]]`",
+                ));
+            };
+            self.check_keys(table, "rule")?;
+            let rule = self.read_rule(table, item.span().start, rules.len())?;
+            self.check_examples(table, &rule)?;
+            rules.push(rule);
+        }
+        Ok(())
+    }
+
+    fn read_rule(&self, table: &DeTable<'_>, at: usize, count: usize) -> Result<Rule, PolicyError> {
+        let text = |key: &str| -> Result<Option<(&str, usize)>, PolicyError> {
+            let Some(value) = table.get(key) else { return Ok(None) };
+            Ok(Some((self.string(value, key)?, value.span().start)))
+        };
+        let missing =
+            |key: &str, remedy: &str| self.error(at, &format!("a rule has no `{key}`"), remedy);
+        let (decision, decision_at) = text("decision")?.ok_or_else(|| {
+            missing("decision", "write `decision = \"allow\"`, `\"ask\"` or `\"deny\"`")
+        })?;
+        let decision = self.decision(decision, decision_at)?;
+        self.check_direction(decision, decision_at)?;
+        let (name, _) =
+            text("program")?.ok_or_else(|| missing("program", "write `program = \"git\"`"))?;
+        let redirect = match text("redirect")? {
+            Some((redirect, at)) => self.redirect(redirect, at)?,
+            None => RedirectScope::None,
+        };
+        let deny_flags = match table.get("deny_flags") {
+            Some(value) => self.strings(value, "deny_flags")?,
+            None => Vec::new(),
+        };
+        Ok(Rule {
+            id: text("id")?.map_or_else(|| format!("rule-{}", count + 1), |(id, _)| id.to_owned()),
+            decision,
+            tool: None,
+            target: Target::Program { name: name.to_owned(), args: self.args(table)? },
+            deny_flags,
+            redirect,
+            sandbox: text("sandbox")?.map(|(level, at)| self.sandbox(level, at)).transpose()?,
+            because: text("because")?.map(|(because, _)| because.to_owned()),
+            short: false,
+        })
+    }
+
+    fn decision(&self, text: &str, at: usize) -> Result<Decision, PolicyError> {
+        match text {
+            "allow" => Ok(Decision::Allow),
+            "ask" => Ok(Decision::Ask),
+            "deny" => Ok(Decision::Deny),
+            _ => Err(self.choice(text, at, &["allow", "ask", "deny"])),
+        }
+    }
+
+    fn redirect(&self, text: &str, at: usize) -> Result<RedirectScope, PolicyError> {
+        match text {
+            "none" => Ok(RedirectScope::None),
+            "workspace" => Ok(RedirectScope::Workspace),
+            "any" => Ok(RedirectScope::Any),
+            _ => Err(self.choice(text, at, &["none", "workspace", "any"])),
+        }
+    }
+
+    fn sandbox(&self, text: &str, at: usize) -> Result<String, PolicyError> {
+        const LEVELS: [&str; 3] = ["read-only", "workspace-write", "none"];
+        let known = LEVELS.contains(&text);
+        if known { Ok(text.to_owned()) } else { Err(self.choice(text, at, &LEVELS)) }
+    }
+
+    /// The error of a value that is none of a few.
+    fn choice(&self, text: &str, at: usize, known: &[&str]) -> PolicyError {
+        let remedy = match nearest(text, known) {
+            Some(near) => format!("write `\"{near}\"`"),
+            None => format!("write one of: {}", known.join(", ")),
+        };
+        self.error(at, &format!("`{text}` is not known here"), &remedy)
+    }
+
+    /// Alternatives for each word after the program; a string is a list of one.
+    fn args(&self, table: &DeTable<'_>) -> Result<Vec<Vec<String>>, PolicyError> {
+        let Some(value) = table.get("args") else { return Ok(Vec::new()) };
+        let alternatives = |item: &Value<'_>| match item.get_ref() {
+            DeValue::String(text) => Ok(vec![text.to_string()]),
+            _ => self.strings(item, "args"),
+        };
+        self.array(value, "args")?.map(alternatives).collect()
+    }
+
+    /// Checks the examples of a rule.
+    fn check_examples(&self, table: &DeTable<'_>, rule: &Rule) -> Result<(), PolicyError> {
+        for (key, expected) in [("match", true), ("no_match", false)] {
+            let Some(value) = table.get(key) else { continue };
+            for item in self.array(value, key)? {
+                let example = self.string(item, key)?;
+                if is_matched(rule, example) != expected {
+                    let verb = if expected { "is not" } else { "is" };
+                    let problem =
+                        format!("the example `{example}` {verb} matched by `{}`", rule.id);
+                    let remedy = "correct the example, or the rule's program, args or deny_flags";
+                    return Err(self.error(item.span().start, &problem, remedy));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a rule matches an example: an allow all of it, others any part.
+fn is_matched(rule: &Rule, example: &str) -> bool {
+    let reading = read(example);
+    let redirects = |run: &Run| reading.commands.get(run.command).map(|command| &command.redirects);
+    if rule.decision == Decision::Allow {
+        return reading.understood
+            && !reading.runs.is_empty()
+            && reading.runs.iter().all(|run| {
+                rule.covers(run, &redirects(run).into_iter().flatten().collect::<Vec<_>>())
+            });
+    }
+    reading.runs.iter().any(|run| rule.speaks_of(run, None) == Certainty::Yes)
+}
+
+/// Reads a short form like `run_shell_command(git status)` or `Bash(cargo test:*)`.
+fn short_form(text: &str, decision: Decision) -> Option<Rule> {
+    let text = text.trim();
+    let (tool, inside) = match text.split_once('(') {
+        Some((tool, rest)) => (tool.trim(), Some(rest.strip_suffix(')')?.trim())),
+        None => (text, None),
+    };
+    let tool = match tool {
+        "run_shell_command" | "ShellTool" => Some("run_shell_command"),
+        "ExecCommand" => Some("ExecCommand"),
+        "execute_command" => Some("execute_command"),
+        "Bash" => None,
+        _ => return None,
+    };
+    let words = inside.map(|inside| inside.trim_end_matches(":*").trim_end_matches(" *"));
+    let target = match words {
+        None | Some("*") => Target::Everything,
+        Some(words) => program_of(words)?,
+    };
+    // A deny of a program counts for every tool; a deny of everything is about the tool that it names.
+    let everything = target == Target::Everything;
+    let tool = tool.filter(|_| decision == Decision::Allow || everything).map(str::to_owned);
+    let redirect = if everything { RedirectScope::Any } else { RedirectScope::None };
+    Some(Rule {
+        id: text.to_owned(),
+        decision,
+        tool,
+        target,
+        deny_flags: Vec::new(),
+        redirect,
+        sandbox: None,
+        because: None,
+        short: !everything,
+    })
+}
+
+/// The program and the words of a short form, read like a command.
+fn program_of(text: &str) -> Option<Target> {
+    let reading = read(text);
+    let [command] = reading.commands.as_slice() else { return None };
+    let mut words = command.words.iter().map(|word| word.text.clone());
+    let name = words.next().filter(|name| !name.is_empty() && reading.understood)?;
+    Some(Target::Program { name, args: words.map(|word| vec![word]).collect() })
+}

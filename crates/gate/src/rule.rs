@@ -1,0 +1,159 @@
+//! Rules, whatever form they were written in, and what they cover.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    data,
+    matching::{Certainty, begins_with, follows, has_flag},
+    reading::{Form, Redirect, RedirectKind, Run, Word},
+    unwrap::basename,
+};
+
+/// What a rule or a verdict says, from lax to strict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// It may run.
+    Allow,
+    /// Somebody has to be asked.
+    Ask,
+    /// It may not run.
+    Deny,
+}
+
+/// Where a layer of rules comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The machine's file.
+    System,
+    /// The user's file.
+    User,
+    /// A file in the project, which can only tighten.
+    Project,
+    /// A file that was given on the command line.
+    Given,
+}
+
+/// Which files a command may be redirected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedirectScope {
+    /// Only `/dev/null`.
+    None,
+    /// Files below the working directory.
+    Workspace,
+    /// Any file.
+    Any,
+}
+
+/// What a rule speaks of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Everything.
+    Everything,
+    /// A program and the words after it.
+    Program { name: String, args: Vec<Vec<String>> },
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub id: String,
+    pub decision: Decision,
+    /// The only tool that it counts for.
+    pub tool: Option<String>,
+    pub target: Target,
+    pub deny_flags: Vec<String>,
+    pub redirect: RedirectScope,
+    pub sandbox: Option<String>,
+    pub because: Option<String>,
+    /// Whether it was written in a short form, which never covers running or writing arguments.
+    pub short: bool,
+}
+
+impl Rule {
+    /// Whether it counts for a tool.
+    pub(crate) fn counts_for(&self, tool: &str) -> bool {
+        self.tool.as_deref().is_none_or(|named| named == tool)
+    }
+
+    /// Whether an allow covers a run, with the redirects that are made for it.
+    pub(crate) fn covers(&self, run: &Run, redirects: &[&Redirect]) -> bool {
+        let redirected = redirects.iter().all(|redirect| self.redirect.covers(redirect));
+        let (name, args) = match &self.target {
+            Target::Everything => return run.words.first().is_none_or(|w| w.literal().is_some()),
+            Target::Program { name, args } => (name, args),
+        };
+        let Some(word) = run.words.first() else { return redirected };
+        let rest = run.words.get(1..).unwrap_or_default();
+        let flagged =
+            self.deny_flags.iter().any(|flag| has_flag(rest, flag, false) > Certainty::No);
+        redirected
+            && word.literal().is_some_and(|word| is_same_program(word, name))
+            && begins_with(rest, args)
+            && !flagged
+            && !(self.short && data::runs_or_writes(basename(name), rest))
+    }
+
+    /// Whether a deny or an ask speaks of a run; `resolved` is the file that would really run.
+    pub(crate) fn speaks_of(&self, run: &Run, resolved: Option<&str>) -> Certainty {
+        let Target::Program { name, args } = &self.target else { return Certainty::Yes };
+        let Some(word) = run.words.first() else { return Certainty::No };
+        let rest = run.words.get(1..).unwrap_or_default();
+        let named = match word.form {
+            Form::Literal => self.names(&word.text, resolved),
+            Form::Glob | Form::Dynamic | Form::Fields => Certainty::Maybe,
+        };
+        let here = named.min(follows(rest, args));
+        here.max(hides_in(run, name))
+    }
+
+    fn names(&self, word: &str, resolved: Option<&str>) -> Certainty {
+        let Target::Program { name, .. } = &self.target else { return Certainty::Yes };
+        let same = |path: &str| path == name || !name.contains('/') && basename(path) == name;
+        (same(word) || resolved.is_some_and(same)).into()
+    }
+}
+
+/// Whether a program is among the words of one that may run it.
+fn hides_in(run: &Run, name: &str) -> Certainty {
+    let first = run.name().map_or("", basename);
+    let is_meant = |word: &Word| {
+        let text = word.text.as_str();
+        text == name || basename(text) == name || text.ends_with(&format!("={name}"))
+    };
+    let among = || run.words.iter().skip(1).any(is_meant);
+    if run.unresolved && among() {
+        return Certainty::Yes;
+    }
+    let unknown = first == "?" || !data::keeps_its_arguments(first);
+    if unknown && among() { Certainty::Maybe } else { Certainty::No }
+}
+
+/// Whether a name as it was written is surely the program of an allow.
+fn is_same_program(word: &str, name: &str) -> bool {
+    let standard = ["/usr/bin/", "/bin/"].iter().find_map(|folder| word.strip_prefix(folder));
+    word == name || !name.contains('/') && standard == Some(name)
+}
+
+impl RedirectScope {
+    /// Whether a redirect is within the scope.
+    pub(crate) fn covers(self, redirect: &Redirect) -> bool {
+        let target = &redirect.target;
+        match redirect.kind {
+            RedirectKind::Duplicate | RedirectKind::Here => true,
+            RedirectKind::Read => {
+                self == Self::Any || !target.text.starts_with("/dev/") && !target.text.is_empty()
+            }
+            RedirectKind::Write | RedirectKind::Append | RedirectKind::ReadWrite => {
+                let null = target.literal() == Some("/dev/null");
+                null || self == Self::Any || self == Self::Workspace && is_inside(target)
+            }
+        }
+    }
+}
+
+/// Whether a path is surely below the working directory.
+fn is_inside(target: &Word) -> bool {
+    let Some(path) = target.literal() else { return false };
+    !path.starts_with(['/', '~']) && !path.split('/').any(|part| part == "..")
+}

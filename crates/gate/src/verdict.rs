@@ -1,0 +1,159 @@
+//! What goes in and what comes out: subjects, verdicts, and the grant that only the gate can make.
+
+use serde::Serialize;
+
+use crate::{
+    explain::Explanation,
+    reading::{Form, Span, Substitution, Word},
+};
+
+/// How far a caller is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trust {
+    /// A person at this machine, or an agent that acts for one.
+    #[default]
+    TrustedOperator,
+    /// The machine's own services.
+    TrustedSystem,
+    /// Another system that was connected on purpose.
+    TrustedIntegration,
+    /// Anybody else: what no rule allows is asked for.
+    UntrustedExternal,
+}
+
+/// Something that can be judged.
+pub trait Subject {
+    /// The tool through which it was asked for.
+    fn tool(&self) -> &str;
+
+    /// What would run.
+    fn script(&self) -> Script<'_>;
+
+    /// How far the caller is trusted.
+    fn trust(&self) -> Trust {
+        Trust::default()
+    }
+
+    /// Whether a sandbox is in force.
+    fn sandboxed(&self) -> bool {
+        false
+    }
+
+    /// The shell that reads the text, its name or its path; bash when absent.
+    fn shell(&self) -> Option<&str> {
+        None
+    }
+
+    /// The file that would really run for a name, links followed, where that is known.
+    fn resolve(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What would run, as the gate sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Script<'a> {
+    /// Text for a shell.
+    Shell(&'a str),
+    /// A program and its arguments, executed directly.
+    Argv(&'a [String]),
+}
+
+impl Script<'_> {
+    /// The text that the spans of an explanation count in.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Shell(text) => (*text).to_owned(),
+            Self::Argv(argv) => argv.join(" "),
+        }
+    }
+}
+
+/// The words of a program that is executed directly.
+pub(crate) fn argv_words(argv: &[String]) -> Vec<Word> {
+    let mut start = 0;
+    let word = |text: &String| {
+        let span = Span { start, end: start + text.len() };
+        start = span.end + 1;
+        Word { text: text.clone(), form: Form::Literal, span }
+    };
+    argv.iter().map(word).collect()
+}
+
+/// The gate's answer.
+#[derive(Debug)]
+pub enum Verdict<P> {
+    /// It may run.
+    Allow(Grant<P>),
+    /// Somebody has to be asked first.
+    Ask(Question<P>),
+    /// It may not run.
+    Deny(Denial),
+}
+
+/// A plan that may run, once.
+#[derive(Debug)]
+pub struct Grant<P> {
+    plan: P,
+    explanation: Explanation,
+}
+
+impl<P> Grant<P> {
+    /// Only the gate grants.
+    pub(crate) fn new(plan: P, explanation: Explanation) -> Self {
+        Self { plan, explanation }
+    }
+
+    /// The plan, to look at.
+    pub fn plan(&self) -> &P {
+        &self.plan
+    }
+
+    /// Why it may run.
+    pub fn explanation(&self) -> &Explanation {
+        &self.explanation
+    }
+
+    /// Gives the plan out, for the one start that this grant is good for.
+    pub fn into_plan(self) -> P {
+        self.plan
+    }
+}
+
+/// A plan that somebody has to be asked about.
+#[derive(Debug)]
+pub struct Question<P> {
+    plan: P,
+    explanation: Explanation,
+}
+
+impl<P> Question<P> {
+    pub(crate) fn new(plan: P, explanation: Explanation) -> Self {
+        Self { plan, explanation }
+    }
+
+    /// The plan, to show.
+    pub fn plan(&self) -> &P {
+        &self.plan
+    }
+
+    /// Why it has to be asked.
+    pub fn explanation(&self) -> &Explanation {
+        &self.explanation
+    }
+
+    /// A person said yes: the question becomes a grant.
+    pub fn approve(self, explanation: Explanation) -> Grant<P> {
+        Grant { plan: self.plan, explanation }
+    }
+}
+
+/// A plan that may not run; it is not given back.
+#[derive(Debug)]
+pub struct Denial {
+    /// Why not.
+    pub explanation: Explanation,
+    /// The substitution, when that alone is the reason.
+    pub substitution: Option<Substitution>,
+}

@@ -1,0 +1,122 @@
+//! Compares the gate with bash itself: what bash would run, the gate must have seen.
+//!
+//! `LEGWORK_FUZZ_SECONDS` says for how long (10 when absent), `LEGWORK_FUZZ_SEED` repeats a run.
+
+#[path = "differential/generator.rs"]
+mod generator;
+
+use std::{
+    env, fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use generator::{Random, list, soup};
+use legwork_gate::{Reading, read};
+
+/// Texts that one isolated driver runs.
+const BATCH: usize = 200;
+
+/// Runs texts and gives the names that each would have run; nothing where isolation is not to be had.
+fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
+    let setup = folder.join("setup.sh");
+    fs::write(&setup, include_str!("differential/setup.sh")).ok()?;
+    let empty = folder.join("empty");
+    fs::create_dir_all(&empty).ok()?;
+    let namespaces =
+        ["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
+    let mut child = Command::new("unshare")
+        .args(namespaces)
+        .args([
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-c",
+            include_str!("differential/driver.sh"),
+            "driver",
+        ])
+        .args([&empty, &setup])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut stdin = child.stdin.take()?;
+    let input: Vec<u8> = texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().ok()?;
+    drop(writer.join());
+    let answers = String::from_utf8_lossy(&output.stdout).into_owned();
+    let runs: Vec<Vec<String>> = answers
+        .split('\0')
+        .skip(1)
+        .map(|names| names.lines().map(str::to_owned).collect())
+        .collect();
+    (output.status.success() && runs.len() == texts.len()).then_some(runs)
+}
+
+/// What is wrong with a reading, given what bash ran.
+fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
+    if let Some(name) = ran.iter().find(|name| name.starts_with("sub"))
+        && reading.substitution.is_none()
+    {
+        return Some(format!("bash ran `{name}` in a substitution that was not seen"));
+    }
+    let names: Vec<&str> = reading.commands.iter().filter_map(|command| command.name()).collect();
+    if !reading.understood || names.contains(&"?") || !reading.later.is_empty() {
+        return None;
+    }
+    let missing = ran.iter().find(|name| !names.contains(&name.as_str()))?;
+    Some(format!("bash ran `{missing}`, which is not among {names:?}"))
+}
+
+/// Checks one batch; says how many texts were understood and ran something.
+fn check(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Option<usize> {
+    let runs = run_isolated(texts, folder)?;
+    let mut telling = 0;
+    for (text, ran) in texts.iter().zip(&runs) {
+        let reading = read(text);
+        telling += usize::from(reading.understood && !ran.is_empty());
+        if let Some(complaint) = complaint(&reading, ran) {
+            wrong.push(format!("{complaint}:\n{text}\n--- as a literal: {text:?}"));
+        }
+    }
+    Some(telling)
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn bash_runs_nothing_that_the_gate_did_not_see() {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
+    let seed = number("LEGWORK_FUZZ_SEED").unwrap_or(clock);
+    let seconds = number("LEGWORK_FUZZ_SECONDS").unwrap_or(10);
+    println!("LEGWORK_FUZZ_SEED={seed}");
+    let folder = env::temp_dir().join(format!("legwork-differential-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (mut wrong, mut total, mut telling) = (Vec::new(), 0, 0);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(seconds) && wrong.len() < 20 {
+        let texts: Vec<String> = (0..BATCH)
+            .map(|index| match index % 3 {
+                0 => soup(&mut random),
+                _ => list(&mut random, 1 + index % 4, false),
+            })
+            .collect();
+        let Some(told) = check(&texts, &folder, &mut wrong) else {
+            println!("skipped: bash and unshare with user namespaces are needed");
+            return;
+        };
+        total += texts.len();
+        telling += told;
+    }
+    drop(fs::remove_dir_all(&folder));
+    println!("{total} texts, {telling} of them understood and running something");
+    assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n\n"));
+    assert!(telling * 5 > total, "the generator tells too little: {telling} of {total}");
+}

@@ -1,0 +1,343 @@
+//! Makes shell texts from a seed: well-formed ones, and soups of tokens.
+
+/// A small generator of numbers: the same seed gives the same texts everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below a limit.
+    pub fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() >> 16).unwrap_or(0) % limit.max(1)
+    }
+
+    /// One of several.
+    pub fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices.get(self.below(choices.len())).copied().unwrap_or_default()
+    }
+}
+
+/// Tokens for soups; `sub…` stands only where a substitution would run it.
+const TOKENS: [&str; 118] = [
+    "$(sub1)",
+    "`sub2`",
+    "<(sub3)",
+    ">(sub4)",
+    "$( (sub5) )",
+    "$((sub6) )",
+    "\"$(sub7)\"",
+    "${x:-$(sub8)}",
+    "${x#$(sub9)}",
+    "\"${x:-'$(subA)'}\"",
+    "$((1+$(subB)))",
+    "$\\\n(subC)",
+    "${ subD; }",
+    "<\\\n(subE)",
+    "'",
+    "\"",
+    "\\",
+    "`",
+    "$",
+    "${",
+    "}",
+    "{",
+    "(",
+    ")",
+    "((",
+    "))",
+    "$((",
+    "$(",
+    "[[",
+    "]]",
+    "[",
+    "]",
+    ";",
+    ";;",
+    "&",
+    "&&",
+    "||",
+    "|",
+    "\n",
+    "\n",
+    "\n",
+    " ",
+    " ",
+    " ",
+    " ",
+    " ",
+    "\t",
+    "#",
+    "#",
+    "out1",
+    "out2",
+    "out3f",
+    "out4",
+    "x=1",
+    "x=(a b)",
+    "x[1]=2",
+    "x+=1",
+    "if ",
+    "then ",
+    "else ",
+    "fi",
+    "while ",
+    "do ",
+    "done",
+    "for i in a b",
+    "case x in ",
+    "esac",
+    "x)",
+    "function ",
+    "out5()",
+    "{ ",
+    " }",
+    "<<E",
+    "<<'E'",
+    "<<-E",
+    "<<\\E",
+    "<<\"E\"",
+    "\nE\n",
+    "\n\tE\n",
+    "<<<",
+    ">f",
+    "2>&1",
+    "<f",
+    ">>",
+    "&>f",
+    ">|",
+    "<>",
+    "$x",
+    "$1",
+    "$@",
+    "${x}",
+    "${#x}",
+    "${x:-y}",
+    "${x:=a}",
+    "${x/a/b}",
+    "${x:1:2}",
+    "${!x}",
+    "$'",
+    "$'\\''",
+    "\\\n",
+    "\\'",
+    "\\\"",
+    "\\$",
+    "\\`",
+    "*",
+    "?",
+    "~",
+    "!",
+    "time ",
+    "=",
+    "-eq",
+    "=~",
+    "$[",
+    "a",
+    "1",
+    "eval ",
+    "{a,b}",
+    "$\"",
+];
+
+/// A soup of tokens.
+pub fn soup(random: &mut Random) -> String {
+    let length = 1 + random.below(14);
+    (0..length).map(|_| random.pick(&TOKENS)).collect()
+}
+
+/// A well-formed text; `inside` says whether a substitution is around it.
+pub fn list(random: &mut Random, depth: usize, inside: bool) -> String {
+    let count = 1 + random.below(3);
+    let mut text = String::new();
+    for index in 0..count {
+        if index > 0 {
+            text.push_str(random.pick(&["; ", "\n", " && ", " || ", " | ", " & ", ";", "|&"]));
+        }
+        text.push_str(&command(random, depth, inside));
+    }
+    text
+}
+
+fn command(random: &mut Random, depth: usize, inside: bool) -> String {
+    if depth == 0 {
+        return simple(random, depth, inside);
+    }
+    let next = depth - 1;
+    match random.below(16) {
+        0 => format!("( {} )", list(random, next, inside)),
+        1 => format!("{{ {}\n}}", list(random, next, inside)),
+        2 => {
+            let (test, body) = (list(random, next, inside), list(random, next, inside));
+            let other = list(random, next, inside);
+            format!("if {test}\nthen {body}\nelse {other}\nfi")
+        }
+        3 => format!(
+            "for i in {} b; do {}\ndone",
+            word(random, next, inside),
+            list(random, next, inside)
+        ),
+        4 => {
+            let (subject, pattern) = (word(random, next, inside), word(random, next, inside));
+            let (body, other) = (list(random, next, inside), list(random, next, inside));
+            format!("case {subject} in ({pattern}) {body};; *) {other}\n;; esac")
+        }
+        5 => format!("f{}() {{ {}\n}}; f1", random.below(3), list(random, next, inside)),
+        6 => format!("[[ {} == {} ]]", word(random, next, inside), word(random, next, inside)),
+        7 => format!("(( {} ))", arithmetic(random, next)),
+        8 => document(random, next, inside),
+        9 => format!(
+            "while {}; do {}; break; done",
+            simple(random, next, inside),
+            simple(random, next, inside)
+        ),
+        10 => format!("! {}", simple(random, next, inside)),
+        11 => format!("for (( i=0; i<2; i++ )); do {}\ndone", list(random, next, inside)),
+        12 => format!("if {}\nthen {}\nfi", list(random, next, inside), list(random, next, inside)),
+        _ => simple(random, depth, inside),
+    }
+}
+
+fn document(random: &mut Random, depth: usize, inside: bool) -> String {
+    let kind = random.below(4);
+    let body = match kind {
+        0 => format!("a ' b {}", dollar(random, depth)),
+        1 => format!("\t{} \" c", dollar(random, depth)),
+        2 => "$(quoted) `quoted`".to_owned(),
+        _ => format!("\\$(x) \\\\{}", dollar(random, depth)),
+    };
+    // A delimiter of its own for each depth: an inner one must not end an outer document.
+    let end = format!("E{depth}");
+    let delimiter = match (kind, random.below(3)) {
+        (2, 0) => format!("'{end}'"),
+        (2, 1) => format!("\"{end}\""),
+        (2, _) => format!("\\{end}"),
+        _ => end.clone(),
+    };
+    let (operator, tab) = if random.below(2) == 0 { ("<<-", "\t") } else { ("<<", "") };
+    let (before, after) = (marker(random, inside), marker(random, inside));
+    format!("{before} {operator}{delimiter}\n{body}\n{tab}{end}\n{after}")
+}
+
+fn marker(random: &mut Random, inside: bool) -> String {
+    let kind = if inside { "sub" } else { "out" };
+    let name = format!("{kind}{}{}", random.below(9), random.pick(&["", "", "", "f"]));
+    match random.below(12) {
+        0 => format!("\\{name}"),
+        1 => format!("'{name}'"),
+        2 => format!("{}\"{}\"", &name[..2], &name[2..]),
+        3 => format!("{}''{}", &name[..1], &name[1..]),
+        4 => format!("{}\\\n{}", &name[..2], &name[2..]),
+        5 => {
+            format!("$'{}\\x{:02x}'{}", &name[..2], name.bytes().nth(2).unwrap_or(b'b'), &name[3..])
+        }
+        _ => name,
+    }
+}
+
+fn simple(random: &mut Random, depth: usize, inside: bool) -> String {
+    let mut text = String::new();
+    if random.below(5) == 0 {
+        text.push_str(&format!("v={} ", word(random, depth.saturating_sub(1), inside)));
+    }
+    if random.below(12) == 0 {
+        text.push_str(&format!("a[{}]=1 ", random.pick(&["0", "i", "$i", "i+1"])));
+    }
+    if random.below(12) == 0 {
+        text.push_str(&format!(">f{} ", random.below(3)));
+    }
+    text.push_str(&marker(random, inside));
+    for _ in 0..random.below(3) {
+        text.push(' ');
+        text.push_str(&word(random, depth.saturating_sub(1), inside));
+    }
+    match random.below(14) {
+        0 => text.push_str(" 2>&1"),
+        1 => text.push_str(" >f"),
+        2 => text.push_str(&format!(" <<< {}", word(random, depth.saturating_sub(1), inside))),
+        3 => text.push_str(" # it's a comment $(x) `"),
+        4 => text.push_str(" &>f"),
+        _ => {}
+    }
+    if text.contains('#') {
+        text.push('\n');
+        text.push_str(&marker(random, inside));
+    }
+    text
+}
+
+fn word(random: &mut Random, depth: usize, inside: bool) -> String {
+    (0..=random.below(3)).map(|_| piece(random, depth, inside)).collect()
+}
+
+fn piece(random: &mut Random, depth: usize, _inside: bool) -> String {
+    match random.below(18) {
+        0 => "'a b $(x) `y` \" <(z)'".to_owned(),
+        1 => "\"it's \\$(x) \\` <(y)\"".to_owned(),
+        2 => format!("\"a{}b\"", dollar(random, depth)),
+        3 => dollar(random, depth),
+        4 => "$'it\\'s $(x) `'".to_owned(),
+        5 => "\\'".to_owned(),
+        6 => "\\\"".to_owned(),
+        7 => "{a,b}".to_owned(),
+        8 => "a#a".to_owned(),
+        9 => "a\\\nb".to_owned(),
+        10 if depth > 0 => {
+            random.pick(&["<(", ">("]).to_owned() + &list(random, depth - 1, true) + "\n)"
+        }
+        11 => random.pick(&["*", "?", "[a]", "~", "=", "a=b", "-x", "}", "{", "!"]).to_owned(),
+        _ => random.pick(&["a", "b1", "-c", "x.y", "d/e"]).to_owned(),
+    }
+}
+
+fn dollar(random: &mut Random, depth: usize) -> String {
+    if depth == 0 {
+        return random
+            .pick(&["$x", "${x}", "$1", "${x:-a}", "$((1+2))", "${#x}", "$", "$?"])
+            .to_owned();
+    }
+    let next = depth - 1;
+    match random.below(16) {
+        0 | 1 => format!("$({}\n)", list(random, next, true)),
+        2 => format!("$\\\n({})", simple(random, next, true)),
+        3 => format!("`{}`", backtick(random)),
+        4 => format!("${{x:-{}}}", word(random, next, false).replace('}', "")),
+        5 => format!("${{x#{}}}", word(random, next, false).replace('}', "")),
+        6 => format!("${{x/{}/{}}}", dollar(random, next), dollar(random, next)),
+        7 => format!("$(( {} ))", arithmetic(random, next)),
+        8 => format!("${{x:-\"{}\"}}", dollar(random, next)),
+        9 => format!("${{a[{}]}}", dollar(random, next)),
+        10 => format!("${{x:-'{}'}}", dollar(random, next).replace('\'', "")),
+        11 => format!("$( ({}) )", simple(random, next, true)),
+        12 => format!("$(({}) )", simple(random, next, true)),
+        _ => {
+            random.pick(&["$x", "${x}", "$1", "${x:-a}", "$((1+2))", "${#x}", "$", "$?"]).to_owned()
+        }
+    }
+}
+
+fn backtick(random: &mut Random) -> String {
+    let name = format!("sub{}", random.below(9));
+    match random.below(5) {
+        0 => format!("'{name}' a"),
+        1 => format!("{name} \\$x"),
+        2 => format!("{name} \\`subZ\\`"),
+        3 => format!("\\{name}"),
+        _ => format!("{name}; subY"),
+    }
+}
+
+fn arithmetic(random: &mut Random, depth: usize) -> String {
+    match random.below(5) {
+        0 => format!("1 + {}", dollar(random, depth)),
+        1 => "(2 * 3) << 1".to_owned(),
+        2 => format!("a[{}]", dollar(random, depth)),
+        3 => "i++ , i > 3 ? 1 : 0".to_owned(),
+        _ => "x + 1".to_owned(),
+    }
+}
