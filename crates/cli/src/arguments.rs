@@ -55,6 +55,12 @@ pub(crate) enum Verb {
     Wait(WaitOptions),
     /// List the tools, or what a model is told about them
     Tools(ToolsOptions),
+    /// List the questions that wait for an answer, or answer them as they come
+    Approvals(ApprovalsOptions),
+    /// Allow what a question is about, once
+    Approve(ApproveOptions),
+    /// Refuse what a question is about
+    Deny(DenyOptions),
     /// Judge commands without running them
     #[command(subcommand)]
     Policy(PolicyVerb),
@@ -402,6 +408,43 @@ impl FormatName {
             Self::Gemini => Format::Gemini,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalsOptions {
+    /// Show and answer questions as they come
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApproveOptions {
+    /// Id of the question, or the beginning of it
+    pub id: String,
+    /// Allow exactly this command in this folder for as long as the asking program runs
+    #[arg(long)]
+    pub session: bool,
+    /// A word to the caller
+    #[arg(long)]
+    pub note: Option<String>,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DenyOptions {
+    /// Id of the question, or the beginning of it
+    pub id: String,
+    /// What the caller should do instead, say
+    #[arg(long)]
+    pub note: Option<String>,
+    #[command(flatten)]
+    pub state: State,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod asking;
 mod commands;
 mod mcp;
 mod render;
@@ -54,6 +55,9 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Stop(options) => commands::stop::stop(options).await,
         Verb::Wait(options) => commands::wait::wait(options).await,
         Verb::Tools(options) => commands::tools::tools(&options),
+        Verb::Approvals(options) => commands::approvals::approvals(options).await,
+        Verb::Approve(options) => commands::approvals::approve(options).await,
+        Verb::Deny(options) => commands::approvals::deny(options).await,
         Verb::Policy(verb) => commands::policy::policy(verb),
         Verb::Audit(verb) => commands::audit::audit(verb),
         Verb::Doctor(options) => commands::doctor::doctor(options).await,

@@ -21,10 +21,11 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    approval::{Answered, Approval},
     audit::{Audit, Entry},
     config::{Config, Settings},
     error::{ErrorKind, ToolError},
-    id::TaskId,
+    id::{TaskId, random},
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin},
     observe::Observer,
@@ -114,9 +115,11 @@ pub struct Engine {
 pub(crate) struct Inner {
     orphan_ttl: Duration,
     all_workspaces: bool,
-    workspace: Workspace,
+    pub(crate) workspace: Workspace,
     roots: Vec<PathBuf>,
     boot_id: String,
+    /// Names this engine, for approvals that last as long as it does.
+    pub(crate) session: String,
     pub(crate) state: Arc<StateFolder>,
     pub(crate) ledger: Ledger,
     audit: Audit,
@@ -168,6 +171,7 @@ impl Engine {
             workspace,
             roots,
             boot_id: boot_id(),
+            session: random("s_").unwrap_or_default(),
             pool: Pool::new(Place::new(state.clone())),
             state,
             ledger,
@@ -242,20 +246,13 @@ impl Engine {
         let verdict = judge(&inner.policy, plan);
         inner.note_verdict(entry, &verdict).await?;
         match verdict {
-            Verdict::Allow(grant) => {
-                // In a task of its own: a caller who leaves in the middle drops a run that is whole.
-                let started = tokio::spawn(inner.clone().start(id, grant, caller.clone())).await;
-                started.unwrap_or_else(|error| {
-                    Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
-                })
-            }
+            Verdict::Allow(grant) => inner.begin(id, grant, caller).await,
             Verdict::Ask(question) => {
-                let explanation = question.explanation();
-                let reason = &explanation.reason;
-                let problem = format!("this has to be approved, and nobody can be asked: {reason}");
-                let error = explained(ErrorKind::ApprovalUnavailable, problem, explanation);
-                Err(error
-                    .hint("whoever set legwork up can allow it by a rule, or with `--mode open`"))
+                if let Some(running) = inner.equal_running(question.plan()).await? {
+                    return Ok(Submitted::AlreadyRunning(running));
+                }
+                let grant = inner.ask(question, caller).await?;
+                inner.begin(id, grant, caller).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
@@ -304,6 +301,43 @@ impl Engine {
                 .detail("task_id", id)
                 .hint("TaskList shows the tasks of this workspace")
         })
+    }
+
+    /// The questions that wait for an answer, oldest first.
+    pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
+        self.inner.ledger.open_approvals().await.map_err(|error| ToolError::state(&error))
+    }
+
+    /// Answers the question whose id begins with this text; the first answer counts.
+    pub async fn answer(&self, prefix: &str, answered: Answered) -> Result<Approval, ToolError> {
+        let open = self.approvals().await?;
+        let mut meant = open.into_iter().filter(|one| one.approval_id.starts_with(prefix));
+        let unknown = |problem: String| {
+            ToolError::new(ErrorKind::InvalidToolInput, problem)
+                .hint("`legwork approvals` lists the open questions")
+        };
+        let approval = match (meant.next(), meant.next()) {
+            (Some(approval), None) => approval,
+            (Some(_), Some(_)) => {
+                return Err(unknown(format!("more than one question begins with `{prefix}`")));
+            }
+            (None, _) => return Err(unknown(format!("no open question has the id `{prefix}`"))),
+        };
+        let id = &approval.approval_id;
+        let written = self.inner.ledger.answer_approval(id, &answered).await;
+        match written.map_err(|error| ToolError::state(&error))? {
+            Some(approval) => Ok(approval),
+            None => Err(unknown(format!("the question `{id}` was answered just now, or is over"))),
+        }
+    }
+
+    /// Says that somebody is here who answers questions, for the next few seconds.
+    pub async fn watch_approvals(&self) -> Result<(), ToolError> {
+        self.inner
+            .ledger
+            .note_watcher(&self.inner.session)
+            .await
+            .map_err(|error| ToolError::state(&error))
     }
 
     /// Looks at a task through its warden, whoever started it.
@@ -405,6 +439,34 @@ impl Inner {
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
         Ok(Submitted::Started(Run::new(id, program, folder, control, progress, promoted)))
+    }
+
+    /// Starts a granted plan in a task of its own: a caller who leaves in the middle drops a run that is whole.
+    async fn begin(
+        self: &Arc<Self>,
+        id: TaskId,
+        grant: Grant<Plan>,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
+        let started = tokio::spawn(self.clone().start(id, grant, caller.clone())).await;
+        started.unwrap_or_else(|error| {
+            Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
+        })
+    }
+
+    /// An equal task that runs: it needs no second approval.
+    async fn equal_running(&self, plan: &Plan) -> Result<Option<Box<Task>>, ToolError> {
+        if plan.duplicates != DuplicatePolicy::ReuseRunning {
+            return Ok(None);
+        }
+        let found = async {
+            match self.ledger.equal(&plan.fingerprint).await? {
+                Some(task) => self.settle_if_gone(task).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let found = found.await.map_err(|error: LedgerError| ToolError::state(&error))?;
+        Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
     }
 
     /// Notes a verdict before anything follows from it; what cannot be noted does not run.
@@ -616,7 +678,7 @@ fn denied(denial: Denial) -> ToolError {
 }
 
 /// An error that carries the gate's explanation.
-fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
+pub(crate) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
     let mut error = ToolError::new(kind, problem);
     if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
         error.details = Some(fields);

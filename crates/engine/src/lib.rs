@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod approval;
 pub mod audit;
 mod config;
 mod engine;
@@ -52,6 +53,7 @@ mod status;
 pub mod tools;
 mod wait;
 
+pub use approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
 pub use config::{Config, ConfigError, Settings, user_file};
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};

@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::approval::SharedAsker;
+
 /// Who asks, and how far it is trusted.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -20,12 +22,14 @@ pub struct Caller {
     pub name: String,
     /// Where the last line of output goes while the caller waits, a few times a second.
     pub progress: Option<mpsc::Sender<String>>,
+    /// How a person can be asked, if this caller can do that.
+    pub asker: Option<SharedAsker>,
 }
 
 impl Caller {
     /// The operator of this machine, through the face of this name.
     pub fn operator(name: impl Into<String>) -> Self {
-        Self { trust: Trust::TrustedOperator, name: name.into(), progress: None }
+        Self { trust: Trust::TrustedOperator, name: name.into(), progress: None, asker: None }
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     arguments::{CallOptions, Place, Rules},
+    asking,
     render::{complain, error_code, print, print_json},
     signals,
 };
@@ -40,7 +41,8 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Ok(input) => match options.place.open(registry, rules) {
             Err(error) => Answer::failed(tool, error),
             Ok(engine) => {
-                let caller = Caller::operator("call");
+                let mut caller = Caller::operator("call");
+                caller.asker = asking::person();
                 tokio::select! {
                     answer = engine.call(tool, input, &caller) => answer,
                     signal = signals::asked_to_end() => {

@@ -1,5 +1,6 @@
 //! The verbs of the command line, one file each.
 
+pub(crate) mod approvals;
 pub(crate) mod attach;
 pub(crate) mod audit;
 pub(crate) mod call;

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     OUR_FAILURE,
     arguments::{Place, RunCommon, RunOptions, ShOptions},
+    asking,
     render::{DENIED, NOT_FOUND, complain, complain_of},
     signals::Caught,
     terminal,
@@ -64,7 +65,9 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
     };
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);
-    let run = match engine.submit(request, &Caller::operator(tool)).await {
+    let mut caller = Caller::operator(tool);
+    caller.asker = asking::person();
+    let run = match engine.submit(request, &caller).await {
         Ok(Submitted::Started(run)) => run,
         Ok(Submitted::AlreadyRunning(_)) => return complain("an equal command is running"),
         Err(error) => return refused(&error),

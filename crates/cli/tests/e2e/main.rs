@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+mod approvals;
 mod audit;
 mod bad_input;
 mod common;

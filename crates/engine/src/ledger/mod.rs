@@ -1,5 +1,6 @@
 //! The ledger: SQLite, shared by every process on the state folder; two commits for each command.
 
+mod approvals;
 mod writer;
 
 use std::{
@@ -18,7 +19,8 @@ use self::writer::Writer;
 use crate::{id::TaskId, model::Outcome, output::SmallOutput, status::Status};
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
-const MIGRATIONS: [&str; 2] = [FIRST_SCHEMA, "ALTER TABLE task ADD COLUMN description TEXT;"];
+const MIGRATIONS: [&str; 3] =
+    [FIRST_SCHEMA, "ALTER TABLE task ADD COLUMN description TEXT;", approvals::SCHEMA];
 
 /// Version of the schema.
 #[expect(clippy::cast_possible_wrap, reason = "a handful")]
@@ -248,6 +250,14 @@ impl Ledger {
                 Ok(Ok(Registered::New))
             })
             .await?
+    }
+
+    /// A task with this fingerprint that may be joined.
+    pub(crate) async fn equal(&self, fingerprint: &[u8; 32]) -> Result<Option<Task>, LedgerError> {
+        let fingerprint = *fingerprint;
+        let found =
+            self.writer.read(move |connection| find_equal(connection, &fingerprint)).await?;
+        found.transpose()
     }
 
     /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. Says

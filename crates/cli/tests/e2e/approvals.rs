@@ -1,0 +1,161 @@
+//! Approvals: asked by one process, answered by another, by a person at a terminal, or by nobody.
+
+use std::{fs, process::Stdio, thread};
+
+use serde_json::{Value, json};
+
+use crate::common::{Scratch, eventually, parts, text};
+
+const RUN: &str = "run_shell_command";
+
+/// A call that has to be asked about.
+fn call(scratch: &Scratch, policy: Option<&str>, command: &str) -> (Option<i32>, Value) {
+    let mut call = scratch.guarded("call", "guarded", policy);
+    let input = json!({ "command": command, "description": "a word" }).to_string();
+    let output = call.args([RUN, &input, "--json"]).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn open_questions(scratch: &Scratch) -> Vec<Value> {
+    let output = scratch.legwork("approvals").arg("--json").output().unwrap();
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    listed["approvals"].as_array().unwrap().clone()
+}
+
+#[test]
+fn nobody_to_ask_fails_at_once_and_a_later_answer_lets_one_call_pass() {
+    let scratch = Scratch::new();
+    let (code, envelope) = call(&scratch, None, "echo ran >> log");
+    assert_eq!(code, Some(126));
+    let error = &envelope["error"];
+    assert_eq!(error["kind"], "approval_unavailable");
+    let id = error["details"]["approval_id"].as_str().unwrap().to_owned();
+    assert!(error["recovery_hint"].as_str().unwrap().contains(&format!("legwork approve {id}")));
+    // An equal question is the same question.
+    let (_, again) = call(&scratch, None, "echo ran >> log");
+    assert_eq!(again["error"]["details"]["approval_id"], json!(id));
+    let open = open_questions(&scratch);
+    assert_eq!(open.len(), 1);
+    assert_eq!(
+        (&open[0]["command"], &open[0]["description"]),
+        (&json!("echo ran >> log"), &json!("a word"))
+    );
+    let (code, told, _) = parts(&scratch.legwork("approve").arg(&id[..8]).output().unwrap());
+    assert_eq!((code, told), (Some(0), format!("{id}: allow_once\n")));
+    assert!(open_questions(&scratch).is_empty());
+    assert_eq!(call(&scratch, None, "echo ran >> log").0, Some(0));
+    assert_eq!(call(&scratch, None, "echo ran >> log").0, Some(126), "once is once");
+    assert_eq!(fs::read_to_string(scratch.file("log")).unwrap(), "ran\n");
+    let twice = scratch.legwork("approve").arg(&id).output().unwrap();
+    assert_eq!(twice.status.code(), Some(125), "it was answered");
+}
+
+#[test]
+fn a_person_answers_in_a_second_terminal_while_the_agent_waits() {
+    let scratch = Scratch::new();
+    let patient = "[approval]\nwait_ms = 30000\n";
+    let answers = |verb: &str, more: &[&str]| {
+        let id = eventually("the question is there", || {
+            Some(open_questions(&scratch).first()?["approval_id"].as_str()?.to_owned())
+        });
+        let output = scratch.legwork(verb).arg(id).args(more).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| call(&scratch, Some(patient), "echo yes"));
+        answers("approve", &[]);
+        let (code, envelope) = waits.join().unwrap();
+        assert_eq!((code, &envelope["result"]["stdout"]), (Some(0), &json!("yes\n")));
+        let waits = scope.spawn(|| call(&scratch, Some(patient), "touch no"));
+        answers("deny", &["--note", "use the Makefile"]);
+        let (code, envelope) = waits.join().unwrap();
+        assert_eq!((code, &envelope["error"]["kind"]), (Some(126), &json!("approval_refused")));
+        assert!(envelope["error"]["message"].as_str().unwrap().contains("use the Makefile"));
+    });
+    assert!(!fs::exists(scratch.file("no")).unwrap());
+}
+
+#[test]
+fn questions_expire() {
+    let scratch = Scratch::new();
+    let (code, envelope) =
+        call(&scratch, Some("[approval]\nwait_ms = 200\nexpires_ms = 300\n"), "touch x");
+    assert_eq!((code, &envelope["error"]["kind"]), (Some(126), &json!("approval_expired")));
+    eventually("it is over", || open_questions(&scratch).is_empty().then_some(()));
+    let id = envelope["error"]["details"]["approval_id"].as_str().unwrap();
+    let late = scratch.legwork("approve").arg(id).output().unwrap();
+    assert_eq!(late.status.code(), Some(125));
+    assert!(text(&late.stderr).contains("no open question"), "{late:?}");
+}
+
+#[test]
+fn a_session_lasts_as_long_as_the_program_that_asked() {
+    let scratch = Scratch::new();
+    let mut command = scratch.guarded("mcp", "guarded", Some("[approval]\nwait_ms = 30000\n"));
+    command.args(["--tools", "all"]);
+    let mut wire = crate::mcp::Wire::spawn(command);
+    wire.initialize();
+    let call_it = json!({ "name": RUN, "arguments": { "command": "echo again" } });
+    wire.send("tools/call", &call_it);
+    let id = eventually("the question is there", || {
+        Some(open_questions(&scratch).first()?["approval_id"].as_str()?.to_owned())
+    });
+    assert!(scratch.legwork("approve").args([&id, "--session"]).output().unwrap().status.success());
+    assert_eq!(wire.read()["result"]["isError"], false);
+    for _ in 0..3 {
+        assert_eq!(wire.request("tools/call", &call_it)["result"]["isError"], false);
+    }
+    // Exactly this command, and nobody else's.
+    assert_eq!(call(&scratch, None, "echo again").0, Some(126));
+}
+
+#[test]
+fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
+    let scratch = Scratch::new();
+    let program = env!("CARGO_BIN_EXE_legwork");
+    let state = scratch.state.path().display();
+    for (typed, runs) in [("y\n", true), ("\n", false), ("n\n", false)] {
+        let _ = fs::remove_file(scratch.file("x"));
+        let outer = Scratch::new();
+        let target = scratch.file("x");
+        let command = format!("exec {program} sh --state {state} --mode strict 'touch {target}'");
+        let task = outer.promote(&command, &json!({ "tty": true }));
+        let screen = outer.screen_with(&task, "[N] no >");
+        assert!(screen.contains(&format!("touch {target}")), "{screen}");
+        outer.send(&task, &json!({ "input": typed }));
+        let waited = outer.wait(&task, &json!({}));
+        let code = if runs { 0 } else { 126 };
+        assert_eq!(waited["tasks"][0]["exit_status"], code, "{waited:#}");
+        assert_eq!(fs::exists(scratch.file("x")).unwrap(), runs, "{typed:?}");
+    }
+}
+
+#[test]
+fn a_watcher_is_somebody_to_ask() {
+    let scratch = Scratch::new();
+    let person = Scratch::new();
+    let program = env!("CARGO_BIN_EXE_legwork");
+    let command =
+        format!("exec {program} approvals --watch --state {}", scratch.state.path().display());
+    let watcher = person.promote(&command, &json!({ "tty": true }));
+    person.screen_with(&watcher, "Waiting for questions");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| call(&scratch, None, "echo watched"));
+        person.screen_with(&watcher, "echo watched");
+        person.screen_with(&watcher, "[N] no >");
+        person.send(&watcher, &json!({ "input": "y\n" }));
+        let (code, envelope) = waits.join().unwrap();
+        assert_eq!(
+            (code, &envelope["result"]["stdout"]),
+            (Some(0), &json!("watched\n")),
+            "{envelope:#}"
+        );
+    });
+    let noted = std::process::Command::new(program)
+        .args(["audit", "show", "--json", "--state"])
+        .arg(scratch.state.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(text(&noted.stdout).contains("\"decision\":\"allow_once\""));
+}
