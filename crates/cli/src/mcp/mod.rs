@@ -1,5 +1,6 @@
 //! MCP over stdin and stdout. All knowledge of rmcp's types is in this folder.
 
+mod asking;
 mod server;
 mod transport;
 
@@ -37,7 +38,10 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     }
     let gone = CancellationToken::new();
     let transport = StdioTransport::new(gone.clone());
-    let server = Server::new(engine.clone(), options.structured);
+    let server = match Server::new(engine.clone(), options.structured) {
+        Ok(server) => server,
+        Err(problem) => return complain(&problem),
+    };
     let service = async {
         match server.serve(transport).await {
             Ok(service) => service.waiting().await.map(drop).map_err(|error| error.to_string()),

@@ -21,6 +21,8 @@ use rmcp::{
 use serde_json::Value;
 use tokio::{sync::mpsc, time::timeout};
 
+use super::asking::{Seal, Way, by_request};
+
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
 
@@ -31,11 +33,12 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 pub(super) struct Server {
     engine: Engine,
     structured: bool,
+    seal: Seal,
 }
 
 impl Server {
-    pub(super) fn new(engine: Engine, structured: bool) -> Self {
-        Self { engine, structured }
+    pub(super) fn new(engine: Engine, structured: bool) -> Result<Self, String> {
+        Ok(Self { engine, structured, seal: Seal::new()? })
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -114,15 +117,28 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let name = request.name;
+        let name = request.name.clone();
         if self.engine.registry().get(&name).is_none() {
             return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
         }
         let mut caller = Self::caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
-        let input = Value::Object(request.arguments.unwrap_or_default());
+        let way = Way::of(&context);
+        if way == Way::Request {
+            caller.asker = Some(by_request(context.peer.clone()));
+        }
+        if let Err(error) = self.seal.take_answer(&self.engine, &request).await {
+            let answer = Answer::failed(&name, error);
+            return Ok(CallToolResponse::Complete(self.result(&answer)));
+        }
+        let input = Value::Object(request.arguments.clone().unwrap_or_default());
         tokio::select! {
             answer = self.engine.call(&name, input, &caller) => {
+                if way == Way::Retry
+                    && let Some(question) = self.seal.question(&self.engine, &request, &answer).await
+                {
+                    return Ok(question);
+                }
                 Ok(CallToolResponse::Complete(self.result(&answer)))
             }
             // Dropping the call stops its command.

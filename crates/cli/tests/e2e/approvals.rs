@@ -109,6 +109,57 @@ fn a_session_lasts_as_long_as_the_program_that_asked() {
     assert_eq!(call(&scratch, None, "echo again").0, Some(126));
 }
 
+/// A call of the newer era, by a client that can be asked.
+fn modern(wire: &mut crate::mcp::Wire, command: &str, more: &Value) -> Value {
+    let mut parameters = json!({
+        "name": RUN, "arguments": { "command": command },
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "modern", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": { "form": {} } },
+        },
+    });
+    parameters.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    wire.request("tools/call", &parameters)["result"].clone()
+}
+
+#[test]
+fn a_state_that_travels_is_good_for_one_answer_to_one_call() {
+    let scratch = Scratch::new();
+    let mut command = scratch.guarded("mcp", "guarded", None);
+    command.args(["--tools", "all"]);
+    let mut wire = crate::mcp::Wire::spawn(command);
+    let asked = modern(&mut wire, "echo ran >> log", &json!({}));
+    assert_eq!(asked["resultType"], "input_required", "{asked:#}");
+    let form = &asked["inputRequests"]["approval"];
+    assert_eq!(form["method"], "elicitation/create", "{form:#}");
+    assert!(form["params"]["message"].as_str().unwrap().contains("echo ran >> log"));
+    let state = asked["requestState"].as_str().unwrap().to_owned();
+    let yes =
+        json!({ "approval": { "action": "accept", "content": { "decision": "allow_once" } } });
+    let retry = |state: &str| json!({ "requestState": state, "inputResponses": yes });
+    let mut altered = state.clone().into_bytes();
+    let last = altered.len() - 1;
+    altered[last] = if altered[last] == b'A' { b'B' } else { b'A' };
+    // Altered, and of another call.
+    for (command, state) in [
+        ("echo ran >> log", String::from_utf8(altered).unwrap()),
+        ("echo other >> log", state.clone()),
+        ("echo ran >> log", "nonsense".into()),
+    ] {
+        let answer = modern(&mut wire, command, &retry(&state));
+        assert_eq!(answer["isError"], true, "{answer:#}");
+        assert!(answer.to_string().contains("approval_refused"), "{answer:#}");
+    }
+    assert!(!fs::exists(scratch.file("log")).unwrap());
+    let ran = modern(&mut wire, "echo ran >> log", &retry(&state));
+    assert_eq!(ran["isError"], false, "{ran:#}");
+    // Replayed.
+    let replayed = modern(&mut wire, "echo ran >> log", &retry(&state));
+    assert!(replayed.to_string().contains("approval_refused"), "{replayed:#}");
+    assert_eq!(fs::read_to_string(scratch.file("log")).unwrap(), "ran\n");
+}
+
 #[test]
 fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
     let scratch = Scratch::new();

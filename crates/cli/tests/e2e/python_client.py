@@ -15,8 +15,8 @@ HERE = os.path.dirname(__file__)
 
 
 @asynccontextmanager
-async def connect(*more):
-    """A session that can list and call, whichever package it comes from."""
+async def connect(*more, person=None):
+    """A session that can list and call, whichever package it comes from; a person may answer questions."""
     arguments = [*ARGUMENTS, *(more or ("--mode", "open"))]
     if era == "legacy":
         from mcp import ClientSession, StdioServerParameters
@@ -24,7 +24,7 @@ async def connect(*more):
 
         parameters = StdioServerParameters(command=legwork, args=arguments)
         async with stdio_client(parameters) as (read, write):
-            async with ClientSession(read, write) as session:
+            async with ClientSession(read, write, elicitation_callback=person) as session:
                 info = await session.initialize()
                 assert info.serverInfo.name == "legwork", info
                 yield session
@@ -33,7 +33,7 @@ async def connect(*more):
         from mcp.client.stdio import StdioServerParameters
 
         parameters = StdioServerParameters(command=legwork, args=arguments)
-        async with Client(parameters) as client:
+        async with Client(parameters, elicitation_callback=person) as client:
             assert client.protocol_version == "2026-07-28", client.protocol_version
             assert client.server_info.name == "legwork", client.server_info
             yield client
@@ -98,6 +98,7 @@ async def main():
         else:
             raise AssertionError("an unknown tool is a protocol error")
     await same_calls()
+    await approvals()
     print("all well")
 
 
@@ -175,6 +176,43 @@ async def same_calls():
                 if '"backgroundPids"' in answer:
                     await stop_background(client, json.loads(answer))
     check_schemas(checked)
+
+
+async def approvals():
+    """A question reaches the person, and nothing runs without a yes."""
+    from mcp import types
+
+    asked = []
+    answers = [
+        ("accept", {"decision": "allow_once"}, None),
+        ("accept", {"decision": "deny", "note": "use make"}, "use make"),
+        ("accept", {}, "refused"),
+        ("decline", None, "refused"),
+        ("cancel", None, "refused"),
+    ]
+
+    async def person(_context, parameters):
+        asked.append(parameters.message)
+        action, content, _ = answers[len(asked) - 1]
+        return types.ElicitResult(action=action, content=content)
+
+    async with connect("--tools", "all", "--mode", "guarded", person=person) as client:
+        for number, (action, content, told) in enumerate(answers):
+            command = f"echo ran >> ran-{number}"
+            text, failed = await call(client, "run_shell_command", command=command, description="a word")
+            ran = os.path.join(workspace, f"ran-{number}")
+            if told is None:
+                assert not failed and json.loads(text)["exitCode"] == 0, text
+                with open(ran) as file:
+                    assert file.read() == "ran\n", "it ran once"
+            else:
+                assert failed and '"approval_refused"' in text and told in text, text
+                assert not os.path.exists(ran), number
+            assert len(asked) == number + 1, "each is asked once"
+            assert command in asked[-1] and "The caller's own words about it: a word" in asked[-1], asked[-1]
+        # Nobody answers for what needs no answer.
+        text, failed = await call(client, "ExecCommand", cmd="echo plain", login=False)
+        assert not failed and len(asked) == len(answers)
 
 
 async def stop_background(client, answer):

@@ -1,0 +1,175 @@
+//! Asks the person behind the client, in the way of each protocol era.
+//!
+//! Before 2026-07-28 the server sends the client a request and waits. Since then a call is answered with what is
+//! needed (`input_required`), and the client calls again with the person's answer and the state that it was given.
+//! That state names the question; it is sealed, bound to the very call, expires, and is good for one answer.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use legwork::{
+    Answer, Answered, Approval, AskFuture, Asker, Decision, Engine, ErrorKind, SharedAsker,
+    ToolError,
+};
+use rmcp::{
+    Peer, RoleServer,
+    model::{
+        CallToolRequestParams, CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult,
+        ElicitationAction, ElicitationSchema, InputRequest, InputRequiredResult, ProtocolVersion,
+        RequestStateCodec, SealOptions,
+    },
+    service::RequestContext,
+};
+use serde_json::{Value, json};
+
+/// The name of our question among those that a client has to answer.
+const KEY: &str = "approval";
+
+/// Which way a client can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By a request of ours, while the call waits.
+    Request,
+    /// By the call's own answer.
+    Retry,
+    /// Not at all.
+    None,
+}
+
+impl Way {
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
+        let elicits = context
+            .client_capabilities()
+            .and_then(|capabilities| capabilities.elicitation)
+            .is_some_and(|form| form.form.is_some() || form.url.is_none());
+        let version = context.protocol_version();
+        match version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
+            _ if !elicits => Self::None,
+            true => Self::Retry,
+            false => Self::Request,
+        }
+    }
+}
+
+/// A client of the older era.
+pub(super) fn by_request(client: Peer<RoleServer>) -> SharedAsker {
+    Arc::new(Client(client))
+}
+
+struct Client(Peer<RoleServer>);
+
+impl Asker for Client {
+    fn ask(&self, approval: Approval) -> AskFuture {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let result = client.create_elicitation(form(&approval)?).await.ok()?;
+            Some(answered(&result))
+        })
+    }
+}
+
+/// What the person is asked.
+fn form(approval: &Approval) -> Option<ElicitRequestParams> {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "decision": {
+                "type": "string",
+                "title": "May it run?",
+                "enum": ["deny", "allow_once", "allow_session"],
+                "default": "deny",
+            },
+            "note": { "type": "string", "title": "A word to the model" },
+        },
+        "required": ["decision"],
+    });
+    let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
+    let message = approval.question();
+    Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+}
+
+/// What the person said; anything but a clear yes is a no.
+fn answered(result: &ElicitResult) -> Answered {
+    let content = result.content.as_ref();
+    let text = |name: &str| content.and_then(|content| content.get(name)).and_then(Value::as_str);
+    let decision = match result.action {
+        ElicitationAction::Accept => text("decision").and_then(Decision::from_name),
+        _ => None,
+    };
+    Answered {
+        decision: decision.unwrap_or(Decision::Deny),
+        note: text("note").map(str::trim).filter(|note| !note.is_empty()).map(str::to_owned),
+        by: "the person behind the client".into(),
+    }
+}
+
+/// The seal of a server, which nobody else has.
+pub(super) struct Seal(RequestStateCodec);
+
+impl Seal {
+    pub(super) fn new() -> Result<Self, String> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+        RequestStateCodec::try_new(key).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// What a call is, so that a state is good for no other one.
+    fn call(request: &CallToolRequestParams) -> Vec<u8> {
+        json!([request.name, request.arguments]).to_string().into_bytes()
+    }
+
+    /// Turns an answer that nobody could be asked about into a question to the client.
+    pub(super) async fn question(
+        &self,
+        engine: &Engine,
+        request: &CallToolRequestParams,
+        answer: &Answer,
+    ) -> Option<CallToolResponse> {
+        let error = answer.error().filter(|error| error.kind == ErrorKind::ApprovalUnavailable)?;
+        let id = error.details.as_ref()?.get("approval_id")?.as_str()?;
+        let open = engine.approvals().await.ok()?;
+        let approval = open.into_iter().find(|approval| approval.approval_id == id)?;
+        let asked = InputRequest::Elicitation(ElicitRequest::new(form(&approval)?));
+        let lifetime = u64::try_from(approval.expires_at_ms - approval.created_at_ms).unwrap_or(0);
+        let call = Self::call(request);
+        let options =
+            SealOptions::new().associated_data(&call).ttl(Duration::from_millis(lifetime));
+        let state = self.0.seal_with(id.as_bytes(), &options);
+        let requests = BTreeMap::from([(KEY.to_owned(), asked)]);
+        Some(InputRequiredResult::new(Some(requests), Some(state)).into())
+    }
+
+    /// Takes the answer that comes with a call which was made again; an error if it cannot be trusted.
+    pub(super) async fn take_answer(
+        &self,
+        engine: &Engine,
+        request: &CallToolRequestParams,
+    ) -> Result<(), ToolError> {
+        let Some(state) = &request.request_state else { return Ok(()) };
+        let refused = || {
+            ToolError::new(
+                ErrorKind::ApprovalRefused,
+                "the answer to the question cannot be used: its state was altered, used before or is over",
+            )
+            .hint("make the call again, without any state, to be asked again")
+        };
+        let id = self.0.open_with(state, &Self::call(request)).map_err(|_| refused())?;
+        let id = String::from_utf8(id).map_err(|_| refused())?;
+        let response = request.input_responses.as_ref().and_then(|responses| responses.get(KEY));
+        let result: ElicitResult = response
+            .and_then(|response| serde_json::from_value(response.clone()).ok())
+            .ok_or_else(refused)?;
+        let answered = answered(&result);
+        let (decision, note) = (answered.decision, answered.note.clone());
+        engine.answer(&id, answered).await.map_err(|_| refused())?;
+        if decision == Decision::Deny {
+            let said = note.map(|note| format!("; the person says: {note}")).unwrap_or_default();
+            return Err(ToolError::new(
+                ErrorKind::ApprovalRefused,
+                format!("this had to be approved, and it was refused{said}"),
+            )
+            .detail("approval_id", id)
+            .hint("do without this command, or ask the person what to do instead"));
+        }
+        Ok(())
+    }
+}
