@@ -1,6 +1,9 @@
 //! The shipped tables: what is known of programs and their options.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
 
 use serde::Deserialize;
 
@@ -138,15 +141,31 @@ struct ArgumentFile {
     plain: Plain,
 }
 
-/// All tables; nothing when a shipped file is broken, and then nothing is allowed or understood.
+/// All tables, by the names of programs.
 struct Tables {
     wrappers: HashMap<String, Vec<Wrapper>>,
-    safe: Vec<Safe>,
-    danger: DangerFile,
-    arguments: ArgumentFile,
+    safe: HashMap<String, Vec<Arc<Safe>>>,
+    danger: HashMap<String, Vec<Arc<Danger>>>,
+    /// The dangers of programs whose names begin alike.
+    danger_prefixes: Vec<(String, Arc<Danger>)>,
+    paths: Paths,
+    arguments: HashMap<String, Vec<Arc<Arguments>>>,
+    plain: HashSet<String>,
 }
 
+/// The tables; nothing when a shipped file is broken, and then nothing is allowed or understood.
 static TABLES: LazyLock<Option<Tables>> = LazyLock::new(|| load().ok());
+
+/// Files entries under each of their names.
+fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Vec<Arc<T>>> {
+    let mut table: HashMap<String, Vec<Arc<T>>> = HashMap::new();
+    for entry in entries.into_iter().map(Arc::new) {
+        for name in names(&entry) {
+            table.entry(name.clone()).or_default().push(entry.clone());
+        }
+    }
+    table
+}
 
 fn load() -> Result<Tables, toml::de::Error> {
     let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
@@ -157,9 +176,21 @@ fn load() -> Result<Tables, toml::de::Error> {
         }
     }
     let safe: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
-    let danger = toml::from_str(include_str!("../data/dangerous.toml"))?;
-    let arguments = toml::from_str(include_str!("../data/arguments.toml"))?;
-    Ok(Tables { wrappers, safe: safe.safe, danger, arguments })
+    let danger: DangerFile = toml::from_str(include_str!("../data/dangerous.toml"))?;
+    let arguments: ArgumentFile = toml::from_str(include_str!("../data/arguments.toml"))?;
+    let danger_by_name = by_name(danger.danger, |entry| &entry.programs);
+    let prefixes = danger_by_name.iter().filter_map(|(name, entries)| {
+        Some((name.strip_suffix('*')?.to_owned(), entries.first()?.clone()))
+    });
+    Ok(Tables {
+        wrappers,
+        safe: by_name(safe.safe, |entry| &entry.programs),
+        danger_prefixes: prefixes.collect(),
+        danger: danger_by_name,
+        paths: danger.paths,
+        arguments: by_name(arguments.program, |entry| &entry.names),
+        plain: arguments.plain.names.into_iter().collect(),
+    })
 }
 
 /// The wrappers of a name; nothing when the table could not be read.
@@ -175,51 +206,50 @@ pub(crate) fn is_neutral(name: &str) -> bool {
 
 /// Why a command only reads, if it surely does.
 pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
-    let of_name = tables.safe.iter().filter(|safe| has(&safe.programs, name));
-    let covers = |safe: &&Safe| {
-        let flagged =
-            safe.deny_flags.iter().any(|flag| has_flag(rest, flag, safe.words) > Certainty::No);
-        let many = safe
-            .operands_max
-            .is_some_and(|most| operands(rest.get(safe.args.len()..).unwrap_or_default()) > most);
-        begins_with(rest, &safe.args) && !flagged && !many && only_prints(&safe.content, rest)
+    let mut of_name = TABLES.as_ref()?.safe.get(name)?.iter();
+    let covers = |safe: &&Arc<Safe>| {
+        let mut flags = safe.deny_flags.iter();
+        let operands_max = safe.operands_max.unwrap_or(usize::MAX);
+        begins_with(rest, &safe.args)
+            && !flags.any(|flag| has_flag(rest, flag, safe.words) > Certainty::No)
+            && operands(rest.get(safe.args.len()..).unwrap_or_default()) <= operands_max
+            && only_prints(&safe.content, rest)
     };
-    of_name.filter(covers).map(|safe| safe.because.as_str()).next()
+    of_name.find(covers).map(|safe| safe.because.as_str())
 }
 
 /// Why a command is asked about, if it is.
 pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
     let tables = TABLES.as_ref()?;
-    let is_meant = |danger: &&Danger| {
-        let named = danger.programs.iter().any(|program| match program.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => program == name,
-        });
-        let flag = |flag: &String| has_flag(rest, flag, danger.words) == Certainty::Yes;
-        let flagged = danger.flags.is_empty() || danger.flags.iter().any(flag);
-        named && flagged && follows(rest, &danger.args) == Certainty::Yes
+    let by_prefix = tables.danger_prefixes.iter().filter(|(prefix, _)| name.starts_with(prefix));
+    let by_name = tables.danger.get(name).into_iter().flatten();
+    let is_meant = |danger: &&Arc<Danger>| {
+        let mut flags = danger.flags.iter();
+        follows(rest, &danger.args) == Certainty::Yes
+            && (danger.flags.is_empty()
+                || flags.any(|flag| has_flag(rest, flag, danger.words) == Certainty::Yes))
     };
-    tables.danger.danger.iter().find(is_meant).map(|danger| danger.because.as_str())
+    let mut all = by_name.chain(by_prefix.map(|(_, danger)| danger));
+    all.find(is_meant).map(|danger| danger.because.as_str())
 }
 
 /// The protected part of a path, if it has one.
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
     let tables = TABLES.as_ref()?;
     let plain = path.replace("//", "/").replace("/./", "/");
-    let fragments = tables.danger.paths.fragments.iter();
+    let fragments = tables.paths.fragments.iter();
     fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
 }
 
 /// Whether a program writes to the paths among its words.
 pub(crate) fn is_writer(name: &str) -> bool {
-    TABLES.as_ref().is_some_and(|tables| has(&tables.danger.paths.writers, name))
+    TABLES.as_ref().is_some_and(|tables| tables.paths.writers.iter().any(|known| known == name))
 }
 
 /// Whether arguments may make a program run another one or write files.
 pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
     let Some(tables) = TABLES.as_ref() else { return true };
-    let mut of_name = tables.arguments.program.iter().filter(|entry| has(&entry.names, name));
+    let mut of_name = tables.arguments.get(name).into_iter().flatten();
     of_name.any(|entry| {
         let flag = |flag: &String| has_flag(rest, flag, entry.words) > Certainty::No;
         let first = !entry.args.is_empty() && follows(rest, &entry.args) > Certainty::No;
@@ -229,17 +259,13 @@ pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
 
 /// Whether a program is known not to run its arguments, or to run them in ways that are known.
 pub(crate) fn keeps_its_arguments(name: &str) -> bool {
-    let Some(tables) = TABLES.as_ref() else { return false };
-    let known = |programs: &[String]| has(programs, name);
-    tables.wrappers.contains_key(name)
-        || known(&tables.arguments.plain.names)
-        || tables.safe.iter().any(|safe| known(&safe.programs))
-        || tables.danger.danger.iter().any(|danger| known(&danger.programs))
-        || tables.arguments.program.iter().any(|entry| known(&entry.names))
-}
-
-fn has(names: &[String], name: &str) -> bool {
-    names.iter().any(|known| known == name)
+    TABLES.as_ref().is_some_and(|tables| {
+        tables.plain.contains(name)
+            || tables.wrappers.contains_key(name)
+            || tables.safe.contains_key(name)
+            || tables.danger.contains_key(name)
+            || tables.arguments.contains_key(name)
+    })
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl Unwrapper<'_> {
             words.append(&mut rest);
             rest = words;
         }
-        if wrapper.appends && !rest.is_empty() {
+        if wrapper.appends && wrapper.then == Then::Program && !rest.is_empty() {
             rest.push(Word { text: String::new(), form: Form::Fields, span: run.span });
         }
         if rest.is_empty() && parsed.shells.is_empty() && wrapper.empty == Empty::Input {
