@@ -1,5 +1,7 @@
 //! Judges a reading by the rules: every run is looked at, and the strictest finding wins.
 
+use std::collections::HashSet;
+
 use crate::{
     data,
     explain::Explanation,
@@ -28,6 +30,8 @@ struct Case<'c> {
     reading: &'c Reading,
     text: &'c str,
     subject: &'c dyn Subject,
+    /// The functions that the text defines.
+    functions: HashSet<&'c str>,
     /// The first finding of each kind; a long list of them would only cost time.
     findings: Vec<Finding>,
 }
@@ -48,7 +52,9 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
     let script = subject.script();
     let reading = read_script(&script, subject.shell());
     let text = script.text();
-    let mut case = Case { policy, reading: &reading, text: &text, subject, findings: Vec::new() };
+    let functions = reading.functions.iter().map(String::as_str).collect();
+    let (reading_of, findings) = (&reading, Vec::new());
+    let mut case = Case { policy, reading: reading_of, text: &text, subject, functions, findings };
     case.judge();
     let finding = case.decide();
     (reading, finding)
@@ -325,7 +331,7 @@ impl<'c> Case<'c> {
         let redirects = self.redirects(run);
         let tool = self.subject.tool();
         let name = run.name();
-        let shadowed = name.is_some_and(|name| self.reading.functions.iter().any(|f| f == name));
+        let shadowed = name.is_some_and(|name| self.functions.contains(name));
         let allows = |rule: &&Rule| {
             rule.decision == Decision::Allow
                 && rule.counts_for(tool)

@@ -1,9 +1,9 @@
 //! Reads arithmetic, and knows when it could make code of data.
 
 use super::{
-    Reader, Step,
+    NESTING_MAX, Reader, Step,
     frame::{ArithmeticKind, Frame, Quoting},
-    refuse,
+    refuse, too_deep,
 };
 use crate::reading::Span;
 
@@ -21,6 +21,7 @@ impl Reader<'_> {
             b'`' => self.read_backtick(Quoting::Document),
             b'"' => self.open_double(),
             b')' if depth == 0 => self.close_arithmetic(start, kind),
+            b'(' if depth + self.frames.len() >= NESTING_MAX => Err(too_deep(start)),
             b'<' | b'>' if self.next_after(self.at).0 == Some(b'(') => {
                 refuse("((", start, "`<(` inside arithmetic; put a space before the parenthesis")
             }

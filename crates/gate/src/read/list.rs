@@ -203,9 +203,9 @@ impl Reader<'_> {
         }
         self.finish_command()?;
         if substitution {
-            if let Some(document) =
-                self.pending.iter().find(|document| document.level == self.level)
-            {
+            // Levels only rise in the list of what is pending, so the last one tells.
+            let open = self.pending.last().filter(|document| document.level == self.level);
+            if let Some(document) = open {
                 return refuse("<<", document.operator_at, "a here-document has no body");
             }
             self.level -= 1;

@@ -1,5 +1,7 @@
 //! Knows what makes code of data: builtins, and variables that the shell or programs act on.
 
+use std::collections::HashSet;
+
 use super::basename;
 use crate::reading::{Assignment, Form, Later, Reading, Run, Span, Word};
 
@@ -144,11 +146,11 @@ fn is_odd_name(word: &Word, builtin: &str) -> bool {
 
 /// Notes arithmetic on variables that are filled from outside: their values may hold code.
 pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
-    let names = &reading.arithmetic_names;
+    let names: HashSet<&str> = reading.arithmetic_names.iter().map(String::as_str).collect();
     let reads = |run: &&Run| matches!(run.name(), Some("read" | "mapfile" | "readarray"));
     let tainted = reading.runs.iter().filter(reads).find(|run| {
         let mut words = run.words.iter().skip(1).filter_map(Word::literal);
-        words.any(|word| names.iter().any(|name| name == word))
+        words.any(|word| names.contains(word))
     });
     if let Some(run) = tainted {
         let later = Later { construct: "arithmetic".to_owned(), span: run.span };

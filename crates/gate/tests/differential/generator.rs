@@ -234,7 +234,12 @@ fn marker(random: &mut Random, inside: bool) -> String {
         3 => format!("{}''{}", &name[..1], &name[1..]),
         4 => format!("{}\\\n{}", &name[..2], &name[2..]),
         5 => {
-            format!("$'{}\\x{:02x}'{}", &name[..2], name.as_bytes().get(2).unwrap_or(&98), &name[3..])
+            format!(
+                "$'{}\\x{:02x}'{}",
+                &name[..2],
+                name.as_bytes().get(2).unwrap_or(&98),
+                &name[3..]
+            )
         }
         _ => name,
     }
