@@ -57,6 +57,12 @@ fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     (output.status.success() && runs.len() == texts.len()).then_some(runs)
 }
 
+/// Whether the reading says that more may run than it names; literal `eval` is read and has to be complete.
+fn is_open(reading: &Reading) -> bool {
+    let doubtful = reading.later.iter().any(|later| later.construct != "eval");
+    doubtful || reading.runs.iter().any(|run| run.unresolved)
+}
+
 /// What is wrong with a reading, given what bash ran.
 fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
     if let Some(name) = ran.iter().find(|name| name.starts_with("sub"))
@@ -64,11 +70,12 @@ fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
     {
         return Some(format!("bash ran `{name}` in a substitution that was not seen"));
     }
-    let names: Vec<&str> = reading.commands.iter().filter_map(|command| command.name()).collect();
-    if !reading.understood || names.contains(&"?") || !reading.later.is_empty() {
+    let names = reading.runs.iter().filter_map(|run| run.name());
+    let names: Vec<String> = names.map(|name| name.replace('\n', " ")).collect();
+    if !reading.understood || names.iter().any(|name| name == "?") || is_open(reading) {
         return None;
     }
-    let missing = ran.iter().find(|name| !names.contains(&name.as_str()))?;
+    let missing = ran.iter().find(|name| !names.contains(name))?;
     Some(format!("bash ran `{missing}`, which is not among {names:?}"))
 }
 

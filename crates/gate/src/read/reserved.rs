@@ -59,6 +59,9 @@ impl Reader<'_> {
             "!" | "coproc" => self.prefix(),
             "time" => {
                 self.skip_blanks();
+                while self.take_exactly("-p") || self.take_exactly("--") {
+                    self.skip_blanks();
+                }
                 if self.peek() == Some(b'-') {
                     refuse("time", start, "options of the reserved word `time`; leave them out")?;
                 }

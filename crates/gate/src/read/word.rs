@@ -289,10 +289,7 @@ impl Reader<'_> {
         match role {
             Role::Argument => self.take_argument(finished),
             Role::Target(kind) => self.take_target(kind, finished),
-            Role::Operand | Role::Expression => {
-                self.take_operand(role, &finished);
-                Ok(())
-            }
+            Role::Operand | Role::Expression => self.take_operand(role, &finished),
             Role::Pattern => take_pattern(&finished),
             Role::Subject | Role::Element | Role::Item => Ok(()),
         }

@@ -148,7 +148,9 @@ const TOKENS: [&str; 118] = [
 /// A soup of tokens.
 pub fn soup(random: &mut Random) -> String {
     let length = 1 + random.below(14);
-    (0..length).map(|_| random.pick(&TOKENS)).collect()
+    let text: String = (0..length).map(|_| random.pick(&TOKENS)).collect();
+    // The newline of a continuation ends a comment, and then a plain subshell follows.
+    if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
 }
 
 /// A well-formed text; `inside` says whether a substitution is around it.
@@ -169,7 +171,27 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
         return simple(random, depth, inside);
     }
     let next = depth - 1;
-    match random.below(16) {
+    match random.below(22) {
+        13 => format!(
+            "[[ {} =~ {} ]]",
+            word(random, next, inside),
+            random.pick(&["^(a|b)$", "a.*", "$x", "[0-9]+"])
+        ),
+        14 => format!("eval '{}'", simple(random, 0, inside).replace('\'', "")),
+        15 => format!("time {}", simple(random, next, inside)),
+        16 => format!(
+            "until {}; do {}; break; done",
+            simple(random, next, inside),
+            simple(random, next, inside)
+        ),
+        17 => format!(
+            "a=({} [{}]={})",
+            word(random, next, inside),
+            random.below(3),
+            word(random, next, inside)
+        ),
+        18 => format!("x='{}'; (( x ))", random.pick(&["a[$(sub1)]", "1+1", "a[`sub2`]", "y"])),
+        19 => format!("function g {{ {}\n}}\ng", list(random, next, inside)),
         0 => format!("( {} )", list(random, next, inside)),
         1 => format!("{{ {}\n}}", list(random, next, inside)),
         2 => {
