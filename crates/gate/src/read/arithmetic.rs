@@ -92,17 +92,4 @@ impl Reader<'_> {
     pub(super) fn note_arithmetic_span(&mut self, span: Span) {
         self.arithmetics.variable.get_or_insert(span);
     }
-
-    /// Decides at the end whether arithmetic could run a substitution that is quoted in the text.
-    ///
-    /// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
-    /// substitution: `x='a[$(id)]'; echo $((x))` runs `id`.
-    pub(super) fn judge_arithmetics(&mut self) {
-        let Some(span) = self.arithmetics.variable else { return };
-        let Some((construct, offset)) = self.arithmetics.quoted_opener else { return };
-        if self.arithmetics.quoted_bracket {
-            self.note_later("arithmetic", span.start);
-            self.found(construct, offset);
-        }
-    }
 }

@@ -56,8 +56,8 @@ impl Reader<'_> {
 
     /// Notes a variable that is expanded in arithmetic.
     fn use_variable(&mut self, name: &str, span: Span) {
-        let arithmetic = matches!(self.frames.last(), Some(Frame::Arithmetic(_)));
-        if arithmetic && !name.is_empty() {
+        let evaluated = self.frames.last().is_some_and(Frame::evaluates);
+        if evaluated && !name.is_empty() {
             self.note_arithmetic(name, span);
         }
     }

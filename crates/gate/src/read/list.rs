@@ -72,6 +72,7 @@ impl Reader<'_> {
         }
         let partial = std::mem::take(&mut list.partial);
         let piped = list.piped;
+        list.coproc = false;
         if !partial.is_empty() {
             self.commands.push(SimpleCommand {
                 words: partial.words,
@@ -99,6 +100,7 @@ impl Reader<'_> {
             list.item_start = commands;
             list.pipeline_start = commands;
             list.piped = false;
+            list.after_pipe = false;
         }
     }
 

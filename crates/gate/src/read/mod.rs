@@ -15,6 +15,7 @@ mod list;
 mod openers;
 mod operator;
 mod parameter;
+mod quoted;
 mod reserved;
 mod word;
 
@@ -51,10 +52,12 @@ struct Arithmetics {
     variable: Option<Span>,
     /// The names of variables in arithmetic.
     names: Vec<String>,
-    /// Where the first quoted `$` or backtick is.
-    quoted_opener: Option<(&'static str, usize)>,
-    /// Whether a `[` is in quoted text.
-    quoted_bracket: bool,
+    /// The first substitution in quoted text.
+    quoted_opener: Option<Substitution>,
+    /// Where quoted text first ends with a dollar: the rest of a substitution may be put behind it.
+    dollar_at_end: Option<usize>,
+    /// Whether quoted text begins with a parenthesis.
+    parenthesis_at_start: bool,
 }
 
 /// A text that is being read.
@@ -91,7 +94,9 @@ pub(crate) fn read_text(text: &str) -> Reading {
     let mut reading = read_all(text);
     if let Some(refusal) = reading.refusal {
         let unclassified = first_opener(text, refusal.offset);
-        reading.substitution = earlier(reading.substitution, unclassified);
+        // What was quoted before may be made code by what was not understood.
+        reading.substitution =
+            earlier(reading.substitution, unclassified).or_else(|| first_opener(text, 0));
     }
     reading.understood = reading.refusal.is_none();
     reading
@@ -191,7 +196,6 @@ impl<'t> Reader<'t> {
                 Frame::Documents { .. } => self.step_documents()?,
             }
         }
-        self.judge_arithmetics();
         Ok(())
     }
 
@@ -202,6 +206,8 @@ impl<'t> Reader<'t> {
         reading.functions.extend(self.functions);
         reading.substitution = earlier(reading.substitution, self.substitution);
         reading.refusal = reading.refusal.or(refusal);
+        reading.quoted_opener = earlier(reading.quoted_opener, self.arithmetics.opener());
+        reading.arithmetic = reading.arithmetic.or(self.arithmetics.variable);
         reading.arithmetic_names.extend(self.arithmetics.names);
         reading.beyond_posix = reading.beyond_posix.or(self.beyond_posix);
         reading.steps += self.steps;
@@ -215,6 +221,7 @@ impl<'t> Reader<'t> {
         for later in &mut self.later {
             later.span = span;
         }
+        self.arithmetics.relocate(span);
         if let Some(substitution) = &mut self.substitution {
             substitution.offset = span.start;
         }
@@ -321,6 +328,8 @@ impl List {
             item_start: commands,
             pipeline_start: commands,
             piped: false,
+            after_pipe: false,
+            coproc: false,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Reader<'_> {
         let name = self.take_name().to_owned();
         if !name.is_empty() {
             let below = self.frames.iter().nth_back(1);
-            if matches!(below, Some(Frame::Arithmetic(_))) {
+            if below.is_some_and(Frame::evaluates) {
                 let span = Span { start, end: self.at };
                 self.note_arithmetic(&name, span);
             }

@@ -56,7 +56,18 @@ impl Reader<'_> {
                     number: false,
                 }))?;
             }
-            "!" | "coproc" => self.prefix(),
+            "!" if self.is_piped_into() => {
+                refuse("!", start, "`!` stands after a pipe; put it before the pipeline")?;
+            }
+            "!" => self.prefix(),
+            "coproc" => {
+                self.prefix();
+                if let Some(list) = self.list() {
+                    list.coproc = true;
+                }
+            }
+            // There, it is the name of a program.
+            "time" if self.is_piped_into() => return Ok(false),
             "time" => {
                 self.skip_blanks();
                 while self.take_exactly("-p") || self.take_exactly("--") {
@@ -70,6 +81,11 @@ impl Reader<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether a pipe or `coproc` stands before the current command.
+    fn is_piped_into(&self) -> bool {
+        matches!(self.frames.last(), Some(Frame::List(list)) if list.coproc || list.after_pipe)
     }
 
     /// Notes that a command has to follow on this line.

@@ -70,17 +70,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Remembers quoted characters that are code when arithmetic looks at them.
-    pub(super) fn note_quoted(&mut self, character: char, at: usize) {
-        let arithmetics = &mut self.arithmetics;
-        match character {
-            '[' => arithmetics.quoted_bracket = true,
-            '$' => drop(arithmetics.quoted_opener.get_or_insert(("$(", at))),
-            '`' => drop(arithmetics.quoted_opener.get_or_insert(("`", at))),
-            _ => {}
-        }
-    }
-
     fn quote(&mut self) {
         if let Some(builder) = self.builders.last_mut() {
             builder.quote();
@@ -291,7 +280,11 @@ impl Reader<'_> {
             Role::Target(kind) => self.take_target(kind, finished),
             Role::Operand | Role::Expression => self.take_operand(role, &finished),
             Role::Pattern => take_pattern(&finished),
-            Role::Subject | Role::Element | Role::Item => Ok(()),
+            Role::Element => {
+                self.note_index(finished.word.span);
+                Ok(())
+            }
+            Role::Subject | Role::Item => Ok(()),
         }
     }
 
@@ -336,6 +329,14 @@ impl Reader<'_> {
             if varies {
                 self.note_arithmetic_span(Span { start, end });
             }
+        }
+    }
+
+    /// Notes the variables in `[…]=` of an array: it is arithmetic.
+    fn note_index(&mut self, span: Span) {
+        let element = self.text.get(span.start..span.end).unwrap_or_default();
+        if element.starts_with('[') {
+            self.note_subscript(span.start, span.end);
         }
     }
 

@@ -96,7 +96,6 @@ pub(super) fn note_later(reading: &mut Reading, run: &Run, name: &str) {
     let arguments = run.words.get(1..).unwrap_or_default();
     let has = |option: &str| arguments.iter().any(|word| word.literal() == Some(option));
     let found = match name {
-        "let" => arguments.iter().any(|word| word.literal().is_none_or(|text| text.contains('['))),
         "hash" => has("-p"),
         "compgen" | "complete" => true,
         _ if ALWAYS.contains(&name) => true,
@@ -155,5 +154,25 @@ pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
     if let Some(run) = tainted {
         let later = Later { construct: "arithmetic".to_owned(), span: run.span };
         reading.later.push(later);
+    }
+}
+
+/// Counts a quoted substitution as one where something in the text makes code of data.
+///
+/// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
+/// substitution: `x='a[$(id)]'; echo $((x))` runs `id`. Builtins that take names do the same.
+pub(super) fn reveal_quoted(reading: &mut Reading) {
+    const KEEPS_DATA: [&str; 6] = ["source", ".", "shopt", "enable", "hash", "trap"];
+    let Some(opener) = reading.quoted_opener else { return };
+    if let Some(span) = reading.arithmetic {
+        reading.later.push(Later { construct: "arithmetic".to_owned(), span });
+    }
+    let makes_code = reading.later.iter().any(|later| {
+        let construct = later.construct.as_str();
+        let expanded = matches!(construct, "PS4" | "PROMPT_COMMAND" | "BASH_ENV" | "ENV");
+        expanded || !is_special(construct) && !KEEPS_DATA.contains(&construct)
+    });
+    if makes_code {
+        reading.substitution.get_or_insert(opener);
     }
 }

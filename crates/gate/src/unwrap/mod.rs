@@ -9,7 +9,8 @@ use crate::{
     data::{self, Empty, Then, Wrapper},
     read::read_text,
     reading::{
-        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span, Word,
+        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span,
+        Substitution, Word,
     },
 };
 
@@ -63,6 +64,7 @@ fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
     let runs = unwrapper.runs;
     reading.runs = runs;
     builtins::note_tainted_arithmetic(reading);
+    builtins::reveal_quoted(reading);
     reading.understood = reading.refusal.is_none();
 }
 
@@ -235,12 +237,17 @@ impl Unwrapper<'_> {
         let reading = &mut *self.reading;
         reading.steps += inner.steps;
         reading.arithmetic_names.extend(inner.arithmetic_names);
+        reading.arithmetic = reading.arithmetic.or(inner.arithmetic.map(|_| span));
+        if let Some(found) = inner.quoted_opener {
+            let placed = Substitution { offset: span.start, ..found };
+            reading.quoted_opener.get_or_insert(placed);
+        }
         reading.functions.extend(inner.functions);
         for later in inner.later {
             reading.later.push(Later { span, ..later });
         }
         if let Some(found) = inner.substitution {
-            reading.substitution.get_or_insert(crate::Substitution { offset: span.start, ..found });
+            reading.substitution.get_or_insert(Substitution { offset: span.start, ..found });
         }
         if let Some(refusal) = inner.refusal {
             reading.refusal.get_or_insert(Refusal { offset: span.start, ..refusal });
