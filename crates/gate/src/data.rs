@@ -95,6 +95,8 @@ struct Danger {
 struct Paths {
     fragments: Vec<String>,
     writers: Vec<String>,
+    copiers: Vec<String>,
+    editors: Vec<String>,
 }
 
 /// Arguments by which a program runs another one or writes files.
@@ -241,9 +243,21 @@ pub(crate) fn protected(path: &str) -> Option<&'static str> {
     fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
 }
 
-/// Whether a program writes to the paths among its words.
-pub(crate) fn is_writer(name: &str) -> bool {
-    TABLES.as_ref().is_some_and(|tables| tables.paths.writers.iter().any(|known| known == name))
+/// The words of a command that may be paths which it writes to.
+pub(crate) fn written<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
+    let Some(tables) = TABLES.as_ref() else { return rest };
+    let has = |names: &[String]| names.iter().any(|known| known == name);
+    if has(&tables.paths.writers) {
+        return rest;
+    }
+    if has(&tables.paths.copiers) {
+        return rest.get(rest.len().saturating_sub(1)..).unwrap_or_default();
+    }
+    let in_place = || {
+        has_flag(rest, "-i", false) > Certainty::No
+            || has_flag(rest, "--in-place", false) > Certainty::No
+    };
+    if has(&tables.paths.editors) && in_place() { rest } else { &[] }
 }
 
 /// Whether arguments may make a program run another one or write files.

@@ -240,9 +240,9 @@ impl<'c> Case<'c> {
         }
         for run in &reading.runs {
             let name = run.name().map_or("", basename);
-            if data::is_writer(name) && !self.is_allowed_fully(run) {
-                let mut words = run.words.iter().skip(1);
-                let found = words.find_map(|word| data::protected(&word.text));
+            let mut written = data::written(name, run.words.get(1..).unwrap_or_default()).iter();
+            let found = written.find_map(|word| data::protected(&word.text));
+            if found.is_some() && !self.is_allowed_fully(run) {
                 self.ask_about_path(found, run.span);
             }
         }
