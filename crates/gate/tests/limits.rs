@@ -1,5 +1,7 @@
 //! Limits: the work is linear in the text, deep and long texts are answered, and nothing overflows.
 
+use std::time::{Duration, Instant};
+
 use legwork_gate::{Circumstances, Decision, Policy, Script, check, read};
 
 /// Texts of about the given length that are hard in one way or another.
@@ -56,16 +58,23 @@ fn the_work_is_linear_in_the_text() {
     }
 }
 
+/// The shortest of several measurements: what the machine does besides is not ours.
+fn shortest(policy: &Policy, text: &str) -> Duration {
+    let once = |_| {
+        let start = Instant::now();
+        check(policy, "run_shell_command", Script::Shell(text), Circumstances::default());
+        start.elapsed()
+    };
+    (0..5).map(once).min().unwrap_or_default()
+}
+
 #[test]
 fn hard_texts_are_judged_soon() {
-    // Not a bound but an alarm: the debug build is many times slower than what is promised for release.
+    // Promised are 5 ms for the optimised program on an idle machine; this only tells.
     let policy = Policy::default();
-    let mut times = Vec::new();
-    for (name, text) in hard_texts(16 * 1024) {
-        let start = std::time::Instant::now();
-        check(&policy, "run_shell_command", Script::Shell(&text), Circumstances::default());
-        times.push((start.elapsed(), name));
-    }
+    let texts = hard_texts(16 * 1024);
+    let mut times: Vec<_> =
+        texts.iter().map(|(name, text)| (shortest(&policy, text), name)).collect();
     times.sort();
     println!("{:?}", times.iter().rev().take(8).collect::<Vec<_>>());
 }

@@ -191,7 +191,7 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
             word(random, next, inside)
         ),
         18 => format!("x='{}'; (( x ))", random.pick(&["a[$(sub1)]", "1+1", "a[`sub2`]", "y"])),
-        19 => format!("function g {{ {}\n}}\ng", list(random, next, inside)),
+        19 => format!("function g{depth} {{ {}\n}}\ng{depth}", list(random, next, inside)),
         0 => format!("( {} )", list(random, next, inside)),
         1 => format!("{{ {}\n}}", list(random, next, inside)),
         2 => {
@@ -209,7 +209,8 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
             let (body, other) = (list(random, next, inside), list(random, next, inside));
             format!("case {subject} in ({pattern}) {body};; *) {other}\n;; esac")
         }
-        5 => format!("f{}() {{ {}\n}}; f1", random.below(3), list(random, next, inside)),
+        // A name of its own for each depth: a function that calls itself would never end.
+        5 => format!("f{depth}() {{ {}\n}}; f{depth}", list(random, next, inside)),
         6 => format!("[[ {} == {} ]]", word(random, next, inside), word(random, next, inside)),
         7 => format!("(( {} ))", arithmetic(random, next)),
         8 => document(random, next, inside),
