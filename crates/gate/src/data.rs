@@ -99,6 +99,30 @@ struct Paths {
     editors: Vec<String>,
 }
 
+/// Which of its words a program writes to.
+#[derive(Debug, Clone, Copy)]
+enum Writes {
+    /// All of them.
+    All,
+    /// The last one.
+    Last,
+    /// All of them, when it is told to edit in place.
+    InPlace,
+}
+
+impl Paths {
+    /// What each program writes to.
+    fn by_name(&self) -> HashMap<String, Writes> {
+        let of = |names: &[String], writes| {
+            names.iter().map(move |n| (n.clone(), writes)).collect::<Vec<_>>()
+        };
+        let mut all = of(&self.writers, Writes::All);
+        all.extend(of(&self.copiers, Writes::Last));
+        all.extend(of(&self.editors, Writes::InPlace));
+        all.into_iter().collect()
+    }
+}
+
 /// Arguments by which a program runs another one or writes files.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -150,7 +174,9 @@ struct Tables {
     danger: HashMap<String, Vec<Arc<Danger>>>,
     /// The dangers of programs whose names begin alike.
     danger_prefixes: Vec<(String, Arc<Danger>)>,
-    paths: Paths,
+    /// Parts of paths that are not written without a question.
+    fragments: Vec<String>,
+    writers: HashMap<String, Writes>,
     arguments: HashMap<String, Vec<Arc<Arguments>>>,
     plain: HashSet<String>,
 }
@@ -189,7 +215,8 @@ fn load() -> Result<Tables, toml::de::Error> {
         safe: by_name(safe.safe, |entry| &entry.programs),
         danger_prefixes: prefixes.collect(),
         danger: danger_by_name,
-        paths: danger.paths,
+        writers: danger.paths.by_name(),
+        fragments: danger.paths.fragments,
         arguments: by_name(arguments.program, |entry| &entry.names),
         plain: arguments.plain.names.into_iter().collect(),
     })
@@ -239,25 +266,21 @@ pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
     let tables = TABLES.as_ref()?;
     let plain = path.replace("//", "/").replace("/./", "/");
-    let fragments = tables.paths.fragments.iter();
+    let fragments = tables.fragments.iter();
     fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
 }
 
 /// The words of a command that may be paths which it writes to.
 pub(crate) fn written<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
     let Some(tables) = TABLES.as_ref() else { return rest };
-    let has = |names: &[String]| names.iter().any(|known| known == name);
-    if has(&tables.paths.writers) {
-        return rest;
+    let in_place = ["-i", "--in-place"];
+    let is_in_place = || in_place.iter().any(|flag| has_flag(rest, flag, false) > Certainty::No);
+    match tables.writers.get(name) {
+        Some(Writes::All) => rest,
+        Some(Writes::Last) => rest.get(rest.len().saturating_sub(1)..).unwrap_or_default(),
+        Some(Writes::InPlace) if is_in_place() => rest,
+        _ => &[],
     }
-    if has(&tables.paths.copiers) {
-        return rest.get(rest.len().saturating_sub(1)..).unwrap_or_default();
-    }
-    let in_place = || {
-        has_flag(rest, "-i", false) > Certainty::No
-            || has_flag(rest, "--in-place", false) > Certainty::No
-    };
-    if has(&tables.paths.editors) && in_place() { rest } else { &[] }
 }
 
 /// Whether arguments may make a program run another one or write files.

@@ -94,6 +94,14 @@ fn what_is_too_long_or_too_deep_is_answered_and_not_understood() {
 }
 
 #[test]
+fn too_many_commands_are_not_understood() {
+    assert!(read(&"a;".repeat(2_000)).understood);
+    assert!(!read(&"a;".repeat(2_100)).understood);
+    assert!(!read(&"`a`".repeat(2_100)).understood);
+    assert!(read(&"`a`".repeat(2_100)).substitution.is_some());
+}
+
+#[test]
 fn wrappers_are_taken_off_to_a_depth_of_eight() {
     let nested = |depth: usize| format!("{}rm x", "env ".repeat(depth));
     let names = |text: &str| read(text).runs.len();

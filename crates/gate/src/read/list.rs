@@ -1,9 +1,9 @@
 //! Reads lists of commands: separators, pipelines, subshells, and where simple commands end.
 
 use super::{
-    Reader, Step,
+    COMMANDS_MAX, Reader, Step,
     frame::{Arithmetic, ArithmeticKind, Closer, Frame, List, Partial, Position, Role},
-    refuse,
+    refuse, too_many,
 };
 use crate::reading::{SimpleCommand, Span};
 
@@ -74,6 +74,9 @@ impl Reader<'_> {
         let piped = list.piped;
         list.coproc = false;
         if !partial.is_empty() {
+            if self.commands.len() >= COMMANDS_MAX {
+                return Err(too_many(at));
+            }
             self.commands.push(SimpleCommand {
                 words: partial.words,
                 assignments: partial.assignments,

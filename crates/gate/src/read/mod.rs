@@ -34,6 +34,9 @@ pub(crate) const BYTES_MAX: usize = 16 * 1024;
 /// Most constructs that may be open at once.
 const NESTING_MAX: usize = 64;
 
+/// Most simple commands, and most texts in backticks, that one text may hold.
+const COMMANDS_MAX: usize = 2048;
+
 /// How a step ends.
 type Step = Result<(), Refusal>;
 
@@ -125,7 +128,13 @@ fn read_all(text: &str) -> Reading {
     let refusal = reader.run().err();
     let mut queue = std::mem::take(&mut reader.inner);
     reader.finish_into(&mut reading, refusal);
+    let mut count = 0;
     while let Some(inner) = queue.pop() {
+        count += 1;
+        if count > COMMANDS_MAX {
+            reading.refusal.get_or_insert(too_many(inner.span.start));
+            break;
+        }
         let mut reader = Reader::new(&inner.text);
         reader.level = 1;
         let mut refusal = reader.run().err();
@@ -149,6 +158,12 @@ fn earlier(left: Option<Substitution>, right: Option<Substitution>) -> Option<Su
         (Some(left), _) => Some(left),
         (None, right) => right,
     }
+}
+
+/// The refusal of a text with too many commands.
+fn too_many(offset: usize) -> Refusal {
+    let reason = "the text holds more than 2048 commands; put it into a file and run that";
+    Refusal { construct: "commands", offset, reason }
 }
 
 /// The refusal of a text that nests too deeply.
