@@ -135,18 +135,21 @@ struct Arguments {
     always: bool,
 }
 
+/// The file of wrappers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrapperFile {
     wrapper: Vec<Wrapper>,
 }
 
+/// The file of programs that only read.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SafeFile {
     safe: Vec<Safe>,
 }
 
+/// The file of dangers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DangerFile {
@@ -154,12 +157,14 @@ struct DangerFile {
     paths: Paths,
 }
 
+/// Programs that keep their arguments.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain {
     names: Vec<String>,
 }
 
+/// The file of arguments that run or write.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArgumentFile {
@@ -195,6 +200,7 @@ fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Ve
     table
 }
 
+/// Reads all tables.
 fn load() -> Result<Tables, toml::de::Error> {
     let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
     let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();

@@ -77,6 +77,7 @@ fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
 }
 
 impl<'c> Case<'c> {
+    /// Collects everything that speaks for or against the subject.
     fn judge(&mut self) {
         self.judge_substitution();
         self.judge_tool();
@@ -107,6 +108,7 @@ impl<'c> Case<'c> {
         finding
     }
 
+    /// The finding where nothing else was found.
     fn default(&self) -> Finding {
         let tool = self.subject.tool();
         let reason = format!("no rule speaks of this command, and {tool} allows by default");
@@ -248,6 +250,7 @@ impl<'c> Case<'c> {
         }
     }
 
+    /// Asks about a protected part of a path.
     fn ask_about_path(&mut self, found: Option<&str>, span: Span) {
         let Some(part) = found else { return };
         let remedy = "write to another path, or approve it when asked";
@@ -286,6 +289,7 @@ impl<'c> Case<'c> {
         }
     }
 
+    /// Asks, unless nothing could be evaded.
     fn doubt(&mut self, rule: &str, span: Span, reason: impl FnOnce(&Self) -> String) {
         if !self.is_default_allow() || self.policy.restricts() || !self.subject.sandboxed() {
             let remedy = "write it plainly, or approve it when asked";

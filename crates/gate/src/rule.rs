@@ -107,6 +107,7 @@ impl Rule {
         here.max(hides_in(run, name))
     }
 
+    /// Whether the rule names this program, as it is written or as it is found.
     fn names(&self, word: &str, resolved: Option<&str>) -> Certainty {
         let Target::Program { name, .. } = &self.target else { return Certainty::Yes };
         // zsh expands `=name` to the path of the program.

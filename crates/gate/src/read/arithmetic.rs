@@ -45,6 +45,7 @@ impl Reader<'_> {
         true
     }
 
+    /// Goes past a parenthesis.
     fn set_depth(&mut self, next: usize) {
         if let Some(Frame::Arithmetic(arithmetic)) = self.frames.last_mut() {
             arithmetic.depth = next;

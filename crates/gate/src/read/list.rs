@@ -27,6 +27,7 @@ impl Reader<'_> {
         }
     }
 
+    /// What may come next in the list on top.
     fn position(&self) -> Position {
         match self.frames.last() {
             Some(Frame::List(list)) => list.position,
@@ -34,6 +35,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Begins a word of a command.
     fn open_argument(&mut self) -> Step {
         self.open_word(Role::Argument)
     }
@@ -107,6 +109,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Ends the text, where everything is closed.
     fn end_of_text(&mut self) -> Step {
         let opened_at = self.opened_at();
         if !self.is_closed_by(Closer::End) {

@@ -173,6 +173,7 @@ fn too_deep(offset: usize) -> Refusal {
 }
 
 impl<'t> Reader<'t> {
+    /// Begins a text.
     fn new(text: &'t str) -> Self {
         Self {
             text,

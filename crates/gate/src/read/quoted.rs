@@ -18,6 +18,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Remembers a quoted dollar by what follows it.
     fn note_dollar(&mut self, at: usize) {
         let (next, after) = (self.byte_at(at + 1), self.byte_at(at + 2));
         match (next, after) {
@@ -32,6 +33,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Remembers an opener, if it is the first.
     fn note_opener(&mut self, construct: &'static str, offset: usize) {
         self.arithmetics.quoted_opener.get_or_insert(Substitution { construct, offset });
     }

@@ -219,6 +219,7 @@ impl Reader<'_> {
         before.trim_end_matches([' ', '\t']).ends_with("))")
     }
 
+    /// Goes past the end of the items.
     fn end_items(&mut self) -> Step {
         let newline = self.peek() == Some(b'\n');
         self.at += 1;
@@ -226,6 +227,7 @@ impl Reader<'_> {
         if newline { self.read_documents() } else { Ok(()) }
     }
 
+    /// Sets how far the head was read.
     fn set_for(&mut self, next: ForState) {
         if let Some(Frame::For { state, .. }) = self.frames.last_mut() {
             *state = next;

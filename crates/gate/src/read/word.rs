@@ -52,6 +52,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Takes a character that means itself.
     fn read_plain(&mut self) {
         if let Some((character, next)) = self.character() {
             let at = self.at;
@@ -70,12 +71,14 @@ impl Reader<'_> {
         }
     }
 
+    /// Notes quotes in the current word.
     fn quote(&mut self) {
         if let Some(builder) = self.builders.last_mut() {
             builder.quote();
         }
     }
 
+    /// Takes a backslash outside of quotes.
     fn read_escape(&mut self) -> Step {
         let start = self.at;
         if self.past_continuations(start) > start {
@@ -177,6 +180,7 @@ impl Reader<'_> {
         awaits && self.role() == Role::Argument && name.is_none_or(|name| DECLARING.contains(&name))
     }
 
+    /// Opens the value of an array.
     fn open_array(&mut self) -> Step {
         self.open(Frame::Array { opened_at: self.at })?;
         self.expand(true);
@@ -274,6 +278,7 @@ impl Reader<'_> {
         matches!(self.frames.last(), Some(Frame::List(list)) if list.partial.words.is_empty())
     }
 
+    /// Gives a word to the construct that it belongs to.
     fn deliver(&mut self, role: Role, finished: Finished) -> Step {
         match role {
             Role::Argument => self.take_argument(finished),

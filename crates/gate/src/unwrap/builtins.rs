@@ -30,6 +30,7 @@ const HARMLESS: [&str; 7] = ["", "0", "1", "cat", "true", "false", ":"];
 
 /// Whether the shell or a program acts on a variable.
 pub(crate) fn is_special(name: &str) -> bool {
+    /// Names without a pattern.
     const EXACT: [&str; 26] = [
         "PS4",
         "PROMPT_COMMAND",
@@ -86,6 +87,7 @@ pub(super) fn note_assignments(reading: &mut Reading, run: &Run) {
     }
 }
 
+/// Whether an assignment does no harm by its value.
 fn is_harmless(assignment: &Assignment) -> bool {
     let value = assignment.value.literal();
     names_program(&assignment.name) && value.is_some_and(|value| HARMLESS.contains(&value))
@@ -114,6 +116,7 @@ pub(super) fn note_later(reading: &mut Reading, run: &Run, name: &str) {
     }
 }
 
+/// Whether a word is an option, or could become one.
 fn starts(word: &Word, option: &str) -> bool {
     word.text.starts_with(option) || word.form == Form::Fields && word.text.is_empty()
 }
@@ -162,6 +165,7 @@ pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
 /// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
 /// substitution: `x='a[$(id)]'; echo $((x))` runs `id`. Builtins that take names do the same.
 pub(super) fn reveal_quoted(reading: &mut Reading) {
+    /// What acts on files or names, and not on quoted text of this script.
     const KEEPS_DATA: [&str; 6] = ["source", ".", "shopt", "enable", "hash", "trap"];
     let Some(opener) = reading.quoted_opener else { return };
     if let Some(span) = reading.arithmetic {

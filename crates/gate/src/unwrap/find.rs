@@ -25,10 +25,12 @@ impl Unwrapper<'_> {
     }
 }
 
+/// Whether a program follows.
 fn is_exec(word: &Word) -> bool {
     matches!(word.literal(), Some("-exec" | "-execdir" | "-ok" | "-okdir"))
 }
 
+/// Whether the program has ended.
 fn is_end(word: &Word) -> bool {
     matches!(word.literal(), Some(";" | "+"))
 }

@@ -54,6 +54,7 @@ pub(crate) fn unwrap_words(words: Vec<Word>) -> Reading {
     reading
 }
 
+/// Looks into everything that is queued.
 fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
     queue.reverse();
     let mut unwrapper = Unwrapper { reading, queue, runs: Vec::new() };
@@ -192,6 +193,7 @@ impl Unwrapper<'_> {
         true
     }
 
+    /// Refuses what nests too deeply.
     fn refuse_depth(&mut self, run: &Run) -> bool {
         let reason = "programs run programs more than 8 deep; write the last one directly";
         let offset = run.span.start;
@@ -321,6 +323,7 @@ fn split_words(word: &Word) -> Option<Vec<Word>> {
     }
 }
 
+/// Moves words to a span.
 fn relocated(mut words: Vec<Word>, span: Span) -> Vec<Word> {
     for word in &mut words {
         word.span = span;
@@ -328,11 +331,13 @@ fn relocated(mut words: Vec<Word>, span: Span) -> Vec<Word> {
     words
 }
 
+/// Moves an assignment to a span.
 fn placed(mut assignment: Assignment, span: Span) -> Assignment {
     assignment.value.span = span;
     assignment
 }
 
+/// Moves a redirect to a span.
 fn redirected(mut redirect: Redirect, span: Span) -> Redirect {
     redirect.target.span = span;
     redirect
