@@ -172,22 +172,29 @@ struct ArgumentFile {
     plain: Plain,
 }
 
-/// All tables, by the names of programs.
-struct Tables {
-    wrappers: HashMap<String, Vec<Wrapper>>,
-    safe: HashMap<String, Vec<Arc<Safe>>>,
-    danger: HashMap<String, Vec<Arc<Danger>>>,
+/// The dangers and the paths, by the names of programs.
+struct Dangers {
+    by_name: HashMap<String, Vec<Arc<Danger>>>,
     /// The dangers of programs whose names begin alike.
-    danger_prefixes: Vec<(String, Arc<Danger>)>,
+    prefixes: Vec<(String, Arc<Danger>)>,
     /// Parts of paths that are not written without a question.
     fragments: Vec<String>,
     writers: HashMap<String, Writes>,
-    arguments: HashMap<String, Vec<Arc<Arguments>>>,
+}
+
+/// The arguments that run or write, by the names of programs.
+struct ArgumentTable {
+    by_name: HashMap<String, Vec<Arc<Arguments>>>,
     plain: HashSet<String>,
 }
 
-/// The tables; nothing when a shipped file is broken, and then nothing is allowed or understood.
-static TABLES: LazyLock<Option<Tables>> = LazyLock::new(|| load().ok());
+// One table at a time, because a short command needs few of them. Where a shipped file is broken there is
+// nothing, and then nothing is allowed or understood.
+static WRAPPERS: LazyLock<Option<HashMap<String, Vec<Wrapper>>>> =
+    LazyLock::new(|| load_wrappers().ok());
+static SAFE: LazyLock<Option<HashMap<String, Vec<Arc<Safe>>>>> = LazyLock::new(|| load_safe().ok());
+static DANGERS: LazyLock<Option<Dangers>> = LazyLock::new(|| load_dangers().ok());
+static ARGUMENTS: LazyLock<Option<ArgumentTable>> = LazyLock::new(|| load_arguments().ok());
 
 /// Files entries under each of their names.
 fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Vec<Arc<T>>> {
@@ -200,8 +207,8 @@ fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Ve
     table
 }
 
-/// Reads all tables.
-fn load() -> Result<Tables, toml::de::Error> {
+/// Reads the table of wrappers.
+fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, toml::de::Error> {
     let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
     let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();
     for wrapper in file.wrapper {
@@ -209,29 +216,40 @@ fn load() -> Result<Tables, toml::de::Error> {
             wrappers.entry(name.clone()).or_default().push(wrapper.clone());
         }
     }
-    let safe: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
-    let danger: DangerFile = toml::from_str(include_str!("../data/dangerous.toml"))?;
-    let arguments: ArgumentFile = toml::from_str(include_str!("../data/arguments.toml"))?;
-    let danger_by_name = by_name(danger.danger, |entry| &entry.programs);
-    let prefixes = danger_by_name.iter().filter_map(|(name, entries)| {
+    Ok(wrappers)
+}
+
+/// Reads the table of programs that only read.
+fn load_safe() -> Result<HashMap<String, Vec<Arc<Safe>>>, toml::de::Error> {
+    let file: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
+    Ok(by_name(file.safe, |entry| &entry.programs))
+}
+
+/// Reads the table of dangers.
+fn load_dangers() -> Result<Dangers, toml::de::Error> {
+    let file: DangerFile = toml::from_str(include_str!("../data/dangerous.toml"))?;
+    let by_name = by_name(file.danger, |entry| &entry.programs);
+    let prefixes = by_name.iter().filter_map(|(name, entries)| {
         Some((name.strip_suffix('*')?.to_owned(), entries.first()?.clone()))
     });
-    Ok(Tables {
-        wrappers,
-        safe: by_name(safe.safe, |entry| &entry.programs),
-        danger_prefixes: prefixes.collect(),
-        danger: danger_by_name,
-        writers: danger.paths.by_name(),
-        fragments: danger.paths.fragments,
-        arguments: by_name(arguments.program, |entry| &entry.names),
-        plain: arguments.plain.names.into_iter().collect(),
+    Ok(Dangers {
+        prefixes: prefixes.collect(),
+        by_name,
+        writers: file.paths.by_name(),
+        fragments: file.paths.fragments,
     })
+}
+
+/// Reads the table of arguments.
+fn load_arguments() -> Result<ArgumentTable, toml::de::Error> {
+    let file: ArgumentFile = toml::from_str(include_str!("../data/arguments.toml"))?;
+    let plain = file.plain.names.into_iter().collect();
+    Ok(ArgumentTable { by_name: by_name(file.program, |entry| &entry.names), plain })
 }
 
 /// The wrappers of a name; nothing when the table could not be read.
 pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
-    let tables = TABLES.as_ref()?;
-    Some(tables.wrappers.get(name).map_or(&[], Vec::as_slice))
+    Some(WRAPPERS.as_ref()?.get(name).map_or(&[], Vec::as_slice))
 }
 
 /// Whether a wrapper is judged only by what it runs.
@@ -241,7 +259,7 @@ pub(crate) fn is_neutral(name: &str) -> bool {
 
 /// Why a command only reads, if it surely does.
 pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let mut of_name = TABLES.as_ref()?.safe.get(name)?.iter();
+    let mut of_name = SAFE.as_ref()?.get(name)?.iter();
     let covers = |safe: &&Arc<Safe>| {
         let mut flags = safe.deny_flags.iter();
         let operands_max = safe.operands_max.unwrap_or(usize::MAX);
@@ -255,9 +273,9 @@ pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
 
 /// Why a command is asked about, if it is.
 pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
-    let by_prefix = tables.danger_prefixes.iter().filter(|(prefix, _)| name.starts_with(prefix));
-    let by_name = tables.danger.get(name).into_iter().flatten();
+    let dangers = DANGERS.as_ref()?;
+    let by_prefix = dangers.prefixes.iter().filter(|(prefix, _)| name.starts_with(prefix));
+    let by_name = dangers.by_name.get(name).into_iter().flatten();
     let is_meant = |danger: &&Arc<Danger>| {
         let mut flags = danger.flags.iter();
         follows(rest, &danger.args) == Certainty::Yes
@@ -270,18 +288,18 @@ pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
 
 /// The protected part of a path, if it has one.
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
+    let dangers = DANGERS.as_ref()?;
     let plain = path.replace("//", "/").replace("/./", "/");
-    let fragments = tables.fragments.iter();
+    let fragments = dangers.fragments.iter();
     fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
 }
 
 /// The words of a command that may be paths which it writes to.
 pub(crate) fn written<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
-    let Some(tables) = TABLES.as_ref() else { return rest };
+    let Some(dangers) = DANGERS.as_ref() else { return rest };
     let in_place = ["-i", "--in-place"];
     let is_in_place = || in_place.iter().any(|flag| has_flag(rest, flag, false) > Certainty::No);
-    match tables.writers.get(name) {
+    match dangers.writers.get(name) {
         Some(Writes::All) => rest,
         Some(Writes::Last) => rest.get(rest.len().saturating_sub(1)..).unwrap_or_default(),
         Some(Writes::InPlace) if is_in_place() => rest,
@@ -291,8 +309,8 @@ pub(crate) fn written<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
 
 /// Whether arguments may make a program run another one or write files.
 pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
-    let Some(tables) = TABLES.as_ref() else { return true };
-    let mut of_name = tables.arguments.get(name).into_iter().flatten();
+    let Some(arguments) = ARGUMENTS.as_ref() else { return true };
+    let mut of_name = arguments.by_name.get(name).into_iter().flatten();
     of_name.any(|entry| {
         let flag = |flag: &String| has_flag(rest, flag, entry.words) > Certainty::No;
         let first = !entry.args.is_empty() && follows(rest, &entry.args) > Certainty::No;
@@ -302,13 +320,12 @@ pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
 
 /// Whether a program is known not to run its arguments, or to run them in ways that are known.
 pub(crate) fn keeps_its_arguments(name: &str) -> bool {
-    TABLES.as_ref().is_some_and(|tables| {
-        tables.plain.contains(name)
-            || tables.wrappers.contains_key(name)
-            || tables.safe.contains_key(name)
-            || tables.danger.contains_key(name)
-            || tables.arguments.contains_key(name)
-    })
+    let in_arguments =
+        |table: &ArgumentTable| table.plain.contains(name) || table.by_name.contains_key(name);
+    ARGUMENTS.as_ref().is_some_and(in_arguments)
+        || WRAPPERS.as_ref().is_some_and(|table| table.contains_key(name))
+        || SAFE.as_ref().is_some_and(|table| table.contains_key(name))
+        || DANGERS.as_ref().is_some_and(|table| table.by_name.contains_key(name))
 }
 
 #[cfg(test)]
@@ -317,7 +334,10 @@ mod tests {
 
     #[test]
     fn the_shipped_tables_can_be_read() {
-        load().map(|_| ()).unwrap();
+        load_wrappers().unwrap();
+        load_safe().unwrap();
+        load_dangers().map(|_| ()).unwrap();
+        load_arguments().map(|_| ()).unwrap();
         assert!(wrappers("env").is_some_and(|found| found.len() == 1));
     }
 }
