@@ -11,6 +11,10 @@ ci:
 test:
     cargo test --workspace --locked
 
+# Compare the gate with bash, for as long as wanted; the seed is printed
+fuzz SECONDS="600":
+    LEGWORK_FUZZ_SEED=$(date +%s) LEGWORK_FUZZ_SECONDS={{SECONDS}} cargo test --locked --package legwork-gate --test differential -- --nocapture
+
 # Formatting, lints, licences and advisories
 lint:
     cargo fmt --all --check

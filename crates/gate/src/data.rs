@@ -1,6 +1,9 @@
 //! The shipped tables: what is known of programs and their options.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
 
 use serde::Deserialize;
 
@@ -92,6 +95,32 @@ struct Danger {
 struct Paths {
     fragments: Vec<String>,
     writers: Vec<String>,
+    copiers: Vec<String>,
+    editors: Vec<String>,
+}
+
+/// Which of its words a program writes to.
+#[derive(Debug, Clone, Copy)]
+enum Writes {
+    /// All of them.
+    All,
+    /// The last one.
+    Last,
+    /// All of them, when it is told to edit in place.
+    InPlace,
+}
+
+impl Paths {
+    /// What each program writes to.
+    fn by_name(&self) -> HashMap<String, Writes> {
+        let of = |names: &[String], writes| {
+            names.iter().map(move |n| (n.clone(), writes)).collect::<Vec<_>>()
+        };
+        let mut all = of(&self.writers, Writes::All);
+        all.extend(of(&self.copiers, Writes::Last));
+        all.extend(of(&self.editors, Writes::InPlace));
+        all.into_iter().collect()
+    }
 }
 
 /// Arguments by which a program runs another one or writes files.
@@ -106,18 +135,21 @@ struct Arguments {
     always: bool,
 }
 
+/// The file of wrappers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrapperFile {
     wrapper: Vec<Wrapper>,
 }
 
+/// The file of programs that only read.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SafeFile {
     safe: Vec<Safe>,
 }
 
+/// The file of dangers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DangerFile {
@@ -125,12 +157,14 @@ struct DangerFile {
     paths: Paths,
 }
 
+/// Programs that keep their arguments.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain {
     names: Vec<String>,
 }
 
+/// The file of arguments that run or write.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArgumentFile {
@@ -138,17 +172,43 @@ struct ArgumentFile {
     plain: Plain,
 }
 
-/// All tables; nothing when a shipped file is broken, and then nothing is allowed or understood.
-struct Tables {
-    wrappers: HashMap<String, Vec<Wrapper>>,
-    safe: Vec<Safe>,
-    danger: DangerFile,
-    arguments: ArgumentFile,
+/// The dangers and the paths, by the names of programs.
+struct Dangers {
+    by_name: HashMap<String, Vec<Arc<Danger>>>,
+    /// The dangers of programs whose names begin alike.
+    prefixes: Vec<(String, Arc<Danger>)>,
+    /// Parts of paths that are not written without a question.
+    fragments: Vec<String>,
+    writers: HashMap<String, Writes>,
 }
 
-static TABLES: LazyLock<Option<Tables>> = LazyLock::new(|| load().ok());
+/// The arguments that run or write, by the names of programs.
+struct ArgumentTable {
+    by_name: HashMap<String, Vec<Arc<Arguments>>>,
+    plain: HashSet<String>,
+}
 
-fn load() -> Result<Tables, toml::de::Error> {
+// One table at a time, because a short command needs few of them. Where a shipped file is broken there is
+// nothing, and then nothing is allowed or understood.
+static WRAPPERS: LazyLock<Option<HashMap<String, Vec<Wrapper>>>> =
+    LazyLock::new(|| load_wrappers().ok());
+static SAFE: LazyLock<Option<HashMap<String, Vec<Arc<Safe>>>>> = LazyLock::new(|| load_safe().ok());
+static DANGERS: LazyLock<Option<Dangers>> = LazyLock::new(|| load_dangers().ok());
+static ARGUMENTS: LazyLock<Option<ArgumentTable>> = LazyLock::new(|| load_arguments().ok());
+
+/// Files entries under each of their names.
+fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Vec<Arc<T>>> {
+    let mut table: HashMap<String, Vec<Arc<T>>> = HashMap::new();
+    for entry in entries.into_iter().map(Arc::new) {
+        for name in names(&entry) {
+            table.entry(name.clone()).or_default().push(entry.clone());
+        }
+    }
+    table
+}
+
+/// Reads the table of wrappers.
+fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, toml::de::Error> {
     let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
     let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();
     for wrapper in file.wrapper {
@@ -156,16 +216,40 @@ fn load() -> Result<Tables, toml::de::Error> {
             wrappers.entry(name.clone()).or_default().push(wrapper.clone());
         }
     }
-    let safe: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
-    let danger = toml::from_str(include_str!("../data/dangerous.toml"))?;
-    let arguments = toml::from_str(include_str!("../data/arguments.toml"))?;
-    Ok(Tables { wrappers, safe: safe.safe, danger, arguments })
+    Ok(wrappers)
+}
+
+/// Reads the table of programs that only read.
+fn load_safe() -> Result<HashMap<String, Vec<Arc<Safe>>>, toml::de::Error> {
+    let file: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
+    Ok(by_name(file.safe, |entry| &entry.programs))
+}
+
+/// Reads the table of dangers.
+fn load_dangers() -> Result<Dangers, toml::de::Error> {
+    let file: DangerFile = toml::from_str(include_str!("../data/dangerous.toml"))?;
+    let by_name = by_name(file.danger, |entry| &entry.programs);
+    let prefixes = by_name.iter().filter_map(|(name, entries)| {
+        Some((name.strip_suffix('*')?.to_owned(), entries.first()?.clone()))
+    });
+    Ok(Dangers {
+        prefixes: prefixes.collect(),
+        by_name,
+        writers: file.paths.by_name(),
+        fragments: file.paths.fragments,
+    })
+}
+
+/// Reads the table of arguments.
+fn load_arguments() -> Result<ArgumentTable, toml::de::Error> {
+    let file: ArgumentFile = toml::from_str(include_str!("../data/arguments.toml"))?;
+    let plain = file.plain.names.into_iter().collect();
+    Ok(ArgumentTable { by_name: by_name(file.program, |entry| &entry.names), plain })
 }
 
 /// The wrappers of a name; nothing when the table could not be read.
 pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
-    let tables = TABLES.as_ref()?;
-    Some(tables.wrappers.get(name).map_or(&[], Vec::as_slice))
+    Some(WRAPPERS.as_ref()?.get(name).map_or(&[], Vec::as_slice))
 }
 
 /// Whether a wrapper is judged only by what it runs.
@@ -175,51 +259,58 @@ pub(crate) fn is_neutral(name: &str) -> bool {
 
 /// Why a command only reads, if it surely does.
 pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
-    let of_name = tables.safe.iter().filter(|safe| has(&safe.programs, name));
-    let covers = |safe: &&Safe| {
-        let flagged =
-            safe.deny_flags.iter().any(|flag| has_flag(rest, flag, safe.words) > Certainty::No);
-        let many = safe
-            .operands_max
-            .is_some_and(|most| operands(rest.get(safe.args.len()..).unwrap_or_default()) > most);
-        begins_with(rest, &safe.args) && !flagged && !many && only_prints(&safe.content, rest)
+    let mut of_name = SAFE.as_ref()?.get(name)?.iter();
+    let covers = |safe: &&Arc<Safe>| {
+        let mut flags = safe.deny_flags.iter();
+        let operands_max = safe.operands_max.unwrap_or(usize::MAX);
+        begins_with(rest, &safe.args)
+            && !flags.any(|flag| has_flag(rest, flag, safe.words) > Certainty::No)
+            && operands(rest.get(safe.args.len()..).unwrap_or_default()) <= operands_max
+            && only_prints(&safe.content, rest)
     };
-    of_name.filter(covers).map(|safe| safe.because.as_str()).next()
+    of_name.find(covers).map(|safe| safe.because.as_str())
 }
 
 /// Why a command is asked about, if it is.
 pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
-    let is_meant = |danger: &&Danger| {
-        let named = danger.programs.iter().any(|program| match program.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => program == name,
-        });
-        let flag = |flag: &String| has_flag(rest, flag, danger.words) == Certainty::Yes;
-        let flagged = danger.flags.is_empty() || danger.flags.iter().any(flag);
-        named && flagged && follows(rest, &danger.args) == Certainty::Yes
+    let dangers = DANGERS.as_ref()?;
+    let by_prefix = dangers.prefixes.iter().filter(|(prefix, _)| name.starts_with(prefix));
+    let by_name = dangers.by_name.get(name).into_iter().flatten();
+    let is_meant = |danger: &&Arc<Danger>| {
+        let mut flags = danger.flags.iter();
+        follows(rest, &danger.args) == Certainty::Yes
+            && (danger.flags.is_empty()
+                || flags.any(|flag| has_flag(rest, flag, danger.words) == Certainty::Yes))
     };
-    tables.danger.danger.iter().find(is_meant).map(|danger| danger.because.as_str())
+    let mut all = by_name.chain(by_prefix.map(|(_, danger)| danger));
+    all.find(is_meant).map(|danger| danger.because.as_str())
 }
 
 /// The protected part of a path, if it has one.
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
-    let tables = TABLES.as_ref()?;
+    let dangers = DANGERS.as_ref()?;
     let plain = path.replace("//", "/").replace("/./", "/");
-    let fragments = tables.danger.paths.fragments.iter();
+    let fragments = dangers.fragments.iter();
     fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
 }
 
-/// Whether a program writes to the paths among its words.
-pub(crate) fn is_writer(name: &str) -> bool {
-    TABLES.as_ref().is_some_and(|tables| has(&tables.danger.paths.writers, name))
+/// The words of a command that may be paths which it writes to.
+pub(crate) fn written<'w>(name: &str, rest: &'w [Word]) -> &'w [Word] {
+    let Some(dangers) = DANGERS.as_ref() else { return rest };
+    let in_place = ["-i", "--in-place"];
+    let is_in_place = || in_place.iter().any(|flag| has_flag(rest, flag, false) > Certainty::No);
+    match dangers.writers.get(name) {
+        Some(Writes::All) => rest,
+        Some(Writes::Last) => rest.get(rest.len().saturating_sub(1)..).unwrap_or_default(),
+        Some(Writes::InPlace) if is_in_place() => rest,
+        _ => &[],
+    }
 }
 
 /// Whether arguments may make a program run another one or write files.
 pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
-    let Some(tables) = TABLES.as_ref() else { return true };
-    let mut of_name = tables.arguments.program.iter().filter(|entry| has(&entry.names, name));
+    let Some(arguments) = ARGUMENTS.as_ref() else { return true };
+    let mut of_name = arguments.by_name.get(name).into_iter().flatten();
     of_name.any(|entry| {
         let flag = |flag: &String| has_flag(rest, flag, entry.words) > Certainty::No;
         let first = !entry.args.is_empty() && follows(rest, &entry.args) > Certainty::No;
@@ -229,17 +320,12 @@ pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
 
 /// Whether a program is known not to run its arguments, or to run them in ways that are known.
 pub(crate) fn keeps_its_arguments(name: &str) -> bool {
-    let Some(tables) = TABLES.as_ref() else { return false };
-    let known = |programs: &[String]| has(programs, name);
-    tables.wrappers.contains_key(name)
-        || known(&tables.arguments.plain.names)
-        || tables.safe.iter().any(|safe| known(&safe.programs))
-        || tables.danger.danger.iter().any(|danger| known(&danger.programs))
-        || tables.arguments.program.iter().any(|entry| known(&entry.names))
-}
-
-fn has(names: &[String], name: &str) -> bool {
-    names.iter().any(|known| known == name)
+    let in_arguments =
+        |table: &ArgumentTable| table.plain.contains(name) || table.by_name.contains_key(name);
+    ARGUMENTS.as_ref().is_some_and(in_arguments)
+        || WRAPPERS.as_ref().is_some_and(|table| table.contains_key(name))
+        || SAFE.as_ref().is_some_and(|table| table.contains_key(name))
+        || DANGERS.as_ref().is_some_and(|table| table.by_name.contains_key(name))
 }
 
 #[cfg(test)]
@@ -248,7 +334,10 @@ mod tests {
 
     #[test]
     fn the_shipped_tables_can_be_read() {
-        load().map(|_| ()).unwrap();
+        load_wrappers().unwrap();
+        load_safe().unwrap();
+        load_dangers().map(|_| ()).unwrap();
+        load_arguments().map(|_| ()).unwrap();
         assert!(wrappers("env").is_some_and(|found| found.len() == 1));
     }
 }

@@ -1,11 +1,13 @@
 //! Judges a reading by the rules: every run is looked at, and the strictest finding wins.
 
+use std::collections::HashSet;
+
 use crate::{
     data,
     explain::Explanation,
     matching::Certainty,
     policy::{Mode, Policy},
-    reading::{Reading, Redirect, RedirectKind, Run, Span, Substitution},
+    reading::{Reading, Redirect, RedirectKind, Refusal, Run, Span, Substitution},
     rule::{Decision, RedirectScope, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
@@ -28,6 +30,9 @@ struct Case<'c> {
     reading: &'c Reading,
     text: &'c str,
     subject: &'c dyn Subject,
+    /// The functions that the text defines.
+    functions: HashSet<&'c str>,
+    /// The first finding of each kind; a long list of them would only cost time.
     findings: Vec<Finding>,
 }
 
@@ -47,7 +52,9 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
     let script = subject.script();
     let reading = read_script(&script, subject.shell());
     let text = script.text();
-    let mut case = Case { policy, reading: &reading, text: &text, subject, findings: Vec::new() };
+    let functions = reading.functions.iter().map(String::as_str).collect();
+    let (reading_of, findings) = (&reading, Vec::new());
+    let mut case = Case { policy, reading: reading_of, text: &text, subject, functions, findings };
     case.judge();
     let finding = case.decide();
     (reading, finding)
@@ -69,12 +76,13 @@ fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
     }
 }
 
-impl Case<'_> {
+impl<'c> Case<'c> {
+    /// Collects everything that speaks for or against the subject.
     fn judge(&mut self) {
         self.judge_substitution();
         self.judge_tool();
-        for index in 0..self.reading.runs.len() {
-            self.judge_run(index);
+        for run in &self.reading.runs {
+            self.judge_run(run);
         }
         self.judge_paths();
         self.judge_doubts();
@@ -100,6 +108,7 @@ impl Case<'_> {
         finding
     }
 
+    /// The finding where nothing else was found.
     fn default(&self) -> Finding {
         let tool = self.subject.tool();
         let reason = format!("no rule speaks of this command, and {tool} allows by default");
@@ -107,19 +116,34 @@ impl Case<'_> {
         Finding { decision: Decision::Allow, explanation, substitution: None }
     }
 
-    fn find(&mut self, decision: Decision, rule: &str, reason: String, span: Span, remedy: &str) {
+    /// Keeps a finding, if it is the first of its kind.
+    fn find(
+        &mut self,
+        decision: Decision,
+        rule: &str,
+        span: Span,
+        remedy: &str,
+        reason: impl FnOnce(&Self) -> String,
+    ) {
+        let earlier = self.findings.iter().position(|finding| finding.decision == decision);
+        if let Some(index) = earlier {
+            // A rule explains an allow better than the syntax around it does.
+            let found = self.findings.get(index).map(|finding| finding.explanation.rule.as_str());
+            if !matches!(found, Some("wrapper" | "syntax")) || matches!(rule, "wrapper" | "syntax")
+            {
+                return;
+            }
+            self.findings.remove(index);
+        }
         let command = self.text.get(span.start..span.end).map(str::to_owned);
-        self.findings.push(Finding {
-            decision,
-            explanation: Explanation {
-                rule: rule.to_owned(),
-                reason,
-                command,
-                span: Some(span),
-                remedy: Some(remedy.to_owned()),
-            },
-            substitution: None,
-        });
+        let explanation = Explanation {
+            rule: rule.to_owned(),
+            reason: reason(self),
+            command,
+            span: Some(span),
+            remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
+        };
+        self.findings.push(Finding { decision, explanation, substitution: None });
     }
 
     /// Refuses substitutions where the tool does.
@@ -129,14 +153,16 @@ impl Case<'_> {
             return;
         }
         let Substitution { construct, offset } = found;
-        let span =
-            Span { start: offset, end: (offset + construct.trim_end().len()).min(self.text.len()) };
-        let reason = format!(
-            "run_shell_command refuses substitutions, and `{construct}` opens one at byte {offset}"
-        );
+        let end = (offset + construct.trim_end().len()).min(self.text.len());
         let remedy =
-            "run the inner command first and use its output, or quote the text with single quotes";
-        self.find(Decision::Deny, "substitution", reason, span, remedy);
+            "run the inner command first and use its output, or put the text into single quotes";
+        self.find(Decision::Deny, "substitution", Span { start: offset, end }, remedy, |_| {
+            let shown =
+                if construct == "`" { "a backtick".into() } else { format!("`{construct}`") };
+            format!(
+                "run_shell_command refuses substitutions, and {shown} opens one at byte {offset}"
+            )
+        });
         if let Some(finding) = self.findings.last_mut() {
             finding.substitution = Some(found);
         }
@@ -152,42 +178,40 @@ impl Case<'_> {
         };
         if let Some(rule) = self.policy.rules.iter().find(denies) {
             let span = Span { start: 0, end: self.text.len() };
-            let reason = format!("the policy denies {tool} as a whole");
             let remedy = "take the entry out of `excludeTools`";
-            self.find(Decision::Deny, &rule.id, reason, span, remedy);
+            self.find(Decision::Deny, &rule.id, span, remedy, |case| {
+                format!("the policy denies {} as a whole", case.subject.tool())
+            });
         }
     }
 
     /// Looks for rules that deny or ask about a run, and for dangers.
-    fn judge_run(&mut self, index: usize) {
-        let Some(run) = self.reading.runs.get(index) else { return };
-        let policy = self.policy;
-        let resolved = run.name().and_then(|name| self.subject.resolve(name));
-        let strict = policy.rules.iter().filter(|rule| rule.decision > Decision::Allow);
+    fn judge_run(&mut self, run: &Run) {
+        // Only a rule that is strict about a program cares where its file is, and looking costs time.
+        let asked = run.name().filter(|_| self.policy.restricts());
+        let resolved = asked.and_then(|name| self.subject.resolve(name));
+        let strict = self.policy.rules.iter().filter(|rule| rule.decision > Decision::Allow);
         for rule in strict.filter(|rule| rule.target != Target::Everything) {
             match rule.speaks_of(run, resolved.as_deref()) {
                 Certainty::No => {}
                 Certainty::Maybe => {
-                    let reason = format!(
-                        "`{}` may be what the rule `{}` speaks of",
-                        self.shown(run),
-                        rule.id
-                    );
-                    let remedy =
-                        "write the program's name and arguments plainly, without expansions";
-                    self.find(Decision::Ask, &rule.id, reason, run.span, remedy);
+                    let remedy = "write the program and its arguments plainly, without expansions";
+                    self.find(Decision::Ask, &rule.id, run.span, remedy, |case| {
+                        format!(
+                            "`{}` may be what the rule `{}` speaks of",
+                            case.shown(run),
+                            rule.id
+                        )
+                    });
                 }
                 Certainty::Yes => {
                     let verb = if rule.decision == Decision::Deny { "denied" } else { "asked for" };
-                    let because =
-                        rule.because.as_ref().map_or(String::new(), |why| format!(": {why}"));
-                    let reason = format!(
-                        "`{}` is {verb} by the rule `{}`{because}",
-                        self.shown(run),
-                        rule.id
-                    );
                     let remedy = "use another command, or change that rule in the policy";
-                    self.find(rule.decision, &rule.id, reason, run.span, remedy);
+                    self.find(rule.decision, &rule.id, run.span, remedy, |case| {
+                        let why =
+                            rule.because.as_deref().map_or(String::new(), |why| format!(": {why}"));
+                        format!("`{}` is {verb} by the rule `{}`{why}", case.shown(run), rule.id)
+                    });
                 }
             }
         }
@@ -200,8 +224,9 @@ impl Case<'_> {
         let rest = run.words.get(1..).unwrap_or_default();
         let Some(because) = data::danger(name, rest) else { return };
         if !self.is_allowed_fully(run) {
-            let reason = format!("`{}` {because}", self.shown(run));
-            self.find(Decision::Ask, "dangerous", reason, run.span, ALLOW_IT);
+            self.find(Decision::Ask, "dangerous", run.span, ALLOW_IT, |case| {
+                format!("`{}` {because}", case.shown(run))
+            });
         }
     }
 
@@ -213,33 +238,27 @@ impl Case<'_> {
         for redirect in outer.chain(nested) {
             let harmless = matches!(redirect.kind, RedirectKind::Duplicate | RedirectKind::Here);
             let reads = redirect.kind == RedirectKind::Read;
-            let found = data::protected(&redirect.target.text)
-                .filter(|part| !harmless && (!reads || part.starts_with("/dev/")));
+            let matters = |part: &&str| !harmless && (!reads || part.starts_with("/dev/"));
+            let found = data::protected(&redirect.target.text).filter(matters);
             self.ask_about_path(found, redirect.target.span);
         }
         for run in &reading.runs {
             let name = run.name().map_or("", basename);
-            if data::is_writer(name) && !self.is_allowed_fully(run) {
-                let words = run.words.iter().skip(1);
-                let found = words.clone().find_map(|word| data::protected(&word.text));
+            let mut written = data::written(name, run.words.get(1..).unwrap_or_default()).iter();
+            let found = written.find_map(|word| data::protected(&word.text));
+            if found.is_some() && !self.is_allowed_fully(run) {
                 self.ask_about_path(found, run.span);
             }
         }
     }
 
+    /// Asks about a protected part of a path.
     fn ask_about_path(&mut self, found: Option<&str>, span: Span) {
-        if let Some(part) = found {
-            let reason = format!(
-                "it may write to `{part}`, by which others can be made to run commands or which is not a file of the project"
-            );
-            self.find(
-                Decision::Ask,
-                "protected-path",
-                reason,
-                span,
-                "write to another path, or approve it when asked",
-            );
-        }
+        let Some(part) = found else { return };
+        let remedy = "write to another path, or approve it when asked";
+        self.find(Decision::Ask, "protected-path", span, remedy, |_| {
+            format!("it may write to `{part}`: what is there is run or trusted by others")
+        });
     }
 
     /// Asks about what is not understood, unless nothing could be evaded by it.
@@ -248,33 +267,35 @@ impl Case<'_> {
         if let Some(refusal) = reading.refusal {
             let start = refusal.offset.min(self.text.len());
             let end = (start + refusal.construct.len()).min(self.text.len());
-            let reason = format!(
-                "the text is not understood: {} (`{}` at byte {})",
-                refusal.reason, refusal.construct, refusal.offset
-            );
-            self.doubt("not-understood", reason, Span { start, end });
+            self.doubt("not-understood", Span { start, end }, |_| {
+                let Refusal { construct, offset, reason } = refusal;
+                format!("the text is not understood: {reason} (`{construct}` at byte {offset})")
+            });
         }
         for later in &reading.later {
-            let reason =
-                format!("`{}` makes code of text that cannot be judged now", later.construct);
-            self.doubt("code-later", reason, later.span);
+            self.doubt("code-later", later.span, |_| {
+                format!("`{}` makes code of text that cannot be judged now", later.construct)
+            });
         }
         for run in &reading.runs {
             if run.unresolved {
-                let reason = format!("it is not known which program `{}` runs", self.shown(run));
-                self.doubt("unresolved", reason, run.span);
+                self.doubt("unresolved", run.span, |case| {
+                    format!("it is not known which program `{}` runs", case.shown(run))
+                });
             }
             if run.name() == Some("?") {
-                let reason = "the name of the program is known only after expansion".to_owned();
-                self.doubt("dynamic-name", reason, run.span);
+                self.doubt("dynamic-name", run.span, |_| {
+                    "the name of the program is known only after expansion".to_owned()
+                });
             }
         }
     }
 
-    fn doubt(&mut self, rule: &str, reason: String, span: Span) {
+    /// Asks, unless nothing could be evaded.
+    fn doubt(&mut self, rule: &str, span: Span, reason: impl FnOnce(&Self) -> String) {
         if !self.is_default_allow() || self.policy.restricts() || !self.subject.sandboxed() {
             let remedy = "write it plainly, or approve it when asked";
-            self.find(Decision::Ask, rule, reason, span, remedy);
+            self.find(Decision::Ask, rule, span, remedy, reason);
         }
     }
 
@@ -291,50 +312,55 @@ impl Case<'_> {
             return;
         }
         let reading = self.reading;
-        if reading.runs.is_empty() {
+        if reading.runs.iter().all(|run| run.name().is_none()) {
             let span = Span { start: 0, end: self.text.len() };
-            let tool = self.subject.tool();
-            let reason = format!("no rule allows this, and {tool} asks by default");
-            self.find(Decision::Ask, "default", reason, span, ALLOW_IT);
+            self.find(Decision::Ask, "default", span, ALLOW_IT, |case| {
+                format!("no rule allows this, and {} asks by default here", case.subject.tool())
+            });
         }
         for run in &reading.runs {
-            if let Some((rule, because)) = self.covering_rule(run) {
-                let reason = format!("`{}` is allowed{because}", self.shown(run));
-                self.find(Decision::Allow, &rule, reason, run.span, "");
+            if let Some((rule, why)) = self.covering_rule(run) {
+                self.find(Decision::Allow, rule, run.span, "", |case| {
+                    let why = why.map_or(String::new(), |why| format!(": {why}"));
+                    format!("`{}` is allowed{why}", case.shown(run))
+                });
             } else {
-                let reason = format!("no rule allows `{}`", self.shown(run));
-                self.find(Decision::Ask, "default", reason, run.span, ALLOW_IT);
+                self.find(Decision::Ask, "default", run.span, ALLOW_IT, |case| {
+                    format!("no rule allows `{}`", case.shown(run))
+                });
             }
         }
     }
 
     /// The rule that allows a run, and why.
-    fn covering_rule(&self, run: &Run) -> Option<(String, String)> {
+    fn covering_rule(&self, run: &Run) -> Option<(&'c str, Option<&'c str>)> {
         let redirects = self.redirects(run);
         let tool = self.subject.tool();
-        let shadowed =
-            run.name().is_some_and(|name| self.reading.functions.iter().any(|f| f == name));
+        let name = run.name();
+        let shadowed = name.is_some_and(|name| self.functions.contains(name));
         let allows = |rule: &&Rule| {
             rule.decision == Decision::Allow
                 && rule.counts_for(tool)
+                && (!shadowed || rule.target == Target::Everything)
                 && rule.covers(run, &redirects)
         };
-        let bare = |rule: &&Rule| rule.target == Target::Everything;
-        let mut rules = self.policy.rules.iter().filter(allows);
-        let rule = if shadowed { rules.find(bare) } else { rules.next() };
-        if let Some(rule) = rule {
-            let because = rule.because.as_ref().map_or(String::new(), |why| format!(": {why}"));
-            return Some((rule.id.clone(), because));
+        let policy: &'c Policy = self.policy;
+        if let Some(rule) = policy.rules.iter().find(allows) {
+            return Some((&rule.id, rule.because.as_deref()));
         }
         let plain = redirects.iter().all(|redirect| RedirectScope::None.covers(redirect));
-        let Some(name) = run.name() else { return plain.then(|| ("syntax".into(), String::new())) };
-        if plain && !run.unresolved && data::is_neutral(basename(name)) && !shadowed {
-            return Some(("wrapper".into(), ": what it runs is judged on its own".into()));
+        let Some(name) = name.filter(|_| plain && !shadowed) else {
+            return (name.is_none() && plain).then_some(("syntax", None));
+        };
+        if !run.unresolved && data::is_neutral(basename(name)) {
+            return Some(("wrapper", Some("what it runs is judged on its own")));
         }
         // The original of `run_shell_command` asks about everything that its user did not list.
+        if tool == "run_shell_command" {
+            return None;
+        }
         let because = data::reads_only(name, run.words.get(1..).unwrap_or_default())?;
-        let applies = plain && !shadowed && tool != "run_shell_command";
-        applies.then(|| ("safe".into(), format!(": {because}")))
+        Some(("safe", Some(because)))
     }
 
     /// Whether a full rule or a bare allow covers a run.

@@ -95,6 +95,7 @@ pub(crate) fn has_flag(words: &[Word], flag: &str, whole: bool) -> Certainty {
     certainty
 }
 
+/// Whether a word is an option, or could become it.
 fn is_flag(word: &Word, flag: &str, whole: bool) -> Certainty {
     let text = word.text.as_str();
     let matches = spells(text, flag, whole);

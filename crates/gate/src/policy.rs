@@ -94,6 +94,7 @@ struct LayerReader<'l, 't> {
 }
 
 impl LayerReader<'_, '_> {
+    /// Reads all rules of the layer.
     fn read_into(&self, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
         let table = DeTable::parse(self.layer.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -178,6 +179,7 @@ impl LayerReader<'_, '_> {
         })
     }
 
+    /// The list of strings that a value has to be.
     fn strings(&self, value: &Value<'_>, key: &str) -> Result<Vec<String>, PolicyError> {
         self.array(value, key)?.map(|item| self.string(item, key).map(str::to_owned)).collect()
     }
@@ -191,6 +193,7 @@ impl LayerReader<'_, '_> {
         Ok(())
     }
 
+    /// Reads `coreTools` or `excludeTools`.
     fn read_short_forms(
         &self,
         value: &Value<'_>,
@@ -212,6 +215,7 @@ impl LayerReader<'_, '_> {
         Ok(())
     }
 
+    /// Reads every `[[rule]]`.
     fn read_rules(&self, value: &Value<'_>, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
         for item in self.array(value, "rule")? {
             let DeValue::Table(table) = item.get_ref() else {
@@ -229,6 +233,7 @@ impl LayerReader<'_, '_> {
         Ok(())
     }
 
+    /// Reads one `[[rule]]`.
     fn read_rule(&self, table: &DeTable<'_>, at: usize, count: usize) -> Result<Rule, PolicyError> {
         let text = |key: &str| -> Result<Option<(&str, usize)>, PolicyError> {
             let Some(value) = table.get(key) else { return Ok(None) };
@@ -264,6 +269,7 @@ impl LayerReader<'_, '_> {
         })
     }
 
+    /// Reads what a rule decides.
     fn decision(&self, text: &str, at: usize) -> Result<Decision, PolicyError> {
         match text {
             "allow" => Ok(Decision::Allow),
@@ -273,6 +279,7 @@ impl LayerReader<'_, '_> {
         }
     }
 
+    /// Reads which redirects a rule covers.
     fn redirect(&self, text: &str, at: usize) -> Result<RedirectScope, PolicyError> {
         match text {
             "none" => Ok(RedirectScope::None),
@@ -282,7 +289,9 @@ impl LayerReader<'_, '_> {
         }
     }
 
+    /// Reads which sandbox a rule wants.
     fn sandbox(&self, text: &str, at: usize) -> Result<String, PolicyError> {
+        /// The levels that there are.
         const LEVELS: [&str; 3] = ["read-only", "workspace-write", "none"];
         let known = LEVELS.contains(&text);
         if known { Ok(text.to_owned()) } else { Err(self.choice(text, at, &LEVELS)) }

@@ -179,6 +179,12 @@ pub struct Reading {
     pub functions: Vec<String>,
     /// Every program that would be run: the simple commands, and what wrappers and shells among them run.
     pub runs: Vec<Run>,
+    /// Where arithmetic first looks at something whose value is not known.
+    #[serde(skip)]
+    pub(crate) arithmetic: Option<Span>,
+    /// The first substitution that is only data so far.
+    #[serde(skip)]
+    pub(crate) quoted_opener: Option<Substitution>,
     /// The names of variables that arithmetic looks at.
     #[serde(skip)]
     pub(crate) arithmetic_names: Vec<String>,

@@ -107,9 +107,11 @@ impl Rule {
         here.max(hides_in(run, name))
     }
 
+    /// Whether the rule names this program, as it is written or as it is found.
     fn names(&self, word: &str, resolved: Option<&str>) -> Certainty {
         let Target::Program { name, .. } = &self.target else { return Certainty::Yes };
-        let same = |path: &str| path == name || !name.contains('/') && basename(path) == name;
+        // zsh expands `=name` to the path of the program.
+        let same = |path: &str| basename(path.trim_start_matches('=')) == basename(name);
         (same(word) || resolved.is_some_and(same)).into()
     }
 }
@@ -126,7 +128,18 @@ fn hides_in(run: &Run, name: &str) -> Certainty {
         return Certainty::Yes;
     }
     let unknown = first == "?" || !data::keeps_its_arguments(first);
-    if unknown && among() { Certainty::Maybe } else { Certainty::No }
+    let rest = run.words.get(1..).unwrap_or_default();
+    let mentioned = || rest.iter().any(|word| mentions(&word.text, basename(name)));
+    let hidden = unknown && among() || mentioned() && data::runs_or_writes(first, rest);
+    if hidden { Certainty::Maybe } else { Certainty::No }
+}
+
+/// Whether a program is named inside an argument that may be code, as in `awk 'BEGIN{system("rm x")}'`.
+fn mentions(text: &str, name: &str) -> bool {
+    let code =
+        if text.starts_with('-') { text.split_once('=').map_or("", |(_, c)| c) } else { text };
+    let is_part = |character: char| character.is_alphanumeric() || "_-.".contains(character);
+    code.split(|character| !is_part(character)).any(|part| part == name)
 }
 
 /// Whether a name as it was written is surely the program of an allow.

@@ -129,6 +129,7 @@ pub struct Question<P> {
 }
 
 impl<P> Question<P> {
+    /// Only the gate asks.
     pub(crate) fn new(plan: P, explanation: Explanation) -> Self {
         Self { plan, explanation }
     }

@@ -1,9 +1,9 @@
 //! Reads arithmetic, and knows when it could make code of data.
 
 use super::{
-    Reader, Step,
+    NESTING_MAX, Reader, Step,
     frame::{ArithmeticKind, Frame, Quoting},
-    refuse,
+    refuse, too_deep,
 };
 use crate::reading::Span;
 
@@ -21,6 +21,7 @@ impl Reader<'_> {
             b'`' => self.read_backtick(Quoting::Document),
             b'"' => self.open_double(),
             b')' if depth == 0 => self.close_arithmetic(start, kind),
+            b'(' if depth + self.frames.len() >= NESTING_MAX => Err(too_deep(start)),
             b'<' | b'>' if self.next_after(self.at).0 == Some(b'(') => {
                 refuse("((", start, "`<(` inside arithmetic; put a space before the parenthesis")
             }
@@ -44,6 +45,7 @@ impl Reader<'_> {
         true
     }
 
+    /// Goes past a parenthesis.
     fn set_depth(&mut self, next: usize) {
         if let Some(Frame::Arithmetic(arithmetic)) = self.frames.last_mut() {
             arithmetic.depth = next;
@@ -90,18 +92,5 @@ impl Reader<'_> {
     /// Notes that arithmetic looks at something whose value is not known.
     pub(super) fn note_arithmetic_span(&mut self, span: Span) {
         self.arithmetics.variable.get_or_insert(span);
-    }
-
-    /// Decides at the end whether arithmetic could run a substitution that is quoted in the text.
-    ///
-    /// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
-    /// substitution: `x='a[$(id)]'; echo $((x))` runs `id`.
-    pub(super) fn judge_arithmetics(&mut self) {
-        let Some(span) = self.arithmetics.variable else { return };
-        let Some((construct, offset)) = self.arithmetics.quoted_opener else { return };
-        if self.arithmetics.quoted_bracket {
-            self.note_later("arithmetic", span.start);
-            self.found(construct, offset);
-        }
     }
 }

@@ -90,6 +90,7 @@ impl Builder {
         self.dynamic = true;
     }
 
+    /// Keeps a character while the word is literal.
     fn push(&mut self, character: char) {
         if !self.dynamic {
             self.text.push(character);
@@ -124,6 +125,7 @@ impl Builder {
         self.bracket && self.text.starts_with('[')
     }
 
+    /// Follows whether the word may be an assignment.
     fn follow_head(&mut self, character: char, at: usize) {
         let length = self.text.len();
         let is_name = character == '_' || character.is_ascii_alphabetic();
@@ -149,12 +151,14 @@ impl Builder {
         };
     }
 
+    /// Notes that the word is an assignment.
     fn assign(&mut self, name_length: usize, at: usize) -> Head {
         let name = self.text.get(..name_length).unwrap_or_default().to_owned();
         self.assignment = Some((name, self.text.len() + 1, at + 1));
         Head::No
     }
 
+    /// Follows globs and brace expansions.
     fn follow_patterns(&mut self, character: char) {
         match character {
             '*' | '?' => self.glob = true,
@@ -173,12 +177,14 @@ impl Builder {
         }
     }
 
+    /// Notes that an open brace has more than one part.
     fn separate(&mut self) {
         if let Brace::Open { length } = self.brace {
             self.brace = Brace::Separated { length };
         }
     }
 
+    /// Notes that a brace expansion is complete.
     fn close_brace(&mut self) {
         if let Brace::Separated { length } = self.brace {
             self.brace = Brace::None;

@@ -52,12 +52,14 @@ impl Reader<'_> {
         }
     }
 
+    /// Sets how far the case was read.
     fn set_case(&mut self, next: CaseState) {
         if let Some(Frame::Case { state, .. }) = self.frames.last_mut() {
             *state = next;
         }
     }
 
+    /// Begins a pattern.
     fn open_pattern(&mut self) -> Step {
         self.set_case(CaseState::Pattern);
         self.open_word(Role::Pattern)

@@ -41,18 +41,21 @@ impl Reader<'_> {
     }
 
     /// Takes a word of a condition; `]]` ends it.
-    pub(super) fn take_operand(&mut self, role: Role, finished: &Finished) {
+    pub(super) fn take_operand(&mut self, role: Role, finished: &Finished) -> Step {
+        if role == Role::Expression && finished.word.text == "]]" {
+            return refuse("=~", finished.word.span.start, "an expression is missing after `=~`");
+        }
         let plain = !finished.quoted;
         let text = finished.word.literal().filter(|_| plain && role == Role::Operand);
         if text == Some("]]") {
             self.frames.pop();
             self.end_compound();
-            return;
+            return Ok(());
         }
         let varies = matches!(finished.word.form, Form::Dynamic | Form::Fields)
             || finished.word.text.bytes().any(|byte| byte.is_ascii_alphabetic() || byte == b'[');
         let start = finished.word.span.start;
-        let Some(Frame::Condition(condition)) = self.frames.last_mut() else { return };
+        let Some(Frame::Condition(condition)) = self.frames.last_mut() else { return Ok(()) };
         let Condition { variable, number, operand_varies, .. } = *condition;
         let compares = matches!(text, Some("-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
         condition.expression = text == Some("=~");
@@ -65,5 +68,6 @@ impl Reader<'_> {
         if compares && operand_varies || number && varies {
             self.note_arithmetic_span(finished.word.span);
         }
+        Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! Reads what begins with `$`, and backticks.
 
 use super::{
-    Inner, Reader, Step,
+    COMMANDS_MAX, Inner, Reader, Step,
     frame::{Arithmetic, ArithmeticKind, Closer, Frame, Position, Quoting},
-    refuse,
+    refuse, too_many,
 };
 use crate::reading::{Refusal, Span};
 
@@ -56,8 +56,8 @@ impl Reader<'_> {
 
     /// Notes a variable that is expanded in arithmetic.
     fn use_variable(&mut self, name: &str, span: Span) {
-        let arithmetic = matches!(self.frames.last(), Some(Frame::Arithmetic(_)));
-        if arithmetic && !name.is_empty() {
+        let evaluated = self.frames.last().is_some_and(Frame::evaluates);
+        if evaluated && !name.is_empty() {
             self.note_arithmetic(name, span);
         }
     }
@@ -107,6 +107,9 @@ impl Reader<'_> {
                 '`' => {
                     self.at = next;
                     let span = Span { start, end: next };
+                    if self.inner.len() >= COMMANDS_MAX {
+                        return Err(too_many(start));
+                    }
                     self.inner.push(Inner { text, span, depth: 1 });
                     return Ok(());
                 }

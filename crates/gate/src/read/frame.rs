@@ -27,6 +27,19 @@ pub(super) enum Frame {
     Documents { bodies: Vec<(usize, usize)>, resume_at: usize, limit_before: usize },
 }
 
+impl Frame {
+    /// Whether the values of variables in it are evaluated as arithmetic.
+    pub(super) fn evaluates(&self) -> bool {
+        match self {
+            Self::Arithmetic(_) => true,
+            Self::Parameter(parameter) => {
+                matches!(parameter.mode, ParameterMode::Subscript(_) | ParameterMode::Offset)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What ends a list of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closer {
@@ -82,6 +95,10 @@ pub(super) struct List {
     pub pipeline_start: usize,
     /// Whether a pipe leads into the current command.
     pub piped: bool,
+    /// Whether the current command comes after a pipe of this list.
+    pub after_pipe: bool,
+    /// Whether `coproc` stands before the current command.
+    pub coproc: bool,
 }
 
 /// A simple command that is being read.

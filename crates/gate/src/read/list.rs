@@ -1,9 +1,9 @@
 //! Reads lists of commands: separators, pipelines, subshells, and where simple commands end.
 
 use super::{
-    Reader, Step,
+    COMMANDS_MAX, Reader, Step,
     frame::{Arithmetic, ArithmeticKind, Closer, Frame, List, Partial, Position, Role},
-    refuse,
+    refuse, too_many,
 };
 use crate::reading::{SimpleCommand, Span};
 
@@ -27,6 +27,7 @@ impl Reader<'_> {
         }
     }
 
+    /// What may come next in the list on top.
     fn position(&self) -> Position {
         match self.frames.last() {
             Some(Frame::List(list)) => list.position,
@@ -34,6 +35,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Begins a word of a command.
     fn open_argument(&mut self) -> Step {
         self.open_word(Role::Argument)
     }
@@ -72,7 +74,11 @@ impl Reader<'_> {
         }
         let partial = std::mem::take(&mut list.partial);
         let piped = list.piped;
+        list.coproc = false;
         if !partial.is_empty() {
+            if self.commands.len() >= COMMANDS_MAX {
+                return Err(too_many(at));
+            }
             self.commands.push(SimpleCommand {
                 words: partial.words,
                 assignments: partial.assignments,
@@ -99,9 +105,11 @@ impl Reader<'_> {
             list.item_start = commands;
             list.pipeline_start = commands;
             list.piped = false;
+            list.after_pipe = false;
         }
     }
 
+    /// Ends the text, where everything is closed.
     fn end_of_text(&mut self) -> Step {
         let opened_at = self.opened_at();
         if !self.is_closed_by(Closer::End) {
@@ -203,9 +211,9 @@ impl Reader<'_> {
         }
         self.finish_command()?;
         if substitution {
-            if let Some(document) =
-                self.pending.iter().find(|document| document.level == self.level)
-            {
+            // Levels only rise in the list of what is pending, so the last one tells.
+            let open = self.pending.last().filter(|document| document.level == self.level);
+            if let Some(document) = open {
                 return refuse("<<", document.operator_at, "a here-document has no body");
             }
             self.level -= 1;

@@ -15,6 +15,7 @@ mod list;
 mod openers;
 mod operator;
 mod parameter;
+mod quoted;
 mod reserved;
 mod word;
 
@@ -32,6 +33,9 @@ pub(crate) const BYTES_MAX: usize = 16 * 1024;
 
 /// Most constructs that may be open at once.
 const NESTING_MAX: usize = 64;
+
+/// Most simple commands, and most texts in backticks, that one text may hold.
+const COMMANDS_MAX: usize = 2048;
 
 /// How a step ends.
 type Step = Result<(), Refusal>;
@@ -51,10 +55,12 @@ struct Arithmetics {
     variable: Option<Span>,
     /// The names of variables in arithmetic.
     names: Vec<String>,
-    /// Where the first quoted `$` or backtick is.
-    quoted_opener: Option<(&'static str, usize)>,
-    /// Whether a `[` is in quoted text.
-    quoted_bracket: bool,
+    /// The first substitution in quoted text.
+    quoted_opener: Option<Substitution>,
+    /// Where quoted text first ends with a dollar: the rest of a substitution may be put behind it.
+    dollar_at_end: Option<usize>,
+    /// Whether quoted text begins with a parenthesis.
+    parenthesis_at_start: bool,
 }
 
 /// A text that is being read.
@@ -91,7 +97,9 @@ pub(crate) fn read_text(text: &str) -> Reading {
     let mut reading = read_all(text);
     if let Some(refusal) = reading.refusal {
         let unclassified = first_opener(text, refusal.offset);
-        reading.substitution = earlier(reading.substitution, unclassified);
+        // What was quoted before may be made code by what was not understood.
+        reading.substitution =
+            earlier(reading.substitution, unclassified).or_else(|| first_opener(text, 0));
     }
     reading.understood = reading.refusal.is_none();
     reading
@@ -120,7 +128,13 @@ fn read_all(text: &str) -> Reading {
     let refusal = reader.run().err();
     let mut queue = std::mem::take(&mut reader.inner);
     reader.finish_into(&mut reading, refusal);
+    let mut count = 0;
     while let Some(inner) = queue.pop() {
+        count += 1;
+        if count > COMMANDS_MAX {
+            reading.refusal.get_or_insert(too_many(inner.span.start));
+            break;
+        }
         let mut reader = Reader::new(&inner.text);
         reader.level = 1;
         let mut refusal = reader.run().err();
@@ -146,6 +160,12 @@ fn earlier(left: Option<Substitution>, right: Option<Substitution>) -> Option<Su
     }
 }
 
+/// The refusal of a text with too many commands.
+fn too_many(offset: usize) -> Refusal {
+    let reason = "the text holds more than 2048 commands; put it into a file and run that";
+    Refusal { construct: "commands", offset, reason }
+}
+
 /// The refusal of a text that nests too deeply.
 fn too_deep(offset: usize) -> Refusal {
     let reason = "constructs are nested more than 64 deep; split the text";
@@ -153,6 +173,7 @@ fn too_deep(offset: usize) -> Refusal {
 }
 
 impl<'t> Reader<'t> {
+    /// Begins a text.
     fn new(text: &'t str) -> Self {
         Self {
             text,
@@ -191,7 +212,6 @@ impl<'t> Reader<'t> {
                 Frame::Documents { .. } => self.step_documents()?,
             }
         }
-        self.judge_arithmetics();
         Ok(())
     }
 
@@ -202,6 +222,8 @@ impl<'t> Reader<'t> {
         reading.functions.extend(self.functions);
         reading.substitution = earlier(reading.substitution, self.substitution);
         reading.refusal = reading.refusal.or(refusal);
+        reading.quoted_opener = earlier(reading.quoted_opener, self.arithmetics.opener());
+        reading.arithmetic = reading.arithmetic.or(self.arithmetics.variable);
         reading.arithmetic_names.extend(self.arithmetics.names);
         reading.beyond_posix = reading.beyond_posix.or(self.beyond_posix);
         reading.steps += self.steps;
@@ -215,6 +237,7 @@ impl<'t> Reader<'t> {
         for later in &mut self.later {
             later.span = span;
         }
+        self.arithmetics.relocate(span);
         if let Some(substitution) = &mut self.substitution {
             substitution.offset = span.start;
         }
@@ -321,6 +344,8 @@ impl List {
             item_start: commands,
             pipeline_start: commands,
             piped: false,
+            after_pipe: false,
+            coproc: false,
         }
     }
 }

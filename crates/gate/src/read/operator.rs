@@ -42,6 +42,7 @@ impl Reader<'_> {
             list.position = Position::Command;
             list.pipeline_start = commands;
             list.piped = false;
+            list.after_pipe = false;
         }
         self.at = next;
         Ok(())
@@ -55,6 +56,7 @@ impl Reader<'_> {
                 list.position = Position::Command;
                 let first = !list.piped;
                 list.piped = true;
+                list.after_pipe = true;
                 if first { list.pipeline_start } else { usize::MAX }
             }
             None => usize::MAX,

@@ -46,7 +46,7 @@ impl Reader<'_> {
         let name = self.take_name().to_owned();
         if !name.is_empty() {
             let below = self.frames.iter().nth_back(1);
-            if matches!(below, Some(Frame::Arithmetic(_))) {
+            if below.is_some_and(Frame::evaluates) {
                 let span = Span { start, end: self.at };
                 self.note_arithmetic(&name, span);
             }
@@ -94,10 +94,12 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Whether the parameter on top began with `!`.
     fn is_indirect(&self) -> bool {
         matches!(self.frames.last(), Some(Frame::Parameter(parameter)) if parameter.indirect)
     }
 
+    /// Notes that the value of a variable is taken for a name.
     fn note_indirection(&mut self, indirect: bool, start: usize) {
         if indirect {
             self.note_later("${!", start);
@@ -123,11 +125,13 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Goes past `}`.
     fn close_parameter(&mut self) {
         self.frames.pop();
         self.at += 1;
     }
 
+    /// Sets which part of the parameter is read.
     fn set_mode(&mut self, next: ParameterMode) {
         if let Some(Frame::Parameter(parameter)) = self.frames.last_mut() {
             parameter.mode = next;

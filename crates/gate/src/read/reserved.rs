@@ -56,9 +56,23 @@ impl Reader<'_> {
                     number: false,
                 }))?;
             }
-            "!" | "coproc" => self.prefix(),
+            "!" if self.is_piped_into() => {
+                refuse("!", start, "`!` stands after a pipe; put it before the pipeline")?;
+            }
+            "!" => self.prefix(),
+            "coproc" => {
+                self.prefix();
+                if let Some(list) = self.list() {
+                    list.coproc = true;
+                }
+            }
+            // There, it is the name of a program.
+            "time" if self.is_piped_into() => return Ok(false),
             "time" => {
                 self.skip_blanks();
+                while self.take_exactly("-p") || self.take_exactly("--") {
+                    self.skip_blanks();
+                }
                 if self.peek() == Some(b'-') {
                     refuse("time", start, "options of the reserved word `time`; leave them out")?;
                 }
@@ -67,6 +81,11 @@ impl Reader<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether a pipe or `coproc` stands before the current command.
+    fn is_piped_into(&self) -> bool {
+        matches!(self.frames.last(), Some(Frame::List(list)) if list.coproc || list.after_pipe)
     }
 
     /// Notes that a command has to follow on this line.
@@ -200,6 +219,7 @@ impl Reader<'_> {
         before.trim_end_matches([' ', '\t']).ends_with("))")
     }
 
+    /// Goes past the end of the items.
     fn end_items(&mut self) -> Step {
         let newline = self.peek() == Some(b'\n');
         self.at += 1;
@@ -207,6 +227,7 @@ impl Reader<'_> {
         if newline { self.read_documents() } else { Ok(()) }
     }
 
+    /// Sets how far the head was read.
     fn set_for(&mut self, next: ForState) {
         if let Some(Frame::For { state, .. }) = self.frames.last_mut() {
             *state = next;

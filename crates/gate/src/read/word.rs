@@ -52,6 +52,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Takes a character that means itself.
     fn read_plain(&mut self) {
         if let Some((character, next)) = self.character() {
             let at = self.at;
@@ -70,23 +71,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Remembers quoted characters that are code when arithmetic looks at them.
-    pub(super) fn note_quoted(&mut self, character: char, at: usize) {
-        let arithmetics = &mut self.arithmetics;
-        match character {
-            '[' => arithmetics.quoted_bracket = true,
-            '$' => drop(arithmetics.quoted_opener.get_or_insert(("$(", at))),
-            '`' => drop(arithmetics.quoted_opener.get_or_insert(("`", at))),
-            _ => {}
-        }
-    }
-
+    /// Notes quotes in the current word.
     fn quote(&mut self) {
         if let Some(builder) = self.builders.last_mut() {
             builder.quote();
         }
     }
 
+    /// Takes a backslash outside of quotes.
     fn read_escape(&mut self) -> Step {
         let start = self.at;
         if self.past_continuations(start) > start {
@@ -188,6 +180,7 @@ impl Reader<'_> {
         awaits && self.role() == Role::Argument && name.is_none_or(|name| DECLARING.contains(&name))
     }
 
+    /// Opens the value of an array.
     fn open_array(&mut self) -> Step {
         self.open(Frame::Array { opened_at: self.at })?;
         self.expand(true);
@@ -285,16 +278,18 @@ impl Reader<'_> {
         matches!(self.frames.last(), Some(Frame::List(list)) if list.partial.words.is_empty())
     }
 
+    /// Gives a word to the construct that it belongs to.
     fn deliver(&mut self, role: Role, finished: Finished) -> Step {
         match role {
             Role::Argument => self.take_argument(finished),
             Role::Target(kind) => self.take_target(kind, finished),
-            Role::Operand | Role::Expression => {
-                self.take_operand(role, &finished);
+            Role::Operand | Role::Expression => self.take_operand(role, &finished),
+            Role::Pattern => take_pattern(&finished),
+            Role::Element => {
+                self.note_index(finished.word.span);
                 Ok(())
             }
-            Role::Pattern => take_pattern(&finished),
-            Role::Subject | Role::Element | Role::Item => Ok(()),
+            Role::Subject | Role::Item => Ok(()),
         }
     }
 
@@ -339,6 +334,14 @@ impl Reader<'_> {
             if varies {
                 self.note_arithmetic_span(Span { start, end });
             }
+        }
+    }
+
+    /// Notes the variables in `[…]=` of an array: it is arithmetic.
+    fn note_index(&mut self, span: Span) {
+        let element = self.text.get(span.start..span.end).unwrap_or_default();
+        if element.starts_with('[') {
+            self.note_subscript(span.start, span.end);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Knows what makes code of data: builtins, and variables that the shell or programs act on.
 
+use std::collections::HashSet;
+
 use super::basename;
 use crate::reading::{Assignment, Form, Later, Reading, Run, Span, Word};
 
@@ -28,6 +30,7 @@ const HARMLESS: [&str; 7] = ["", "0", "1", "cat", "true", "false", ":"];
 
 /// Whether the shell or a program acts on a variable.
 pub(crate) fn is_special(name: &str) -> bool {
+    /// Names without a pattern.
     const EXACT: [&str; 26] = [
         "PS4",
         "PROMPT_COMMAND",
@@ -84,6 +87,7 @@ pub(super) fn note_assignments(reading: &mut Reading, run: &Run) {
     }
 }
 
+/// Whether an assignment does no harm by its value.
 fn is_harmless(assignment: &Assignment) -> bool {
     let value = assignment.value.literal();
     names_program(&assignment.name) && value.is_some_and(|value| HARMLESS.contains(&value))
@@ -94,7 +98,6 @@ pub(super) fn note_later(reading: &mut Reading, run: &Run, name: &str) {
     let arguments = run.words.get(1..).unwrap_or_default();
     let has = |option: &str| arguments.iter().any(|word| word.literal() == Some(option));
     let found = match name {
-        "let" => arguments.iter().any(|word| word.literal().is_none_or(|text| text.contains('['))),
         "hash" => has("-p"),
         "compgen" | "complete" => true,
         _ if ALWAYS.contains(&name) => true,
@@ -113,6 +116,7 @@ pub(super) fn note_later(reading: &mut Reading, run: &Run, name: &str) {
     }
 }
 
+/// Whether a word is an option, or could become one.
 fn starts(word: &Word, option: &str) -> bool {
     word.text.starts_with(option) || word.form == Form::Fields && word.text.is_empty()
 }
@@ -144,14 +148,35 @@ fn is_odd_name(word: &Word, builtin: &str) -> bool {
 
 /// Notes arithmetic on variables that are filled from outside: their values may hold code.
 pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
-    let names = &reading.arithmetic_names;
+    let names: HashSet<&str> = reading.arithmetic_names.iter().map(String::as_str).collect();
     let reads = |run: &&Run| matches!(run.name(), Some("read" | "mapfile" | "readarray"));
     let tainted = reading.runs.iter().filter(reads).find(|run| {
         let mut words = run.words.iter().skip(1).filter_map(Word::literal);
-        words.any(|word| names.iter().any(|name| name == word))
+        words.any(|word| names.contains(word))
     });
     if let Some(run) = tainted {
         let later = Later { construct: "arithmetic".to_owned(), span: run.span };
         reading.later.push(later);
+    }
+}
+
+/// Counts a quoted substitution as one where something in the text makes code of data.
+///
+/// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
+/// substitution: `x='a[$(id)]'; echo $((x))` runs `id`. Builtins that take names do the same.
+pub(super) fn reveal_quoted(reading: &mut Reading) {
+    /// What acts on files or names, and not on quoted text of this script.
+    const KEEPS_DATA: [&str; 6] = ["source", ".", "shopt", "enable", "hash", "trap"];
+    let Some(opener) = reading.quoted_opener else { return };
+    if let Some(span) = reading.arithmetic {
+        reading.later.push(Later { construct: "arithmetic".to_owned(), span });
+    }
+    let makes_code = reading.later.iter().any(|later| {
+        let construct = later.construct.as_str();
+        let expanded = matches!(construct, "PS4" | "PROMPT_COMMAND" | "BASH_ENV" | "ENV");
+        expanded || !is_special(construct) && !KEEPS_DATA.contains(&construct)
+    });
+    if makes_code {
+        reading.substitution.get_or_insert(opener);
     }
 }

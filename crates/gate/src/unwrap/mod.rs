@@ -9,7 +9,8 @@ use crate::{
     data::{self, Empty, Then, Wrapper},
     read::read_text,
     reading::{
-        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span, Word,
+        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span,
+        Substitution, Word,
     },
 };
 
@@ -53,6 +54,7 @@ pub(crate) fn unwrap_words(words: Vec<Word>) -> Reading {
     reading
 }
 
+/// Looks into everything that is queued.
 fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
     queue.reverse();
     let mut unwrapper = Unwrapper { reading, queue, runs: Vec::new() };
@@ -63,6 +65,7 @@ fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
     let runs = unwrapper.runs;
     reading.runs = runs;
     builtins::note_tainted_arithmetic(reading);
+    builtins::reveal_quoted(reading);
     reading.understood = reading.refusal.is_none();
 }
 
@@ -121,7 +124,7 @@ impl Unwrapper<'_> {
             words.append(&mut rest);
             rest = words;
         }
-        if wrapper.appends && !rest.is_empty() {
+        if wrapper.appends && wrapper.then == Then::Program && !rest.is_empty() {
             rest.push(Word { text: String::new(), form: Form::Fields, span: run.span });
         }
         if rest.is_empty() && parsed.shells.is_empty() && wrapper.empty == Empty::Input {
@@ -190,6 +193,7 @@ impl Unwrapper<'_> {
         true
     }
 
+    /// Refuses what nests too deeply.
     fn refuse_depth(&mut self, run: &Run) -> bool {
         let reason = "programs run programs more than 8 deep; write the last one directly";
         let offset = run.span.start;
@@ -235,12 +239,17 @@ impl Unwrapper<'_> {
         let reading = &mut *self.reading;
         reading.steps += inner.steps;
         reading.arithmetic_names.extend(inner.arithmetic_names);
+        reading.arithmetic = reading.arithmetic.or(inner.arithmetic.map(|_| span));
+        if let Some(found) = inner.quoted_opener {
+            let placed = Substitution { offset: span.start, ..found };
+            reading.quoted_opener.get_or_insert(placed);
+        }
         reading.functions.extend(inner.functions);
         for later in inner.later {
             reading.later.push(Later { span, ..later });
         }
         if let Some(found) = inner.substitution {
-            reading.substitution.get_or_insert(crate::Substitution { offset: span.start, ..found });
+            reading.substitution.get_or_insert(Substitution { offset: span.start, ..found });
         }
         if let Some(refusal) = inner.refusal {
             reading.refusal.get_or_insert(Refusal { offset: span.start, ..refusal });
@@ -314,6 +323,7 @@ fn split_words(word: &Word) -> Option<Vec<Word>> {
     }
 }
 
+/// Moves words to a span.
 fn relocated(mut words: Vec<Word>, span: Span) -> Vec<Word> {
     for word in &mut words {
         word.span = span;
@@ -321,11 +331,13 @@ fn relocated(mut words: Vec<Word>, span: Span) -> Vec<Word> {
     words
 }
 
+/// Moves an assignment to a span.
 fn placed(mut assignment: Assignment, span: Span) -> Assignment {
     assignment.value.span = span;
     assignment
 }
 
+/// Moves a redirect to a span.
 fn redirected(mut redirect: Redirect, span: Span) -> Redirect {
     redirect.target.span = span;
     redirect

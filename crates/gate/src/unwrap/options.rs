@@ -100,10 +100,12 @@ fn visible(word: &Word) -> Option<&str> {
     known.then_some(word.text.as_str())
 }
 
+/// Whether a word is an option.
 fn is_option(text: &str, wrapper: &Wrapper) -> bool {
     text.len() > 1 && text.starts_with('-') || text == "-" && has(&wrapper.flags, "-")
 }
 
+/// Whether an option is in a list.
 fn has(options: &[String], text: &str) -> bool {
     options.iter().any(|option| option == text)
 }

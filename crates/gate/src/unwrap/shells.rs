@@ -35,7 +35,13 @@ impl Unwrapper<'_> {
     /// Looks into a shell; says whether what it runs is known.
     pub(super) fn look_into_shell(&mut self, run: &Run) -> bool {
         match told(&run.words) {
-            Told::Text(word) if word.form == Form::Literal => self.read_word(run, word),
+            Told::Text(word) if word.form == Form::Literal => {
+                // `find` and `xargs` put what they found in the place of the braces: data becomes code.
+                if run.depth > 0 && word.text.contains("{}") {
+                    self.note(&run.words, "{}");
+                }
+                self.read_word(run, word)
+            }
             Told::Text(_) | Told::Input => {
                 self.note(&run.words, "input");
                 false

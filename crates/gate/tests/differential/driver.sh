@@ -14,8 +14,9 @@ while IFS= read -r -d '' text; do
     (
         ulimit -t 2 -f 64 -v 400000 -c 0
         exec 9>"../$number.record" >/dev/null 2>&1 </dev/null
-        exec /usr/bin/timeout -s KILL 0.3 /usr/bin/env -i PATH=/nonexistent BASH_ENV="$2" \
-            /bin/bash -c -- "$text"
+        # A process namespace for each text: with its first process all that it started is gone.
+        exec /usr/bin/timeout -s KILL 0.3 /usr/bin/unshare --pid --fork --kill-child=KILL \
+            /usr/bin/env -i PATH=/nonexistent BASH_ENV="$2" /bin/bash -c -- "$text"
     )
     printf '\0'
     cat "../$number.record"

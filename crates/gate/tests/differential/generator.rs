@@ -148,7 +148,9 @@ const TOKENS: [&str; 118] = [
 /// A soup of tokens.
 pub fn soup(random: &mut Random) -> String {
     let length = 1 + random.below(14);
-    (0..length).map(|_| random.pick(&TOKENS)).collect()
+    let text: String = (0..length).map(|_| random.pick(&TOKENS)).collect();
+    // The newline of a continuation ends a comment, and then a plain subshell follows.
+    if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
 }
 
 /// A well-formed text; `inside` says whether a substitution is around it.
@@ -169,7 +171,27 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
         return simple(random, depth, inside);
     }
     let next = depth - 1;
-    match random.below(16) {
+    match random.below(22) {
+        13 => format!(
+            "[[ {} =~ {} ]]",
+            word(random, next, inside),
+            random.pick(&["^(a|b)$", "a.*", "$x", "[0-9]+"])
+        ),
+        14 => format!("eval '{}'", simple(random, 0, inside).replace('\'', "")),
+        15 => format!("time {}", simple(random, next, inside)),
+        16 => format!(
+            "until {}; do {}; break; done",
+            simple(random, next, inside),
+            simple(random, next, inside)
+        ),
+        17 => format!(
+            "a=({} [{}]={})",
+            word(random, next, inside),
+            random.below(3),
+            word(random, next, inside)
+        ),
+        18 => format!("x='{}'; (( x ))", random.pick(&["a[$(sub1)]", "1+1", "a[`sub2`]", "y"])),
+        19 => format!("function g{depth} {{ {}\n}}\ng{depth}", list(random, next, inside)),
         0 => format!("( {} )", list(random, next, inside)),
         1 => format!("{{ {}\n}}", list(random, next, inside)),
         2 => {
@@ -187,7 +209,8 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
             let (body, other) = (list(random, next, inside), list(random, next, inside));
             format!("case {subject} in ({pattern}) {body};; *) {other}\n;; esac")
         }
-        5 => format!("f{}() {{ {}\n}}; f1", random.below(3), list(random, next, inside)),
+        // A name of its own for each depth: a function that calls itself would never end.
+        5 => format!("f{depth}() {{ {}\n}}; f{depth}", list(random, next, inside)),
         6 => format!("[[ {} == {} ]]", word(random, next, inside), word(random, next, inside)),
         7 => format!("(( {} ))", arithmetic(random, next)),
         8 => document(random, next, inside),
@@ -234,7 +257,12 @@ fn marker(random: &mut Random, inside: bool) -> String {
         3 => format!("{}''{}", &name[..1], &name[1..]),
         4 => format!("{}\\\n{}", &name[..2], &name[2..]),
         5 => {
-            format!("$'{}\\x{:02x}'{}", &name[..2], name.bytes().nth(2).unwrap_or(b'b'), &name[3..])
+            format!(
+                "$'{}\\x{:02x}'{}",
+                &name[..2],
+                name.as_bytes().get(2).unwrap_or(&98),
+                &name[3..]
+            )
         }
         _ => name,
     }

@@ -1,5 +1,8 @@
+# Read by every shell of the comparison before its text. Functions that call themselves end soon.
+FUNCNEST=8
+readonly FUNCNEST
 command_not_found_handle() {
-    printf '%s\n' "$1" >&9
+    printf '%s\n' "${1//$'\n'/ }" >&9
     case $1 in *f) return 1 ;; esac
     return 0
 }
