@@ -429,6 +429,9 @@ pub(crate) struct ApproveOptions {
     /// Allow exactly this command in this folder for as long as the asking program runs
     #[arg(long)]
     pub session: bool,
+    /// Allow exactly this command from now on: save the rule that the question shows
+    #[arg(long, conflicts_with = "session")]
+    pub rule: bool,
     /// A word to the caller
     #[arg(long)]
     pub note: Option<String>,

@@ -31,8 +31,9 @@ impl Asker for Person {
 /// Asks once; anything but a clear yes is a no.
 pub(crate) fn ask(approval: &Approval) -> Option<Answered> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
-    write!(terminal, "\n{}\n[y] once  [s] for this session  [N] no > ", approval.question())
-        .ok()?;
+    let rule = if approval.proposed_rule.is_some() { "  [r] save the rule" } else { "" };
+    let choices = format!("[y] once  [s] for this session{rule}  [N] no > ");
+    write!(terminal, "\n{}\n{choices}", approval.question()).ok()?;
     // What was typed before the question could be read does not answer it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
     let mut line = String::new();
@@ -40,6 +41,7 @@ pub(crate) fn ask(approval: &Approval) -> Option<Answered> {
     let decision = match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Decision::AllowOnce,
         "s" => Decision::AllowSession,
+        "r" if approval.proposed_rule.is_some() => Decision::AllowRule,
         _ => Decision::Deny,
     };
     Some(Answered { decision, note: None, by: "the person at the terminal".into() })

@@ -5,15 +5,28 @@
 //! Where nobody can be asked, the call fails at once and the question stays open for a while: answered later, it
 //! lets the next equal call pass, once.
 
-use std::{fmt, fmt::Write as _, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    fs::OpenOptions,
+    future::Future,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
-use legwork_gate::{Explanation, Grant, Question};
+use legwork_gate::{
+    Circumstances, Explanation, Grant, Question, Script, Subject, check, proposal, read,
+};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::{
     audit::Entry,
+    config::user_file,
     engine::{Inner, explained},
     error::{ErrorKind, ToolError},
     id::random,
@@ -24,6 +37,9 @@ use crate::{
 
 /// How often the ledger is asked whether somebody has answered: no kernel tells one process of it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Most parts of a command that a question lists.
+const PARTS_MAX: usize = 20;
 
 /// What an approval's id begins with.
 const PREFIX: &str = "a_";
@@ -52,6 +68,12 @@ pub struct Approval {
     pub reason: String,
     /// The rule that says so.
     pub rule: String,
+    /// The simple commands, each with what is said of it by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub parts: Vec<(String, String)>,
+    /// The rule that would allow exactly this from now on; none where that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub proposed_rule: Option<String>,
     /// When it was asked, in milliseconds since 1970.
     pub created_at_ms: i64,
     /// Until when it can be answered.
@@ -78,6 +100,8 @@ pub enum Decision {
     AllowOnce,
     /// Exactly this command in this folder, for as long as the asking program runs.
     AllowSession,
+    /// Exactly this command from now on: the rule that the question shows is saved.
+    AllowRule,
     /// No.
     Deny,
 }
@@ -88,13 +112,15 @@ impl Decision {
         match self {
             Self::AllowOnce => "allow_once",
             Self::AllowSession => "allow_session",
+            Self::AllowRule => "allow_rule",
             Self::Deny => "deny",
         }
     }
 
     /// The decision of this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::AllowOnce, Self::AllowSession, Self::Deny].into_iter().find(|d| d.as_str() == name)
+        let all = [Self::AllowOnce, Self::AllowSession, Self::AllowRule, Self::Deny];
+        all.into_iter().find(|decision| decision.as_str() == name)
     }
 }
 
@@ -131,21 +157,57 @@ impl Approval {
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));
         }
+        if self.parts.len() > 1 {
+            text.push_str("\nIts parts:\n");
+            for (part, verdict) in &self.parts {
+                let _ = writeln!(text, "    {verdict:<5}  {}", visible(part));
+            }
+        }
         let _ = writeln!(text, "\nin:       {}", visible(&self.workdir));
         let _ =
             writeln!(text, "because:  {} (rule: {})", visible(&self.reason), visible(&self.rule));
         let _ = writeln!(text, "sandbox:  none");
         let (name, trust, tool) = (visible(&self.asked_by), visible(&self.trust), &self.tool);
         let _ = writeln!(text, "asked by: {name} ({trust}), through {tool}");
+        if let Some(rule) = &self.proposed_rule {
+            text.push_str("\nThe rule that can be saved for it:\n");
+            for line in rule.lines() {
+                let _ = writeln!(text, "    {}", visible(line));
+            }
+        }
         if let Some(description) = &self.description {
             let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
         }
         text
     }
 
+    /// Saves the proposed rule in the user's file.
+    pub(crate) fn save_rule(&self) -> Result<(), ToolError> {
+        let Some(rule) = &self.proposed_rule else {
+            return Err(ToolError::new(
+                ErrorKind::InvalidToolInput,
+                "no rule can be saved for this command: it would allow more than was asked",
+            )
+            .hint("allow it once, or for the session"));
+        };
+        let saved = user_file()
+            .ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))
+            .and_then(|path| append(&path, rule));
+        saved.map_err(|error| ToolError::state(&error))
+    }
+
     fn is_expired(&self) -> bool {
         now_ms() >= self.expires_at_ms
     }
+}
+
+/// Appends to a file that is its owner's alone; what is missing above it is made.
+fn append(path: &Path, rule: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    file.write_all(format!("\n{rule}").as_bytes())
 }
 
 /// A text with every character escaped that does not print, or that changes how others do.
@@ -193,7 +255,7 @@ impl Inner {
             .command(&approval.command);
         self.note(&entry).await;
         match answered.decision {
-            Decision::AllowOnce | Decision::AllowSession => {
+            Decision::AllowOnce | Decision::AllowSession | Decision::AllowRule => {
                 // The answer is good for one of all who wait for it; the others ask again.
                 if self
                     .ledger
@@ -219,10 +281,17 @@ impl Inner {
         key.update(plan.fingerprint);
         key.update(plan.tool);
         let expires = i64::try_from(self.settings.approval_expires.as_millis()).unwrap_or(i64::MAX);
+        let approval_id = random(PREFIX).map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })?;
         Ok(Approval {
-            approval_id: random(PREFIX).map_err(|error| {
-                ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
-            })?,
+            parts: self.parts(plan),
+            proposed_rule: proposal(
+                plan.tool,
+                plan.script(),
+                &format!("approved-{}", approval_id.trim_start_matches(PREFIX)),
+            ),
+            approval_id,
             tool: plan.tool.to_owned(),
             command: plan.text.clone(),
             description: plan.description.clone(),
@@ -239,6 +308,20 @@ impl Inner {
             key: data_encoding::HEXLOWER.encode(&key.finalize()),
             session: self.session.clone(),
         })
+    }
+
+    /// The simple commands of a script, each judged by itself.
+    fn parts(&self, plan: &Plan) -> Vec<(String, String)> {
+        let Script::Shell(text) = plan.script() else { return Vec::new() };
+        let spans = read(text).commands.into_iter().map(|command| command.span);
+        let parts = spans.filter_map(|span| text.get(span.start..span.end));
+        let judged = parts.take(PARTS_MAX).map(|part| {
+            let around = Circumstances { trust: plan.trust(), ..Circumstances::default() };
+            let checked = check(&self.policy, plan.tool, Script::Shell(part), around);
+            let verdict = serde_json::to_value(checked.verdict).unwrap_or_default();
+            (part.to_owned(), verdict.as_str().unwrap_or_default().to_owned())
+        });
+        judged.collect()
     }
 
     /// Waits for whoever answers first: the caller's own face, or anybody else of this user.
@@ -280,6 +363,9 @@ impl Inner {
         let state = |error| ToolError::state(&error);
         let id = &approval.approval_id;
         if self.ledger.answer_approval(id, &answered).await.map_err(state)?.is_some() {
+            if answered.decision == Decision::AllowRule {
+                approval.save_rule()?;
+            }
             return Ok(answered);
         }
         self.answered_elsewhere(approval).await
@@ -365,6 +451,8 @@ mod tests {
             rule: "dangerous".into(),
             created_at_ms: 0,
             expires_at_ms: 0,
+            parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
+            proposed_rule: None,
             decision: None,
             note: None,
             key: String::new(),

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    approval::{Answered, Approval},
+    approval::{Answered, Approval, Decision},
     audit::{Audit, Entry},
     config::{Config, Settings},
     error::{ErrorKind, ToolError},
@@ -124,7 +124,7 @@ pub(crate) struct Inner {
     pub(crate) ledger: Ledger,
     audit: Audit,
     pub(crate) pool: Arc<Pool>,
-    policy: Policy,
+    pub(crate) policy: Policy,
     pub(crate) settings: Settings,
     running: Mutex<HashMap<TaskId, Running>>,
 }
@@ -323,10 +323,19 @@ impl Engine {
             }
             (None, _) => return Err(unknown(format!("no open question has the id `{prefix}`"))),
         };
-        let id = &approval.approval_id;
+        let (id, decision) = (&approval.approval_id, answered.decision);
+        if decision == Decision::AllowRule && approval.proposed_rule.is_none() {
+            // Before it is answered, so that it can still be.
+            return Err(approval.save_rule().err().unwrap_or_else(|| unknown("no rule".into())));
+        }
         let written = self.inner.ledger.answer_approval(id, &answered).await;
         match written.map_err(|error| ToolError::state(&error))? {
-            Some(approval) => Ok(approval),
+            Some(approval) => {
+                if decision == Decision::AllowRule {
+                    approval.save_rule()?;
+                }
+                Ok(approval)
+            }
             None => Err(unknown(format!("the question `{id}` was answered just now, or is over"))),
         }
     }

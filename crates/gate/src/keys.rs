@@ -21,6 +21,8 @@ pub(crate) fn known_keys(section: &str) -> &'static [&'static str] {
             "decision",
             "program",
             "args",
+            "exact",
+            "tool",
             "deny_flags",
             "redirect",
             "sandbox",

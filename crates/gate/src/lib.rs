@@ -35,6 +35,7 @@ mod judge;
 mod keys;
 mod matching;
 mod policy;
+mod proposal;
 mod read;
 mod reading;
 mod rule;
@@ -45,6 +46,7 @@ pub use check::{Checked, Circumstances, check};
 pub use explain::Explanation;
 pub use judge::judge;
 pub use policy::{Layer, Mode, Policy, PolicyError};
+pub use proposal::proposal;
 pub use reading::{
     Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, Run, SimpleCommand, Span,
     Substitution, Word,

@@ -259,14 +259,25 @@ impl LayerReader<'_, '_> {
         Ok(Rule {
             id: text("id")?.map_or_else(|| format!("rule-{}", count + 1), |(id, _)| id.to_owned()),
             decision,
-            tool: None,
+            tool: text("tool")?.map(|(tool, _)| tool.to_owned()),
             target: Target::Program { name: name.to_owned(), args: self.args(table)? },
+            exact: self.flag(table, "exact")?,
             deny_flags,
             redirect,
             sandbox: text("sandbox")?.map(|(level, at)| self.sandbox(level, at)).transpose()?,
             because: text("because")?.map(|(because, _)| because.to_owned()),
             short: false,
         })
+    }
+
+    /// Reads a value that is true or false; absent is false.
+    fn flag(&self, table: &DeTable<'_>, key: &str) -> Result<bool, PolicyError> {
+        let Some(value) = table.get(key) else { return Ok(false) };
+        let DeValue::Boolean(flag) = value.get_ref() else {
+            let problem = format!("`{key}` is neither true nor false");
+            return Err(self.error(value.span().start, &problem, "write `true` or `false`"));
+        };
+        Ok(*flag)
     }
 
     /// Reads what a rule decides.
@@ -381,6 +392,7 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         redirect,
         sandbox: None,
         because: None,
+        exact: false,
         short: !everything,
     })
 }

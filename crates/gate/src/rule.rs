@@ -66,6 +66,8 @@ pub(crate) struct Rule {
     pub redirect: RedirectScope,
     pub sandbox: Option<String>,
     pub because: Option<String>,
+    /// Whether no further arguments may follow.
+    pub exact: bool,
     /// Whether it was written in a short form, which never covers running or writing arguments.
     pub short: bool,
 }
@@ -90,6 +92,7 @@ impl Rule {
         redirected
             && word.literal().is_some_and(|word| is_same_program(word, name))
             && begins_with(rest, args)
+            && (!self.exact || rest.len() == args.len() && run.assignments.is_empty())
             && !flagged
             && !(self.short && data::runs_or_writes(basename(name), rest))
     }

@@ -73,8 +73,12 @@ async fn stay(engine: &Engine) {
 }
 
 pub(crate) async fn approve(options: ApproveOptions) -> ExitCode {
-    let ApproveOptions { id, session, note, state } = options;
-    let decision = if session { Decision::AllowSession } else { Decision::AllowOnce };
+    let ApproveOptions { id, session, rule, note, state } = options;
+    let decision = match (session, rule) {
+        (true, _) => Decision::AllowSession,
+        (_, true) => Decision::AllowRule,
+        _ => Decision::AllowOnce,
+    };
     answer(state, &id, decision, note).await
 }
 

@@ -69,13 +69,17 @@ impl Asker for Client {
 
 /// What the person is asked.
 fn form(approval: &Approval) -> Option<ElicitRequestParams> {
+    let mut choices = vec!["deny", "allow_once", "allow_session"];
+    if approval.proposed_rule.is_some() {
+        choices.push("allow_rule");
+    }
     let schema = json!({
         "type": "object",
         "properties": {
             "decision": {
                 "type": "string",
                 "title": "May it run?",
-                "enum": ["deny", "allow_once", "allow_session"],
+                "enum": choices,
                 "default": "deny",
             },
             "note": { "type": "string", "title": "A word to the model" },

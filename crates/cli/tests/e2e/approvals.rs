@@ -76,6 +76,34 @@ fn a_person_answers_in_a_second_terminal_while_the_agent_waits() {
 }
 
 #[test]
+fn a_rule_is_shown_before_it_is_saved_and_is_no_wider_than_the_command() {
+    let scratch = Scratch::new();
+    let ask =
+        |command: &str| call(&scratch, None, command).1["error"]["details"]["approval_id"].clone();
+    let id = ask("touch x");
+    let shown = text(&scratch.legwork("approvals").output().unwrap().stdout);
+    assert!(shown.contains("program = \"touch\"") && shown.contains("exact = true"), "{shown}");
+    let saved = scratch.legwork("approve").args([id.as_str().unwrap(), "--rule"]).output().unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    for _ in 0..2 {
+        assert_eq!(call(&scratch, None, "touch x").0, Some(0), "for good");
+    }
+    for other in ["touch x y", "touch y", "touch x; touch z"] {
+        assert_eq!(call(&scratch, None, other).0, Some(126), "{other}");
+    }
+    // What runs anything else gets none.
+    let id = ask("bash -c 'touch w'");
+    let refused =
+        scratch.legwork("approve").args([id.as_str().unwrap(), "--rule"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(open_questions(&scratch).iter().any(|open| open["approval_id"] == id), "still open");
+    // Each part of a longer command is shown with its own verdict.
+    ask("echo a && rm -rf b");
+    let parts = open_questions(&scratch).last().unwrap()["parts"].clone();
+    assert_eq!(parts, json!([["echo a", "ask"], ["rm -rf b", "ask"]]));
+}
+
+#[test]
 fn questions_expire() {
     let scratch = Scratch::new();
     let (code, envelope) =

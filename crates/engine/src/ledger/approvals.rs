@@ -19,6 +19,8 @@ CREATE TABLE approval (
     trust         TEXT    NOT NULL,
     reason        TEXT    NOT NULL,
     rule          TEXT    NOT NULL,
+    parts         TEXT    NOT NULL,
+    proposed_rule TEXT,
     created_at_ms INTEGER NOT NULL,
     expires_at_ms INTEGER NOT NULL,
     decision      TEXT,
@@ -36,7 +38,7 @@ CREATE TABLE watcher (
 ";
 
 const COLUMNS: &str = "id, key, session, tool, command, description, workdir, workspace, asked_by, \
-    trust, reason, rule, created_at_ms, expires_at_ms, decision, note";
+    trust, reason, rule, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note";
 
 /// A watcher that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
@@ -59,6 +61,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         trust: row.get("trust")?,
         reason: row.get("reason")?,
         rule: row.get("rule")?,
+        parts: serde_json::from_str(&row.get::<_, String>("parts")?).unwrap_or_default(),
+        proposed_rule: row.get("proposed_rule")?,
         created_at_ms: row.get("created_at_ms")?,
         expires_at_ms: row.get("expires_at_ms")?,
         decision: decision.as_deref().and_then(Decision::from_name),
@@ -163,7 +167,8 @@ impl Ledger {
                 connection
                     .prepare_cached(
                         "SELECT 1 FROM approval
-                      WHERE key = ? AND session = ? AND decision = 'allow_session' LIMIT 1",
+                      WHERE key = ? AND session = ?
+                        AND decision IN ('allow_session', 'allow_rule') LIMIT 1",
                     )?
                     .exists((&key, &session))
             })
@@ -204,15 +209,18 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO approval (id, key, session, tool, command, description, workdir, workspace,
-                                   asked_by, trust, reason, rule, created_at_ms, expires_at_ms)
+                                   asked_by, trust, reason, rule, parts, proposed_rule,
+                                   created_at_ms, expires_at_ms)
              VALUES (:id, :key, :session, :tool, :command, :description, :workdir, :workspace,
-                     :asked_by, :trust, :reason, :rule, :created, :expires)",
+                     :asked_by, :trust, :reason, :rule, :parts, :proposed, :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
             ":command": new.command, ":description": new.description, ":workdir": new.workdir,
             ":workspace": new.workspace, ":asked_by": new.asked_by, ":trust": new.trust,
-            ":reason": new.reason, ":rule": new.rule, ":created": new.created_at_ms,
+            ":reason": new.reason, ":rule": new.rule,
+            ":parts": serde_json::to_string(&new.parts).unwrap_or_default(),
+            ":proposed": new.proposed_rule, ":created": new.created_at_ms,
             ":expires": new.expires_at_ms,
         })
         .map(drop)
