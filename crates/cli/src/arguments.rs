@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Registry, ToolError, gate::Mode,
+    Config, ConfigError, Engine, ErrorKind, Options, Registry, ToolError, Trust, gate::Mode,
     tools::export::Format,
 };
 
@@ -118,8 +118,31 @@ pub(crate) struct Guard {
     /// Which tools there are: names with commas between them, or all
     #[arg(long, value_name = "LIST|all")]
     pub tools: Option<String>,
+    /// How far the caller is trusted; what an untrusted one asks for has to be allowed by a rule or a person
+    #[arg(long, value_enum, default_value = "trusted_operator", value_name = "LEVEL")]
+    pub trust: TrustName,
     #[command(flatten)]
     pub rules: Rules,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum TrustName {
+    TrustedOperator,
+    TrustedSystem,
+    TrustedIntegration,
+    UntrustedExternal,
+}
+
+impl TrustName {
+    pub(crate) fn trust(self) -> Trust {
+        match self {
+            Self::TrustedOperator => Trust::TrustedOperator,
+            Self::TrustedSystem => Trust::TrustedSystem,
+            Self::TrustedIntegration => Trust::TrustedIntegration,
+            Self::UntrustedExternal => Trust::UntrustedExternal,
+        }
+    }
 }
 
 /// By which rules commands are judged.

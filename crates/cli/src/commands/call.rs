@@ -42,6 +42,7 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
             Err(error) => Answer::failed(tool, error),
             Ok(engine) => {
                 let mut caller = Caller::operator("call");
+                caller.trust = options.guard.trust.trust();
                 caller.asker = asking::person();
                 tokio::select! {
                     answer = engine.call(tool, input, &caller) => answer,

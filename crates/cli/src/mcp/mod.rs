@@ -38,7 +38,8 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     }
     let gone = CancellationToken::new();
     let transport = StdioTransport::new(gone.clone());
-    let server = match Server::new(engine.clone(), options.structured) {
+    let server = match Server::new(engine.clone(), options.structured, options.guard.trust.trust())
+    {
         Ok(server) => server,
         Err(problem) => return complain(&problem),
     };

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Answer, Caller, Definition, Engine, tools::export::annotations};
+use legwork::{Answer, Caller, Definition, Engine, Trust, tools::export::annotations};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -33,12 +33,13 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 pub(super) struct Server {
     engine: Engine,
     structured: bool,
+    trust: Trust,
     seal: Seal,
 }
 
 impl Server {
-    pub(super) fn new(engine: Engine, structured: bool) -> Result<Self, String> {
-        Ok(Self { engine, structured, seal: Seal::new()? })
+    pub(super) fn new(engine: Engine, structured: bool, trust: Trust) -> Result<Self, String> {
+        Ok(Self { engine, structured, trust, seal: Seal::new()? })
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -63,10 +64,12 @@ impl Server {
         result
     }
 
-    fn caller(context: &RequestContext<RoleServer>) -> Caller {
+    fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let name = context.client_info().map(|client| client.name);
         let name: Option<String> = name.map(|name| name.chars().take(CLIENT_NAME_CHARS).collect());
-        Caller::operator(name.unwrap_or_else(|| "mcp".into()))
+        let mut caller = Caller::operator(name.unwrap_or_else(|| "mcp".into()));
+        caller.trust = self.trust;
+        caller
     }
 }
 
@@ -121,7 +124,7 @@ impl ServerHandler for Server {
         if self.engine.registry().get(&name).is_none() {
             return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
         }
-        let mut caller = Self::caller(&context);
+        let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         let way = Way::of(&context);
         if way == Way::Request {

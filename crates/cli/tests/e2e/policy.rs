@@ -195,6 +195,20 @@ fn a_project_can_only_tighten_and_mistakes_have_their_place() {
 }
 
 #[test]
+fn an_untrusted_caller_needs_a_rule_for_everything_that_does_more_than_read() {
+    let scratch = Scratch::new();
+    let call = |cmd: &str| {
+        let input = json!({ "cmd": cmd, "login": false }).to_string();
+        let mut call = scratch.guarded("call", "guarded", None);
+        call.args(["--trust", "untrusted_external", "ExecCommand", &input]);
+        call.output().unwrap().status.code()
+    };
+    assert_eq!(call("ls"), Some(0));
+    assert_eq!(call("touch x"), Some(126));
+    assert_eq!(scratch.tasks()[0]["trust"], "untrusted_external");
+}
+
+#[test]
 fn users_can_test_their_own_rules() {
     let scratch = Scratch::new();
     let cases = scratch.file("cases.toml");
