@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    adopt::keep_adopting,
     approval::{Answered, Approval, Decision},
     audit::{Audit, Entry},
     config::{Config, Settings},
@@ -129,12 +130,13 @@ pub(crate) struct Inner {
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
+/// A run whose channel this engine holds.
 #[derive(Debug)]
-struct Running {
-    control: RunControl,
-    progress: watch::Receiver<Progress>,
+pub(crate) struct Running {
+    pub control: RunControl,
+    pub progress: watch::Receiver<Progress>,
     /// Set when nobody waits for it any more, and it goes on as a task.
-    promoted: Arc<AtomicBool>,
+    pub promoted: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -203,8 +205,10 @@ impl Engine {
         &self.inner.workspace.path
     }
 
-    /// Starts what the first command would otherwise wait for; returns the spawner's process id.
+    /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
+    /// the commands whose engine is gone, now and later. Returns the spawner's process id.
     pub fn warm_up(&self) -> Result<u32, ToolError> {
+        tokio::spawn(keep_adopting(Arc::downgrade(&self.inner)));
         self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
     }
 
@@ -443,7 +447,7 @@ impl Inner {
             progress: progress.clone(),
             promoted: promoted.clone(),
         };
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), running);
+        self.hold(id.clone(), running);
         tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
@@ -606,8 +610,13 @@ impl Inner {
         }
     }
 
+    /// Remembers a run whose channel this engine holds.
+    pub(crate) fn hold(&self, id: TaskId, running: Running) {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, running);
+    }
+
     /// Whether a run's channel is held by this engine.
-    fn is_ours(&self, id: &TaskId) -> bool {
+    pub(crate) fn is_ours(&self, id: &TaskId) -> bool {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
     }
 

@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod approval;
 pub mod audit;
 mod config;

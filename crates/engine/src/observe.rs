@@ -409,7 +409,12 @@ impl Observer {
                 Event::Ended
             }
             Ok(FromWarden::Ended(_)) => Event::Ended,
-            Ok(FromWarden::Hello { .. } | FromWarden::StartFailed(_) | FromWarden::NotHeld)
+            Ok(
+                FromWarden::Hello { .. }
+                | FromWarden::StartFailed(_)
+                | FromWarden::NotHeld
+                | FromWarden::Adopted(_),
+            )
             | Err(_) => {
                 self.gone().await;
                 Event::Gone

@@ -1,6 +1,7 @@
 //! The place where wardens run: this machine. The only code that talks to spawner and wardens.
 
 use std::{
+    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -56,6 +57,11 @@ pub(crate) struct Warden {
 }
 
 impl Warden {
+    /// A warden that another engine has left behind.
+    pub(crate) fn adopted(name: String, channel: Channel) -> Self {
+        Self { name, channel, owed: None }
+    }
+
     /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
     pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut frames = self.take_owed()?;
@@ -165,13 +171,15 @@ fn is_gone(error: &io::Error) -> bool {
 pub(crate) struct Channel {
     stream: UnixStream,
     decoder: Decoder,
+    /// Messages that were received and given back.
+    unread: VecDeque<FromWarden>,
 }
 
 impl Channel {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let stream = UnixStream::from_std(socket.into())?;
-        Ok(Self { stream, decoder: Decoder::default() })
+        Ok(Self { stream, decoder: Decoder::default(), unread: VecDeque::new() })
     }
 
     /// Lets the process at the other end go on, if somebody has stopped it.
@@ -203,8 +211,16 @@ impl Channel {
         Ok(())
     }
 
+    /// Gives a message back, to be received again.
+    pub(crate) fn unread(&mut self, message: FromWarden) {
+        self.unread.push_back(message);
+    }
+
     /// Receives the next message. Safe to cancel: what was read stays.
     pub(crate) async fn receive(&mut self) -> io::Result<FromWarden> {
+        if let Some(message) = self.unread.pop_front() {
+            return Ok(message);
+        }
         loop {
             if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
                 return Ok(message);

@@ -322,6 +322,7 @@ pub(crate) async fn drive(
                 | FromWarden::Stopped { .. }
                 | FromWarden::InputTaken { .. }
                 | FromWarden::NotHeld
+                | FromWarden::Adopted(_)
                 | FromWarden::Met(_),
             ) => {}
             Ok(FromWarden::Spilled(spilled)) => {

@@ -112,6 +112,8 @@ pub enum Order {
     Resize(WindowSize),
     /// Tell me once when one of these is so.
     Watch(Watch),
+    /// Let me be the owner, if there is none. Answered with [`FromWarden::Adopted`].
+    Adopt,
 }
 
 /// What a warden looks for again and again, because the kernel has no event for it.
@@ -200,6 +202,8 @@ pub enum FromWarden {
     Met(Met),
     /// Answers any [`Order`] about a task that is not held here (any more).
     NotHeld,
+    /// Answers [`Order::Adopt`]: whether the peer is the owner now.
+    Adopted(bool),
 }
 
 /// New output, for a follower.

@@ -30,6 +30,44 @@ fn start(scratch: &Scratch, words: &[&str]) -> std::process::Child {
 }
 
 #[test]
+fn a_new_server_adopts_what_a_killed_one_left() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    // A second alone, and it would be stopped.
+    let policy = Some("orphan_ttl_ms = 1000\n");
+    let start = || {
+        let mut wire = crate::mcp::Wire::spawn(scratch.guarded("mcp", "open", policy));
+        wire.initialize();
+        wire
+    };
+    let mut first = start();
+    let cmd = format!("echo on; {} wait-then-exit {gate} 7", fixture());
+    let told =
+        first.tool("ExecCommand", &json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 }));
+    let task = told.lines().nth(1).unwrap().strip_prefix("Task: ").unwrap().to_owned();
+    signal(first.child.id(), Signal::KILL);
+    first.child.wait().unwrap();
+    let mut second = start();
+    // Nobody asks about it for longer than it could be alone.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    open(&gate);
+    let waited = second.tool("TaskWait", &json!({ "task_ids": [task] }));
+    assert!(waited.contains("Exit status: 7"), "{waited}");
+    // Its end was recorded by whoever owns it, without anybody looking.
+    let told = second.tool(
+        "ExecCommand",
+        &json!({ "cmd": "exec sleep 1000", "login": false, "yield_time_ms": 0 }),
+    );
+    let left = told.lines().nth(1).unwrap().strip_prefix("Task: ").unwrap().to_owned();
+    signal(second.child.id(), Signal::KILL);
+    second.child.wait().unwrap();
+    eventually("what nobody adopts is stopped", || {
+        let found = scratch.tasks().into_iter().find(|task| task["task_id"] == json!(left))?;
+        (found["reason"] == "abandoned").then_some(())
+    });
+}
+
+#[test]
 fn the_engine_killed_the_command_goes_on_and_its_code_is_kept() {
     let scratch = Scratch::new();
     let (ready, gate) = (scratch.file("ready"), scratch.file("gate"));

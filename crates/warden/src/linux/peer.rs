@@ -38,6 +38,8 @@ pub(super) struct Peer {
     pub input: Option<PendingInput>,
     /// Set while the peer waits for something that has to be looked for.
     pub watching: Option<Watching>,
+    /// Whether it has asked for anything.
+    pub spoke: bool,
     /// Set once the peer is gone, or did not speak the protocol.
     pub closed: bool,
 }
@@ -53,6 +55,7 @@ impl Peer {
             follows: None,
             input: None,
             watching: None,
+            spoke: false,
             closed: false,
         })
     }

@@ -310,15 +310,17 @@ impl<'a> Warden<'a> {
             peer.flush();
             let is_owner = self.has_owner && place == 0;
             if let Some(message) = peer.next() {
+                peer.spoke = true;
                 self.obey(place, is_owner, message);
             } else if peer.closed {
-                self.peers.remove(place);
+                let looked = self.peers.remove(place).spoke;
                 if is_owner {
                     self.has_owner = false;
                     self.spill_now();
                 }
-                // Whoever looks at it comes back for it: the time begins anew when the last one leaves.
-                if !self.has_owner {
+                // Whoever looks at it comes back for it: the time begins anew when the last one leaves. Who only
+                // knocked wanted to know whether we live.
+                if !self.has_owner && (is_owner || looked) {
                     self.alone_since = Some(Instant::now());
                 }
             } else {
@@ -394,6 +396,7 @@ impl<'a> Warden<'a> {
                     peer.watching = Some(Watching::begin(watch, run.pid()));
                 }
             }
+            Order::Adopt => self.adopt(place),
             Order::Input(ref bytes) => self.take_input(place, bytes),
             Order::WithdrawInput => self.withdraw_input(place),
             Order::EndInput => {
@@ -401,6 +404,20 @@ impl<'a> Warden<'a> {
                     peer.answer_input(0, run.end_input());
                 }
             }
+        }
+    }
+
+    /// Makes a peer the owner, if there is none.
+    fn adopt(&mut self, place: usize) {
+        let free = !self.has_owner;
+        if let Some(peer) = self.peers.get_mut(place) {
+            peer.send(&FromWarden::Adopted(free));
+        }
+        if free && place < self.peers.len() {
+            // The owner stands first.
+            self.peers.swap(0, place);
+            self.has_owner = true;
+            self.alone_since = None;
         }
     }
 
