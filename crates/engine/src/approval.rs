@@ -252,6 +252,7 @@ impl Inner {
             .with("decision", answered.decision.as_str())
             .with("note", answered.note.clone())
             .with("answered_by", answered.by.as_str())
+            .by(caller)
             .command(&approval.command);
         self.note(&entry).await;
         match answered.decision {

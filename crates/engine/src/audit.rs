@@ -5,6 +5,7 @@
 //! torn by a crash or a full disk is cut off by the next append, which notes that it did.
 
 use std::{
+    fmt::Write as _,
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     os::unix::fs::{FileExt, OpenOptionsExt},
@@ -15,7 +16,7 @@ use std::{
 use data_encoding::HEXLOWER;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{ledger::now_ms, model::Caller};
@@ -58,12 +59,11 @@ impl Audit {
 
     /// Appends an entry; waits in a thread if another process is just doing that.
     pub(crate) async fn append(&self, entry: &Entry) -> io::Result<()> {
-        let entry = serde_json::to_value(entry).map_err(io::Error::other)?;
-        match self.lock().append(&entry, FlockOperation::NonBlockingLockExclusive) {
+        match self.lock().append(entry, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
-        let audit = self.clone();
+        let (audit, entry) = (self.clone(), entry.clone());
         let patient = move || audit.lock().append(&entry, FlockOperation::LockExclusive);
         tokio::task::spawn_blocking(patient).await.map_err(io::Error::other)?
     }
@@ -77,26 +77,36 @@ impl Audit {
 const COMMAND_CHARS: usize = 4096;
 
 /// What is noted.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// Wall-clock time in milliseconds since 1970.
     at_ms: i64,
     event: &'static str,
-    #[serde(flatten)]
-    fields: Map<String, Value>,
+    fields: Vec<(&'static str, Value)>,
 }
 
 impl Entry {
     /// Something that happens now.
     pub(crate) fn new(event: &'static str) -> Self {
-        Self { at_ms: now_ms(), event, fields: Map::new() }
+        Self { at_ms: now_ms(), event, fields: Vec::new() }
     }
 
     /// The same with one more thing that is known of it.
     #[must_use]
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.fields.insert(name.into(), value.into());
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fields.push((name, value.into()));
         self
+    }
+
+    /// The line without its hash and what closes it.
+    fn body(&self, previous: &str) -> String {
+        let Self { at_ms, event, fields } = self;
+        let mut body = format!("{{\"prev\":\"{previous}\",\"at_ms\":{at_ms},\"event\":\"{event}\"");
+        for (name, value) in fields {
+            // Writing to a string cannot fail.
+            let _ = write!(body, ",\"{name}\":{value}");
+        }
+        body
     }
 
     /// The same with who asked.
@@ -115,7 +125,7 @@ impl Entry {
 }
 
 impl Appender {
-    fn append(&mut self, entry: &Value, how: FlockOperation) -> io::Result<()> {
+    fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
         flock(&self.file, how)?;
         let result = self.append_locked(entry);
         let _ = flock(&self.file, FlockOperation::Unlock);
@@ -125,7 +135,7 @@ impl Appender {
         result
     }
 
-    fn append_locked(&mut self, entry: &Value) -> io::Result<()> {
+    fn append_locked(&mut self, entry: &Entry) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         let (mut at, mut previous, torn_bytes) = match &self.last {
             Some((end, hash)) if *end == size => (size, hash.clone(), 0),
@@ -134,8 +144,7 @@ impl Appender {
         let mut text = String::new();
         if torn_bytes > 0 {
             self.file.set_len(at)?;
-            let note = json!({ "at_ms": entry.get("at_ms"), "event": "repaired",
-                               "torn_bytes": torn_bytes });
+            let note = Entry::new("repaired").with("torn_bytes", torn_bytes);
             previous = add_line(&mut text, &note, &previous);
         }
         previous = add_line(&mut text, entry, &previous);
@@ -147,17 +156,10 @@ impl Appender {
 }
 
 /// Adds an entry as a line, and returns its hash.
-fn add_line(text: &mut String, entry: &Value, previous: &str) -> String {
-    let mut body = Map::new();
-    body.insert("prev".into(), previous.into());
-    if let Value::Object(fields) = entry {
-        body.extend(fields.clone());
-    }
-    let body = Value::Object(body).to_string();
-    // The closing brace comes after the hash.
-    let body = body.strip_suffix('}').unwrap_or(&body);
-    let hash = digest(body);
-    text.push_str(&format!("{body}{HASH_KEY}{hash}\"}}\n"));
+fn add_line(text: &mut String, entry: &Entry, previous: &str) -> String {
+    let body = entry.body(previous);
+    let hash = digest(&body);
+    text.extend([&body, HASH_KEY, &hash, "\"}\n"]);
     hash
 }
 

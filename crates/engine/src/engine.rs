@@ -503,7 +503,7 @@ impl Inner {
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
     ) -> Result<(), LedgerError> {
-        if self.ledger.finish(id, outcome, output).await? {
+        if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
             let (status, reason) = Status::of(outcome);
             let entry = Entry::new("outcome")
                 .with("task_id", id.as_str())
@@ -511,7 +511,8 @@ impl Inner {
                 .with("reason", reason)
                 .with("exit_status", outcome.exit_status)
                 .with("signal", outcome.signal)
-                .with("duration_ms", outcome.duration_ms);
+                .with("duration_ms", outcome.duration_ms)
+                .with("trust", trust);
             self.note(&entry).await;
         }
         Ok(())

@@ -210,6 +210,30 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
 }
 
 #[test]
+fn keys_typed_before_the_question_do_not_answer_it() {
+    let scratch = Scratch::new();
+    let outer = Scratch::new();
+    let (program, target, gate) =
+        (env!("CARGO_BIN_EXE_legwork"), scratch.file("x"), scratch.file("gate"));
+    let state = scratch.state.path().display();
+    let command = format!(
+        "echo ready; while [ ! -e {gate} ]; do sleep 0.01; done; \
+         exec {program} sh --state {state} --mode strict 'touch {target}'"
+    );
+    let task = outer.promote(&command, &json!({ "tty": true }));
+    outer.screen_with(&task, "ready");
+    outer.send(&task, &json!({ "input": "y\n" }));
+    outer.screen_with(&task, "\ny");
+    crate::common::open(&gate);
+    outer.screen_with(&task, "[N] no >");
+    outer.wait(&task, &json!({ "waiting_for_input": true }));
+    assert!(!fs::exists(&target).unwrap());
+    outer.send(&task, &json!({ "input": "\n" }));
+    assert_eq!(outer.wait(&task, &json!({}))["tasks"][0]["exit_status"], 126);
+    assert!(!fs::exists(&target).unwrap());
+}
+
+#[test]
 fn a_watcher_is_somebody_to_ask() {
     let scratch = Scratch::new();
     let person = Scratch::new();

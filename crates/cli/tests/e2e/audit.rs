@@ -62,6 +62,9 @@ fn every_verdict_outcome_and_refusal_is_noted() {
         (&of_one[0]["trust"], &of_one[1]["exit_status"]),
         (&json!("trusted_operator"), &json!(3))
     );
+    for entry in entries(&scratch, &[]) {
+        assert_eq!(entry["trust"], "trusted_operator", "{entry}");
+    }
     assert_eq!(entries(&scratch, &["--verdict", "deny"]).len(), 1);
     assert_eq!(entries(&scratch, &["--since", "2100-01-01T00:00:00Z"]).len(), 0);
     assert_eq!(verify(&scratch), (Some(0), "10 lines, all whole\n".into(), String::new()));

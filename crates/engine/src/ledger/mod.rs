@@ -61,7 +61,7 @@ static FINISH: LazyLock<String> = LazyLock::new(|| {
     format!(
         "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
                 updated_at_ms = :now, stdout = :stdout, stderr = :stderr, timeline = :timeline
-          WHERE id = :id AND status IN ({})",
+          WHERE id = :id AND status IN ({}) RETURNING trust",
         names(|status| status.may_become(Status::Failed))
     )
 });
@@ -260,14 +260,14 @@ impl Ledger {
         found.transpose()
     }
 
-    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. Says
-    /// whether this is it.
+    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. If this is
+    /// it, the trust of the task's caller is returned.
     pub(crate) async fn finish(
         &self,
         id: &TaskId,
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<Option<String>, LedgerError> {
         let (status, reason) = Status::of(outcome);
         let reason = reason.map(str::to_owned);
         self.finish_as(id, status, reason, outcome, output).await
@@ -278,7 +278,7 @@ impl Ledger {
         &self,
         id: &TaskId,
         reason: &str,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<Option<String>, LedgerError> {
         let outcome = Outcome::default();
         self.finish_as(id, Status::Failed, Some(reason.to_owned()), &outcome, None).await
     }
@@ -290,7 +290,7 @@ impl Ledger {
         reason: Option<String>,
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<Option<String>, LedgerError> {
         let id = id.clone();
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
         self.writer
@@ -298,14 +298,17 @@ impl Ledger {
                 let output = output.as_deref();
                 connection
                     .prepare_cached(&FINISH)?
-                    .execute(named_params! {
-                        ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
-                        ":now": now_ms(), ":id": id.as_str(),
-                        ":stdout": output.map(|output| &output.stdout),
-                        ":stderr": output.map(|output| &output.stderr),
-                        ":timeline": output.map(|output| &output.timeline),
-                    })
-                    .map(|rows| rows > 0)
+                    .query_row(
+                        named_params! {
+                            ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
+                            ":now": now_ms(), ":id": id.as_str(),
+                            ":stdout": output.map(|output| &output.stdout),
+                            ":stderr": output.map(|output| &output.stderr),
+                            ":timeline": output.map(|output| &output.timeline),
+                        },
+                        |row| row.get(0),
+                    )
+                    .optional()
             })
             .await
     }
