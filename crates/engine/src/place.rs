@@ -54,12 +54,14 @@ pub(crate) struct Warden {
     pub channel: Channel,
     /// The task whose outcome is committed, which the warden has not been told yet.
     owed: Option<String>,
+    /// Whether it was forked for this engine, and so has its environment and limits.
+    pub ours: bool,
 }
 
 impl Warden {
     /// A warden that another engine has left behind.
     pub(crate) fn adopted(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None }
+        Self { name, channel, owed: None, ours: false }
     }
 
     /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
@@ -138,7 +140,7 @@ impl Place {
         let hello = tokio::time::timeout(HELLO, channel.receive()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             FromWarden::Hello { version: VERSION, .. } => {
-                Ok(Warden { name: name.to_owned(), channel, owed: None })
+                Ok(Warden { name: name.to_owned(), channel, owed: None, ours: true })
             }
             FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
             FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),

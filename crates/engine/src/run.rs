@@ -297,7 +297,8 @@ pub(crate) async fn drive(
                     small: small_output(ended.kept),
                 };
                 let committed = settle(&inner, &task_id, ended, &progress).await;
-                if committed && reusable {
+                // One that was adopted would give the next command the environment of a dead engine.
+                if committed && reusable && warden.ours {
                     warden.owe_committed(task_id.as_str());
                     inner.pool.give_back(warden);
                     break;

@@ -35,24 +35,31 @@ fn a_new_server_adopts_what_a_killed_one_left() {
     let gate = scratch.file("gate");
     // A second alone, and it would be stopped.
     let policy = Some("orphan_ttl_ms = 1000\n");
-    let start = || {
-        let mut wire = crate::mcp::Wire::spawn(scratch.guarded("mcp", "open", policy));
+    let start = |name: &str| {
+        let mut command = scratch.guarded("mcp", "open", policy);
+        command.env("WHOSE", name);
+        let mut wire = crate::mcp::Wire::spawn(command);
         wire.initialize();
         wire
     };
-    let mut first = start();
+    let mut first = start("first");
     let cmd = format!("echo on; {} wait-then-exit {gate} 7", fixture());
     let told =
         first.tool("ExecCommand", &json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 }));
     let task = told.lines().nth(1).unwrap().strip_prefix("Task: ").unwrap().to_owned();
     signal(first.child.id(), Signal::KILL);
     first.child.wait().unwrap();
-    let mut second = start();
+    let mut second = start("second");
     // Nobody asks about it for longer than it could be alone.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     open(&gate);
     let waited = second.tool("TaskWait", &json!({ "task_ids": [task] }));
     assert!(waited.contains("Exit status: 7"), "{waited}");
+    // Its warden has the environment of the dead server: it is not used again.
+    for _ in 0..4 {
+        let told = second.tool("ExecCommand", &json!({ "cmd": "echo $WHOSE", "login": false }));
+        assert!(told.ends_with("\nsecond"), "{told}");
+    }
     // Its end was recorded by whoever owns it, without anybody looking.
     let told = second.tool(
         "ExecCommand",
