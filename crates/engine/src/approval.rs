@@ -18,7 +18,7 @@ use std::{
 };
 
 use legwork_gate::{
-    Circumstances, Explanation, Grant, Question, Script, Subject, check, proposal, read,
+    Circumstances, Explanation, Grant, Question, Script, Subject, check, proposal, read, visible,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -27,8 +27,9 @@ use tokio::time::Instant;
 use crate::{
     audit::Entry,
     config::user_file,
-    engine::{Inner, explained},
+    engine::Inner,
     error::{ErrorKind, ToolError},
+    failures::explained,
     id::random,
     ledger::now_ms,
     model::Caller,
@@ -208,28 +209,6 @@ fn append(path: &Path, rule: &str) -> io::Result<()> {
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     file.write_all(format!("\n{rule}").as_bytes())
-}
-
-/// A text with every character escaped that does not print, or that changes how others do.
-fn visible(text: &str) -> String {
-    let hidden = |character: char| {
-        character.is_control()
-            || matches!(
-                character,
-                '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            )
-            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-            || matches!(character, '\u{e0000}'..='\u{e0fff}' | '\u{fe00}'..='\u{fe0f}')
-    };
-    let mut shown = String::new();
-    for character in text.chars() {
-        if hidden(character) {
-            shown.extend(character.escape_unicode());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 impl Inner {

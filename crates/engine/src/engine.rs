@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    io,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{
@@ -12,12 +11,9 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Denial, Explanation, Grant, Policy, Verdict, judge};
-use legwork_warden::{
-    is_alive,
-    protocol::{self, Spec, StartFailure, StartStage},
-};
-use serde_json::{Value, json};
+use legwork_gate::{Grant, Policy, Verdict, judge};
+use legwork_warden::protocol::{self, Spec};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -26,22 +22,21 @@ use crate::{
     audit::{Audit, Entry},
     config::{Config, Settings},
     error::{ErrorKind, ToolError},
+    failures::{denied, place_error},
     id::{TaskId, random},
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin},
     observe::Observer,
-    output::{SmallOutput, TaskOutput},
-    place::{Place, PlaceError},
-    plan::{Kind, Plan, Workspace, execute_problem, spawn_failed},
+    output::TaskOutput,
+    place::Place,
+    plan::{Kind, Plan, Workspace},
     pool::Pool,
     run::{self, Progress, Run, RunControl},
+    settle::boot_id,
     state::{StateError, StateFolder},
     status::Status,
     tools::{Answer, Registry},
 };
-
-/// What helps when the machine gives no more processes or descriptors.
-const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
 
 /// Most bytes of output that a warden holds in memory.
 const MEMORY_BYTES_MAX: u64 = 64 * 1024;
@@ -118,12 +113,12 @@ pub(crate) struct Inner {
     all_workspaces: bool,
     pub(crate) workspace: Workspace,
     roots: Vec<PathBuf>,
-    boot_id: String,
+    pub(crate) boot_id: String,
     /// Names this engine, for approvals that last as long as it does.
     pub(crate) session: String,
     pub(crate) state: Arc<StateFolder>,
     pub(crate) ledger: Ledger,
-    audit: Audit,
+    pub(crate) audit: Audit,
     pub(crate) pool: Arc<Pool>,
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
@@ -496,35 +491,6 @@ impl Inner {
         self.audit.append(&entry).await.map_err(|error| ToolError::state(&error))
     }
 
-    /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
-    pub(crate) async fn finish(
-        &self,
-        id: &TaskId,
-        outcome: &Outcome,
-        output: Option<Arc<SmallOutput>>,
-    ) -> Result<(), LedgerError> {
-        if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
-            let (status, reason) = Status::of(outcome);
-            let entry = Entry::new("outcome")
-                .with("task_id", id.as_str())
-                .with("status", status.as_str())
-                .with("reason", reason)
-                .with("exit_status", outcome.exit_status)
-                .with("signal", outcome.signal)
-                .with("duration_ms", outcome.duration_ms)
-                .with("trust", trust);
-            self.note(&entry).await;
-        }
-        Ok(())
-    }
-
-    /// Notes something that has happened already.
-    pub(crate) async fn note(&self, entry: &Entry) {
-        if let Err(error) = self.audit.append(entry).await {
-            tracing::warn!(%error, "the audit log cannot be written");
-        }
-    }
-
     /// Registers a task, or finds the equal one that really runs.
     async fn register(
         &self,
@@ -600,17 +566,6 @@ impl Inner {
         }
     }
 
-    /// A start that failed: a task without a folder never was; any other one failed.
-    pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
-        let recorded = match failure.stage {
-            StartStage::Folder => self.ledger.forget(id).await,
-            _ => self.ledger.never_started(id, "spawn_failed").await.map(drop),
-        };
-        if let Err(error) = recorded {
-            tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
-        }
-    }
-
     /// Remembers a run whose channel this engine holds.
     pub(crate) fn hold(&self, id: TaskId, running: Running) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, running);
@@ -625,84 +580,6 @@ impl Inner {
     pub(crate) fn leave(&self, id: &TaskId) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
-
-    /// What a task has printed, if it is in the ledger or in a folder.
-    pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
-        let small = self.ledger.small_output(id).await;
-        match small.map_err(|error| ToolError::state(&error))? {
-            Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.state.task(id).open().map_err(|error| ToolError::state(&error)),
-        }
-    }
-
-    /// What is known of a run whose warden is gone: its record, or nothing.
-    pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
-        match self.state.task(id).exit_record() {
-            Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
-            _ => Outcome::lost("warden_lost"),
-        }
-    }
-
-    /// Settles every task that only seems to run.
-    async fn settle_all(&self) -> Result<(), LedgerError> {
-        for task in self.ledger.list(None, false, u32::MAX).await? {
-            // Of our own we would know.
-            if !self.is_ours(&task.task_id) {
-                self.settle_if_gone(task).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A task as the ledger has it now.
-    pub(crate) async fn read_again(&self, task: Task) -> Result<Task, LedgerError> {
-        let found = self.ledger.find(task.task_id.as_str()).await?;
-        Ok(found.into_iter().next().unwrap_or(task))
-    }
-
-    /// Settles a task if its warden is gone, and returns it as it then is.
-    pub(crate) async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
-        if task.status.is_final() {
-            return Ok(task);
-        }
-        // When in doubt it lives: a wrong "interrupted" could never be taken back.
-        if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
-            return Ok(task);
-        }
-        let rebooted = task.boot_id != self.boot_id;
-        let outcome = match self.outcome_without_warden(&task.task_id) {
-            outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
-            outcome => outcome,
-        };
-        self.finish(&task.task_id, &outcome, None).await?;
-        self.read_again(task).await
-    }
-}
-
-/// The typed error of a command that may not run.
-fn denied(denial: Denial) -> ToolError {
-    let explanation = denial.explanation;
-    let reason = explanation.reason.clone();
-    match denial.substitution {
-        None => {
-            let remedy = explanation.remedy.clone();
-            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
-            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
-        }
-        Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
-            .detail("construct", found.construct)
-            .detail("offset", json!(found.offset))
-            .hint("run the inner command by itself first, and use what it printed"),
-    }
-}
-
-/// An error that carries the gate's explanation.
-pub(crate) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
-    let mut error = ToolError::new(kind, problem);
-    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
-        error.details = Some(fields);
-    }
-    error
 }
 
 /// The engine's own, with what is different for this command.
@@ -717,54 +594,4 @@ fn environment(plan: &Plan) -> protocol::Environment {
         unset = ["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()).to_vec();
     }
     protocol::Environment { inherited: true, set, unset }
-}
-
-/// Identifies this boot of the machine; empty where the kernel does not tell.
-fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
-}
-
-fn place_error(error: &PlaceError) -> ToolError {
-    match error {
-        PlaceError::Unfit(failure) => start_error("the warden", failure),
-        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
-            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
-                .hint(SHORTAGE_HINT)
-        }
-        other => ToolError::new(
-            ErrorKind::ToolExecutionFailed,
-            format!("the command's supervisor could not be started: {other}"),
-        ),
-    }
-}
-
-fn is_shortage(errno: Option<i32>) -> bool {
-    use rustix::io::Errno;
-    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-    short.into_iter().any(|known| errno == Some(known.raw_os_error()))
-}
-
-/// The typed error of a start that failed.
-pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
-    let problem = io::Error::from_raw_os_error(failure.errno);
-    match failure.stage {
-        StartStage::Folder => ToolError::state(&problem),
-        StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
-            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
-                .hint(SHORTAGE_HINT)
-        }
-        StartStage::WorkingDirectory => ToolError::new(
-            ErrorKind::WorkdirNotFound,
-            format!("the working directory cannot be entered: {problem}"),
-        )
-        .hint("name a folder that may be entered, relative to the workspace"),
-        StartStage::Execute => {
-            let problem = execute_problem(Path::new(program), failure.errno);
-            spawn_failed(program, &problem).detail("errno", json!(failure.errno))
-        }
-        StartStage::Process | StartStage::Descriptors => {
-            spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
-        }
-    }
 }

@@ -325,11 +325,6 @@ impl Observer {
         self.order(Order::Resize(size)).await;
     }
 
-    /// Sends a signal to the command's process group, as a terminal does, or to its process alone.
-    pub async fn signal(&mut self, signal: i32, group: bool) {
-        self.order(Order::Signal { signal, group }).await;
-    }
-
     /// Stops the command and everything below it; returns the processes that could not be ended, or
     /// nothing if there was nothing left to stop.
     pub async fn stop(

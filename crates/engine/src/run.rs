@@ -16,8 +16,9 @@ use legwork_warden::protocol::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    engine::{Inner, start_error},
+    engine::Inner,
     error::{ErrorKind, ToolError},
+    failures::start_error,
     id::TaskId,
     model::Outcome,
     output::{SmallOutput, TaskFolder, TaskOutput},
@@ -282,14 +283,6 @@ pub(crate) async fn drive(
             }
         };
         match message {
-            Ok(FromWarden::Grew(growth)) => progress.send_modify(|progress| {
-                progress.grown += 1;
-                progress.growth = Some(growth);
-            }),
-            Ok(FromWarden::Report(report)) => progress.send_modify(|progress| {
-                progress.reported += 1;
-                progress.report = Some(*report);
-            }),
             Ok(FromWarden::Ended(ended)) => {
                 let reusable = ended.reusable;
                 let ended = Ended {
@@ -315,20 +308,7 @@ pub(crate) async fn drive(
                 inner.pool.give_back(warden);
                 break;
             }
-            Ok(FromWarden::Stopped { survivors }) if !survivors.is_empty() => {
-                give_up_on(survivors, &progress);
-            }
-            Ok(
-                FromWarden::Hello { .. }
-                | FromWarden::Stopped { .. }
-                | FromWarden::InputTaken { .. }
-                | FromWarden::NotHeld
-                | FromWarden::Adopted(_)
-                | FromWarden::Met(_),
-            ) => {}
-            Ok(FromWarden::Spilled(spilled)) => {
-                progress.send_modify(|progress| progress.spilled = spilled);
-            }
+            Ok(message) => pass_on(message, &progress),
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
                     let outcome = Arc::new(inner.outcome_without_warden(&task_id));
@@ -339,6 +319,28 @@ pub(crate) async fn drive(
         }
     }
     inner.leave(&task_id);
+}
+
+/// Tells whoever waits what a warden said while its run goes on.
+fn pass_on(message: FromWarden, progress: &watch::Sender<Progress>) {
+    match message {
+        FromWarden::Grew(growth) => progress.send_modify(|progress| {
+            progress.grown += 1;
+            progress.growth = Some(growth);
+        }),
+        FromWarden::Report(report) => progress.send_modify(|progress| {
+            progress.reported += 1;
+            progress.report = Some(*report);
+        }),
+        FromWarden::Spilled(spilled) => {
+            progress.send_modify(|progress| progress.spilled = spilled);
+        }
+        FromWarden::Stopped { survivors } if !survivors.is_empty() => {
+            give_up_on(survivors, progress);
+        }
+        // What only observers ask for.
+        _ => {}
+    }
 }
 
 /// A stop is through and these still run: the row says so, but nobody waits for them any longer.

@@ -45,20 +45,24 @@ fn underlined(text: &str, span: Span) -> [String; 2] {
     let rest = text.get(line_start..).unwrap_or_default();
     let line = rest.split('\n').next().unwrap_or_default();
     let end = span.end.min(line_start + line.len());
-    let lead = shown(text.get(line_start..span.start).unwrap_or_default());
-    let marked = shown(text.get(span.start..end).unwrap_or_default());
-    let tail = shown(text.get(end..line_start + line.len()).unwrap_or_default());
+    let lead = visible(text.get(line_start..span.start).unwrap_or_default());
+    let marked = visible(text.get(span.start..end).unwrap_or_default());
+    let tail = visible(text.get(end..line_start + line.len()).unwrap_or_default());
     let width = marked.chars().count().max(1);
     let marks = format!("  {}{}", " ".repeat(lead.chars().count()), "^".repeat(width));
     [format!("  {lead}{marked}{tail}"), marks]
 }
 
-/// Text with every character that does not print escaped.
-fn shown(text: &str) -> String {
+/// A text with every character escaped that does not print, or that changes how others do.
+pub fn visible(text: &str) -> String {
     let hidden = |character: char| {
         character.is_control()
-            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-            || matches!(character, '\u{feff}' | '\u{e0000}'..='\u{e007f}' | '\u{ad}')
+            || matches!(
+                character,
+                '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            )
+            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(character, '\u{e0000}'..='\u{e0fff}' | '\u{fe00}'..='\u{fe0f}')
     };
     let mut out = String::new();
     for character in text.chars() {

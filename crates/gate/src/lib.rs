@@ -43,7 +43,7 @@ mod unwrap;
 mod verdict;
 
 pub use check::{Checked, Circumstances, check};
-pub use explain::Explanation;
+pub use explain::{Explanation, visible};
 pub use judge::judge;
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;

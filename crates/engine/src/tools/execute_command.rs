@@ -4,10 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
-    task_view::{ArtifactEntry, artifacts},
-};
+use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
 use crate::{
     engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
@@ -165,25 +162,19 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(run.task_id(), reason));
     }
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
     let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
-    let bytes_max = engine.settings().complete_bytes_max;
-    let complete = |artifact: &crate::output::Artifact| {
-        artifact.complete(bytes_max).map_err(|error| ToolError::state(&error))
-    };
-    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
-    let truncated = stdout.truncated || stderr.truncated;
+    let all = super::everything(engine, run, ended)?;
     Ok(Executed {
-        stdout: stdout.text,
-        stderr: stderr.text,
+        stdout: all.stdout,
+        stderr: all.stderr,
         return_code: match (outcome.exit_status, outcome.signal) {
             _ if timed_out => None,
             (Some(code), _) => Some(code),
             (None, signal) => signal.map(|signal| -signal),
         },
         timed_out,
-        truncated,
-        artifacts: if truncated { artifacts(&output) } else { Vec::new() },
+        truncated: all.truncated,
+        artifacts: all.artifacts,
     })
 }
 

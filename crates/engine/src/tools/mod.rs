@@ -26,6 +26,8 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     model::Caller,
+    output::Artifact,
+    run::{Ended, Run},
 };
 
 /// What a tool is, as models, clients and people are told.
@@ -222,6 +224,29 @@ fn bounded_wait(tool: &str, asked: Option<u64>, default_ms: u64) -> Result<Durat
 /// A result as the JSON text that is all of its receipt.
 fn json_text(result: &impl Serialize) -> String {
     serde_json::to_string(result).unwrap_or_default()
+}
+
+/// Everything that a run printed, as the tools give it that promise so.
+struct Everything {
+    stdout: String,
+    stderr: String,
+    truncated: bool,
+    /// The files, where a stream was too long.
+    artifacts: Vec<task_view::ArtifactEntry>,
+}
+
+/// Reads everything that a run printed.
+fn everything(engine: &Engine, run: &Run, ended: &Ended) -> Result<Everything, ToolError> {
+    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let complete = |artifact: &Artifact| {
+        artifact
+            .complete(engine.settings().complete_bytes_max)
+            .map_err(|error| ToolError::state(&error))
+    };
+    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
+    let truncated = stdout.truncated || stderr.truncated;
+    let artifacts = if truncated { task_view::artifacts(&output) } else { Vec::new() };
+    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, artifacts })
 }
 
 /// An end that cannot be known.

@@ -6,10 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
-    task_view::{ArtifactEntry, artifacts},
-};
+use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
 use crate::{
     engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
@@ -160,25 +157,19 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(run.task_id(), reason));
     }
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
-    let bytes_max = engine.settings().complete_bytes_max;
-    let complete = |artifact: &crate::output::Artifact| {
-        artifact.complete(bytes_max).map_err(|error| ToolError::state(&error))
-    };
-    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
-    let truncated = stdout.truncated || stderr.truncated;
+    let all = super::everything(engine, run, ended)?;
     let left_behind = !outcome.background_pids.is_empty();
     Ok(Ran {
-        stdout: stdout.text,
-        stderr: stderr.text,
+        stdout: all.stdout,
+        stderr: all.stderr,
         exit_code: outcome.exit_status,
         signal: outcome.signal,
         error: ended_by_us(outcome.ended_by, engine.settings().shell_timeout),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),
-        truncated,
-        artifacts: if truncated { artifacts(&output) } else { Vec::new() },
+        truncated: all.truncated,
+        artifacts: all.artifacts,
     })
 }
 

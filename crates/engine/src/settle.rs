@@ -1,0 +1,119 @@
+//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
+
+use std::sync::Arc;
+
+use legwork_warden::{
+    is_alive,
+    protocol::{StartFailure, StartStage},
+};
+
+use crate::{
+    audit::Entry,
+    engine::Inner,
+    error::ToolError,
+    id::TaskId,
+    ledger::{LedgerError, Task},
+    model::Outcome,
+    output::{SmallOutput, TaskOutput},
+    status::Status,
+};
+
+impl Inner {
+    /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
+    pub(crate) async fn finish(
+        &self,
+        id: &TaskId,
+        outcome: &Outcome,
+        output: Option<Arc<SmallOutput>>,
+    ) -> Result<(), LedgerError> {
+        if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
+            let (status, reason) = Status::of(outcome);
+            let entry = Entry::new("outcome")
+                .with("task_id", id.as_str())
+                .with("status", status.as_str())
+                .with("reason", reason)
+                .with("exit_status", outcome.exit_status)
+                .with("signal", outcome.signal)
+                .with("duration_ms", outcome.duration_ms)
+                .with("trust", trust);
+            self.note(&entry).await;
+        }
+        Ok(())
+    }
+
+    /// Notes something that has happened already.
+    pub(crate) async fn note(&self, entry: &Entry) {
+        if let Err(error) = self.audit.append(entry).await {
+            tracing::warn!(%error, "the audit log cannot be written");
+        }
+    }
+
+    /// A start that failed: a task without a folder never was; any other one failed.
+    pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
+        let recorded = match failure.stage {
+            StartStage::Folder => self.ledger.forget(id).await,
+            _ => self.ledger.never_started(id, "spawn_failed").await.map(drop),
+        };
+        if let Err(error) = recorded {
+            tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
+        }
+    }
+
+    /// What a task has printed, if it is in the ledger or in a folder.
+    pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
+        let small = self.ledger.small_output(id).await;
+        match small.map_err(|error| ToolError::state(&error))? {
+            Some(small) => Ok(TaskOutput::from(&*small)),
+            None => self.state.task(id).open().map_err(|error| ToolError::state(&error)),
+        }
+    }
+
+    /// What is known of a run whose warden is gone: its record, or nothing.
+    pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
+        match self.state.task(id).exit_record() {
+            Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
+            _ => Outcome::lost("warden_lost"),
+        }
+    }
+
+    /// Settles every task that only seems to run.
+    pub(crate) async fn settle_all(&self) -> Result<(), LedgerError> {
+        for task in self.ledger.list(None, false, u32::MAX).await? {
+            // Of our own we would know.
+            if !self.is_ours(&task.task_id) {
+                self.settle_if_gone(task).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A task as the ledger has it now.
+    pub(crate) async fn read_again(&self, task: Task) -> Result<Task, LedgerError> {
+        let found = self.ledger.find(task.task_id.as_str()).await?;
+        Ok(found.into_iter().next().unwrap_or(task))
+    }
+
+    /// Settles a task if its warden is gone, and returns it as it then is.
+    pub(crate) async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
+        if task.status.is_final() {
+            return Ok(task);
+        }
+        // When in doubt it lives: a wrong "interrupted" could never be taken back.
+        if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+            return Ok(task);
+        }
+        let rebooted = task.boot_id != self.boot_id;
+        let outcome = match self.outcome_without_warden(&task.task_id) {
+            outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
+            outcome => outcome,
+        };
+        self.finish(&task.task_id, &outcome, None).await?;
+        self.read_again(task).await
+    }
+}
+
+/// Identifies this boot of the machine; empty where the kernel does not tell.
+pub(crate) fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
