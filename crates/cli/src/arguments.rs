@@ -81,7 +81,7 @@ pub(crate) struct Place {
     pub state: State,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct State {
     /// Folder for the ledger and the tasks' output [default: legwork in the XDG state directory]
     #[arg(long, value_name = "DIR")]

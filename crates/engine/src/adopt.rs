@@ -62,7 +62,7 @@ impl Inner {
         self.hold(task.task_id.clone(), running);
         tracing::info!(task_id = %task.task_id, "adopted");
         let warden = Warden::adopted(task.warden.clone(), channel);
-        tokio::spawn(run::drive(self.clone(), task.task_id.clone(), warden, inbox, sender));
+        tokio::spawn(run::drive(self.clone(), task.task_id.clone(), warden, inbox, sender, None));
     }
 
     /// A channel on which we are the owner of a task.

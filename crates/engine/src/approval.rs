@@ -69,6 +69,8 @@ pub struct Approval {
     pub reason: String,
     /// The rule that says so.
     pub rule: String,
+    /// What it would be confined to.
+    pub sandbox: String,
     /// The simple commands, each with what is said of it by itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub parts: Vec<(String, String)>,
@@ -167,7 +169,7 @@ impl Approval {
         let _ = writeln!(text, "\nin:       {}", visible(&self.workdir));
         let _ =
             writeln!(text, "because:  {} (rule: {})", visible(&self.reason), visible(&self.rule));
-        let _ = writeln!(text, "sandbox:  none");
+        let _ = writeln!(text, "sandbox:  {}", visible(&self.sandbox));
         let (name, trust, tool) = (visible(&self.asked_by), visible(&self.trust), &self.tool);
         let _ = writeln!(text, "asked by: {name} ({trust}), through {tool}");
         if let Some(rule) = &self.proposed_rule {
@@ -260,6 +262,7 @@ impl Inner {
         let mut key = Sha256::new();
         key.update(plan.fingerprint);
         key.update(plan.tool);
+        key.update(self.wanted_by(plan, explanation).to_string());
         let expires = i64::try_from(self.settings.approval_expires.as_millis()).unwrap_or(i64::MAX);
         let approval_id = random(PREFIX).map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
@@ -281,6 +284,7 @@ impl Inner {
             trust: caller.trust.as_str().to_owned(),
             reason: explanation.reason.clone(),
             rule: explanation.rule.clone(),
+            sandbox: self.wanted_by(plan, explanation).to_string(),
             created_at_ms: now_ms(),
             expires_at_ms: now_ms().saturating_add(expires),
             decision: None,
@@ -429,6 +433,7 @@ mod tests {
             trust: "trusted_operator".into(),
             reason: "r".into(),
             rule: "dangerous".into(),
+            sandbox: "none".into(),
             created_at_ms: 0,
             expires_at_ms: 0,
             parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],

@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Layer, Mode, Origin, Policy, PolicyError};
+use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
+
+use crate::sandbox::SandboxSettings;
 
 /// The system's file.
 const SYSTEM: &str = "/etc/legwork/config.toml";
@@ -19,7 +21,7 @@ const SYSTEM: &str = "/etc/legwork/config.toml";
 const PROJECT: &str = ".legwork.toml";
 
 /// Sections that are read and checked, but that this version does not act on yet.
-const NOT_IN_FORCE: [&str; 3] = ["limits", "sandbox", "retention"];
+const NOT_IN_FORCE: [&str; 2] = ["limits", "retention"];
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,8 @@ pub struct Config {
     pub policy: Policy,
     /// The settings.
     pub settings: Settings,
+    /// What commands are confined to.
+    pub sandbox: SandboxSettings,
     /// Folders that commands may run in besides the workspace.
     pub roots: Vec<PathBuf>,
     /// How long a command may run on alone.
@@ -101,6 +105,19 @@ struct File {
     run_shell_command: RunShellCommand,
     #[serde(default)]
     approval: Approval,
+    #[serde(default)]
+    sandbox: Sandbox,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Sandbox {
+    level: Option<Level>,
+    network: Option<bool>,
+    required: Option<bool>,
+    #[serde(default)]
+    writable: Vec<PathBuf>,
+    #[serde(default)]
+    unreadable: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -167,7 +184,7 @@ impl Config {
             file: layer.name.to_owned(),
             problem: problem.to_string(),
         };
-        let File { roots, orphan_ttl_ms, output, run_shell_command, approval } =
+        let File { roots, orphan_ttl_ms, output, run_shell_command, approval, sandbox } =
             toml::from_str(layer.text).map_err(wrong)?;
         let table: toml::Table = toml::from_str(layer.text).map_err(wrong)?;
         for section in NOT_IN_FORCE.iter().filter(|section| table.contains_key(**section)) {
@@ -177,6 +194,11 @@ impl Config {
             ));
         }
         self.roots.extend(roots.unwrap_or_default());
+        self.sandbox.level = sandbox.level.or(self.sandbox.level);
+        self.sandbox.network = sandbox.network.or(self.sandbox.network);
+        self.sandbox.required = sandbox.required.unwrap_or(self.sandbox.required);
+        self.sandbox.writable.extend(sandbox.writable);
+        self.sandbox.unreadable.extend(sandbox.unreadable);
         let duration = |value: Option<u64>| value.map(Duration::from_millis);
         self.orphan_ttl = duration(orphan_ttl_ms).or(self.orphan_ttl);
         let settings = &mut self.settings;

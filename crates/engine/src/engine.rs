@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    env,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{
@@ -11,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Grant, Policy, Verdict, judge};
+use legwork_gate::{Explanation, Grant, Level, Mode, Policy, Verdict, judge};
 use legwork_warden::protocol::{self, Spec};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -22,20 +23,21 @@ use crate::{
     audit::{Audit, Entry},
     config::{Config, Settings},
     error::{ErrorKind, ToolError},
-    failures::{denied, place_error},
+    failures::{denied, place_error, unprotected},
     id::{TaskId, random},
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
-    model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin},
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin, Trust},
     observe::Observer,
     output::TaskOutput,
-    place::Place,
+    place::{Place, Warden},
     plan::{Kind, Plan, Workspace},
     pool::Pool,
     run::{self, Progress, Run, RunControl},
+    sandbox::{Cage, SandboxReport, SandboxSettings, Sandboxing, Wanted},
     settle::boot_id,
     state::{StateError, StateFolder},
     status::Status,
-    tools::{Answer, Registry},
+    tools::{Answer, RUNNERS, Registry},
 };
 
 /// Most bytes of output that a warden holds in memory.
@@ -62,6 +64,8 @@ pub struct Options {
     pub policy: Policy,
     /// Limits of what is shown and waited for.
     pub settings: Settings,
+    /// What commands are confined to, unless the policy's mode is open.
+    pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
 }
@@ -73,6 +77,7 @@ impl Options {
         options.roots = config.roots;
         options.orphan_ttl = config.orphan_ttl.unwrap_or(options.orphan_ttl);
         (options.policy, options.settings) = (config.policy, config.settings);
+        options.sandbox = config.sandbox;
         options
     }
 
@@ -85,6 +90,7 @@ impl Options {
             orphan_ttl: Duration::from_secs(600),
             policy: Policy::default(),
             settings: Settings::default(),
+            sandbox: SandboxSettings::default(),
             all_workspaces: false,
         }
     }
@@ -122,6 +128,7 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
+    pub(crate) sandboxing: Arc<Sandboxing>,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -142,8 +149,16 @@ impl Engine {
 
     /// The same, with tools of the caller's choice.
     pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
-        let Options { workspace, roots, state, orphan_ttl, policy, settings, all_workspaces } =
-            options;
+        let Options {
+            workspace,
+            roots,
+            state,
+            orphan_ttl,
+            policy,
+            settings,
+            sandbox,
+            all_workspaces,
+        } = options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
             ToolError::new(
@@ -161,7 +176,8 @@ impl Engine {
         let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
         let given = roots.iter().filter_map(|root| root.canonicalize().ok());
-        let roots = [workspace.path.clone()].into_iter().chain(given).collect();
+        let roots: Vec<PathBuf> = [workspace.path.clone()].into_iter().chain(given).collect();
+        let sandboxing = Arc::new(Sandboxing::new(sandbox, &roots, state.path()));
         let inner = Inner {
             orphan_ttl,
             all_workspaces,
@@ -169,7 +185,8 @@ impl Engine {
             roots,
             boot_id: boot_id(),
             session: random("s_").unwrap_or_default(),
-            pool: Pool::new(Place::new(state.clone())),
+            pool: Pool::new(Place::new(state.clone()), sandboxing.clone()),
+            sandboxing,
             state,
             ledger,
             audit,
@@ -201,16 +218,41 @@ impl Engine {
     }
 
     /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
-    /// the commands whose engine is gone, now and later. Returns the spawner's process id.
-    pub fn warm_up(&self) -> Result<u32, ToolError> {
+    /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
+    /// Returns the spawner's process id.
+    pub fn warm_up(&self, trust: Trust) -> Result<u32, ToolError> {
+        self.inner.pool.expect(self.inner.wanted(trust));
         tokio::spawn(keep_adopting(Arc::downgrade(&self.inner)));
         self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
+    }
+
+    /// Whether nothing is started with less than the whole sandbox.
+    pub fn requires_protection(&self) -> bool {
+        self.inner.sandboxing.required()
+    }
+
+    /// What commands of this trust are confined by on this machine; an error if that is less than is required.
+    pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
+        let wanted = self.inner.wanted(trust);
+        match self.inner.cage(wanted).await? {
+            Some(cage) if self.inner.sandboxing.required() && !cage.is_whole() => {
+                Err(unprotected(&cage.report))
+            }
+            Some(cage) => Ok(cage.report.clone()),
+            None => Ok(Arc::default()),
+        }
     }
 
     /// Calls a tool by name.
     pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
         let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
-        let answer = self.registry.call(self, tool, input, caller).await;
+        let mut answer = self.registry.call(self, tool, input, caller).await;
+        if answer.error().is_none()
+            && RUNNERS.contains(&tool)
+            && let Some(cage) = self.inner.sandboxing.known(self.inner.wanted(caller.trust))
+        {
+            answer = answer.lacking(&cage.report.missing);
+        }
         self.note_call(tool, named, caller, &answer).await;
         answer
     }
@@ -232,7 +274,10 @@ impl Engine {
     /// Takes a request through plan, gate and ledger to a running command.
     pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
         let inner = &self.inner;
-        let plan = Plan::resolve(request, &inner.workspace, &inner.roots, caller.trust)?;
+        let wanted = inner.wanted(caller.trust);
+        let whole = inner.cage(wanted).await?.is_some_and(|cage| cage.is_whole());
+        let trust = caller.trust;
+        let plan = Plan::resolve(request, &inner.workspace, &inner.roots, trust, (wanted, whole))?;
         let id = TaskId::random().map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
@@ -416,14 +461,23 @@ impl Inner {
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
-        let mut warden = self.pool.take().await.map_err(|error| place_error(&error))?;
-        let task = self.row(grant.plan(), &id, &warden.name, &caller);
+        let wanted = self.wanted_by(grant.plan(), grant.explanation());
+        let mut warden = self.pool.take(wanted).await.map_err(|error| place_error(&error))?;
+        let cage = self.confine(&mut warden, wanted).await?;
+        if let Some(cage) =
+            cage.as_ref().filter(|cage| self.sandboxing.required() && !cage.is_whole())
+        {
+            self.pool.give_back(warden);
+            return Err(unprotected(&cage.report));
+        }
+        let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
+        task.sandbox = cage.as_ref().map(|cage| cage.report.clone()).unwrap_or_default();
         let note = serde_json::to_vec(&task).unwrap_or_default();
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
             return Ok(Submitted::AlreadyRunning(running));
         }
         let plan = grant.into_plan();
-        let spec = self.spec(&plan, &id, note);
+        let spec = self.spec(&plan, &id, cage.as_deref(), note);
         let mut with = vec![plan.workdir.descriptor.as_fd()];
         if let Stdin::Given(stdin) = &plan.stdin {
             with.push(stdin.as_fd());
@@ -443,7 +497,8 @@ impl Inner {
             promoted: promoted.clone(),
         };
         self.hold(id.clone(), running);
-        tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender));
+        let watch = cage.and_then(|_| self.sandboxing.watch_repository(wanted));
+        tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender, watch));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();
         Ok(Submitted::Started(Run::new(id, program, folder, control, progress, promoted)))
@@ -535,13 +590,14 @@ impl Inner {
             created_at_ms: now_ms(),
             updated_at_ms: now_ms(),
             outcome: None,
+            sandbox: Arc::default(),
             warden: warden.to_owned(),
             boot_id: self.boot_id.clone(),
             fingerprint: plan.fingerprint,
         }
     }
 
-    fn spec(&self, plan: &Plan, id: &TaskId, note: Vec<u8>) -> Spec {
+    fn spec(&self, plan: &Plan, id: &TaskId, cage: Option<&Cage>, note: Vec<u8>) -> Spec {
         let stdin = match plan.stdin {
             Stdin::Null => protocol::Stdin::Null,
             Stdin::Given(_) => protocol::Stdin::Given,
@@ -556,14 +612,65 @@ impl Inner {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: environment(plan),
+            environment: environment(plan, cage),
             stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
             orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            sandbox: cage.map(|cage| protocol::Sandboxed {
+                enforced: cage.enforcement.enforced.clone(),
+                artifacts: self.sandboxing.recent.shown(),
+            }),
             note,
         }
+    }
+
+    /// What this caller's commands are confined to, unless a rule says otherwise.
+    fn wanted(&self, trust: Trust) -> Wanted {
+        self.sandboxing.wanted(trust, self.policy.mode())
+    }
+
+    /// What this command is confined to.
+    pub(crate) fn wanted_by(&self, plan: &Plan, explanation: &Explanation) -> Wanted {
+        match self.policy.mode() {
+            Mode::Open => plan.wanted,
+            _ => plan.wanted.at(explanation.sandbox),
+        }
+    }
+
+    /// What this machine makes of a sandbox; a warden is asked the first time.
+    async fn cage(self: &Arc<Self>, wanted: Wanted) -> Result<Option<Arc<Cage>>, ToolError> {
+        if wanted.level == Level::None {
+            return Ok(None);
+        }
+        if let Some(known) = self.sandboxing.known(wanted) {
+            return Ok(Some(known));
+        }
+        let mut warden = self.pool.take(wanted).await.map_err(|error| place_error(&error))?;
+        let cage = self.confine(&mut warden, wanted).await?;
+        self.pool.give_back(warden);
+        Ok(cage)
+    }
+
+    /// Makes a warden have the right sandbox ready.
+    async fn confine(
+        &self,
+        warden: &mut Warden,
+        wanted: Wanted,
+    ) -> Result<Option<Arc<Cage>>, ToolError> {
+        if wanted.level == Level::None {
+            return Ok(None);
+        }
+        if warden.confined == Some(wanted)
+            && let Some(known) = self.sandboxing.known(wanted)
+        {
+            return Ok(Some(known));
+        }
+        let profile = self.sandboxing.profile(wanted);
+        let enforcement = warden.confine(wanted, &profile).await;
+        let enforcement = enforcement.map_err(|error| place_error(&error.into()))?;
+        Ok(Some(self.sandboxing.learn(wanted, enforcement)))
     }
 
     /// Remembers a run whose channel this engine holds.
@@ -582,8 +689,12 @@ impl Inner {
     }
 }
 
+/// What of our own environment even a caller gets who is not trusted.
+const BARE: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ"];
+
 /// The engine's own, with what is different for this command.
-fn environment(plan: &Plan) -> protocol::Environment {
+fn environment(plan: &Plan, cage: Option<&Cage>) -> protocol::Environment {
     let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
     let mut set = vec![pair("PWD", plan.workdir.path.as_os_str().as_bytes())];
     set.extend(plan.environment.iter().map(|(name, value)| pair(name, value.as_bytes())));
@@ -593,5 +704,16 @@ fn environment(plan: &Plan) -> protocol::Environment {
         set.push(pair("TERM", TERM.as_bytes()));
         unset = ["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()).to_vec();
     }
-    protocol::Environment { inherited: true, set, unset }
+    if cage.is_some() && env::var_os("TMPDIR").is_some() {
+        // Wherever that is, it cannot be written; `/tmp` can.
+        set.push(pair("TMPDIR", b"/tmp"));
+    }
+    let bare = plan.is_untrusted();
+    if bare {
+        let known = BARE.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
+        let missing = known.filter(|(name, _)| !set.iter().any(|(set, _)| set == name.as_bytes()));
+        let more: Vec<_> = missing.map(|(name, value)| pair(name, value.as_bytes())).collect();
+        set.extend(more);
+    }
+    protocol::Environment { inherited: !bare, set, unset }
 }

@@ -10,6 +10,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     place::PlaceError,
     plan::{execute_problem, spawn_failed},
+    sandbox::SandboxReport,
 };
 
 /// What helps when the machine gives no more processes or descriptors.
@@ -56,6 +57,21 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
     }
 }
 
+/// The typed error of a sandbox that lacks something, where nothing may.
+pub(crate) fn unprotected(report: &SandboxReport) -> ToolError {
+    let missing: Vec<String> =
+        report.missing.iter().map(|it| format!("{} ({})", it.layer, it.reason)).collect();
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the configuration requires the whole sandbox, but this machine lacks: {}",
+            missing.join("; ")
+        ),
+    )
+    .detail("missing", serde_json::to_value(&report.missing).unwrap_or_default())
+    .hint("`legwork doctor` shows what is missing; `[sandbox] required = false` runs commands without it")
+}
+
 fn is_shortage(errno: Option<i32>) -> bool {
     use rustix::io::Errno;
     let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
@@ -80,6 +96,12 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
             let problem = execute_problem(Path::new(program), failure.errno);
             spawn_failed(program, &problem).detail("errno", json!(failure.errno))
         }
+        StartStage::Sandbox => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the command was not started: its sandbox could not be entered: {problem}"),
+        )
+        .detail("errno", json!(failure.errno))
+        .hint("`legwork doctor` shows which protections this machine has"),
         StartStage::Process | StartStage::Descriptors => {
             spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
         }

@@ -18,6 +18,12 @@ impl TaskId {
         random(Self::PREFIX).map(Self)
     }
 
+    /// Whether a text has the form of an id.
+    pub(crate) fn is_one(text: &str) -> bool {
+        let rest = text.strip_prefix(Self::PREFIX);
+        rest.is_some_and(|rest| rest.len() == 26 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -50,6 +50,7 @@ mod place;
 mod plan;
 mod pool;
 mod run;
+mod sandbox;
 mod settle;
 mod state;
 mod status;
@@ -63,16 +64,18 @@ pub use error::{ErrorKind, ToolError};
 pub use id::TaskId;
 pub use ledger::{Ledger, LedgerError, Task};
 pub use legwork_gate as gate;
+pub use legwork_gate::Level;
 pub use legwork_warden::{
     folder::{Stream, WindowSize},
     protocol::{InputRefusal, Report},
 };
 pub use model::{
-    Caller, Confinement, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request, Stdin,
-    Total, Trust, signal_name,
+    Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
+    Request, Stdin, Total, Trust, signal_name,
 };
 pub use observe::{Change, InputTaken, Observer};
 pub use run::{Ended, Grown, Run, RunControl};
+pub use sandbox::{MissingLayer, SandboxReport, SandboxSettings};
 pub use state::{StateError, StateFolder};
 pub use status::Status;
 pub use tools::{Answer, Definition, Envelope, Registry, Tool};

@@ -174,6 +174,12 @@ pub struct Outcome {
     /// What else is to be known.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub flags: Vec<Flag>,
+    /// What the sandbox refused, as far as the kernel tells.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub denials: Vec<Denial>,
+    /// What it did that somebody should know of.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub warnings: Vec<String>,
 }
 
 impl Outcome {
@@ -181,6 +187,26 @@ impl Outcome {
     pub fn lost(reason: &str) -> Self {
         Self { lost: Some(reason.into()), ..Self::default() }
     }
+}
+
+impl Outcome {
+    /// What a warden tells of an end.
+    pub(crate) fn of(ended: &protocol::Ended) -> Self {
+        let denial = |denial: &protocol::Denial| Denial {
+            layer: "seccomp".into(),
+            what: denial.call.clone(),
+        };
+        Self { denials: ended.denials.iter().map(denial).collect(), ..Self::from(&ended.record) }
+    }
+}
+
+/// Something that the sandbox refused, as the kernel told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// The layer that refused it.
+    pub layer: String,
+    /// What was refused.
+    pub what: String,
 }
 
 impl From<&ExitRecord> for Outcome {
@@ -202,6 +228,8 @@ impl From<&ExitRecord> for Outcome {
             stderr: record.stderr.into(),
             background_pids: record.background_pids.clone(),
             flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
+            denials: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }

@@ -408,7 +408,8 @@ impl Observer {
                 FromWarden::Hello { .. }
                 | FromWarden::StartFailed(_)
                 | FromWarden::NotHeld
-                | FromWarden::Adopted(_),
+                | FromWarden::Adopted(_)
+                | FromWarden::Confined(_),
             )
             | Err(_) => {
                 self.gone().await;
@@ -437,7 +438,7 @@ impl Observer {
     /// Writes the end that was heard into the ledger.
     async fn settle(&mut self) {
         let Some(ended) = self.heard.clone() else { return };
-        let outcome = Outcome::from(&ended.record);
+        let outcome = Outcome::of(&ended);
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {

@@ -11,17 +11,22 @@ use std::{
 use legwork_warden::{
     Spawner,
     protocol::{Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, VERSION, encode},
-    resume, send, socket_pair,
+    resume,
+    sandbox::{Enforcement, Profile},
+    send, socket_pair,
 };
 use tokio::{io::Interest, net::UnixStream};
 
-use crate::{id, state::StateFolder};
+use crate::{id, sandbox::Wanted, state::StateFolder};
 
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 16 * 1024;
 
 /// How long a new warden may take to say hello.
 const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
+const CONFINE: Duration = Duration::from_secs(30);
 
 /// Why there is no warden.
 #[derive(Debug, thiserror::Error)]
@@ -56,12 +61,14 @@ pub(crate) struct Warden {
     owed: Option<String>,
     /// Whether it was forked for this engine, and so has its environment and limits.
     pub ours: bool,
+    /// What it has a sandbox ready for.
+    pub confined: Option<Wanted>,
 }
 
 impl Warden {
     /// A warden that another engine has left behind.
     pub(crate) fn adopted(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: false }
+        Self { name, channel, owed: None, ours: false, confined: None }
     }
 
     /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
@@ -69,6 +76,28 @@ impl Warden {
         let mut frames = self.take_owed()?;
         frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, with).await
+    }
+
+    /// Confines its commands from now on; says how far that goes on this machine.
+    pub(crate) async fn confine(
+        &mut self,
+        wanted: Wanted,
+        profile: &Profile,
+    ) -> io::Result<Enforcement> {
+        self.confined = None;
+        let mut frames = self.take_owed()?;
+        let order = ToWarden::Confine(Box::new(profile.clone()));
+        frames.extend(encode(&order).map_err(io::Error::other)?);
+        self.channel.send_frames(&frames, &[]).await?;
+        match tokio::time::timeout(CONFINE, self.channel.receive()).await {
+            Ok(Ok(FromWarden::Confined(enforcement))) => {
+                self.confined = Some(wanted);
+                Ok(enforcement)
+            }
+            Ok(Ok(_)) => Err(io::Error::other("the warden answered something else")),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 
     /// The outcome of its task is committed: it is told with its next command, or when it is let go.
@@ -139,9 +168,13 @@ impl Place {
         let mut channel = Channel::new(ours)?;
         let hello = tokio::time::timeout(HELLO, channel.receive()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
-            FromWarden::Hello { version: VERSION, .. } => {
-                Ok(Warden { name: name.to_owned(), channel, owed: None, ours: true })
-            }
+            FromWarden::Hello { version: VERSION, .. } => Ok(Warden {
+                name: name.to_owned(),
+                channel,
+                owed: None,
+                ours: true,
+                confined: None,
+            }),
             FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
             FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
             _ => Err(io::Error::other("the warden did not say hello first").into()),

@@ -12,13 +12,14 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::{Script, Subject};
+use legwork_gate::{Level, Script, Subject};
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use sha2::{Digest, Sha256};
 
 use crate::{
     error::{ErrorKind, ToolError},
     model::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust},
+    sandbox::Wanted,
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -40,6 +41,10 @@ pub struct Plan {
     pub(crate) environment: Vec<(&'static str, &'static str)>,
     pub(crate) description: Option<String>,
     trust: Trust,
+    /// What it is to be confined to, unless a rule says otherwise.
+    pub(crate) wanted: Wanted,
+    /// Whether every layer of that is in force.
+    pub(crate) sandboxed: bool,
     /// The command as it was asked for.
     pub(crate) text: String,
     pub(crate) kind: Kind,
@@ -104,6 +109,14 @@ impl Subject for Plan {
         }
     }
 
+    fn level(&self) -> Level {
+        self.wanted.level
+    }
+
+    fn sandboxed(&self) -> bool {
+        self.sandboxed
+    }
+
     fn shell(&self) -> Option<&str> {
         match &self.kind {
             Kind::Script { shell, .. } => Some(shell),
@@ -118,12 +131,18 @@ impl Subject for Plan {
 }
 
 impl Plan {
+    /// Whether its caller is anybody.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.trust == Trust::UntrustedExternal
+    }
+
     /// Resolves a request against a workspace and the roots that folders must be in.
     pub(crate) fn resolve(
         request: Request,
         workspace: &Workspace,
         roots: &[PathBuf],
         trust: Trust,
+        (wanted, sandboxed): (Wanted, bool),
     ) -> Result<Self, ToolError> {
         let known = if request.workdir.is_none() { workspace.as_workdir() } else { None };
         let workdir = if let Some(workdir) = known {
@@ -152,6 +171,8 @@ impl Plan {
             memory_bytes_max: request.memory_bytes_max,
             environment: request.environment,
             trust,
+            wanted,
+            sandboxed,
             description: request.description,
             text: resolved.text,
             kind: resolved.kind,

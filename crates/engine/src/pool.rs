@@ -8,13 +8,17 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
+use legwork_gate::Level;
 use tokio::sync::oneshot;
 
-use crate::place::{Place, PlaceError, Warden};
+use crate::{
+    place::{Place, PlaceError, Warden},
+    sandbox::{Sandboxing, Wanted},
+};
 
 /// Wardens that are kept ready when nothing happens.
 const RESERVE: usize = 2;
@@ -34,6 +38,9 @@ pub(crate) struct Pool {
     // Before the place, which is dropped after it: a spawner stays for as long as it has wardens.
     shared: Mutex<Shared>,
     place: Place,
+    sandboxing: Arc<Sandboxing>,
+    /// What new wardens make a sandbox ready for.
+    usual: OnceLock<Wanted>,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +55,30 @@ struct Shared {
     watched: bool,
 }
 
+impl Shared {
+    /// The most recently used one is the warmest. A sandbox is made anew after each use, so of those that have the
+    /// right one, the one that was used longest ago is surely ready.
+    fn pick(&mut self, wanted: Wanted) -> Option<(Warden, Instant)> {
+        if wanted.level != Level::None {
+            let fits = |(warden, _): &(Warden, Instant)| warden.confined == Some(wanted);
+            if let Some(place) = self.idle.iter().position(fits) {
+                return self.idle.remove(place);
+            }
+        }
+        self.idle.pop_back()
+    }
+}
+
 impl Pool {
-    pub(crate) fn new(place: Place) -> Arc<Self> {
-        Arc::new(Self { shared: Mutex::default(), place })
+    pub(crate) fn new(place: Place, sandboxing: Arc<Sandboxing>) -> Arc<Self> {
+        Arc::new(Self { shared: Mutex::default(), place, sandboxing, usual: OnceLock::new() })
+    }
+
+    /// Lets new wardens make a sandbox ready, for the first who asks.
+    pub(crate) fn expect(&self, wanted: Wanted) {
+        if wanted.level != Level::None {
+            let _ = self.usual.set(wanted);
+        }
     }
 
     /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
@@ -63,12 +91,12 @@ impl Pool {
         Ok(pid)
     }
 
-    /// Takes a warden: an idle one, or the next that comes.
-    pub(crate) async fn take(self: &Arc<Self>) -> Result<Warden, PlaceError> {
+    /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is preferred.
+    pub(crate) async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
         loop {
             let next = {
                 let mut shared = self.lock();
-                if let Some((warden, _)) = shared.idle.pop_back() {
+                if let Some((warden, _)) = shared.pick(wanted) {
                     self.replenish(&mut shared);
                     Ok(warden)
                 } else {
@@ -108,6 +136,7 @@ impl Pool {
     async fn fork(self: Arc<Self>) {
         loop {
             let forked = self.place.fork().await;
+            let forked = self.made_ready(forked).await;
             let mut shared = self.lock();
             match forked {
                 Ok(warden) => self.deliver(&mut shared, warden),
@@ -125,6 +154,17 @@ impl Pool {
                 return;
             }
         }
+    }
+
+    /// Lets a new warden make a sandbox ready; one that cannot is of use all the same.
+    async fn made_ready(&self, forked: Result<Warden, PlaceError>) -> Result<Warden, PlaceError> {
+        let mut warden = forked?;
+        if let Some(wanted) = self.usual.get() {
+            let profile = self.sandboxing.profile(*wanted);
+            let enforcement = warden.confine(*wanted, &profile).await?;
+            self.sandboxing.learn(*wanted, enforcement);
+        }
+        Ok(warden)
     }
 
     /// Hands a warden to the first who still waits, or keeps it.

@@ -23,6 +23,7 @@ use crate::{
     model::Outcome,
     output::{SmallOutput, TaskFolder, TaskOutput},
     place::Warden,
+    sandbox::RepositoryWatch,
 };
 
 /// How far a run is.
@@ -268,6 +269,7 @@ pub(crate) async fn drive(
     mut warden: Warden,
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
+    repository: Option<RepositoryWatch>,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
@@ -285,10 +287,12 @@ pub(crate) async fn drive(
         match message {
             Ok(FromWarden::Ended(ended)) => {
                 let reusable = ended.reusable;
-                let ended = Ended {
-                    outcome: Arc::new(Outcome::from(&ended.record)),
-                    small: small_output(ended.kept),
-                };
+                if matches!(ended.kept, Kept::Folder) {
+                    inner.sandboxing.recent.add(&task_id);
+                }
+                let mut outcome = Outcome::of(&ended);
+                outcome.warnings = repository.iter().flat_map(RepositoryWatch::news).collect();
+                let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&inner, &task_id, ended, &progress).await;
                 // One that was adopted would give the next command the environment of a dead engine.
                 if committed && reusable && warden.ours {
@@ -308,7 +312,12 @@ pub(crate) async fn drive(
                 inner.pool.give_back(warden);
                 break;
             }
-            Ok(message) => pass_on(message, &progress),
+            Ok(message) => {
+                if matches!(message, FromWarden::Spilled(true)) {
+                    inner.sandboxing.recent.add(&task_id);
+                }
+                pass_on(message, &progress);
+            }
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
                     let outcome = Arc::new(inner.outcome_without_warden(&task_id));

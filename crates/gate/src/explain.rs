@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::reading::Span;
+use crate::{reading::Span, rule::Level};
 
 /// Why a verdict is what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -17,6 +17,9 @@ pub struct Explanation {
     /// Where in the text that is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<Span>,
+    /// How far a rule wants it to be confined, where one says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Level>,
     /// What to change in the command or the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,

@@ -8,7 +8,7 @@ use crate::{
     matching::Certainty,
     policy::{Mode, Policy},
     reading::{Reading, Redirect, RedirectKind, Refusal, Run, Span, Substitution},
-    rule::{Decision, RedirectScope, Rule, Target},
+    rule::{Decision, Level, RedirectScope, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
 };
@@ -105,7 +105,35 @@ impl<'c> Case<'c> {
                 ..finding.explanation
             };
         }
+        finding.explanation.sandbox = self.level();
         finding
+    }
+
+    /// How far the rules want it to be confined: the strictest over all runs. What no rule speaks of, or what is not
+    /// understood, keeps the text as confined as it would be without rules.
+    fn level(&self) -> Option<Level> {
+        if !self.policy.confines() {
+            return None;
+        }
+        let usual = self.subject.level();
+        let least = if self.reading.understood { Level::None } else { usual };
+        let levels = self.reading.runs.iter().map(|run| self.level_of(run).unwrap_or(usual));
+        levels.max().map(|level| level.max(least))
+    }
+
+    /// How far the first rule that speaks of a run wants it to be confined.
+    fn level_of(&self, run: &Run) -> Option<Level> {
+        let redirects = self.redirects(run);
+        let tool = self.subject.tool();
+        let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
+        let speaks = |rule: &&Rule| {
+            rule.counts_for(tool)
+                && match rule.decision {
+                    Decision::Allow => !shadowed && rule.covers(run, &redirects),
+                    _ => rule.speaks_of(run, None) == Certainty::Yes,
+                }
+        };
+        self.policy.rules.iter().filter(|rule| rule.sandbox.is_some()).find(speaks)?.sandbox
     }
 
     /// The finding where nothing else was found.
@@ -141,6 +169,7 @@ impl<'c> Case<'c> {
             reason: reason(self),
             command,
             span: Some(span),
+            sandbox: None,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };
         self.findings.push(Finding { decision, explanation, substitution: None });

@@ -51,7 +51,7 @@ pub use reading::{
     Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, Run, SimpleCommand, Span,
     Substitution, Word,
 };
-pub use rule::{Decision, Origin};
+pub use rule::{Decision, Level, Origin};
 pub use verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict};
 
 /// Reads a text as bash would, without judging it.

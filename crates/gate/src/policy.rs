@@ -10,7 +10,7 @@ use crate::{
     matching::Certainty,
     read,
     reading::Run,
-    rule::{Decision, Origin, RedirectScope, Rule, Target},
+    rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
 };
 
 /// How strict the gate is by default.
@@ -79,9 +79,9 @@ impl Policy {
         self.rules.iter().any(|rule| rule.decision > Decision::Allow)
     }
 
-    /// The level of sandbox that the rule of this id asks for.
-    pub fn sandbox_of(&self, id: &str) -> Option<&str> {
-        self.rules.iter().find(|rule| rule.id == id)?.sandbox.as_deref()
+    /// Whether a rule says how far its command is to be confined.
+    pub(crate) fn confines(&self) -> bool {
+        self.rules.iter().any(|rule| rule.sandbox.is_some())
     }
 }
 
@@ -301,11 +301,19 @@ impl LayerReader<'_, '_> {
     }
 
     /// Reads which sandbox a rule wants.
-    fn sandbox(&self, text: &str, at: usize) -> Result<String, PolicyError> {
-        /// The levels that there are.
-        const LEVELS: [&str; 3] = ["read-only", "workspace-write", "none"];
-        let known = LEVELS.contains(&text);
-        if known { Ok(text.to_owned()) } else { Err(self.choice(text, at, &LEVELS)) }
+    fn sandbox(&self, text: &str, at: usize) -> Result<Level, PolicyError> {
+        match Level::from_name(text) {
+            Some(level) if self.layer.origin == Origin::Project && level != Level::ReadOnly => {
+                let problem = "a project's file may only tighten";
+                Err(self.error(
+                    at,
+                    problem,
+                    "write `\"read-only\"`, or put the rule into your own file",
+                ))
+            }
+            Some(level) => Ok(level),
+            None => Err(self.choice(text, at, &Level::ALL.map(Level::as_str))),
+        }
     }
 
     /// The error of a value that is none of a few.

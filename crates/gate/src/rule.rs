@@ -21,6 +21,40 @@ pub enum Decision {
     Deny,
 }
 
+/// How far a command is confined, from lax to strict.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Not at all.
+    #[default]
+    None,
+    /// It may write to the workspace, to temporary folders and to declared caches.
+    WorkspaceWrite,
+    /// It may write to nothing but a temporary folder of its own.
+    ReadOnly,
+}
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::WorkspaceWrite, Self::None];
+
+    /// The name in configuration, JSON and the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::ReadOnly => "read-only",
+        }
+    }
+
+    /// The level of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == name)
+    }
+}
+
 /// Where a layer of rules comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -64,7 +98,7 @@ pub(crate) struct Rule {
     pub target: Target,
     pub deny_flags: Vec<String>,
     pub redirect: RedirectScope,
-    pub sandbox: Option<String>,
+    pub sandbox: Option<Level>,
     pub because: Option<String>,
     /// Whether no further arguments may follow.
     pub exact: bool,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::{
     explain::Explanation,
     reading::{Form, Span, Substitution, Word},
+    rule::Level,
 };
 
 /// How far a caller is trusted.
@@ -35,7 +36,12 @@ pub trait Subject {
         Trust::default()
     }
 
-    /// Whether a sandbox is in force.
+    /// How far it would be confined, unless a rule says otherwise.
+    fn level(&self) -> Level {
+        Level::None
+    }
+
+    /// Whether that confinement is in force, every layer of it.
     fn sandboxed(&self) -> bool {
         false
     }

@@ -16,6 +16,7 @@
 pub mod folder;
 pub mod protocol;
 pub mod record;
+pub mod sandbox;
 
 #[cfg(target_os = "linux")]
 mod linux;

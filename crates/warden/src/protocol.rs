@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     folder::{Stream, WindowSize},
     record::ExitRecord,
+    sandbox::{Enforcement, Profile},
 };
 
 /// Version of everything below.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest frame body that is read; a longer one is an error, not an allocation.
 pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -63,6 +64,9 @@ pub enum ToWarden {
         /// What to do.
         order: Order,
     },
+    /// Confine sandboxed commands to this from now on, and keep a sandbox ready. Answered with
+    /// [`FromWarden::Confined`].
+    Confine(Box<Profile>),
 }
 
 /// What can be asked about a command.
@@ -204,6 +208,24 @@ pub enum FromWarden {
     NotHeld,
     /// Answers [`Order::Adopt`]: whether the peer is the owner now.
     Adopted(bool),
+    /// Answers [`ToWarden::Confine`]: how far that goes on this machine.
+    Confined(Enforcement),
+}
+
+/// A system call that the sandbox has refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// Its name, and what it was to do where that matters.
+    pub call: String,
+}
+
+/// That a command goes into a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandboxed {
+    /// What the caller was told that it would be confined by: with less it is not started.
+    pub enforced: Vec<crate::sandbox::Layer>,
+    /// Tasks whose artifacts it may read.
+    pub artifacts: Vec<String>,
 }
 
 /// New output, for a follower.
@@ -234,6 +256,8 @@ pub struct Ended {
     pub kept: Kept,
     /// Whether the warden can take another command once this one is committed.
     pub reusable: bool,
+    /// What the sandbox has refused, as far as the kernel tells.
+    pub denials: Vec<Denial>,
 }
 
 /// Where the output of a run is.
@@ -273,6 +297,8 @@ pub struct Spec {
     pub wall_ms_max: Option<u64>,
     /// How long the tree may run on without an engine before it is stopped.
     pub orphan_ttl_ms: u64,
+    /// The sandbox it goes into: the one that the warden was last told of.
+    pub sandbox: Option<Sandboxed>,
     /// What the engine wants to be written as `spec` into the task's folder.
     pub note: Vec<u8>,
 }
@@ -343,6 +369,8 @@ pub enum StartStage {
     WorkingDirectory,
     /// Executing the program.
     Execute,
+    /// Entering the sandbox.
+    Sandbox,
 }
 
 /// Why bytes are not a frame.
@@ -420,6 +448,7 @@ mod tests {
             memory_bytes_max: 9,
             wall_ms_max: Some(5),
             orphan_ttl_ms: 7,
+            sandbox: None,
             note,
         }))
     }

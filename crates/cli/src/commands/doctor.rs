@@ -2,8 +2,8 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Caller, ToolError};
-use legwork_warden::{CgroupKill, cgroup_kill};
+use legwork::{Caller, ToolError, Trust};
+use legwork_warden::{CgroupKill, cgroup_kill, sandbox::Layer as Named};
 use serde::Serialize;
 use serde_json::json;
 
@@ -12,19 +12,6 @@ use crate::{
     arguments::{DoctorOptions, State},
     render::{print, print_json},
 };
-
-/// The layers that this version does not use, whatever the machine can do.
-const NOT_USED_YET: [&str; 9] = [
-    "user_namespace",
-    "mount_namespace",
-    "pid_namespace",
-    "network_namespace",
-    "ipc_namespace",
-    "landlock",
-    "seccomp",
-    "rlimits",
-    "cgroup_limits",
-];
 
 #[derive(Debug, Serialize)]
 struct Check {
@@ -35,15 +22,25 @@ struct Check {
 
 #[derive(Debug, Serialize)]
 struct Layer {
-    name: &'static str,
+    name: String,
     available: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
+impl Layer {
+    fn available(name: &str) -> Self {
+        Self { name: name.to_owned(), available: true, reason: None }
+    }
+
+    fn missing(name: &str, reason: &str) -> Self {
+        Self { name: name.to_owned(), available: false, reason: Some(reason.to_owned()) }
+    }
+}
+
 pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
-    let checks = checks(options.state).await;
-    let layers = layers();
+    let checks = checks(options.state.clone()).await;
+    let layers = layers(options.state).await;
     let healthy = checks.iter().all(|check| check.ok);
     let version = env!("CARGO_PKG_VERSION");
     let printed = if options.json {
@@ -63,7 +60,7 @@ async fn checks(state: State) -> Vec<Check> {
     };
     let place = engine.state().path().display().to_string();
     let mut checks = vec![Check { name: "state", ok: true, detail: place }];
-    match engine.warm_up() {
+    match engine.warm_up(Trust::TrustedOperator) {
         Ok(pid) => {
             let detail = format!("starts and answers (pid {pid})");
             checks.push(Check { name: "spawner", ok: true, detail });
@@ -91,19 +88,31 @@ fn failed(name: &'static str, error: &ToolError) -> Check {
     Check { name, ok: false, detail: error.message.clone() }
 }
 
-fn layers() -> Vec<Layer> {
-    let kill = match cgroup_kill() {
-        CgroupKill::Available => Layer { name: "cgroup_kill", available: true, reason: None },
-        CgroupKill::Missing(reason) => {
-            Layer { name: "cgroup_kill", available: false, reason: Some(reason) }
-        }
+/// What this machine makes of the strictest sandbox: the one of a caller who is not trusted.
+async fn layers(state: State) -> Vec<Layer> {
+    let probed = match state.open() {
+        Ok(engine) => engine.protection(Trust::UntrustedExternal).await,
+        Err(error) => Err(error),
     };
-    let unused = NOT_USED_YET.into_iter().map(|name| Layer {
-        name,
-        available: false,
-        reason: Some("this version of legwork does not use it".into()),
+    let mut layers: Vec<Layer> = match probed {
+        Ok(report) => {
+            let enforced = report.enforced.iter().map(|name| Layer::available(name));
+            let missing = report.missing.iter().map(|it| Layer::missing(&it.layer, &it.reason));
+            enforced.chain(missing).collect()
+        }
+        Err(error) => vec![Layer::missing("sandbox", &error.message)],
+    };
+    layers.push(match cgroup_kill() {
+        CgroupKill::Available => Layer::available("cgroup_kill"),
+        CgroupKill::Missing(reason) => Layer::missing("cgroup_kill", &reason),
     });
-    unused.chain([kill]).collect()
+    let unknown = Named::ALL.into_iter().map(Named::as_str);
+    let unknown: Vec<&str> =
+        unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
+    layers.extend(unknown.into_iter().map(|name| Layer::missing(name, "not used by this version")));
+    let place = |layer: &Layer| Named::ALL.iter().position(|one| one.as_str() == layer.name);
+    layers.sort_by_key(place);
+    layers
 }
 
 fn report(version: &str, checks: &[Check], layers: &[Layer]) -> String {

@@ -33,13 +33,18 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
-    if let Err(error) = engine.warm_up() {
+    let trust = options.guard.trust.trust();
+    if let Err(error) = engine.warm_up(trust) {
+        return complain_of(&error);
+    }
+    if engine.requires_protection()
+        && let Err(error) = engine.protection(trust).await
+    {
         return complain_of(&error);
     }
     let gone = CancellationToken::new();
     let transport = StdioTransport::new(gone.clone());
-    let server = match Server::new(engine.clone(), options.structured, options.guard.trust.trust())
-    {
+    let server = match Server::new(engine.clone(), options.structured, trust) {
         Ok(server) => server,
         Err(problem) => return complain(&problem),
     };

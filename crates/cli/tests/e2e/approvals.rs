@@ -197,7 +197,10 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
         let _ = fs::remove_file(scratch.file("x"));
         let outer = Scratch::new();
         let target = scratch.file("x");
-        let command = format!("exec {program} sh --state {state} --mode strict 'touch {target}'");
+        let folder = scratch.workspace.path().display();
+        let command = format!(
+            "cd {folder}; exec {program} sh --state {state} --mode strict 'touch {target}'"
+        );
         let task = outer.promote(&command, &json!({ "tty": true }));
         let screen = outer.screen_with(&task, "[N] no >");
         assert!(screen.contains(&format!("touch {target}")), "{screen}");

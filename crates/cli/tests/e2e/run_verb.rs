@@ -149,7 +149,14 @@ fn a_signal_that_is_ignored_is_not_passed_on() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");
     let mut child = std::process::Command::new(fixture())
-        .args(["with-bad-signals", env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
+        .args([
+            "with-bad-signals",
+            env!("CARGO_BIN_EXE_legwork"),
+            "run",
+            "--mode",
+            "open",
+            "--state",
+        ])
         .arg(scratch.state.path())
         .args(["--", fixture(), "on-interrupt", &ready, "33"])
         .spawn()

@@ -43,7 +43,7 @@ fn a_tree_without_cgroup_leaves_no_survivor_either() {
         return;
     };
     let mut child = command
-        .args([env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
+        .args([env!("CARGO_BIN_EXE_legwork"), "run", "--mode", "open", "--state"])
         .arg(scratch.state.path())
         .args(["--timeout", "5", "--", fixture(), "detached-tree"])
         .arg(scratch.workspace.path())

@@ -38,7 +38,7 @@ CREATE TABLE watcher (
 ";
 
 const COLUMNS: &str = "id, key, session, tool, command, description, workdir, workspace, asked_by, \
-    trust, reason, rule, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note";
+    trust, reason, rule, sandbox, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note";
 
 /// A watcher that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
@@ -61,6 +61,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         trust: row.get("trust")?,
         reason: row.get("reason")?,
         rule: row.get("rule")?,
+        sandbox: row.get("sandbox")?,
         parts: serde_json::from_str(&row.get::<_, String>("parts")?).unwrap_or_default(),
         proposed_rule: row.get("proposed_rule")?,
         created_at_ms: row.get("created_at_ms")?,
@@ -209,16 +210,16 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO approval (id, key, session, tool, command, description, workdir, workspace,
-                                   asked_by, trust, reason, rule, parts, proposed_rule,
+                                   asked_by, trust, reason, rule, sandbox, parts, proposed_rule,
                                    created_at_ms, expires_at_ms)
              VALUES (:id, :key, :session, :tool, :command, :description, :workdir, :workspace,
-                     :asked_by, :trust, :reason, :rule, :parts, :proposed, :created, :expires)",
+                     :asked_by, :trust, :reason, :rule, :sandbox, :parts, :proposed, :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
             ":command": new.command, ":description": new.description, ":workdir": new.workdir,
             ":workspace": new.workspace, ":asked_by": new.asked_by, ":trust": new.trust,
-            ":reason": new.reason, ":rule": new.rule,
+            ":reason": new.reason, ":rule": new.rule, ":sandbox": new.sandbox,
             ":parts": serde_json::to_string(&new.parts).unwrap_or_default(),
             ":proposed": new.proposed_rule, ":created": new.created_at_ms,
             ":expires": new.expires_at_ms,

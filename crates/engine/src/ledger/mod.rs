@@ -16,11 +16,18 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavio
 use serde::Serialize;
 
 use self::writer::Writer;
-use crate::{id::TaskId, model::Outcome, output::SmallOutput, status::Status};
+use crate::{
+    id::TaskId, model::Outcome, output::SmallOutput, sandbox::SandboxReport, status::Status,
+};
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
-const MIGRATIONS: [&str; 3] =
-    [FIRST_SCHEMA, "ALTER TABLE task ADD COLUMN description TEXT;", approvals::SCHEMA];
+const MIGRATIONS: [&str; 4] = [
+    FIRST_SCHEMA,
+    "ALTER TABLE task ADD COLUMN description TEXT;",
+    approvals::SCHEMA,
+    "ALTER TABLE task ADD COLUMN sandbox TEXT;
+     ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
+];
 
 /// Version of the schema.
 #[expect(clippy::cast_possible_wrap, reason = "a handful")]
@@ -151,6 +158,8 @@ pub struct Task {
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// What keeps it in its place.
+    pub sandbox: Arc<SandboxReport>,
     /// The warden that holds it.
     #[serde(skip)]
     pub(crate) warden: String,
@@ -164,13 +173,14 @@ pub struct Task {
 
 impl Task {
     const COLUMNS: &'static str = "id, tool, status, reason, command, description, workdir, shell, login, \
-        tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, warden, boot_id, \
+        tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, sandbox, warden, boot_id, \
         fingerprint";
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, LedgerError>> {
         let id: String = row.get("id")?;
         let status: String = row.get("status")?;
         let outcome: Option<String> = row.get("outcome")?;
+        let sandbox: Option<String> = row.get("sandbox")?;
         let outcome = outcome.map(|text| serde_json::from_str(&text)).transpose();
         let (Some(status), Ok(outcome)) = (Status::from_name(&status), outcome) else {
             return Ok(Err(LedgerError::Damaged(id)));
@@ -192,6 +202,7 @@ impl Task {
             created_at_ms: row.get("created_at_ms")?,
             updated_at_ms: row.get("updated_at_ms")?,
             outcome,
+            sandbox: sandbox.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
             warden: row.get("warden")?,
             boot_id: row.get("boot_id")?,
             fingerprint: row.get("fingerprint")?,
@@ -476,20 +487,23 @@ fn find_equal(
 }
 
 fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {
+    // What is not confined says so by saying nothing.
+    let confined = *task.sandbox != SandboxReport::default();
+    let sandbox = confined.then(|| serde_json::to_string(&task.sandbox).unwrap_or_default());
     connection
         .prepare_cached(
             "INSERT INTO task (id, tool, status, command, description, workdir, shell, login, tty, workspace,
-                               asked_by, trust, created_at_ms, updated_at_ms, warden, boot_id,
+                               asked_by, trust, created_at_ms, updated_at_ms, sandbox, warden, boot_id,
                                fingerprint)
              VALUES (:id, :tool, :status, :command, :description, :workdir, :shell, :login, :tty, :workspace,
-                     :asked_by, :trust, :created, :updated, :warden, :boot_id, :fingerprint)",
+                     :asked_by, :trust, :created, :updated, :sandbox, :warden, :boot_id, :fingerprint)",
         )?
         .execute(named_params! {
             ":id": task.task_id.as_str(), ":tool": task.tool, ":status": task.status.as_str(),
             ":command": task.command, ":description": task.description, ":workdir": task.workdir, ":shell": task.shell,
             ":login": task.login, ":tty": task.tty, ":workspace": task.workspace,
             ":asked_by": task.asked_by, ":trust": task.trust, ":created": task.created_at_ms,
-            ":updated": task.updated_at_ms, ":warden": task.warden, ":boot_id": task.boot_id,
+            ":updated": task.updated_at_ms, ":sandbox": sandbox, ":warden": task.warden, ":boot_id": task.boot_id,
             ":fingerprint": task.fingerprint,
         })
         .map(drop)

@@ -22,15 +22,15 @@ use crate::{
     id::TaskId,
     ledger::Task,
     model::{
-        Caller, Confinement, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program, Request,
-        Stdin, is_zero, signal_name,
+        Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
+        Request, Stdin, is_zero, signal_name,
     },
     output::{Artifact, Preview, Selection, previews},
     run::{Ended, Promotion, Run},
     status::Status,
 };
 
-const NAME: &str = "ExecCommand";
+pub(super) const NAME: &str = "ExecCommand";
 const CMD_BYTES_MAX: usize = 100 * 1024;
 const YIELD_MS_DEFAULT: u64 = 10_000;
 
@@ -142,6 +142,10 @@ struct Completed {
     dropped_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     flags: Vec<Flag>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -374,6 +378,8 @@ fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Complete
         ended_by: outcome.ended_by,
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
+        denials: outcome.denials.clone(),
+        warnings: outcome.warnings.clone(),
     })
 }
 
@@ -426,6 +432,14 @@ fn render_completed(completed: &Completed) -> String {
             "Incomplete",
             "stored output is not there any more: its folder was removed or altered",
         );
+    }
+    if !completed.denials.is_empty() {
+        let refused =
+            completed.denials.iter().map(|denial| format!("{} ({})", denial.what, denial.layer));
+        block("Refused by the sandbox", &refused.collect::<Vec<_>>().join("\n"));
+    }
+    if !completed.warnings.is_empty() {
+        block("Warnings", &completed.warnings.join("\n"));
     }
     if !completed.artifacts.is_empty() {
         let paths = completed.artifacts.iter().map(|artifact| artifact.path.display().to_string());

@@ -12,7 +12,7 @@ use crate::{
     run::{Ended, Run},
 };
 
-const NAME: &str = "execute_command";
+pub(super) const NAME: &str = "execute_command";
 const TIMEOUT_SECONDS: u64 = 60;
 const TIMEOUT_SECONDS_MAX: u64 = 120;
 

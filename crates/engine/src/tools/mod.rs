@@ -28,6 +28,7 @@ use crate::{
     model::Caller,
     output::Artifact,
     run::{Ended, Run},
+    sandbox::MissingLayer,
 };
 
 /// What a tool is, as models, clients and people are told.
@@ -136,6 +137,9 @@ pub struct Envelope {
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
+    /// Protections that commands should have on this machine and do not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub sandbox_missing: Vec<MissingLayer>,
 }
 
 /// Whether a tool did its part.
@@ -180,6 +184,7 @@ impl Answer {
             summary_text: None,
             result: None,
             error: Some(error),
+            sandbox_missing: Vec::new(),
         };
         Self { envelope, receipt }
     }
@@ -192,10 +197,27 @@ impl Answer {
             summary_text: success.summary_text,
             result: Some(success.result),
             error: None,
+            sandbox_missing: Vec::new(),
         };
         Self { envelope, receipt }
     }
+
+    /// The answer of a command that ran with less protection than it should have.
+    pub(crate) fn lacking(mut self, missing: &[MissingLayer]) -> Self {
+        self.envelope.sandbox_missing = missing.to_vec();
+        // Two tools promise a text that is their JSON and nothing else.
+        if !missing.is_empty() && self.envelope.tool_name == exec_command::NAME {
+            let lines = missing.iter().map(|one| format!("{}: {}", one.layer, one.reason));
+            let lines = lines.collect::<Vec<_>>().join("\n");
+            self.receipt.push_str(&format!("\n\nProtection missing:\n{lines}"));
+        }
+        self
+    }
 }
+
+/// The tools that start commands.
+pub(crate) const RUNNERS: [&str; 3] =
+    [exec_command::NAME, execute_command::NAME, run_shell_command::NAME];
 
 /// Longest wait of a call.
 const WAIT_MS_MAX: u64 = 3_600_000;

@@ -15,7 +15,7 @@ use crate::{
     run::{Ended, Run},
 };
 
-const NAME: &str = "run_shell_command";
+pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.

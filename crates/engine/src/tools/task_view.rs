@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::TaskId,
     ledger::{Task, now_ms},
-    model::{EndedBy, Outcome, signal_name},
+    model::{Denial, EndedBy, Outcome, signal_name},
     output::TaskOutput,
+    sandbox::SandboxReport,
     status::Status,
 };
 
@@ -68,17 +69,12 @@ pub(super) struct TaskView {
     pub duration_ms: u64,
     /// Null if that cannot be known.
     pub waiting_for_input: Option<bool>,
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxReport,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub warnings: Vec<String>,
     pub artifacts: Vec<ArtifactEntry>,
-}
-
-/// What keeps a command in its place.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Sandbox {
-    pub level: String,
-    pub network: String,
-    pub enforced: Vec<String>,
-    pub missing: Vec<serde_json::Value>,
 }
 
 /// The file of a stream.
@@ -108,13 +104,9 @@ impl TaskView {
                 Some(report) if running => report.waiting_for_input,
                 _ => Some(false),
             },
-            // No layer is in force yet, and none is claimed.
-            sandbox: Sandbox {
-                level: "none".into(),
-                network: "open".into(),
-                enforced: Vec::new(),
-                missing: Vec::new(),
-            },
+            sandbox: SandboxReport::clone(&task.sandbox),
+            denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
+            warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
             artifacts: artifacts(output),
         }
     }

@@ -10,12 +10,14 @@ use std::{
 use rustix::process::{Pid, Signal, WaitStatus, kill_process, kill_process_group};
 
 use super::{
-    command::{self, Prepared},
+    command::{self, Entry, Prepared},
     input::InputSource,
     keep::Keep,
+    notices::Notices,
     peer::PendingInput,
+    sandbox::{Filter, Ready},
     spawner::Setup,
-    streams::{DRAIN_READS_MAX, Pipe, Streams},
+    streams::{DRAIN_READS_MAX, Given, Pipe, Streams},
     tree,
 };
 use crate::{
@@ -51,6 +53,8 @@ pub(super) struct Run {
     pid: Pid,
     started_at: Instant,
     streams: Streams,
+    /// Where its refused system calls are told.
+    notices: Option<Notices>,
     /// Whether it was started with an open stdin.
     had_input: bool,
     keep: Keep,
@@ -74,8 +78,11 @@ impl Run {
         spec: Spec,
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
+        sandbox: Option<(&Ready, &Filter)>,
     ) -> Result<Self, StartFailure> {
-        let (streams, ends) = Streams::open(spec.stdin, spec.outputs, setup.null.as_fd(), stdin)
+        let terminals = sandbox.and_then(|(ready, _)| ready.terminals.as_ref());
+        let given = Given { null: setup.null.as_fd(), stdin, terminals };
+        let (streams, ends) = Streams::open(spec.stdin, spec.outputs, &given)
             .map_err(|error| failure(StartStage::Descriptors, &error))?;
         let set = environment_set(&spec.environment.set)?;
         let [stdin, stdout, stderr] = &ends;
@@ -88,9 +95,10 @@ impl Run {
             terminal: streams.terminal.is_some(),
             umask: setup.umask,
             open_files: setup.open_files,
+            sandbox: sandbox.map(|(ready, filter)| entry(ready, filter, &spec)).transpose()?,
         };
         let started_at = Instant::now();
-        let pid = command::start(&prepared)?;
+        let started = command::start(&prepared)?;
         let mut keep = Keep::new(spec.memory_bytes_max, Stream::Stdout.file_name());
         let mut spill_at = started_at + LONG;
         if let Some(terminal) = &streams.terminal {
@@ -106,7 +114,8 @@ impl Run {
             deadline: spec.wall_ms_max.map(|limit| started_at + bounded(limit)),
             spill_at: Some(spill_at),
             ended_by: None,
-            pid,
+            pid: started.pid,
+            notices: started.notices,
             started_at,
             streams,
             had_input: spec.stdin == Stdin::Open,
@@ -120,6 +129,18 @@ impl Run {
     /// The descriptors to wait on.
     pub(super) fn readers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.streams.pipes.iter().filter_map(|pipe| pipe.reader.as_ref()).map(AsFd::as_fd)
+    }
+
+    /// The descriptor by which the kernel asks about refused system calls.
+    pub(super) fn notices(&self) -> Option<BorrowedFd<'_>> {
+        self.notices.as_ref().and_then(Notices::listener)
+    }
+
+    /// Refuses what the kernel asks about.
+    pub(super) fn answer_notices(&mut self) {
+        if let Some(notices) = &mut self.notices {
+            notices.answer();
+        }
     }
 
     /// Reads what the pipes have, once each.
@@ -277,7 +298,8 @@ impl Run {
     /// The end, once it has been made.
     pub(super) fn ended(&self) -> Option<Ended> {
         let record = self.record.clone()?;
-        Some(Ended { record, kept: self.keep.kept(), reusable: self.reusable })
+        let denials = self.notices.as_ref().map(Notices::denials).unwrap_or_default().to_vec();
+        Some(Ended { record, kept: self.keep.kept(), reusable: self.reusable, denials })
     }
 
     /// Whether it runs on a terminal.
@@ -291,7 +313,7 @@ impl Run {
     }
 
     /// What there is to know at this moment.
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self, left_behind: Vec<u32>) -> Report {
         let ended = self.end.map_or_else(Instant::now, |end| end.at);
         let source = self.input_source();
         Report {
@@ -300,7 +322,7 @@ impl Run {
             takes_input: self.streams.input.is_some(),
             terminal: self.streams.terminal.as_ref().map(|terminal| terminal.size),
             waiting_for_input: source.map_or(Some(false), |source| source.is_waited_for()),
-            background_pids: if self.has_ended() { tree::descendants() } else { Vec::new() },
+            background_pids: if self.has_ended() { left_behind } else { Vec::new() },
         }
     }
 
@@ -370,6 +392,13 @@ impl Run {
             self.keep.note_size(terminal.size);
         }
     }
+}
+
+/// The sandbox, with what is to be seen in it.
+fn entry<'a>(ready: &'a Ready, filter: &'a Filter, spec: &Spec) -> Result<Entry<'a>, StartFailure> {
+    let shown = spec.sandbox.iter().flat_map(|sandbox| &sandbox.artifacts);
+    let artifacts = shown.map(|task| c_string(task.as_bytes())).collect::<Result<_, _>>()?;
+    Ok(Entry { ready, filter, artifacts })
 }
 
 /// What is set, as the C strings that the program gets.

@@ -14,7 +14,7 @@ use rustix::net::{
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Most descriptors beside one frame.
-const DESCRIPTORS_MAX: usize = 2;
+const DESCRIPTORS_MAX: usize = 12;
 
 /// A folder's descriptor is turned into a path with this prefix, so that a socket below a path
 /// longer than a socket address (108 bytes) can still be bound and reached.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{cgroup::Cgroup, tree};
 
@@ -69,12 +69,7 @@ impl Stop {
     }
 
     /// Takes the next step; `childless` is the kernel's word that nothing is left.
-    pub(super) fn advance(
-        &mut self,
-        now: Instant,
-        childless: bool,
-        cgroup: Option<&Cgroup>,
-    ) -> Progress {
+    pub(super) fn advance(&mut self, now: Instant, childless: bool, ends: Ends<'_>) -> Progress {
         if childless {
             return Progress::Through(Vec::new());
         }
@@ -85,13 +80,13 @@ impl Stop {
         match self.phase {
             Phase::Grace { until } if now < until => Progress::Waiting,
             Phase::Grace { .. } => {
-                kill(cgroup);
+                kill(ends);
                 self.phase = Phase::Killed { again: now + AGAIN, until: now + DEATH };
                 Progress::Waiting
             }
             Phase::Killed { until, .. } if now >= until => Progress::Through(tree::descendants()),
             Phase::Killed { again, until } if now >= again => {
-                kill(cgroup);
+                kill(ends);
                 self.phase = Phase::Killed { again: now + AGAIN, until };
                 Progress::Waiting
             }
@@ -100,9 +95,20 @@ impl Stop {
     }
 }
 
-/// Kills by the cgroup where there is one, then whatever is (still) below us.
-fn kill(cgroup: Option<&Cgroup>) {
-    if let Some(cgroup) = cgroup
+/// What ends a whole tree at once, where there is such a thing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends<'a> {
+    pub cgroup: Option<&'a Cgroup>,
+    /// The init of the tree's pid namespace, which is our own child.
+    pub init: Option<Pid>,
+}
+
+/// Kills by init and cgroup where there are, then whatever is (still) below us.
+fn kill(ends: Ends<'_>) {
+    if let Some(init) = ends.init {
+        let _ = kill_process(init, Signal::KILL);
+    }
+    if let Some(cgroup) = ends.cgroup
         && cgroup.leave().is_ok()
     {
         let _ = cgroup.kill();

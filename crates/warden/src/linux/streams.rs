@@ -2,11 +2,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
     buffer::spare_capacity,
+    fs::{FileType, Mode, OFlags},
     pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
     pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt},
     termios::{Winsize, tcgetpgrp, tcsetwinsize},
@@ -57,19 +58,37 @@ impl AsFd for End<'_> {
     }
 }
 
+/// What streams are made of.
+#[derive(Debug)]
+pub(super) struct Given<'a> {
+    /// The null device.
+    pub null: BorrowedFd<'a>,
+    /// The stdin that came with the order.
+    pub stdin: Option<BorrowedFd<'a>>,
+    /// Where a terminal is made, if not in the usual place: a sandbox has its own.
+    pub terminals: Option<&'a OwnedFd>,
+}
+
+fn is_folder(descriptor: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(descriptor).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
 impl Streams {
-    /// Opens what a command needs; `given` is the stdin that came with the order.
+    /// Opens what a command needs.
     pub(super) fn open<'a>(
         stdin: Stdin,
         outputs: Outputs,
-        null: BorrowedFd<'a>,
-        given: Option<BorrowedFd<'a>>,
+        given: &Given<'a>,
     ) -> io::Result<(Self, CommandEnds<'a>)> {
         if let Outputs::Terminal(size) = outputs {
-            return Self::open_terminal(size, stdin == Stdin::Open, null);
+            return Self::open_terminal(size, stdin == Stdin::Open, given);
         }
-        let (input, stdin) = match (stdin, given) {
-            (Stdin::Null, _) => (None, End::Given(null)),
+        let (input, stdin) = match (stdin, given.stdin) {
+            (Stdin::Null, _) => (None, End::Given(given.null)),
+            // A folder would lead past a sandbox's own view of the files.
+            (Stdin::Given, Some(given)) if is_folder(given) => {
+                return Err(io::Error::from_raw_os_error(libc::EISDIR));
+            }
             (Stdin::Given, Some(given)) => (None, End::Given(given)),
             (Stdin::Given, None) => return Err(io::ErrorKind::InvalidInput.into()),
             (Stdin::Open, _) => {
@@ -86,19 +105,27 @@ impl Streams {
         Ok((ours, [stdin, End::Ours(stdout_writer), End::Ours(stderr_writer)]))
     }
 
-    fn open_terminal(
+    fn open_terminal<'a>(
         size: WindowSize,
         takes_input: bool,
-        null: BorrowedFd<'_>,
-    ) -> io::Result<(Self, CommandEnds<'_>)> {
+        given: &Given<'a>,
+    ) -> io::Result<(Self, CommandEnds<'a>)> {
         // Neither end may become the warden's own controlling terminal.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = openpt(flags)?;
+        let master = match given.terminals {
+            Some(terminals) => {
+                let place = format!("/proc/self/fd/{}", terminals.as_raw_fd());
+                let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+                rustix::fs::open(place, flags, Mode::empty())?
+            }
+            None => openpt(flags)?,
+        };
         unlockpt(&master)?;
         let slave = ioctl_tiocgptpeer(&master, flags)?;
         rustix::io::ioctl_fionbio(&master, true)?;
         let input = if takes_input { Some(Input::terminal(&master, &slave)?) } else { None };
-        let stdin = if takes_input { End::Ours(slave.try_clone()?) } else { End::Given(null) };
+        let stdin =
+            if takes_input { End::Ours(slave.try_clone()?) } else { End::Given(given.null) };
         let ends = [stdin, End::Ours(slave.try_clone()?), End::Ours(slave.try_clone()?)];
         let mut terminal = Terminal { master: master.try_clone()?, held: Some(slave), size };
         terminal.resize(size);

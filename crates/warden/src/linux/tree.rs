@@ -22,6 +22,11 @@ struct Member {
     pidfd: OwnedFd,
 }
 
+/// Whether nothing is below this process, or only what `ours` says and nothing below that.
+pub(super) fn is_empty_but(ours: impl Fn(u32) -> bool) -> bool {
+    descendants().into_iter().all(ours)
+}
+
 /// Pids of all live descendants of this process, in ascending order.
 pub(super) fn descendants() -> Vec<u32> {
     let mut walk = Walk::default();

@@ -16,10 +16,11 @@ use super::{
     cgroup::Cgroup,
     peer::{Peer, PendingInput},
     run::{Run, bounded},
+    sandbox::Sandboxes,
     signals::{Arrived, Signals},
     socket,
     spawner::Setup,
-    stop::{Progress, Stop},
+    stop::{Ends, Progress, Stop},
     tree,
     watching::Watching,
 };
@@ -61,6 +62,7 @@ struct Warden<'a> {
     signals: Signals,
     listener: OwnedFd,
     cgroup: Option<Cgroup>,
+    sandboxes: Sandboxes,
     run: Option<Run>,
     stop: Option<Stop>,
     /// A stop is through with these survivors, which is told once the outcome is known.
@@ -88,6 +90,7 @@ struct Warden<'a> {
 struct Ready {
     signals: bool,
     pipes: bool,
+    notices: bool,
     input: bool,
     peers: bool,
     listener: bool,
@@ -108,6 +111,7 @@ impl<'a> Warden<'a> {
             signals,
             listener,
             cgroup,
+            sandboxes: Sandboxes::default(),
             run: None,
             stop: None,
             stopped: None,
@@ -172,6 +176,8 @@ impl<'a> Warden<'a> {
         let mut interests = Vec::with_capacity(3 + self.peers.len() + readers.len());
         interests.push(PollFd::new(&self.signals, PollFlags::IN));
         interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
+        let notices = self.run.as_ref().and_then(Run::notices);
+        interests.extend(notices.iter().map(|notices| PollFd::new(notices, PollFlags::IN)));
         interests.extend(input.iter().map(|input| PollFd::new(input, PollFlags::OUT)));
         for peer in &self.peers {
             let output = if peer.has_output() { PollFlags::OUT } else { PollFlags::empty() };
@@ -195,6 +201,7 @@ impl<'a> Warden<'a> {
         Ok(Ready {
             signals,
             pipes: any_of(readers.len()),
+            notices: any_of(usize::from(notices.is_some())),
             input: any_of(usize::from(input.is_some())),
             peers: any_of(self.peers.len()),
             listener: any_of(1),
@@ -245,6 +252,11 @@ impl<'a> Warden<'a> {
         if arrived.terminate {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Stopped);
         }
+        if let Some(run) = &mut self.run
+            && ready.notices
+        {
+            run.answer_notices();
+        }
         // While it drains, only a read that finds nothing shows that all has been read.
         if let Some(run) = &mut self.run
             && (ready.pipes || run.drain_until().is_some())
@@ -270,11 +282,12 @@ impl<'a> Warden<'a> {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
+                    self.sandboxes.collected(pid);
                     if let Some(run) = &mut self.run {
                         run.collected(pid, status);
                     }
                 }
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => {
                     self.childless = true;
@@ -282,6 +295,17 @@ impl<'a> Warden<'a> {
                 }
             }
         }
+        // Our own inits are no part of what is supervised. Before the command's end nothing can be said, and need not.
+        if self.run.as_ref().is_some_and(Run::has_ended) && !self.sandboxes.is_empty() {
+            self.childless = tree::is_empty_but(|pid| self.sandboxes.is_ours(pid));
+        }
+    }
+
+    /// Processes that the command has left behind.
+    fn left_behind(&self) -> Vec<u32> {
+        let mut pids = tree::descendants();
+        pids.retain(|pid| !self.sandboxes.is_ours(*pid));
+        pids
     }
 
     fn accept(&mut self) {
@@ -341,7 +365,13 @@ impl<'a> Warden<'a> {
     fn obey(&mut self, place: usize, is_owner: bool, message: ToWarden) {
         match message {
             ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, *spec),
-            ToWarden::Start(_) => {}
+            ToWarden::Confine(profile) if is_owner => {
+                let enforcement = self.sandboxes.confine(*profile);
+                if let Some(peer) = self.peers.get_mut(place) {
+                    peer.send(&FromWarden::Confined(enforcement));
+                }
+            }
+            ToWarden::Start(_) | ToWarden::Confine(_) => {}
             ToWarden::Order { task, order } => {
                 if self.run.as_ref().is_some_and(|run| run.task == task) {
                     self.obey_order(place, is_owner, &order);
@@ -382,8 +412,9 @@ impl<'a> Warden<'a> {
                 }
             }
             Order::Report => {
+                let background = if self.childless { Vec::new() } else { self.left_behind() };
                 if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    peer.send(&FromWarden::Report(Box::new(run.report())));
+                    peer.send(&FromWarden::Report(Box::new(run.report(background))));
                 }
             }
             Order::Resize(size) => {
@@ -480,9 +511,7 @@ impl<'a> Warden<'a> {
         let workdir = owner.take_descriptor();
         let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
         let started = match workdir {
-            Some(workdir) => {
-                Run::start(self.setup, spec, workdir.as_fd(), stdin.as_ref().map(AsFd::as_fd))
-            }
+            Some(workdir) => self.begin(spec, workdir.as_fd(), stdin.as_ref().map(AsFd::as_fd)),
             None => Err(StartFailure { stage: StartStage::Descriptors, errno: libc::EBADF }),
         };
         match started {
@@ -490,8 +519,39 @@ impl<'a> Warden<'a> {
                 self.run = Some(run);
                 self.childless = false;
             }
-            Err(failure) => owner.send(&FromWarden::StartFailed(failure)),
+            Err(failure) => {
+                if let Some(owner) = self.peers.get_mut(place) {
+                    owner.send(&FromWarden::StartFailed(failure));
+                }
+                self.sandboxes.prepare();
+            }
         }
+    }
+
+    /// Starts a command, in a sandbox if it is to be in one.
+    fn begin(
+        &mut self,
+        spec: Spec,
+        workdir: BorrowedFd<'_>,
+        stdin: Option<BorrowedFd<'_>>,
+    ) -> Result<Run, StartFailure> {
+        let Some(sandbox) = &spec.sandbox else {
+            return Run::start(self.setup, spec, workdir, stdin, None);
+        };
+        let refused = StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM };
+        let Some(ready) = self.sandboxes.take() else { return Err(refused) };
+        let entered = match self.sandboxes.filter() {
+            // It was agreed upon with certain protections: not with fewer.
+            Some(filter) if ready.enforces(&sandbox.enforced) => {
+                Run::start(self.setup, spec, workdir, stdin, Some((&ready, filter)))
+            }
+            _ => Err(refused),
+        };
+        match entered {
+            Ok(_) => self.sandboxes.entered(ready),
+            Err(_) => self.sandboxes.discard(ready),
+        }
+        entered
     }
 
     fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndedBy) {
@@ -525,9 +585,9 @@ impl<'a> Warden<'a> {
         if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
         }
+        let ends = Ends { cgroup: self.cgroup.as_ref(), init: self.sandboxes.init() };
         if let Some(stop) = &mut self.stop
-            && let Progress::Through(survivors) =
-                stop.advance(now, self.childless, self.cgroup.as_ref())
+            && let Progress::Through(survivors) = stop.advance(now, self.childless, ends)
         {
             self.stop = None;
             if let Some(run) = &mut self.run {
@@ -552,13 +612,18 @@ impl<'a> Warden<'a> {
         if self.stop.is_some() || !run.is_drained(Instant::now()) {
             return;
         }
-        let background = if self.childless { Vec::new() } else { tree::descendants() };
+        let background = if self.childless { Vec::new() } else { self.left_behind() };
+        let Some(run) = &mut self.run else { return };
         if let Some(mut ended) = run.finish(self.setup.tasks.as_fd(), background) {
             ended.reusable &= self.childless && !self.was_stopped;
             self.reusable = ended.reusable;
             self.tell_all(&FromWarden::Ended(Box::new(ended)));
             if !self.has_owner {
                 self.spill_now();
+            }
+            self.sandboxes.left(self.childless);
+            if self.reusable {
+                self.sandboxes.prepare();
             }
         }
     }

@@ -1,0 +1,353 @@
+//! The view of the files that a confined command gets: everything as it is, but read-only, with holes.
+//!
+//! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole tree is made
+//! read-only in one call, and what was taken aside is laid over its own place. Later mounts cover earlier ones, so
+//! the order is: temporary folders and devices, what may be written, what inside it may not, our state, secrets.
+
+use std::{
+    ffi::{CString, OsStr},
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{PermissionsExt, symlink},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+        OpenTreeFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change,
+        move_mount, open_tree,
+    },
+};
+
+use crate::sandbox::{Guard, Profile};
+
+/// Device files that every program may use.
+pub(super) const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Links of `/dev` that programs expect.
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("pts/ptmx", "/dev/ptmx"),
+];
+
+/// What of `/run` is shown: no sockets, only what names are resolved by and where some systems keep programs.
+const RUN_SHOWN: [&str; 6] = [
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager/resolv.conf",
+    "/run/current-system",
+    "/run/booted-system",
+    "/run/opengl-driver",
+];
+
+/// Size of a temporary folder in memory.
+const TEMPORARY: &str = "256m";
+
+/// Size of a folder in memory that only holds other mounts.
+const FRAME: &str = "256k";
+
+const PLAIN: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+const STILL: MountAttrFlags = PLAIN.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
+/// What a view leaves behind.
+#[derive(Debug)]
+pub(super) struct View {
+    /// The folder of artifacts, below what hides it.
+    pub tasks: Option<OwnedFd>,
+    /// Where artifacts are shown.
+    pub shown: Option<OwnedFd>,
+    /// Where the command's terminal is to be made.
+    pub terminals: Option<OwnedFd>,
+    /// What may be written, by its real path.
+    pub writable: Vec<PathBuf>,
+}
+
+/// A step that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {errno}")]
+pub(super) struct Failed {
+    what: String,
+    errno: Errno,
+}
+
+type Done<T = ()> = Result<T, Failed>;
+
+fn at(what: impl Into<String>) -> impl FnOnce(Errno) -> Failed {
+    move |errno| Failed { what: what.into(), errno }
+}
+
+fn at_path(place: &Path) -> impl FnOnce(Errno) -> Failed {
+    at(place.display().to_string())
+}
+
+fn io_at(place: &Path) -> impl FnOnce(io::Error) -> Failed {
+    let place = place.display().to_string();
+    move |error| Failed { what: place, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+}
+
+/// Makes the view in this process's own mount namespace. `own_pids` is whether `/proc` has to be made anew.
+pub(super) fn build(profile: &Profile, own_pids: bool) -> Done<View> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(at("making the mounts private"))?;
+    let mut writable = real_paths(&profile.writable);
+    // A folder stands before what is in it.
+    writable.sort();
+    writable.dedup();
+    let unreadable = real_paths(&profile.unreadable);
+    let state = path(&profile.state);
+    let tasks = open_path(&state.join("tasks")).ok();
+    let shown_folders = real_paths(&profile.shown);
+    let shown_rooms =
+        shown_folders.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
+    let rooms = writable.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
+    let temporary = Temporary::take_aside(profile.tmp.as_deref().map(path))?;
+    let devices = all_aside(DEVICES.map(PathBuf::from))?;
+    let run = all_aside(RUN_SHOWN.map(PathBuf::from))?;
+
+    set_below(Path::new("/"), STILL).map_err(at("making the files read-only"))?;
+
+    temporary.attach()?;
+    cover_run(run)?;
+    let terminals = cover_dev(devices)?;
+    if own_pids {
+        let attributes = STILL | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let proc = filesystem("proc", &[], attributes).map_err(at("a /proc of its own"))?;
+        attach(&proc, Path::new("/proc"))?;
+    }
+    for (place, room) in writable.iter().zip(&rooms) {
+        make_place(place, is_folder(room))?;
+        attach(room, place)?;
+    }
+    for (place, room) in shown_folders.iter().zip(&shown_rooms).filter(|(place, _)| !place.exists())
+    {
+        make_place(place, is_folder(room))?;
+        attach(room, place)?;
+        set_below(place, STILL).map_err(at_path(place))?;
+    }
+    for guarded in &profile.unwritable {
+        guard(path(&guarded.path), guarded.guard)?;
+    }
+    let shown = cover_state(state)?;
+    cover_secrets(&unreadable)?;
+    Ok(View { tasks, shown, terminals, writable })
+}
+
+/// A path, as it travels.
+pub(super) fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Those that exist, by their real paths.
+pub(super) fn real_paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
+    paths.iter().filter_map(|bytes| path(bytes).canonicalize().ok()).collect()
+}
+
+fn open_path(place: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn is_folder(handle: &OwnedFd) -> bool {
+    rustix::fs::fstat(handle)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+/// A copy of what is mounted at a place and below, attached nowhere.
+fn take_aside(place: &Path) -> Done<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, place, flags).map_err(at_path(place))
+}
+
+/// The same of all of these that exist, by their real paths.
+fn all_aside<const N: usize>(places: [PathBuf; N]) -> Done<Vec<(PathBuf, OwnedFd)>> {
+    let real = places.into_iter().filter_map(|place| place.canonicalize().ok());
+    real.map(|place| Ok((place.clone(), take_aside(&place)?))).collect()
+}
+
+fn attach(tree: &OwnedFd, place: &Path) -> Done {
+    move_mount(tree, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(at_path(place))
+}
+
+/// Makes what something can be attached to, where there is room for it: in the covered folders.
+fn make_place(place: &Path, folder: bool) -> Done {
+    if place.exists() {
+        return Ok(());
+    }
+    let parent = place.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(if folder { place } else { parent }).map_err(io_at(place))?;
+    if !folder {
+        fs::write(place, "").map_err(io_at(place))?;
+    }
+    Ok(())
+}
+
+fn filesystem(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let made = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&made, *key, *value)?;
+    }
+    fsconfig_create(&made)?;
+    fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// A folder in memory, attached nowhere.
+fn memory(size: &str, mode: &str) -> Done<OwnedFd> {
+    filesystem("tmpfs", &[("size", size), ("mode", mode)], PLAIN).map_err(at("a folder in memory"))
+}
+
+/// Sets attributes of the mount at a place and of all below it.
+fn set_below(place: &Path, attributes: MountAttrFlags) -> rustix::io::Result<()> {
+    set(place, attributes, libc::AT_RECURSIVE)
+}
+
+fn set(place: &Path, attributes: MountAttrFlags, flags: libc::c_int) -> rustix::io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: attributes.bits().into(),
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let place = CString::new(place.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the path and the attributes are valid for the call, and their size is passed.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            CWD.as_raw_fd(),
+            place.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    let error = io::Error::last_os_error();
+    if done == 0 { Ok(()) } else { Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL)) }
+}
+
+/// The temporary folders, which are one.
+struct Temporary([(&'static str, OwnedFd); 2]);
+
+impl Temporary {
+    fn take_aside(folder: Option<&Path>) -> Done<Self> {
+        let rooms = match folder {
+            Some(folder) => [take_aside(folder)?, take_aside(folder)?],
+            None => [memory(TEMPORARY, "1777")?, memory(TEMPORARY, "1777")?],
+        };
+        let [one, two] = rooms;
+        Ok(Self([("/tmp", one), ("/var/tmp", two)]))
+    }
+
+    fn attach(self) -> Done {
+        for (place, room) in self.0 {
+            // One may be a link to the other.
+            if fs::symlink_metadata(place).is_ok_and(|data| data.is_dir()) {
+                attach(&room, Path::new(place))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hides the sockets of other programs.
+fn cover_run(shown: Vec<(PathBuf, OwnedFd)>) -> Done {
+    let run = Path::new("/run");
+    if !run.is_dir() {
+        return Ok(());
+    }
+    attach(&memory(FRAME, "0755")?, run)?;
+    for (place, room) in shown.into_iter().filter(|(place, _)| place.starts_with(run)) {
+        make_place(&place, is_folder(&room))?;
+        attach(&room, &place)?;
+        set_below(&place, STILL).map_err(at_path(&place))?;
+    }
+    set(run, STILL, 0).map_err(at_path(run))
+}
+
+/// A `/dev` with nothing but what every program may use, and terminals of its own.
+fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done<Option<OwnedFd>> {
+    let dev = Path::new("/dev");
+    attach(&memory(FRAME, "0755")?, dev)?;
+    for (place, node) in devices {
+        make_place(&place, false)?;
+        attach(&node, &place)?;
+    }
+    for (target, place) in DEVICE_LINKS {
+        symlink(target, place).map_err(io_at(dev))?;
+    }
+    let (terminals, shared) = (Path::new("/dev/pts"), Path::new("/dev/shm"));
+    make_place(terminals, true)?;
+    make_place(shared, true)?;
+    let options = [("ptmxmode", "0666"), ("mode", "0620")];
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let made = filesystem("devpts", &options, attributes).map_err(at("terminals of its own"))?;
+    attach(&made, terminals)?;
+    attach(&memory(TEMPORARY, "1777")?, shared)?;
+    set(dev, MountAttrFlags::MOUNT_ATTR_RDONLY, 0).map_err(at_path(dev))?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(openat(CWD, "/dev/pts/ptmx", flags, Mode::empty()).ok())
+}
+
+/// Keeps a path as it is, inside something that may be written.
+fn guard(place: &Path, guard: Guard) -> Done {
+    if guard == Guard::ReadOnlyFolder && !place.exists() && place.parent().is_some_and(Path::is_dir)
+    {
+        // If it cannot be made here, the command cannot make it either.
+        let _ = fs::create_dir(place);
+    }
+    let Ok(place) = place.canonicalize() else { return Ok(()) };
+    attach(&take_aside(&place)?, &place)?;
+    if guard != Guard::InPlace {
+        set_below(&place, STILL).map_err(at_path(&place))?;
+    }
+    Ok(())
+}
+
+/// Hides our own state; artifacts can be shown in it.
+fn cover_state(state: &Path) -> Done<Option<OwnedFd>> {
+    // It may be in a folder that is covered already; then its place can still be made there.
+    if make_place(state, true).is_err() {
+        return Ok(None);
+    }
+    attach(&memory(FRAME, "0700")?, state)?;
+    let shown = state.join("tasks");
+    fs::create_dir(&shown).map_err(io_at(&shown))?;
+    open_path(&shown).map(Some).map_err(at_path(&shown))
+}
+
+/// Covers secrets with something empty that nobody may open.
+fn cover_secrets(secrets: &[PathBuf]) -> Done {
+    let blank = Path::new("/dev/shm/.blank");
+    fs::File::create(blank)
+        .and_then(|file| file.set_permissions(no_rights()))
+        .map_err(io_at(blank))?;
+    for secret in secrets {
+        // It may be gone with a folder that was covered.
+        let Ok(data) = fs::symlink_metadata(secret) else { continue };
+        let cover = if data.is_dir() { memory("4k", "0000")? } else { take_aside(blank)? };
+        attach(&cover, secret)?;
+        set(secret, STILL, 0).map_err(at_path(secret))?;
+    }
+    fs::remove_file(blank).map_err(io_at(blank))
+}
+
+fn no_rights() -> fs::Permissions {
+    fs::Permissions::from_mode(0o0)
+}

@@ -1,0 +1,366 @@
+//! The filter of system calls, as one program for the kernel.
+//!
+//! It is assembled here and not by a library because one program has to give several answers: a plain refusal, a
+//! refusal that is also told to the warden, and "no such call", by which programs fall back to an older one. Calls
+//! that no rule names are allowed; the kernel knows that beforehand and does not run the program for them.
+
+use std::ffi::c_long;
+
+/// How a filter answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It is told to the warden, which refuses it.
+    Refuse,
+    /// Such a call does not exist here.
+    Unknown,
+}
+
+/// When a rule holds for a call.
+#[derive(Debug, Clone, Copy)]
+enum When {
+    Always,
+    /// One of these bits of an argument is set.
+    Bits {
+        argument: u32,
+        bits: u32,
+    },
+    /// A file would be made, by these flags, with one of these bits in its mode; the mode stands behind the flags.
+    Makes {
+        flags: u32,
+        bits: u32,
+    },
+    /// An argument is this.
+    Is {
+        argument: u32,
+        value: u32,
+    },
+    /// An argument is none of these.
+    IsNot {
+        argument: u32,
+        values: &'static [u32],
+    },
+}
+
+struct Rule {
+    call: c_long,
+    when: When,
+    answer: Answer,
+}
+
+const NEW_NAMESPACES: u32 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP)
+    .cast_unsigned();
+
+/// `CLONE_NEWTIME`, which shares its bit with the exit signal of `clone` and is only for `unshare`.
+const NEW_TIME: u32 = 0x80;
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// The commands of `ioctl` that type into a terminal, by key or by selection.
+const TYPE_INTO_TERMINAL: [u32; 2] = [0x5412, 0x541C];
+
+const LOCAL_FAMILIES: &[u32] = &[1, 2, 10];
+const NETWORK_FAMILIES: &[u32] = &[1, 2, 10, 16];
+
+/// Calls with their names.
+macro_rules! named {
+    ($($call:ident),* $(,)?) => { &[$((stringify!($call), libc::$call)),*] };
+}
+
+/// Calls that nothing but an administrator, a debugger or an attack needs.
+const REFUSED: &[(&str, c_long)] = named![
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_process_madvise,
+    SYS_pidfd_getfd,
+    SYS_kcmp,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_userfaultfd,
+    SYS_perf_event_open,
+    SYS_bpf,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_open_tree,
+    SYS_move_mount,
+    SYS_fsopen,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fspick,
+    SYS_mount_setattr,
+    SYS_setns,
+    SYS_open_by_handle_at,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_reboot,
+    SYS_kexec_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_syslog,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_clock_adjtime,
+    SYS_adjtimex,
+    SYS_sethostname,
+    SYS_setdomainname,
+    SYS_vhangup,
+    SYS_fanotify_init,
+];
+
+/// The same, where the architecture has them.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[(&str, c_long)] =
+    named![SYS_iopl, SYS_ioperm, SYS_modify_ldt, SYS_kexec_file_load];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[(&str, c_long)] = &[];
+
+/// Those of which only some uses are refused.
+const REFUSED_IN_PART: &[(&str, c_long)] = named![
+    SYS_clone,
+    SYS_unshare,
+    SYS_ioctl,
+    SYS_socket,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_mknodat,
+    SYS_openat
+];
+#[cfg(target_arch = "x86_64")]
+const REFUSED_IN_PART_HERE: &[(&str, c_long)] = named![SYS_chmod, SYS_creat, SYS_mknod, SYS_open];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_IN_PART_HERE: &[(&str, c_long)] = &[];
+
+/// The name of a call that may be refused.
+pub(in crate::linux) fn name_of(call: c_long) -> Option<&'static str> {
+    let all = [REFUSED, REFUSED_HERE, REFUSED_IN_PART, REFUSED_IN_PART_HERE].concat();
+    let (name, _) = all.into_iter().find(|(_, number)| *number == call)?;
+    name.strip_prefix("SYS_")
+}
+
+/// Calls whose arguments a filter cannot see, and for which programs have another way.
+const UNKNOWN: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// Where the mode stands among the arguments of calls that give a file one.
+const MODES: &[(c_long, u32)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (SYS_FCHMODAT2, 2),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+];
+
+/// Where the flags stand among the arguments of calls that may make a file.
+const OPENS: &[(c_long, u32)] = &[
+    (libc::SYS_openat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+];
+
+/// The flags by which opening makes a file: with a name, or without one.
+const MAKES_FILE: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+
+/// One number on every architecture.
+const SYS_FCHMODAT2: c_long = 452;
+
+/// Whether this kernel can tell the warden of refusals.
+pub(super) fn can_tell() -> bool {
+    const GET_NOTIF_SIZES: u32 = 3;
+    // SAFETY: the kernel fills the structure, which is plain data.
+    let sizes = unsafe {
+        let mut sizes: libc::seccomp_notif_sizes = std::mem::zeroed();
+        (libc::syscall(libc::SYS_seccomp, GET_NOTIF_SIZES, 0, &raw mut sizes) == 0).then_some(sizes)
+    };
+    // One that tells more than we have room for is not asked.
+    sizes.is_some_and(|sizes| {
+        usize::from(sizes.seccomp_notif) == size_of::<libc::seccomp_notif>()
+            && usize::from(sizes.seccomp_notif_resp) == size_of::<libc::seccomp_notif_resp>()
+    })
+}
+
+/// A program that can be given to the kernel.
+#[derive(Debug)]
+pub(in crate::linux) struct Filter {
+    code: Vec<libc::sock_filter>,
+    /// Whether refusals are told to the warden.
+    pub told: bool,
+}
+
+impl Filter {
+    /// The filter of a command with or without a network. `told` is whether refusals are told to the warden.
+    pub(in crate::linux) fn new(network: bool, is_root: bool, told: bool) -> Self {
+        let refuse = if told {
+            libc::SECCOMP_RET_USER_NOTIF
+        } else {
+            libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
+        };
+        let mut code = prologue();
+        for (call, answer, conditions) in grouped(&rules(network, is_root)) {
+            let answer = match answer {
+                Answer::Refuse => refuse,
+                Answer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
+            };
+            code.extend(one_call(call, &conditions, answer));
+        }
+        code.push(give(libc::SECCOMP_RET_ALLOW));
+        Self { code, told }
+    }
+
+    /// As the kernel wants it; valid for as long as this is.
+    pub(in crate::linux) fn program(&self) -> libc::sock_fprog {
+        libc::sock_fprog {
+            len: u16::try_from(self.code.len()).unwrap_or(0),
+            filter: self.code.as_ptr().cast_mut(),
+        }
+    }
+}
+
+fn rules(network: bool, is_root: bool) -> Vec<Rule> {
+    let always = |answer| move |call: &c_long| Rule { call: *call, when: When::Always, answer };
+    let refuse = |call, when| Rule { call, when, answer: Answer::Refuse };
+    let refused = REFUSED.iter().chain(REFUSED_HERE).map(|(_, call)| call);
+    let mut rules: Vec<Rule> = refused.map(always(Answer::Refuse)).collect();
+    rules.extend(UNKNOWN.iter().map(always(Answer::Unknown)));
+    rules.push(refuse(libc::SYS_clone, When::Bits { argument: 0, bits: NEW_NAMESPACES }));
+    rules.push(refuse(
+        libc::SYS_unshare,
+        When::Bits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME },
+    ));
+    for value in TYPE_INTO_TERMINAL {
+        rules.push(refuse(libc::SYS_ioctl, When::Is { argument: 1, value }));
+    }
+    let values = if network { NETWORK_FAMILIES } else { LOCAL_FAMILIES };
+    rules.push(refuse(libc::SYS_socket, When::IsNot { argument: 0, values }));
+    // The owner of a file may make it a program of its own rights; for root that would be everybody's way to root.
+    let bits = if is_root { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
+    for (call, argument) in MODES {
+        rules.push(refuse(*call, When::Bits { argument: *argument, bits }));
+    }
+    for (call, flags) in OPENS {
+        rules.push(refuse(*call, When::Makes { flags: *flags, bits }));
+    }
+    rules
+}
+
+/// The rules of each call together, in order of first mention.
+fn grouped(rules: &[Rule]) -> Vec<(c_long, Answer, Vec<When>)> {
+    let mut groups: Vec<(c_long, Answer, Vec<When>)> = Vec::new();
+    for rule in rules {
+        match groups
+            .iter_mut()
+            .find(|(call, answer, _)| (*call, *answer) == (rule.call, rule.answer))
+        {
+            Some((_, _, conditions)) => conditions.push(rule.when),
+            None => groups.push((rule.call, rule.answer, vec![rule.when])),
+        }
+    }
+    groups
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xC000_00B7;
+
+/// Calls of the x32 interface have numbers of their own, which no rule names.
+const FOREIGN_CALLS: u32 = 0x4000_0000;
+
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+
+/// Where the low half of an argument is, on a little-endian machine.
+fn argument_at(argument: u32) -> u32 {
+    16 + 8 * argument
+}
+
+fn prologue() -> Vec<libc::sock_filter> {
+    vec![
+        load(ARCHITECTURE_AT),
+        jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
+        give(libc::SECCOMP_RET_KILL_PROCESS),
+        load(NUMBER_AT),
+        jump(libc::BPF_JGE, FOREIGN_CALLS, 0, 1),
+        give(libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+    ]
+}
+
+/// If the call is this one: looks at its conditions, and answers. Otherwise it goes on with the number loaded.
+fn one_call(call: c_long, conditions: &[When], answer: u32) -> Vec<libc::sock_filter> {
+    let mut body = Vec::new();
+    for condition in conditions {
+        match *condition {
+            When::Always => body.push(give(answer)),
+            When::Bits { argument, bits } => body.extend([
+                load(argument_at(argument)),
+                jump(libc::BPF_JSET, bits, 0, 1),
+                give(answer),
+            ]),
+            When::Makes { flags, bits } => body.extend([
+                load(argument_at(flags)),
+                jump(libc::BPF_JSET, MAKES_FILE, 0, 3),
+                load(argument_at(flags + 1)),
+                jump(libc::BPF_JSET, bits, 0, 1),
+                give(answer),
+            ]),
+            When::Is { argument, value } => body.extend([
+                load(argument_at(argument)),
+                jump(libc::BPF_JEQ, value, 0, 1),
+                give(answer),
+            ]),
+            When::IsNot { argument, values } => {
+                body.push(load(argument_at(argument)));
+                for (place, value) in values.iter().enumerate() {
+                    // Over the other comparisons and the answer.
+                    let over = u8::try_from(values.len() - place).unwrap_or(0);
+                    body.push(jump(libc::BPF_JEQ, *value, over, 0));
+                }
+                body.push(give(answer));
+            }
+        }
+    }
+    if !matches!(conditions, [When::Always]) {
+        body.push(give(libc::SECCOMP_RET_ALLOW));
+    }
+    let number = u32::try_from(call).unwrap_or(u32::MAX);
+    let over = u8::try_from(body.len()).unwrap_or(0);
+    [vec![jump(libc::BPF_JEQ, number, 0, over)], body].concat()
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+fn give(answer: u32) -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, answer, 0, 0)
+}
+
+fn jump(compare: u32, value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    statement(libc::BPF_JMP | compare | libc::BPF_K, value, yes, no)
+}
+
+fn statement(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
+}

@@ -1,0 +1,130 @@
+//! What a command is confined to, and what of that the machine really does.
+
+use serde::{Deserialize, Serialize};
+
+/// What a command may touch. Whoever makes it decides; the warden only carries it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Whether it has a network: the machine's own, or none but its own loopback.
+    pub network: bool,
+    /// Folders and files that may be written; everything else may not. What does not exist is passed over.
+    pub writable: Vec<Vec<u8>>,
+    /// Folders that can be read wherever they are, also in a temporary folder that is otherwise the command's own.
+    pub shown: Vec<Vec<u8>>,
+    /// Paths below what may be written that may not be written all the same.
+    pub unwritable: Vec<Guarded>,
+    /// Paths that may not even be read.
+    pub unreadable: Vec<Vec<u8>>,
+    /// The folder that it sees as `/tmp`; a fresh one in memory when absent.
+    pub tmp: Option<Vec<u8>>,
+    /// Our own state folder: hidden, but for the artifacts that are shown.
+    pub state: Vec<u8>,
+}
+
+/// A path that is kept as it is, inside something that may be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    /// The path.
+    pub path: Vec<u8>,
+    /// How.
+    pub guard: Guard,
+}
+
+/// How a path is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guard {
+    /// It may not be written; it is passed over where it does not exist.
+    ReadOnly,
+    /// The same; a folder is made where there is none but its parent exists.
+    ReadOnlyFolder,
+    /// It may be written, but neither renamed nor removed: something below it is guarded.
+    InPlace,
+}
+
+/// One protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Its own user namespace, without any capability in it.
+    UserNamespace,
+    /// Its own view of the files.
+    MountNamespace,
+    /// Its own process numbers, with an init that ends everything.
+    PidNamespace,
+    /// No network but its own loopback.
+    NetworkNamespace,
+    /// Its own System V and POSIX queues and memory.
+    IpcNamespace,
+    /// Rules on files, abstract sockets and signals that it cannot shed.
+    Landlock,
+    /// Refusal of system calls that no ordinary program needs.
+    Seccomp,
+    /// Limits of a process.
+    Rlimits,
+    /// Killing a whole tree at once.
+    CgroupKill,
+    /// Limits of a whole tree.
+    CgroupLimits,
+}
+
+impl Layer {
+    /// All of them, in the order in which they are listed.
+    pub const ALL: [Self; 10] = [
+        Self::UserNamespace,
+        Self::MountNamespace,
+        Self::PidNamespace,
+        Self::NetworkNamespace,
+        Self::IpcNamespace,
+        Self::Landlock,
+        Self::Seccomp,
+        Self::Rlimits,
+        Self::CgroupKill,
+        Self::CgroupLimits,
+    ];
+
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "user_namespace",
+            Self::MountNamespace => "mount_namespace",
+            Self::PidNamespace => "pid_namespace",
+            Self::NetworkNamespace => "network_namespace",
+            Self::IpcNamespace => "ipc_namespace",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+            Self::Rlimits => "rlimits",
+            Self::CgroupKill => "cgroup_kill",
+            Self::CgroupLimits => "cgroup_limits",
+        }
+    }
+}
+
+/// What of a profile is enforced here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    /// The layers in force.
+    pub enforced: Vec<Layer>,
+    /// Those that should be and are not, each with the reason.
+    pub missing: Vec<Missing>,
+}
+
+/// A protection that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// Which.
+    pub layer: Layer,
+    /// Why, in words for people.
+    pub reason: String,
+}
+
+impl Enforcement {
+    /// Notes a layer that is in force.
+    pub(crate) fn has(&mut self, layer: Layer) {
+        self.enforced.push(layer);
+    }
+
+    /// Notes a layer that is missing.
+    pub(crate) fn lacks(&mut self, layer: Layer, reason: impl Into<String>) {
+        self.missing.push(Missing { layer, reason: reason.into() });
+    }
+}
