@@ -218,7 +218,7 @@ impl Sandboxing {
             writable.extend(self.roots.iter().cloned());
             writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
             writable.extend(places.caches());
-            writable.extend(repository.iter().flat_map(|repository| repository.folders()));
+            writable.extend(repository.iter().flat_map(Repository::folders));
             // Whoever works there works nowhere in particular.
             writable.retain(|path| path != Path::new("/"));
             unwritable.extend(
