@@ -19,12 +19,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a server on a state folder of its own and says hello.
+    /// Starts a server without gate and sandbox, on a state folder of its own, and says hello.
     pub fn start(legwork: &Path) -> Self {
+        Self::start_with(legwork, &["--mode", "open", "--workspace", "/tmp"])
+    }
+
+    /// The same with these arguments.
+    pub fn start_with(legwork: &Path, arguments: &[&str]) -> Self {
         let state = TempDir::new().unwrap();
         let mut child = Command::new(legwork)
-            .args(["mcp", "--workspace", "/tmp", "--state"])
+            .args(["mcp", "--state"])
             .arg(state.path())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -23,8 +23,9 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 7] = [
+pub const ALL: [(&str, Workload); 8] = [
     ("trivial", trivial),
+    ("sandboxed", sandboxed),
     ("cpu", cpu),
     ("concurrent", concurrent),
     ("flood", flood),
@@ -54,6 +55,57 @@ fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
     report.note("MCP ping, p50 (nothing is started)", median(&pings), "us", "");
     let (ours, raw) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
     report.compare("trivial call, p99", ours, raw, "us", "");
+}
+
+/// The same call in the sandbox, with and without network, and what bubblewrap takes for as much.
+fn sandboxed(legwork: &Path, quick: bool, report: &mut Report) {
+    let rounds = if quick { 200 } else { 2000 };
+    let workspace = TempDir::new().unwrap();
+    let place = workspace.path().to_str().unwrap();
+    for (trust, network) in [("trusted_operator", true), ("trusted_integration", false)] {
+        let mut client = Client::start_with(legwork, &["--workspace", place, "--trust", trust]);
+        let bwrap = bubblewrap(place, network);
+        let bwrap = bwrap.iter().map(String::as_str).collect::<Vec<_>>();
+        let has_bwrap = Command::new("bwrap").arg("--version").output().is_ok();
+        for _ in 0..50 {
+            client.run("true");
+            spawn(&TRUE);
+        }
+        let (mut ours, mut raw, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            ours.push(micros(|| drop(client.run("true"))));
+            raw.push(micros(|| spawn(&TRUE)));
+            if has_bwrap {
+                theirs.push(micros(|| spawn(&bwrap)));
+            }
+        }
+        let what = if network { "sandboxed call" } else { "sandboxed call, no network" };
+        report.compare(&format!("{what}, p50"), median(&ours), median(&raw), "us", "2.0");
+        report.compare(&format!("{what}, minimum"), minimum(&ours), minimum(&raw), "us", "");
+        let (high, raw_high) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
+        report.compare(&format!("{what}, p99"), high, raw_high, "us", "");
+        if has_bwrap {
+            let what = if network { "bwrap, p50" } else { "bwrap, no network, p50" };
+            report.compare(what, median(&theirs), median(&raw), "us", "");
+        }
+    }
+}
+
+/// What of our sandbox bubblewrap can do, as its command line.
+fn bubblewrap(workspace: &str, network: bool) -> Vec<String> {
+    let files = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
+    let place = ["--bind", workspace, workspace, "--unshare-all"];
+    let share: &[&str] = if network { &["--share-net"] } else { &[] };
+    let rest = ["--die-with-parent", "--new-session", "--cap-drop", "ALL"];
+    ["bwrap"]
+        .iter()
+        .chain(&files)
+        .chain(&place)
+        .chain(share)
+        .chain(&rest)
+        .chain(&TRUE)
+        .map(|word| (*word).to_owned())
+        .collect()
 }
 
 fn cpu(legwork: &Path, quick: bool, report: &mut Report) {
@@ -217,7 +269,7 @@ fn run_verb(legwork: &Path, quick: bool, report: &mut Report) {
     let state = TempDir::new().unwrap();
     let ours = || {
         let status = Command::new(legwork)
-            .args(["run", "--state"])
+            .args(["run", "--mode", "open", "--state"])
             .arg(state.path())
             .args(["--", "true"])
             .stdin(Stdio::null())

@@ -94,6 +94,9 @@ impl Warden {
                 self.confined = Some(wanted);
                 Ok(enforcement)
             }
+            Ok(Ok(FromWarden::StartFailed(failure))) => {
+                Err(io::Error::from_raw_os_error(failure.errno))
+            }
             Ok(Ok(_)) => Err(io::Error::other("the warden answered something else")),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -118,13 +118,12 @@ pub struct Missing {
 }
 
 impl Enforcement {
-    /// Notes a layer that is in force.
-    pub(crate) fn has(&mut self, layer: Layer) {
-        self.enforced.push(layer);
-    }
-
-    /// Notes a layer that is missing.
-    pub(crate) fn lacks(&mut self, layer: Layer, reason: impl Into<String>) {
-        self.missing.push(Missing { layer, reason: reason.into() });
+    /// Notes whether a layer is in force, and why it is not.
+    pub(crate) fn note(&mut self, layer: Layer, there: bool, reason: impl FnOnce() -> String) {
+        if there {
+            self.enforced.push(layer);
+        } else {
+            self.missing.push(Missing { layer, reason: reason() });
+        }
     }
 }

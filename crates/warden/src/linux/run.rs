@@ -10,12 +10,12 @@ use std::{
 use rustix::process::{Pid, Signal, WaitStatus, kill_process, kill_process_group};
 
 use super::{
-    command::{self, Entry, Prepared},
+    command::{self, Prepared, c_string},
     input::InputSource,
     keep::Keep,
     notices::Notices,
     peer::PendingInput,
-    sandbox::{Filter, Ready},
+    sandbox::Ready,
     spawner::Setup,
     streams::{DRAIN_READS_MAX, Given, Pipe, Streams},
     tree,
@@ -78,27 +78,20 @@ impl Run {
         spec: Spec,
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
-        sandbox: Option<(&Ready, &Filter)>,
+        sandbox: Option<&Ready>,
     ) -> Result<Self, StartFailure> {
-        let terminals = sandbox.and_then(|(ready, _)| ready.terminals.as_ref());
+        let terminals = sandbox.and_then(|ready| ready.terminals.as_ref());
         let given = Given { null: setup.null.as_fd(), stdin, terminals };
         let (streams, ends) = Streams::open(spec.stdin, spec.outputs, &given)
             .map_err(|error| failure(StartStage::Descriptors, &error))?;
-        let set = environment_set(&spec.environment.set)?;
         let [stdin, stdout, stderr] = &ends;
-        let prepared = Prepared {
-            program: c_string(&spec.program)?,
-            argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
-            environment: environment(setup, &spec.environment, &set),
-            workdir,
-            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            terminal: streams.terminal.is_some(),
-            umask: setup.umask,
-            open_files: setup.open_files,
-            sandbox: sandbox.map(|(ready, filter)| entry(ready, filter, &spec)).transpose()?,
-        };
+        let ends = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let terminal = streams.terminal.is_some();
         let started_at = Instant::now();
-        let started = command::start(&prepared)?;
+        let (pid, notices) = match sandbox {
+            Some(ready) => ready.enter(&spec, workdir, ends, terminal)?,
+            None => (start_plainly(setup, &spec, workdir, ends, terminal)?, None),
+        };
         let mut keep = Keep::new(spec.memory_bytes_max, Stream::Stdout.file_name());
         let mut spill_at = started_at + LONG;
         if let Some(terminal) = &streams.terminal {
@@ -114,8 +107,8 @@ impl Run {
             deadline: spec.wall_ms_max.map(|limit| started_at + bounded(limit)),
             spill_at: Some(spill_at),
             ended_by: None,
-            pid: started.pid,
-            notices: started.notices,
+            pid,
+            notices,
             started_at,
             streams,
             had_input: spec.stdin == Stdin::Open,
@@ -394,20 +387,34 @@ impl Run {
     }
 }
 
-/// The sandbox, with what is to be seen in it.
-fn entry<'a>(ready: &'a Ready, filter: &'a Filter, spec: &Spec) -> Result<Entry<'a>, StartFailure> {
-    let shown = spec.sandbox.iter().flat_map(|sandbox| &sandbox.artifacts);
-    let artifacts = shown.map(|task| c_string(task.as_bytes())).collect::<Result<_, _>>()?;
-    Ok(Entry { ready, filter, artifacts })
+/// Starts a command that is not confined.
+fn start_plainly(
+    setup: &Setup,
+    spec: &Spec,
+    workdir: BorrowedFd<'_>,
+    streams: [BorrowedFd<'_>; 3],
+    terminal: bool,
+) -> Result<Pid, StartFailure> {
+    let set = environment_set(&spec.environment.set)?;
+    command::start(&Prepared {
+        program: c_string(&spec.program)?,
+        argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
+        environment: environment(setup, &spec.environment, &set),
+        workdir,
+        streams,
+        terminal,
+        umask: setup.umask,
+        open_files: setup.open_files,
+    })
 }
 
 /// What is set, as the C strings that the program gets.
-fn environment_set(set: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<CString>, StartFailure> {
+pub(super) fn environment_set(set: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<CString>, StartFailure> {
     set.iter().map(|(name, value)| c_string(&[name, &b"="[..], value].concat())).collect()
 }
 
 /// The whole environment: what is inherited and not set anew, then what is set.
-fn environment<'a>(
+pub(super) fn environment<'a>(
     setup: &'a Setup,
     environment: &Environment,
     set: &'a [CString],
@@ -421,11 +428,6 @@ fn environment<'a>(
 
 fn failure(stage: StartStage, error: &io::Error) -> StartFailure {
     StartFailure { stage, errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
-}
-
-fn c_string(bytes: &[u8]) -> Result<CString, StartFailure> {
-    CString::new(bytes)
-        .map_err(|_| StartFailure { stage: StartStage::Execute, errno: libc::EINVAL })
 }
 
 /// A duration that can be added to any moment without passing the end of time.

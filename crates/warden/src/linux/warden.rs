@@ -94,6 +94,12 @@ struct Ready {
     input: bool,
     peers: bool,
     listener: bool,
+    /// The next sandbox can be finished.
+    sandbox: bool,
+}
+
+fn sandbox_failure(error: &io::Error) -> StartFailure {
+    StartFailure { stage: StartStage::Sandbox, errno: error.raw_os_error().unwrap_or(libc::EIO) }
 }
 
 impl<'a> Warden<'a> {
@@ -183,6 +189,8 @@ impl<'a> Warden<'a> {
             let output = if peer.has_output() { PollFlags::OUT } else { PollFlags::empty() };
             interests.push(PollFd::new(peer, PollFlags::IN | output));
         }
+        let sandbox = self.sandboxes.pending();
+        interests.extend(sandbox.iter().map(|pending| PollFd::new(pending, PollFlags::IN)));
         if self.deaf_until.is_none() {
             interests.push(PollFd::new(&self.listener, PollFlags::IN));
         }
@@ -204,6 +212,7 @@ impl<'a> Warden<'a> {
             notices: any_of(usize::from(notices.is_some())),
             input: any_of(usize::from(input.is_some())),
             peers: any_of(self.peers.len()),
+            sandbox: any_of(usize::from(sandbox.is_some())),
             listener: any_of(1),
         })
     }
@@ -271,6 +280,9 @@ impl<'a> Warden<'a> {
         }
         if ready.peers {
             self.hear_peers();
+        }
+        if ready.sandbox {
+            self.sandboxes.finish(self.setup);
         }
         self.check_clock();
         self.settle();
@@ -366,9 +378,12 @@ impl<'a> Warden<'a> {
         match message {
             ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, *spec),
             ToWarden::Confine(profile) if is_owner => {
-                let enforcement = self.sandboxes.confine(*profile);
+                let confined = self.sandboxes.confine(self.setup, *profile);
                 if let Some(peer) = self.peers.get_mut(place) {
-                    peer.send(&FromWarden::Confined(enforcement));
+                    peer.send(&match confined {
+                        Ok(enforcement) => FromWarden::Confined(enforcement),
+                        Err(error) => FromWarden::StartFailed(sandbox_failure(&error)),
+                    });
                 }
             }
             ToWarden::Start(_) | ToWarden::Confine(_) => {}
@@ -538,14 +553,13 @@ impl<'a> Warden<'a> {
         let Some(sandbox) = &spec.sandbox else {
             return Run::start(self.setup, spec, workdir, stdin, None);
         };
-        let refused = StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM };
-        let Some(ready) = self.sandboxes.take() else { return Err(refused) };
-        let entered = match self.sandboxes.filter() {
-            // It was agreed upon with certain protections: not with fewer.
-            Some(filter) if ready.enforces(&sandbox.enforced) => {
-                Run::start(self.setup, spec, workdir, stdin, Some((&ready, filter)))
-            }
-            _ => Err(refused),
+        let ready = self.sandboxes.take(self.setup, &sandbox.artifacts);
+        let ready = ready.map_err(|error| sandbox_failure(&error))?;
+        // It was agreed upon with certain protections: not with fewer.
+        let entered = if ready.enforces(&sandbox.enforced) {
+            Run::start(self.setup, spec, workdir, stdin, Some(&ready))
+        } else {
+            Err(StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM })
         };
         match entered {
             Ok(_) => self.sandboxes.entered(ready),

@@ -1,10 +1,11 @@
-//! Whether a sandbox that was made ahead still shows the files as they are.
+//! What a profile means just now: which of its paths exist, and whether that is still so.
 //!
-//! Its mounts are private copies: what was mounted since is not there. A secret that did not exist could not be
-//! covered. Both are noticed here for the price of a few questions to the kernel.
+//! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what was mounted since
+//! is not there, and a secret that did not exist could not be covered. Both are noticed here for the price of a few
+//! questions to the kernel.
 
 use std::{
-    fs::{self, File, Metadata},
+    fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -14,9 +15,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::mounts::path;
 use crate::sandbox::Profile;
 
-/// How things were when a sandbox was made.
+/// A profile, and how things are.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(super) struct Surroundings {
+    pub profile: Profile,
+    /// What may be written, by its real path; a folder stands before what is in it.
+    pub writable: Vec<PathBuf>,
+    /// What is shown wherever it is, by its real path.
+    pub shown: Vec<PathBuf>,
+    /// What may not be read, by its real path.
+    pub unreadable: Vec<PathBuf>,
     /// Says when the mounts of this process's namespace change.
     mounts: Option<File>,
     /// Which file stood at these paths, if any.
@@ -25,23 +33,32 @@ pub(super) struct Snapshot {
     folders: Vec<(PathBuf, Option<(i64, i64)>)>,
 }
 
-impl Snapshot {
-    pub(super) fn take(profile: &Profile) -> Self {
+impl Surroundings {
+    /// Looks around.
+    pub(super) fn of(profile: Profile) -> Self {
+        let mounts = File::open("/proc/self/mounts").ok();
         let guarded = profile.unwritable.iter().map(|guarded| path(&guarded.path));
-        let absent =
-            profile.unreadable.iter().map(|bytes| path(bytes)).filter(|path| !path.exists());
-        let mut folders: Vec<PathBuf> = absent.filter_map(nearest).collect();
+        let secrets = profile.unreadable.iter().map(|bytes| path(bytes));
+        let mut folders: Vec<PathBuf> =
+            secrets.filter(|path| !path.exists()).filter_map(nearest).collect();
         folders.sort();
         folders.dedup();
+        let mut writable = real_paths(&profile.writable);
+        writable.sort();
+        writable.dedup();
         Self {
-            mounts: File::open("/proc/self/mounts").ok(),
+            mounts,
             files: guarded.map(|path| (path.to_owned(), identity(path))).collect(),
             folders: folders.into_iter().map(|path| (path.clone(), changed(&path))).collect(),
+            writable,
+            shown: real_paths(&profile.shown),
+            unreadable: real_paths(&profile.unreadable),
+            profile,
         }
     }
 
     /// Whether everything is as it was.
-    pub(super) fn is_current(&self) -> bool {
+    pub(super) fn are_current(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_none_or(|mounts| {
             let mut asked = [PollFd::new(mounts, PollFlags::PRI)];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -51,6 +68,12 @@ impl Snapshot {
             && self.files.iter().all(|(path, before)| identity(path) == *before)
             && self.folders.iter().all(|(path, before)| changed(path) == *before)
     }
+}
+
+/// Those that exist, by their real paths.
+fn real_paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
+    let existing = paths.iter().map(|bytes| path(bytes)).filter(|path| path.exists());
+    existing.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// The nearest folder above a path that exists: whatever appears there changes it.
@@ -63,5 +86,5 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 fn changed(folder: &Path) -> Option<(i64, i64)> {
-    fs::metadata(folder).ok().map(|data: Metadata| (data.mtime(), data.mtime_nsec()))
+    fs::metadata(folder).ok().map(|data| (data.mtime(), data.mtime_nsec()))
 }

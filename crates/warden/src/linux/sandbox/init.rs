@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{signals::Signals, socket},
+    fresh::Surroundings,
     landlock::{self, Rules},
     mounts::{self, DEVICES},
 };
-use crate::sandbox::Profile;
 
 /// Where the socket to the warden stands in the init.
 const SOCKET: i32 = 3;
@@ -95,9 +95,9 @@ pub(super) fn fork(kinds: Kinds) -> io::Result<i32> {
 }
 
 /// The whole life of the init.
-pub(super) fn live(socket: OwnedFd, kinds: Kinds, profile: &Profile) -> ! {
+pub(super) fn live(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> ! {
     let code = match keep_only(socket) {
-        Ok(socket) => serve(socket.as_fd(), kinds, profile),
+        Ok(socket) => serve(socket.as_fd(), kinds, surroundings),
         Err(_) => 1,
     };
     // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
@@ -105,7 +105,7 @@ pub(super) fn live(socket: OwnedFd, kinds: Kinds, profile: &Profile) -> ! {
 }
 
 /// Lets go of everything that is the warden's but the socket.
-fn keep_only(socket: OwnedFd) -> io::Result<OwnedFd> {
+pub(super) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: from here on nothing of this process uses a descriptor that it had before, but the three standard
     // ones and the socket, which now has this number; whoever owned the others never runs again.
     unsafe {
@@ -114,20 +114,19 @@ fn keep_only(socket: OwnedFd) -> io::Result<OwnedFd> {
         {
             return Err(io::Error::last_os_error());
         }
-        std::mem::forget(socket);
         libc::close_range(SOCKET.cast_unsigned() + 1, libc::c_uint::MAX, 0);
         Ok(OwnedFd::from_raw_fd(SOCKET))
     }
 }
 
-fn serve(socket: BorrowedFd<'_>, kinds: Kinds, profile: &Profile) -> i32 {
+fn serve(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> i32 {
     let _ = rustix::thread::set_name(c"legwork-init");
     // The warden's end is the end of everything in here, whoever kills it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if kinds.user && heard(socket) != Some(MAPPED) {
         return 1;
     }
-    let made = make(socket, kinds, profile);
+    let made = make(socket, kinds, surroundings);
     if let Err(problem) = &made {
         let _ = send(socket, &Report::Failed(problem.clone()), &[]);
     }
@@ -159,15 +158,15 @@ fn send(socket: BorrowedFd<'_>, report: &Report, with: &[BorrowedFd<'_>]) -> io:
 }
 
 /// Builds everything and hands it to the warden.
-fn make(socket: BorrowedFd<'_>, kinds: Kinds, profile: &Profile) -> Result<(), String> {
+fn make(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> Result<(), String> {
     if kinds.network {
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
     }
-    let view = mounts::build(profile, kinds.pid).map_err(|failed| failed.to_string())?;
+    let view = mounts::build(surroundings, kinds.pid).map_err(|failed| failed.to_string())?;
     let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
     let rules = Rules {
         readable: vec!["/".into()],
-        writable: view.writable.iter().chain(&temporary).map(PathBuf::as_path).collect(),
+        writable: surroundings.writable.iter().chain(&temporary).map(PathBuf::as_path).collect(),
         devices: DEVICES.map(PathBuf::from).into_iter().chain(["/dev/pts".into()]).collect(),
         refuse_tcp: false,
     };

@@ -19,6 +19,9 @@ use landlock::{
 /// The newest rights that are asked for; an older kernel keeps those that it knows.
 const NEWEST: ABI = ABI::V6;
 
+/// The first version that knows abstract sockets and signals.
+const SCOPES: i64 = 6;
+
 /// What is to be allowed; all else is not.
 #[derive(Debug)]
 pub(super) struct Rules<'a> {
@@ -40,7 +43,7 @@ impl Rules<'_> {
         let read = AccessFs::from_read(NEWEST);
         let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
         let mut ruleset = Ruleset::default().handle_access(all).map_err(io::Error::other)?;
-        if version >= 6 {
+        if version >= SCOPES {
             let scopes = Scope::AbstractUnixSocket | Scope::Signal;
             ruleset = ruleset.scope(scopes).map_err(io::Error::other)?;
         }
@@ -77,6 +80,14 @@ pub(super) fn version() -> io::Result<i64> {
     let version =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0, ASK_FOR_VERSION) };
     if version < 0 { Err(io::Error::last_os_error()) } else { Ok(version) }
+}
+
+/// What is lacking in an older kernel, where anything is.
+pub(super) fn without_scopes() -> Option<String> {
+    let version = version().ok().filter(|version| *version < SCOPES)?;
+    Some(format!(
+        "only files: version {version} of this kernel's Landlock knows no scopes, so abstract sockets can be reached"
+    ))
 }
 
 /// Why there are no rules.

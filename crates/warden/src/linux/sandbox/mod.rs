@@ -1,8 +1,8 @@
 //! Sandboxes: made ahead, entered by one command, thrown away.
 //!
-//! A sandbox is a set of namespaces with an [`init`], a view of the files ([`mounts`]), a Landlock ruleset and a
-//! filter of system calls. Making one takes a millisecond, so a warden that knows its profile keeps one ready; the
-//! command's process only enters it ([`super::command`]). Nothing of a sandbox is used twice. Where the machine
+//! A sandbox is a set of namespaces with an [`init`], a view of the files ([`mounts`]), a Landlock ruleset, a filter
+//! of system calls, and a process in it that waits for its command ([`sleeper`]). Making one takes a millisecond or
+//! two, so a warden that knows its profile keeps one ready. Nothing of a sandbox is used twice. Where the machine
 //! refuses a layer, what is left is used and the lack is told.
 
 mod fresh;
@@ -10,10 +10,12 @@ mod init;
 mod landlock;
 mod mounts;
 mod seccomp;
+mod sleeper;
 
 use std::{
+    ffi::CString,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
 };
 
@@ -22,15 +24,20 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-pub(super) use self::seccomp::{Filter, name_of};
+pub(super) use self::seccomp::name_of;
 use self::{
-    fresh::Snapshot,
+    fresh::Surroundings,
     init::{Kinds, LAST_OUT, MAPPED, Report},
     landlock::Rules,
     mounts::DEVICES,
+    seccomp::Filter,
+    sleeper::{Confines, Sleeper},
 };
-use super::socket;
-use crate::sandbox::{Enforcement, Layer, Profile};
+use super::{notices::Notices, socket, spawner::Setup};
+use crate::{
+    protocol::{Spec, StartFailure},
+    sandbox::{Enforcement, Layer, Profile},
+};
 
 /// How long making a sandbox may take.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -47,19 +54,21 @@ pub(super) struct Sandboxes {
     confined: Option<Confined>,
     /// The init of the sandbox that the command is in.
     current: Option<Init>,
-    /// Inits that are being made or are going; each is collected like any child.
-    others: Vec<Pid>,
+    /// Processes of ours that are going; each is collected like any child.
+    going: Vec<Pid>,
 }
 
 /// What commands are confined to, and how far that goes here.
 #[derive(Debug)]
 struct Confined {
-    profile: Profile,
+    surroundings: Surroundings,
     filter: Filter,
     /// The strongest set of namespaces that has not been refused.
     rung: usize,
     /// Why the stronger ones were.
     refusals: Vec<String>,
+    /// Artifacts that the last command was shown: the next will want to see them too.
+    shown: Vec<String>,
     pending: Option<Pending>,
     ready: Option<Ready>,
 }
@@ -67,33 +76,49 @@ struct Confined {
 /// A sandbox that its init is making.
 #[derive(Debug)]
 struct Pending {
-    init: Pid,
-    socket: OwnedFd,
+    init: Init,
     kinds: Kinds,
-    snapshot: Snapshot,
 }
 
-/// The init of a sandbox that is in use.
+/// The init of a sandbox.
 #[derive(Debug)]
 struct Init {
     pid: Pid,
     socket: OwnedFd,
 }
 
-/// A sandbox that a command can enter.
+/// A sandbox with a process in it that waits for its command.
 #[derive(Debug)]
 pub(super) struct Ready {
     init: Option<Init>,
-    /// In the order in which they are entered, with their flags.
-    pub namespaces: Vec<(OwnedFd, i32)>,
-    /// The Landlock ruleset.
-    pub rules: Option<OwnedFd>,
-    /// The artifacts, and where they can be shown.
-    pub artifacts: Option<(OwnedFd, OwnedFd)>,
+    sleeper: Sleeper,
+    made: Made,
     /// Where the command's terminal is to be made.
     pub terminals: Option<OwnedFd>,
-    pub enforcement: Enforcement,
-    snapshot: Snapshot,
+    shown: Vec<String>,
+    enforcement: Enforcement,
+}
+
+/// What an init has made.
+#[derive(Debug, Default)]
+struct Made {
+    /// In the order in which they are entered, with their flags.
+    namespaces: Vec<(OwnedFd, i32)>,
+    /// The Landlock ruleset.
+    rules: Option<OwnedFd>,
+    /// The artifacts, and where they can be shown.
+    artifacts: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl Made {
+    fn confines<'a>(&'a self, filter: &'a Filter) -> Confines<'a> {
+        Confines {
+            namespaces: &self.namespaces,
+            rules: self.rules.as_ref(),
+            filter,
+            artifacts: self.artifacts.as_ref().map(|(all, shown)| (all, shown)),
+        }
+    }
 }
 
 impl Ready {
@@ -101,31 +126,36 @@ impl Ready {
     pub(super) fn enforces(&self, layers: &[Layer]) -> bool {
         layers.iter().all(|layer| self.enforcement.enforced.contains(layer))
     }
+
+    /// Gives the process in it its command. On failure that process is ending.
+    pub(super) fn enter(
+        &self,
+        spec: &Spec,
+        workdir: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
+        terminal: bool,
+    ) -> Result<(Pid, Option<Notices>), StartFailure> {
+        let notices = self.sleeper.wake(spec, workdir, streams, terminal)?;
+        Ok((self.sleeper.pid, notices))
+    }
 }
 
 impl Sandboxes {
     /// Makes this what commands are confined to from now on, and says how far that goes here.
-    pub(super) fn confine(&mut self, profile: Profile) -> Enforcement {
+    pub(super) fn confine(&mut self, setup: &Setup, profile: Profile) -> io::Result<Enforcement> {
         self.forget();
         let is_root = rustix::process::geteuid().is_root();
-        self.confined = Some(Confined {
+        let confined = self.confined.insert(Confined {
             filter: Filter::new(profile.network, is_root, seccomp::can_tell()),
-            profile,
+            surroundings: Surroundings::of(profile),
             rung: 0,
             refusals: Vec::new(),
+            shown: Vec::new(),
             pending: None,
             ready: None,
         });
-        match self.take() {
-            Some(ready) => {
-                let enforcement = ready.enforcement.clone();
-                if let Some(confined) = &mut self.confined {
-                    confined.ready = Some(ready);
-                }
-                enforcement
-            }
-            None => Enforcement::default(),
-        }
+        let ready = confined.next(setup, &mut self.going)?;
+        Ok(confined.ready.insert(ready).enforcement.clone())
     }
 
     /// Begins to make the next sandbox, if there is none; does not wait for it.
@@ -134,27 +164,40 @@ impl Sandboxes {
             && confined.ready.is_none()
             && confined.pending.is_none()
         {
-            confined.begin(&mut self.others);
+            confined.begin(&mut self.going);
         }
     }
 
-    /// Takes a sandbox that shows the files as they are now; none if commands are not confined.
-    pub(super) fn take(&mut self) -> Option<Ready> {
-        let confined = self.confined.as_mut()?;
-        let mut ready = confined.next(&mut self.others);
+    /// Says when the next sandbox can be finished.
+    pub(super) fn pending(&self) -> Option<BorrowedFd<'_>> {
+        let pending = self.confined.as_ref()?.pending.as_ref()?;
+        Some(pending.init.socket.as_fd())
+    }
+
+    /// Finishes the next sandbox; if that fails, the command that needs it tries again and is told.
+    pub(super) fn finish(&mut self, setup: &Setup) {
+        if let Some(confined) = &mut self.confined
+            && confined.pending.is_some()
+        {
+            confined.ready = confined.next(setup, &mut self.going).ok();
+        }
+    }
+
+    /// Takes a sandbox that shows the files as they are now, and these artifacts.
+    pub(super) fn take(&mut self, setup: &Setup, artifacts: &[String]) -> io::Result<Ready> {
+        let Some(confined) = &mut self.confined else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         for _ in 0..REMAKE_MAX {
-            if ready.snapshot.is_current() {
+            if confined.surroundings.are_current() {
                 break;
             }
-            end(ready.init.take(), &mut self.others);
-            ready = confined.next(&mut self.others);
+            confined.throw_away(&mut self.going);
+            confined.surroundings = Surroundings::of(confined.surroundings.profile.clone());
         }
-        Some(ready)
-    }
-
-    /// The filter for the command that enters.
-    pub(super) fn filter(&self) -> Option<&Filter> {
-        self.confined.as_ref().map(|confined| &confined.filter)
+        let mut ready = confined.next(setup, &mut self.going)?;
+        confined.show(&mut ready, artifacts);
+        Ok(ready)
     }
 
     /// A command has entered.
@@ -164,7 +207,7 @@ impl Sandboxes {
 
     /// No command has entered after all.
     pub(super) fn discard(&mut self, ready: Ready) {
-        end(ready.init, &mut self.others);
+        throw_away(ready, &mut self.going);
     }
 
     /// The init of the sandbox that the command is in.
@@ -174,66 +217,73 @@ impl Sandboxes {
 
     /// Whether a child is one of ours and not the command's.
     pub(super) fn is_ours(&self, pid: u32) -> bool {
-        self.inits().any(|init| init.as_raw_pid().cast_unsigned() == pid)
+        self.processes().any(|process| process.as_raw_pid().cast_unsigned() == pid)
     }
 
-    /// Whether there is any of ours.
+    /// Whether there is none of ours.
     pub(super) fn is_empty(&self) -> bool {
-        self.inits().next().is_none()
+        self.processes().next().is_none()
     }
 
-    fn inits(&self) -> impl Iterator<Item = Pid> {
+    fn processes(&self) -> impl Iterator<Item = Pid> {
         let confined = self.confined.as_ref();
-        let pending = confined.and_then(|confined| confined.pending.as_ref().map(|it| it.init));
-        let ready = confined.and_then(|confined| confined.ready.as_ref()?.init.as_ref());
-        let current = self.current.iter().chain(ready).map(|init| init.pid);
-        current.chain(pending).chain(self.others.iter().copied())
+        let pending = confined.and_then(|confined| confined.pending.as_ref()).map(|it| it.init.pid);
+        let ready = confined.and_then(|confined| confined.ready.as_ref());
+        let inits = self.current.iter().chain(ready.and_then(|ready| ready.init.as_ref()));
+        let sleeper = ready.map(|ready| ready.sleeper.pid);
+        inits.map(|init| init.pid).chain(pending).chain(sleeper).chain(self.going.iter().copied())
     }
 
     /// A child was collected.
     pub(super) fn collected(&mut self, pid: Pid) {
-        self.others.retain(|other| *other != pid);
+        self.going.retain(|other| *other != pid);
         if self.init() == Some(pid) {
             self.current = None;
         }
         if let Some(confined) = &mut self.confined
-            && confined
-                .ready
-                .as_ref()
-                .and_then(|ready| ready.init.as_ref())
-                .is_some_and(|init| init.pid == pid)
+            && let Some(ready) = confined.ready.take_if(|ready| ready.has(pid))
         {
-            confined.ready = None;
+            // Somebody has killed a part of it: the rest is of no use.
+            throw_away(ready, &mut self.going);
+            self.going.retain(|other| *other != pid);
         }
     }
 
     /// The command has ended; `empty` is whether nothing of it is left. Otherwise its sandbox ends with the last.
     pub(super) fn left(&mut self, empty: bool) {
         if empty {
-            end(self.current.take(), &mut self.others);
+            if let Some(init) = self.current.take() {
+                end(init.pid, &mut self.going);
+            }
         } else if let Some(init) = &self.current {
             let _ = rustix::io::write(&init.socket, &[LAST_OUT]);
         }
     }
 
     fn forget(&mut self) {
-        if let Some(confined) = self.confined.take() {
-            end(confined.ready.and_then(|ready| ready.init), &mut self.others);
-            if let Some(pending) = confined.pending {
-                end(Some(Init { pid: pending.init, socket: pending.socket }), &mut self.others);
-            }
+        if let Some(mut confined) = self.confined.take() {
+            confined.throw_away(&mut self.going);
         }
     }
 }
 
-/// Kills an init, and with it everything in its namespace.
-fn end(init: Option<Init>, others: &mut Vec<Pid>) {
-    if let Some(init) = init {
-        // Until it is collected, its number is nobody else's.
-        let _ = kill_process(init.pid, Signal::KILL);
-        if !others.contains(&init.pid) {
-            others.push(init.pid);
-        }
+impl Ready {
+    fn has(&self, pid: Pid) -> bool {
+        self.sleeper.pid == pid || self.init.as_ref().is_some_and(|init| init.pid == pid)
+    }
+}
+
+/// Kills a process of ours; an init takes everything in its namespace along.
+fn end(pid: Pid, going: &mut Vec<Pid>) {
+    // Until it is collected, its number is nobody else's.
+    let _ = kill_process(pid, Signal::KILL);
+    going.push(pid);
+}
+
+fn throw_away(ready: Ready, going: &mut Vec<Pid>) {
+    end(ready.sleeper.pid, going);
+    if let Some(init) = ready.init {
+        end(init.pid, going);
     }
 }
 
@@ -249,23 +299,22 @@ fn rungs(profile: &Profile) -> Vec<Kinds> {
 
 impl Confined {
     /// The next sandbox, made now if it has not been begun.
-    fn next(&mut self, others: &mut Vec<Pid>) -> Ready {
+    fn next(&mut self, setup: &Setup, going: &mut Vec<Pid>) -> io::Result<Ready> {
         if let Some(ready) = self.ready.take() {
-            return ready;
+            return Ok(ready);
         }
         loop {
             if self.pending.is_none() {
-                self.begin(others);
+                self.begin(going);
             }
-            let Some(pending) = self.pending.take() else { return self.without_namespaces() };
-            let init = pending.init;
-            match self.finish(pending) {
-                Ok(ready) => {
-                    others.retain(|other| Some(*other) != ready.init.as_ref().map(|init| init.pid));
-                    return ready;
-                }
+            let Some(pending) = self.pending.take() else {
+                return self.without_namespaces(setup);
+            };
+            let init = pending.init.pid;
+            match self.complete(setup, pending, going) {
+                Ok(ready) => return Ok(ready),
                 Err(problem) => {
-                    let _ = kill_process(init, Signal::KILL);
+                    end(init, going);
                     self.refuse(problem);
                 }
             }
@@ -277,12 +326,20 @@ impl Confined {
         self.rung += 1;
     }
 
+    fn throw_away(&mut self, going: &mut Vec<Pid>) {
+        if let Some(pending) = self.pending.take() {
+            end(pending.init.pid, going);
+        }
+        if let Some(ready) = self.ready.take() {
+            throw_away(ready, going);
+        }
+    }
+
     /// Begins to make a sandbox, of the strongest kind that can be begun.
-    fn begin(&mut self, others: &mut Vec<Pid>) {
-        while let Some(kinds) = rungs(&self.profile).get(self.rung).copied() {
-            match self.fork(kinds) {
+    fn begin(&mut self, going: &mut Vec<Pid>) {
+        while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
+            match self.fork(kinds, going) {
                 Ok(pending) => {
-                    others.push(pending.init);
                     self.pending = Some(pending);
                     return;
                 }
@@ -291,135 +348,148 @@ impl Confined {
         }
     }
 
-    fn fork(&self, kinds: Kinds) -> io::Result<Pending> {
-        let snapshot = Snapshot::take(&self.profile);
+    fn fork(&self, kinds: Kinds, going: &mut Vec<Pid>) -> io::Result<Pending> {
         let (socket, other) = socket::socket_pair()?;
-        let pid = init::fork(kinds)?;
-        if pid == 0 {
-            drop(socket);
-            init::live(other, kinds, &self.profile);
+        let number = init::fork(kinds)?;
+        if number == 0 {
+            init::live(other.as_fd(), kinds, &self.surroundings);
         }
-        let init = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-        let pending = Pending { init, socket, kinds, snapshot };
+        let pid = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
         if kinds.user {
-            let mapped = init::map_ids(pid);
-            if let Err(error) =
-                mapped.and_then(|()| socket::send(pending.socket.as_fd(), &[MAPPED], &[]))
-            {
-                let _ = kill_process(init, Signal::KILL);
+            let mapped = init::map_ids(number);
+            if let Err(error) = mapped.and_then(|()| socket::send(socket.as_fd(), &[MAPPED], &[])) {
+                end(pid, going);
                 return Err(error);
             }
         }
-        Ok(pending)
+        Ok(Pending { init: Init { pid, socket }, kinds })
     }
 
-    /// Waits for what the init has made.
-    fn finish(&self, pending: Pending) -> Result<Ready, String> {
-        let mut waiting = [PollFd::new(&pending.socket, PollFlags::IN)];
-        match poll(&mut waiting, Some(&PATIENCE)) {
-            Ok(0) => return Err("making it took too long".into()),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.to_string()),
-        }
-        let mut buffer = [0; REPORT_BYTES];
-        let received = socket::receive(pending.socket.as_fd(), &mut buffer)
-            .map_err(|error| error.to_string())?;
-        let report = postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default());
-        let (with, no_rules) = match report {
-            Ok(Report::Ready { with, no_rules }) => (with, no_rules),
-            Ok(Report::Failed(problem)) => return Err(problem),
-            Err(_) => return Err("its init ended before it was made".into()),
+    /// Waits for what the init has made, and puts a sleeper into it.
+    fn complete(
+        &mut self,
+        setup: &Setup,
+        pending: Pending,
+        going: &mut Vec<Pid>,
+    ) -> Result<Ready, String> {
+        let (made, terminals, no_rules) = receive(&pending)?;
+        let enforcement = self.enforcement(Some(pending.kinds), no_rules.as_deref());
+        let sleeper = self.sleeper(setup, &made).map_err(|error| error.to_string())?;
+        let init = if pending.kinds.pid {
+            Some(pending.init)
+        } else {
+            // It has gone by itself.
+            going.push(pending.init.pid);
+            None
         };
-        let mut descriptors = received.descriptors.into_iter();
-        let flags = pending.kinds.flags();
-        let namespaces: Vec<(OwnedFd, i32)> =
-            descriptors.by_ref().zip(flags.iter().copied()).collect();
-        let mut next = |there: bool| if there { descriptors.next() } else { None };
-        let [rules, tasks, shown, terminals] = with.map(&mut next);
-        if namespaces.len() != flags.len() {
-            return Err("some of its namespaces were lost".into());
+        Ok(Ready { init, sleeper, made, terminals, shown: self.shown.clone(), enforcement })
+    }
+
+    fn sleeper(&self, setup: &Setup, made: &Made) -> io::Result<Sleeper> {
+        Sleeper::make(setup, made.confines(&self.filter), &names(&self.shown))
+    }
+
+    /// Shows artifacts that a sandbox does not show yet.
+    fn show(&mut self, ready: &mut Ready, artifacts: &[String]) {
+        let more: Vec<String> =
+            artifacts.iter().filter(|name| !ready.shown.contains(name)).cloned().collect();
+        if !more.is_empty() {
+            // What cannot be shown is not seen: no reason to refuse the command.
+            let _ = sleeper::show_more(ready.made.confines(&self.filter), &names(&more));
+            ready.shown.extend(more);
         }
-        let init = Init { pid: pending.init, socket: pending.socket };
-        Ok(Ready {
-            init: pending.kinds.pid.then_some(init),
-            namespaces,
-            rules,
-            artifacts: tasks.zip(shown),
-            terminals,
-            enforcement: self.enforcement(Some(pending.kinds), no_rules.as_deref()),
-            snapshot: pending.snapshot,
-        })
+        self.shown.clear();
+        self.shown.extend_from_slice(artifacts);
     }
 
     /// What is left where namespaces are refused: Landlock and the filter.
-    fn without_namespaces(&self) -> Ready {
-        let hidden =
-            [&self.profile.unreadable[..], std::slice::from_ref(&self.profile.state)].concat();
-        let mut hidden = mounts::real_paths(&hidden);
-        hidden.push(PathBuf::from("/dev"));
-        let mut writable = mounts::real_paths(&self.profile.writable);
-        writable.extend(self.profile.tmp.as_deref().map(|_| PathBuf::from("/tmp")));
+    fn without_namespaces(&self, setup: &Setup) -> io::Result<Ready> {
+        let Surroundings { profile, writable, unreadable, .. } = &self.surroundings;
+        let own = [mounts::path(&profile.state).to_owned(), PathBuf::from("/dev")];
+        let hidden: Vec<PathBuf> = unreadable.iter().cloned().chain(own).collect();
+        let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+        let terminals = ["/dev/pts", "/dev/ptmx", "/dev/shm"].map(PathBuf::from);
         let rules = Rules {
             readable: landlock::everything_but(&hidden),
-            writable: writable.iter().map(PathBuf::as_path).collect(),
-            devices: DEVICES
-                .map(PathBuf::from)
-                .into_iter()
-                .chain(["/dev/pts".into(), "/dev/ptmx".into(), "/dev/shm".into()])
-                .collect(),
-            refuse_tcp: !self.profile.network,
+            writable: writable.iter().chain(&temporary).map(PathBuf::as_path).collect(),
+            devices: DEVICES.map(PathBuf::from).into_iter().chain(terminals).collect(),
+            refuse_tcp: !profile.network,
         };
         let (rules, no_rules) = match rules.build() {
             Ok(rules) => (Some(rules), None),
             Err(error) => (None, Some(landlock::why(&error))),
         };
-        Ready {
+        let made = Made { rules, ..Made::default() };
+        Ok(Ready {
             init: None,
-            namespaces: Vec::new(),
-            rules,
-            artifacts: None,
+            sleeper: self.sleeper(setup, &made)?,
+            made,
             terminals: None,
+            shown: Vec::new(),
             enforcement: self.enforcement(None, no_rules.as_deref()),
-            snapshot: Snapshot::take(&self.profile),
-        }
+        })
     }
 
     /// What is in force, and what should be and is not.
     fn enforcement(&self, kinds: Option<Kinds>, no_rules: Option<&str>) -> Enforcement {
         let mut found = Enforcement::default();
-        let why = |place: usize| {
+        let refusal = |place: usize| {
             let reason = self.refusals.get(place).or(self.refusals.last());
             reason.cloned().unwrap_or_else(|| "refused".into())
         };
-        let mut note = |layer, there: bool, reason: String| {
-            if there { found.has(layer) } else { found.lacks(layer, reason) }
-        };
-        note(Layer::UserNamespace, kinds.is_some_and(|kinds| kinds.user), why(1));
-        note(
-            Layer::MountNamespace,
-            kinds.is_some(),
-            format!(
-                "{}; paths inside what may be written cannot be guarded, and new neighbours of secrets cannot be read",
-                why(usize::MAX)
-            ),
-        );
-        note(Layer::PidNamespace, kinds.is_some_and(|kinds| kinds.pid), why(0));
-        if !self.profile.network {
-            note(Layer::NetworkNamespace, kinds.is_some(), why(usize::MAX));
+        let at_all = refusal(usize::MAX);
+        let (user, pid) = (kinds.is_some_and(|it| it.user), kinds.is_some_and(|it| it.pid));
+        let files = format!("{at_all}{UNGUARDED}");
+        found.note(Layer::UserNamespace, user, || refusal(1));
+        found.note(Layer::MountNamespace, kinds.is_some(), || files);
+        found.note(Layer::PidNamespace, pid, || refusal(0));
+        if !self.surroundings.profile.network {
+            found.note(Layer::NetworkNamespace, kinds.is_some(), || at_all.clone());
         }
-        note(Layer::IpcNamespace, kinds.is_some(), why(usize::MAX));
-        let version = landlock::version().unwrap_or(0);
-        match no_rules {
-            Some(reason) => found.lacks(Layer::Landlock, reason),
-            None if version < 6 => found.lacks(
-                Layer::Landlock,
-                format!("only files: version {version} of this kernel's Landlock knows no scopes, so abstract sockets can be reached"),
-            ),
-            None => found.has(Layer::Landlock),
-        }
-        found.has(Layer::Seccomp);
+        found.note(Layer::IpcNamespace, kinds.is_some(), || at_all.clone());
+        let lacking = no_rules.map(str::to_owned).or_else(landlock::without_scopes);
+        found.note(Layer::Landlock, lacking.is_none(), || lacking.unwrap_or_default());
+        found.note(Layer::Seccomp, true, String::new);
         found
     }
+}
+
+/// What a missing view of the files means.
+const UNGUARDED: &str =
+    "; /tmp is everybody's, and what is guarded inside the workspace can be written";
+
+fn names(tasks: &[String]) -> Vec<CString> {
+    tasks.iter().filter_map(|task| CString::new(task.as_str()).ok()).collect()
+}
+
+/// What an init reports: what it has made, where terminals are, and why there are no rules.
+fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>), String> {
+    let socket = &pending.init.socket;
+    let mut waiting = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut waiting, Some(&PATIENCE)) {
+        Ok(0) => return Err("making it took too long".into()),
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(errno) => return Err(errno.to_string()),
+    }
+    let mut buffer = [0; REPORT_BYTES];
+    let received =
+        socket::receive(socket.as_fd(), &mut buffer).map_err(|error| error.to_string())?;
+    let report = postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default());
+    let (with, no_rules) = match report {
+        Ok(Report::Ready { with, no_rules }) => (with, no_rules),
+        Ok(Report::Failed(problem)) => return Err(problem),
+        Err(_) => return Err("its init ended before it was made".into()),
+    };
+    let mut descriptors = received.descriptors.into_iter();
+    let flags = pending.kinds.flags();
+    let namespaces: Vec<(OwnedFd, i32)> =
+        flags.iter().filter_map(|flag| Some((descriptors.next()?, *flag))).collect();
+    if namespaces.len() != flags.len() {
+        return Err("some of its namespaces were lost".into());
+    }
+    let [rules, tasks, shown, terminals] =
+        with.map(|there| if there { descriptors.next() } else { None });
+    Ok((Made { namespaces, rules, artifacts: tasks.zip(shown) }, terminals, no_rules))
 }
 
 /// Gives up every capability, for good.

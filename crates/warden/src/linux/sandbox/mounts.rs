@@ -27,7 +27,8 @@ use rustix::{
     },
 };
 
-use crate::sandbox::{Guard, Profile};
+use super::fresh::Surroundings;
+use crate::sandbox::Guard;
 
 /// Device files that every program may use.
 pub(super) const DEVICES: [&str; 6] =
@@ -71,8 +72,6 @@ pub(super) struct View {
     pub shown: Option<OwnedFd>,
     /// Where the command's terminal is to be made.
     pub terminals: Option<OwnedFd>,
-    /// What may be written, by its real path.
-    pub writable: Vec<PathBuf>,
 }
 
 /// A step that failed.
@@ -99,17 +98,12 @@ fn io_at(place: &Path) -> impl FnOnce(io::Error) -> Failed {
 }
 
 /// Makes the view in this process's own mount namespace. `own_pids` is whether `/proc` has to be made anew.
-pub(super) fn build(profile: &Profile, own_pids: bool) -> Done<View> {
+pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
+    let Surroundings { profile, writable, shown: shown_folders, unreadable, .. } = surroundings;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(at("making the mounts private"))?;
-    let mut writable = real_paths(&profile.writable);
-    // A folder stands before what is in it.
-    writable.sort();
-    writable.dedup();
-    let unreadable = real_paths(&profile.unreadable);
     let state = path(&profile.state);
     let tasks = open_path(&state.join("tasks")).ok();
-    let shown_folders = real_paths(&profile.shown);
     let shown_rooms =
         shown_folders.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
     let rooms = writable.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
@@ -141,18 +135,13 @@ pub(super) fn build(profile: &Profile, own_pids: bool) -> Done<View> {
         guard(path(&guarded.path), guarded.guard)?;
     }
     let shown = cover_state(state)?;
-    cover_secrets(&unreadable)?;
-    Ok(View { tasks, shown, terminals, writable })
+    cover_secrets(unreadable)?;
+    Ok(View { tasks, shown, terminals })
 }
 
 /// A path, as it travels.
 pub(super) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
-}
-
-/// Those that exist, by their real paths.
-pub(super) fn real_paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
-    paths.iter().filter_map(|bytes| path(bytes).canonicalize().ok()).collect()
 }
 
 fn open_path(place: &Path) -> rustix::io::Result<OwnedFd> {

@@ -217,15 +217,20 @@ impl Filter {
         } else {
             libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
         };
+        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules(network, is_root))
+            .into_iter()
+            .map(|(call, answer, conditions)| {
+                let answer = match answer {
+                    Answer::Refuse => refuse,
+                    Answer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
+                };
+                let number = u32::try_from(call).unwrap_or(u32::MAX);
+                (number, one_call(number, &conditions, answer))
+            })
+            .collect();
+        calls.sort_by_key(|(number, _)| *number);
         let mut code = prologue();
-        for (call, answer, conditions) in grouped(&rules(network, is_root)) {
-            let answer = match answer {
-                Answer::Refuse => refuse,
-                Answer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
-            };
-            code.extend(one_call(call, &conditions, answer));
-        }
-        code.push(give(libc::SECCOMP_RET_ALLOW));
+        code.extend(search(&calls));
         Self { code, told }
     }
 
@@ -307,8 +312,22 @@ fn prologue() -> Vec<libc::sock_filter> {
     ]
 }
 
+/// Finds a call by halving: the kernel tries the program with every number there is when it takes it.
+fn search(calls: &[(u32, Vec<libc::sock_filter>)]) -> Vec<libc::sock_filter> {
+    const FEW: usize = 4;
+    let (low, high) = calls.split_at(calls.len() / 2);
+    let Some((first, _)) = high.first().filter(|_| calls.len() > FEW) else {
+        let all = calls.iter().flat_map(|(_, code)| code.iter().copied());
+        return all.chain([give(libc::SECCOMP_RET_ALLOW)]).collect();
+    };
+    let low = search(low);
+    let over = u32::try_from(low.len()).unwrap_or(u32::MAX);
+    let skip = statement(libc::BPF_JMP | libc::BPF_JA, over, 0, 0);
+    [vec![jump(libc::BPF_JGE, *first, 0, 1), skip], low, search(high)].concat()
+}
+
 /// If the call is this one: looks at its conditions, and answers. Otherwise it goes on with the number loaded.
-fn one_call(call: c_long, conditions: &[When], answer: u32) -> Vec<libc::sock_filter> {
+fn one_call(number: u32, conditions: &[When], answer: u32) -> Vec<libc::sock_filter> {
     let mut body = Vec::new();
     for condition in conditions {
         match *condition {
@@ -344,7 +363,6 @@ fn one_call(call: c_long, conditions: &[When], answer: u32) -> Vec<libc::sock_fi
     if !matches!(conditions, [When::Always]) {
         body.push(give(libc::SECCOMP_RET_ALLOW));
     }
-    let number = u32::try_from(call).unwrap_or(u32::MAX);
     let over = u8::try_from(body.len()).unwrap_or(0);
     [vec![jump(libc::BPF_JEQ, number, 0, over)], body].concat()
 }
@@ -363,4 +381,81 @@ fn jump(compare: u32, value: u32, yes: u8, no: u8) -> libc::sock_filter {
 
 fn statement(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: u16::try_from(code).unwrap_or(0), jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program answers; the kernel's own interpreter, as far as it is used here.
+    fn run(filter: &Filter, call: c_long, arguments: [u64; 6]) -> u32 {
+        let load = |offset: u32| match offset {
+            NUMBER_AT => u32::try_from(call).unwrap(),
+            ARCHITECTURE_AT => ARCHITECTURE,
+            _ => (arguments[((offset - 16) / 8) as usize] & 0xffff_ffff) as u32,
+        };
+        let (mut place, mut value) = (0, 0);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = filter.code[place];
+            place += 1;
+            let step = |yes: bool| usize::from(if yes { jt } else { jf });
+            match u32::from(code) {
+                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => value = load(k),
+                code if code == libc::BPF_RET | libc::BPF_K => return k,
+                code if code == libc::BPF_JMP | libc::BPF_JA => place += k as usize,
+                code if code == libc::BPF_JMP | libc::BPF_JEQ => place += step(value == k),
+                code if code == libc::BPF_JMP | libc::BPF_JGE => place += step(value >= k),
+                code if code == libc::BPF_JMP | libc::BPF_JSET => place += step(value & k != 0),
+                code => panic!("{code}"),
+            }
+        }
+    }
+
+    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+    #[test]
+    fn every_named_call_is_refused_and_every_other_number_is_allowed() {
+        let filter = Filter::new(true, true, false);
+        let refused: Vec<c_long> =
+            REFUSED.iter().chain(REFUSED_HERE).map(|(_, call)| *call).collect();
+        for call in 0..600 {
+            let expected = match call {
+                call if refused.contains(&call) => EPERM,
+                call if UNKNOWN.contains(&call) => ENOSYS,
+                // With no arguments, a socket of family 0.
+                libc::SYS_socket => EPERM,
+                _ => ALLOW,
+            };
+            assert_eq!(run(&filter, call, [0; 6]), expected, "{call}");
+        }
+        assert_eq!(run(&filter, 0x4000_0000, [0; 6]), ENOSYS);
+    }
+
+    #[test]
+    fn arguments_decide_where_only_some_uses_are_refused() {
+        let (online, offline) = (Filter::new(true, false, false), Filter::new(false, true, false));
+        let new_user = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+        assert_eq!(run(&online, libc::SYS_clone, [new_user, 0, 0, 0, 0, 0]), EPERM);
+        assert_eq!(run(&online, libc::SYS_clone, [0x11, 0, 0, 0, 0, 0]), ALLOW);
+        for (family, with, without) in
+            [(1, ALLOW, ALLOW), (2, ALLOW, ALLOW), (16, ALLOW, EPERM), (17, EPERM, EPERM)]
+        {
+            assert_eq!(run(&online, libc::SYS_socket, [family, 0, 0, 0, 0, 0]), with, "{family}");
+            assert_eq!(
+                run(&offline, libc::SYS_socket, [family, 0, 0, 0, 0, 0]),
+                without,
+                "{family}"
+            );
+        }
+        assert_eq!(run(&online, libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]), EPERM);
+        assert_eq!(run(&online, libc::SYS_ioctl, [0, 0x5413, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&online, libc::SYS_fchmod, [3, 0o4755, 0, 0, 0, 0]), EPERM);
+        assert_eq!(run(&online, libc::SYS_fchmod, [3, 0o2755, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(run(&offline, libc::SYS_fchmod, [3, 0o2755, 0, 0, 0, 0]), EPERM);
+        let makes = u64::from(libc::O_CREAT.cast_unsigned());
+        assert_eq!(run(&online, libc::SYS_openat, [0, 0, makes, 0o4755, 0, 0]), EPERM);
+        assert_eq!(run(&online, libc::SYS_openat, [0, 0, 0, 0o4755, 0, 0]), ALLOW);
+    }
 }

@@ -1,0 +1,388 @@
+//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left to give up.
+//!
+//! It is a child of the warden, so that its end is the warden's to collect, and a member of the sandbox's pid
+//! namespace. Both is only possible in two steps: an [`usher`] enters the namespaces, in the warden's memory while
+//! the warden sleeps, and makes the sleeper as a sibling of itself (`CLONE_PARENT`). The sleeper gives up its
+//! rights, hands over where its refused system calls are told, and waits. What it is then sent, it executes.
+
+use std::{
+    ffi::{CString, c_char, c_int, c_void},
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, fstat, open},
+    process::{Pid, Signal, WaitOptions, waitpid},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        command::{self, Prepared},
+        notices::Notices,
+        run::{environment, environment_set},
+        socket,
+        spawner::Setup,
+    },
+    drop_capabilities,
+    init::keep_only,
+    seccomp::Filter,
+};
+use crate::protocol::{Decoder, Environment, Spec, StartFailure, StartStage, encode};
+
+/// Stack of the usher, and of the sleeper until it executes.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a sleeper is confined by, besides the namespaces that it is born in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Confines<'a> {
+    pub namespaces: &'a [(OwnedFd, i32)],
+    pub rules: Option<&'a OwnedFd>,
+    pub filter: &'a Filter,
+    /// All artifacts, and where they can be shown.
+    pub artifacts: Option<(&'a OwnedFd, &'a OwnedFd)>,
+}
+
+/// A process that waits for its command.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    pub pid: Pid,
+    socket: OwnedFd,
+}
+
+/// A command, as a sleeper gets it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    program: Vec<u8>,
+    argv: Vec<Vec<u8>>,
+    environment: Environment,
+    terminal: bool,
+    workdir: Vec<u8>,
+    /// Device and number of the folder that it has to be.
+    folder: (u64, u64),
+}
+
+/// What a sleeper answers.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// It is confined; beside this frame stands where its refused calls are told, if they are.
+    Confined,
+    Failed(StartFailure),
+}
+
+impl Sleeper {
+    /// Makes one.
+    pub(super) fn make(
+        setup: &Setup,
+        confines: Confines<'_>,
+        shown: &[CString],
+    ) -> io::Result<Self> {
+        let (socket, other) = socket::socket_pair()?;
+        let mut errand = Errand::new(&confines, shown);
+        errand.sleeper = Some(Life { setup, confines, socket: other.as_fd() });
+        errand.run()?;
+        let pid = Pid::from_raw(errand.made).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { pid, socket })
+    }
+
+    /// Gives it its command. Returns where refused calls are told, if they are; on failure the process is ending.
+    pub(super) fn wake(
+        &self,
+        spec: &Spec,
+        workdir: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
+        terminal: bool,
+    ) -> Result<Option<Notices>, StartFailure> {
+        let order = order(spec, workdir, terminal).map_err(failed(StartStage::WorkingDirectory))?;
+        let frame = encode(&order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
+        let mut sent = 0;
+        while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
+            let with = if sent == 0 { &streams[..] } else { &[] };
+            let piece = socket::send(self.socket.as_fd(), rest, with);
+            sent += piece.map_err(failed(StartStage::Sandbox))?;
+        }
+        self.hear()
+    }
+
+    /// Its socket closes when it executes.
+    fn hear(&self) -> Result<Option<Notices>, StartFailure> {
+        let mut decoder = Decoder::default();
+        let (mut notices, mut confined) = (None, false);
+        loop {
+            let mut buffer = [0; 256];
+            let received = socket::receive(self.socket.as_fd(), &mut buffer)
+                .map_err(failed(StartStage::Sandbox))?;
+            notices = received.descriptors.into_iter().next().map(Notices::new).or(notices);
+            if received.bytes == 0 {
+                let ended = failure(StartStage::Sandbox, libc::ECHILD);
+                return if confined { Ok(notices) } else { Err(ended) };
+            }
+            decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
+            while let Ok(Some(answer)) = decoder.next_frame() {
+                match answer {
+                    Answer::Confined => confined = true,
+                    Answer::Failed(failure) => return Err(failure),
+                }
+            }
+        }
+    }
+}
+
+fn order(spec: &Spec, workdir: BorrowedFd<'_>, terminal: bool) -> io::Result<Order> {
+    let stat = fstat(workdir)?;
+    let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
+    Ok(Order {
+        program: spec.program.clone(),
+        argv: spec.argv.clone(),
+        environment: spec.environment.clone(),
+        terminal,
+        workdir: rustix::fs::readlink(link, Vec::new())?.into_bytes(),
+        folder: (stat.st_dev, stat.st_ino),
+    })
+}
+
+fn failure(stage: StartStage, errno: i32) -> StartFailure {
+    StartFailure { stage, errno }
+}
+
+fn failed(stage: StartStage) -> impl Fn(io::Error) -> StartFailure {
+    move |error| failure(stage, error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Shows more artifacts in a sandbox that has been made.
+pub(super) fn show_more(confines: Confines<'_>, shown: &[CString]) -> io::Result<()> {
+    Errand::new(&confines, shown).run()
+}
+
+/// What an usher does; read by it in the warden's memory.
+struct Errand<'a> {
+    namespaces: Vec<(RawFd, c_int)>,
+    artifacts: Option<(RawFd, RawFd)>,
+    shown: Vec<*const c_char>,
+    sleeper: Option<Life<'a>>,
+    /// The sleeper's process, as the warden sees it.
+    made: c_int,
+    errno: c_int,
+}
+
+/// What a sleeper needs to live.
+struct Life<'a> {
+    setup: &'a Setup,
+    confines: Confines<'a>,
+    socket: BorrowedFd<'a>,
+}
+
+impl Errand<'_> {
+    fn new(confines: &Confines<'_>, shown: &[CString]) -> Self {
+        let raw = |(all, shown): (&OwnedFd, &OwnedFd)| (all.as_raw_fd(), shown.as_raw_fd());
+        let namespaces = confines.namespaces.iter();
+        Self {
+            namespaces: namespaces.map(|(handle, kind)| (handle.as_raw_fd(), *kind)).collect(),
+            artifacts: confines.artifacts.map(raw),
+            shown: shown.iter().map(|name| name.as_ptr()).collect(),
+            sleeper: None,
+            made: 0,
+            errno: 0,
+        }
+    }
+
+    /// Sends an usher, and waits until it is through.
+    fn run(&mut self) -> io::Result<()> {
+        let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
+        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and everything it
+        // points to outlive the call; the usher uses them only while this thread is suspended by CLONE_VFORK; all
+        // signals are blocked, so no handler runs in it.
+        let usher = unsafe {
+            let top = stack.as_mut_ptr().add(STACK_BYTES);
+            let top = top.sub(top.addr() & 15).cast::<c_void>();
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            libc::clone(usher, top, flags, ptr::from_mut(self).cast::<c_void>())
+        };
+        let Some(usher) = Pid::from_raw(usher).filter(|pid| pid.as_raw_pid() > 0) else {
+            return Err(io::Error::last_os_error());
+        };
+        let _ = waitpid(Some(usher), WaitOptions::empty());
+        // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler remembers.
+        match unsafe { ptr::read_volatile(&raw const self.errno) } {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+fn last_errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Enters the namespaces, shows what is to be seen there, and makes the sleeper.
+extern "C" fn usher(argument: *mut c_void) -> c_int {
+    let errand = argument.cast::<Errand<'_>>();
+    // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the clone and the
+    // end only system calls are made here. The sleeper is no such child: it has a copy of the memory, in which
+    // nothing was half-done, and it never returns into the warden's code.
+    unsafe {
+        let done = enter(&*errand).and_then(|()| match &(*errand).sleeper {
+            None => Ok(0),
+            Some(life) => {
+                let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+                match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
+                    0 => life.live(),
+                    pid if pid < 0 => Err(last_errno()),
+                    pid => Ok(c_int::try_from(pid).unwrap_or(0)),
+                }
+            }
+        });
+        match done {
+            Ok(pid) => ptr::write_volatile(&raw mut (*errand).made, pid),
+            Err(errno) => ptr::write_volatile(&raw mut (*errand).errno, errno),
+        }
+        libc::_exit(0)
+    }
+}
+
+unsafe fn enter(errand: &Errand<'_>) -> Result<(), c_int> {
+    // SAFETY: descriptors and texts of the warden, which sleeps.
+    unsafe {
+        for (namespace, kind) in &errand.namespaces {
+            if libc::setns(*namespace, *kind) != 0 {
+                return Err(last_errno());
+            }
+        }
+        if let Some((all, shown)) = errand.artifacts {
+            for name in &errand.shown {
+                show(all, shown, *name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Shows one task's artifacts; what is not there any more is not shown.
+unsafe fn show(all: RawFd, shown: RawFd, name: *const c_char) {
+    const CLONE: c_int = 1;
+    const FROM_EMPTY: c_int = 4;
+    const EMPTY: *const c_char = c"".as_ptr();
+    // SAFETY: descriptors and a text of the warden's; the new descriptor is closed again here.
+    unsafe {
+        let tree = libc::syscall(libc::SYS_open_tree, all, name, CLONE | libc::O_CLOEXEC);
+        let Ok(tree @ 0..) = RawFd::try_from(tree) else { return };
+        if libc::mkdirat(shown, name, 0o700) == 0 {
+            let still = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+            let attributes =
+                libc::mount_attr { attr_set: still, attr_clr: 0, propagation: 0, userns_fd: 0 };
+            let (flags, size) = (libc::AT_EMPTY_PATH, size_of::<libc::mount_attr>());
+            let call = libc::SYS_mount_setattr;
+            if libc::syscall(call, tree, EMPTY, flags, &raw const attributes, size) == 0 {
+                libc::syscall(libc::SYS_move_mount, tree, EMPTY, shown, name, FROM_EMPTY);
+            }
+        }
+        libc::close(tree);
+    }
+}
+
+impl Life<'_> {
+    /// The whole life of a sleeper, until it executes.
+    fn live(&self) -> ! {
+        // Where there is no init that would take it along, the warden's end is its end all the same.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        let confined = self.confine();
+        // Whatever else is the warden's must not be held open by it.
+        if let Ok(socket) = keep_only(self.socket)
+            && let Err(failure) = confined.and_then(|()| self.obey(socket.as_fd()))
+        {
+            let answer = encode(&Answer::Failed(failure)).unwrap_or_default();
+            let _ = socket::send(socket.as_fd(), &answer, &[]);
+        }
+        // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
+        unsafe { libc::_exit(127) }
+    }
+
+    /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by the filter.
+    fn confine(&self) -> Result<(), StartFailure> {
+        const SET_FILTER: c_int = 1;
+        const TELL: c_int = 1 << 3;
+        let refused = || failure(StartStage::Sandbox, last_errno());
+        let program = self.confines.filter.program();
+        let flags = if self.confines.filter.told { TELL } else { 0 };
+        // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all of it is about
+        // this process alone. The descriptor that comes back is nobody else's.
+        let listener = unsafe {
+            drop_capabilities();
+            if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+                return Err(refused());
+            }
+            if let Some(rules) = self.confines.rules
+                && libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) != 0
+            {
+                return Err(refused());
+            }
+            let given = libc::syscall(libc::SYS_seccomp, SET_FILTER, flags, &raw const program);
+            if given < 0 {
+                return Err(refused());
+            }
+            let told = self.confines.filter.told;
+            told.then(|| BorrowedFd::borrow_raw(RawFd::try_from(given).unwrap_or_default()))
+        };
+        let answer = encode(&Answer::Confined).unwrap_or_default();
+        let with: Vec<BorrowedFd<'_>> = listener.into_iter().collect();
+        socket::send(self.socket, &answer, &with).map_err(failed(StartStage::Sandbox))?;
+        Ok(())
+    }
+
+    /// Waits for the command, and becomes it.
+    fn obey(&self, socket: BorrowedFd<'_>) -> Result<(), StartFailure> {
+        let mut decoder = Decoder::default();
+        let (mut streams, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
+        let order: Order = loop {
+            let received =
+                socket::receive(socket, &mut buffer).map_err(failed(StartStage::Sandbox))?;
+            if received.bytes == 0 {
+                // Nobody needs it.
+                // SAFETY: ends this process at once.
+                unsafe { libc::_exit(0) }
+            }
+            streams.extend(received.descriptors);
+            decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
+            let malformed = |_| failure(StartStage::Sandbox, libc::EPROTO);
+            if let Some(order) = decoder.next_frame().map_err(malformed)? {
+                break order;
+            }
+        };
+        let [stdin, stdout, stderr] = &streams[..] else {
+            return Err(failure(StartStage::Descriptors, libc::EBADF));
+        };
+        let workdir = enter_folder(&order).map_err(failed(StartStage::WorkingDirectory))?;
+        let set = environment_set(&order.environment.set)?;
+        let _ = rustix::process::set_parent_process_death_signal(None);
+        Err(command::execute(&Prepared {
+            program: command::c_string(&order.program)?,
+            argv: order
+                .argv
+                .iter()
+                .map(|text| command::c_string(text))
+                .collect::<Result<_, _>>()?,
+            environment: environment(self.setup, &order.environment, &set),
+            workdir: workdir.as_fd(),
+            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            terminal: order.terminal,
+            umask: self.setup.umask,
+            open_files: self.setup.open_files,
+        }))
+    }
+}
+
+/// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's own mounts. It
+/// has to be the same folder.
+fn enter_folder(order: &Order) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = open(&order.workdir[..], flags, Mode::empty())?;
+    let stat = fstat(&folder)?;
+    if (stat.st_dev, stat.st_ino) == order.folder {
+        Ok(folder)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESTALE))
+    }
+}
