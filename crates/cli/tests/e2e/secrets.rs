@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, fixture, text},
+    common::{Scratch, fixture, open, text},
     mcp::Wire,
 };
 
@@ -199,6 +199,35 @@ fn a_secret_that_comes_byte_by_byte_is_never_shown_in_part() {
     pages.push_str(page["output_preview"].as_str().unwrap_or_default());
     assert_eq!(pages, format!("{}{MARKER}", &SECRET[..3]));
     assert_hidden_afterwards(&scratch);
+}
+
+#[test]
+fn events_on_the_way_show_no_part_of_a_secret() {
+    let scratch = Scratch::new();
+    let mut client = Suspicious::new(&scratch);
+    let (gate, end) = (scratch.file("gate"), scratch.file("end"));
+    let fixture = fixture();
+    let cmd = format!(
+        "echo one; printf %.15s \"${NAME}\"; {fixture} wait-for {gate}; \
+         echo \"${NAME}\" | cut -c16-; {fixture} wait-for {end}"
+    );
+    let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 60_000 });
+    let params =
+        json!({ "name": "ExecCommand", "arguments": input, "_meta": { "progressToken": 1 } });
+    client.0.send("tools/call", &params);
+    for (wanted, then) in [("one", &gate), (MARKER, &end)] {
+        loop {
+            let line = client.0.read();
+            assert!(!line.to_string().contains(&SECRET[16..]), "{line}");
+            assert_hidden(&line.to_string());
+            if line["params"]["message"] == wanted {
+                break;
+            }
+        }
+        open(then);
+    }
+    let answer = client.0.read();
+    assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains(MARKER), "{answer}");
 }
 
 #[test]

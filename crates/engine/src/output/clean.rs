@@ -47,18 +47,62 @@ pub(super) struct Clean {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Stripped {
     pub text: String,
-    /// For each character: where it is in the text, and where it begins and ends in the raw bytes.
-    pub places: Vec<(usize, usize, usize)>,
+    /// Where the text is in the raw bytes.
+    pub runs: Vec<Run>,
     /// As in [`Clean`].
     pub reached: usize,
 }
 
+/// Characters that follow each other in the text and in the raw bytes: all as they are, or one that was replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub text: usize,
+    pub text_bytes: usize,
+    pub raw: usize,
+    pub raw_bytes: usize,
+}
+
+impl Run {
+    fn is_exact(&self) -> bool {
+        self.text_bytes == self.raw_bytes
+    }
+
+    /// Where a place of the text that is not before the run is in the raw bytes.
+    fn in_raw(&self, place: usize) -> usize {
+        let into = place.saturating_sub(self.text);
+        self.raw + if self.is_exact() || into == 0 { into } else { self.raw_bytes }
+    }
+}
+
 impl Stripped {
     fn push(&mut self, character: char, start: usize, end: usize) {
-        if !is_invisible(character) {
-            self.places.push((self.text.len(), start, end));
-            self.text.push(character);
+        if is_invisible(character) {
+            return;
         }
+        let (text, text_bytes, raw_bytes) = (self.text.len(), character.len_utf8(), end - start);
+        self.text.push(character);
+        let goes_on = |run: &&mut Run| {
+            run.is_exact() && text_bytes == raw_bytes && run.raw + run.raw_bytes == start
+        };
+        if let Some(run) = self.runs.last_mut().filter(goes_on) {
+            run.text_bytes += text_bytes;
+            run.raw_bytes += raw_bytes;
+        } else {
+            self.runs.push(Run { text, text_bytes, raw: start, raw_bytes });
+        }
+    }
+
+    /// Where in the raw bytes the character at a place of the text begins; none behind the last.
+    pub(super) fn begin(&self, place: usize) -> Option<usize> {
+        let index = self.runs.partition_point(|run| run.text + run.text_bytes <= place);
+        self.runs.get(index).map(|run| run.in_raw(place))
+    }
+
+    /// Where in the raw bytes the character before a place of the text ends.
+    pub(super) fn end(&self, place: usize) -> usize {
+        let index = self.runs.partition_point(|run| run.text < place);
+        let run = index.checked_sub(1).and_then(|index| self.runs.get(index));
+        run.map_or(0, |run| run.in_raw(place))
     }
 }
 
@@ -332,6 +376,15 @@ fn after_escape(character: char) -> State {
 fn in_string(character: char, escape: bool) -> State {
     let ends = matches!(character, '\x07' | '\u{9c}') || (escape && character == '\\');
     if ends { State::Ground } else { State::String { escape: character == '\x1b' } }
+}
+
+/// Whether a text stays as it is when it is stripped.
+pub(super) fn is_plain(text: &str) -> bool {
+    let is_odd = |character: char| {
+        let control = character.is_control() && !matches!(character, '\n' | '\t');
+        control || is_hidden(character) || is_invisible(character)
+    };
+    !text.contains(is_odd)
 }
 
 /// Characters that show nothing, wherever they are.

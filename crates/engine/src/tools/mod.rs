@@ -421,7 +421,8 @@ impl Registry {
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)
                     .hint(format!("the tools are: {}", known.join(", ")));
-            return Answer::failed(name, error.masked(&engine.mask()));
+            let mask = engine.mask();
+            return Answer::failed(&mask.text(name), error.masked(&mask));
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {

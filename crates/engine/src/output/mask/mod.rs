@@ -234,7 +234,9 @@ impl Built {
         let finder = AhoCorasick::new(texts.chain(begins.iter().map(|(begin, _)| *begin)));
         let longest = values.iter().map(|value| value.text.len()).max().unwrap_or(0);
         Self {
-            finder: finder.inspect_err(|error| tracing::error!(%error, "secrets")).ok(),
+            finder: finder
+                .inspect_err(|error| tracing::error!(%error, "secrets cannot be searched for"))
+                .ok(),
             begins: begins.into_iter().map(|(_, pattern)| pattern).collect(),
             reach: longest.max(PATTERN_BYTES_MAX) + LEAD_BYTES,
             values,

@@ -1,9 +1,7 @@
 //! Finds secrets in raw bytes, where control sequences may be in the middle of them.
 
-use std::borrow::Cow;
-
 use super::{Found, Mask};
-use crate::output::clean::{End, Stripped, strip};
+use crate::output::clean::{End, Stripped, is_plain, strip};
 
 /// The name of what is so long that it cannot be waited for.
 const UNFINISHED: &str = "unfinished";
@@ -23,10 +21,10 @@ impl<'a> Scan<'a> {
     pub(in crate::output) fn of(mask: &'a Mask, raw: &[u8], lead: usize, end: End) -> Self {
         let plain = Plain::of(raw, end);
         let (found, held) = match end {
-            End::Final => (mask.find(&plain.text), raw.len()),
+            End::Final => (mask.find(plain.text()), raw.len()),
             End::Open => {
-                let (found, held) = mask.find_open(&plain.text);
-                (found, plain.begin(held).min(plain.reached))
+                let (found, held) = mask.find_open(plain.text());
+                (found, plain.begin(held).min(plain.reached()))
             }
         };
         let in_raw = |found: Found<'a>| {
@@ -36,9 +34,9 @@ impl<'a> Scan<'a> {
         let mut secrets: Vec<Found<'a>> = found.into_iter().map(in_raw).collect();
         let mut held = held;
         // Sequences between its characters can make any secret as long as they like. Nobody waits for its end then.
-        if plain.reached.saturating_sub(held) > mask.reach() {
-            secrets.push(Found { start: held, end: plain.reached, name: UNFINISHED });
-            held = plain.reached;
+        if plain.reached().saturating_sub(held) > mask.reach() {
+            secrets.push(Found { start: held, end: plain.reached(), name: UNFINISHED });
+            held = plain.reached();
         }
         secrets.retain(|secret| secret.end > lead);
         for secret in &mut secrets {
@@ -50,43 +48,52 @@ impl<'a> Scan<'a> {
 }
 
 /// Raw bytes as plain text.
-struct Plain<'a> {
-    text: Cow<'a, str>,
-    /// As in [`Stripped`]; empty if text and bytes are the same.
-    places: Vec<(usize, usize, usize)>,
-    reached: usize,
-    raw_bytes: usize,
+enum Plain<'a> {
+    /// They are.
+    Same(&'a str),
+    Stripped {
+        text: Stripped,
+        raw_bytes: usize,
+    },
 }
 
 impl<'a> Plain<'a> {
     fn of(raw: &'a [u8], end: End) -> Self {
-        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
-        let raw_bytes = raw.len();
-        let plain = std::str::from_utf8(raw).ok().filter(|_| raw.iter().all(is_plain));
-        if let Some(text) = plain {
-            return Self { text: text.into(), places: Vec::new(), reached: raw_bytes, raw_bytes };
+        match std::str::from_utf8(raw) {
+            Ok(text) if is_plain(text) => Self::Same(text),
+            _ => Self::Stripped { text: strip(raw, end), raw_bytes: raw.len() },
         }
-        let Stripped { text, places, reached } = strip(raw, end);
-        Self { text: text.into(), places, reached, raw_bytes }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Same(text) => text,
+            Self::Stripped { text, .. } => &text.text,
+        }
+    }
+
+    /// Where something begins that the bytes do not finish.
+    fn reached(&self) -> usize {
+        match self {
+            Self::Same(text) => text.len(),
+            Self::Stripped { text, .. } => text.reached,
+        }
     }
 
     /// Where in the bytes the character at a place of the text begins.
     fn begin(&self, place: usize) -> usize {
-        if self.places.is_empty() {
-            return if self.text.is_empty() { self.raw_bytes } else { place };
+        match self {
+            Self::Same(_) => place,
+            Self::Stripped { text, raw_bytes } => text.begin(place).unwrap_or(*raw_bytes),
         }
-        let index = self.places.partition_point(|(text, _, _)| *text < place);
-        self.places.get(index).map_or(self.raw_bytes, |(_, begin, _)| *begin)
     }
 
     /// Where in the bytes the character before a place of the text ends.
     fn end(&self, place: usize) -> usize {
-        if self.places.is_empty() {
-            return place;
+        match self {
+            Self::Same(_) => place,
+            Self::Stripped { text, .. } => text.end(place),
         }
-        let index = self.places.partition_point(|(text, _, _)| *text < place);
-        let before = index.checked_sub(1).and_then(|index| self.places.get(index));
-        before.map_or(0, |(_, _, end)| *end)
     }
 }
 
