@@ -90,7 +90,7 @@ fn a_secret_is_masked_however_it_is_printed() {
     for (cmd, more) in [
         (format!("printf %s \"${NAME}\""), json!({})),
         (format!("echo \"${NAME}\" >&2"), json!({})),
-        (format!("env; export -p"), json!({})),
+        ("env; export -p".to_owned(), json!({})),
         (format!("{fixture} pieces {NAME} 1"), json!({})),
         (format!("{fixture} pieces {NAME} 5"), json!({})),
         (format!("printf '%.6s\\033[31m' \"${NAME}\"; echo \"${NAME}\" | cut -c7-"), json!({})),
@@ -145,7 +145,9 @@ fn no_tool_and_no_error_tells_a_secret() {
         let envelope = client.call(tool, &input);
         assert!(envelope["error"].to_string().contains(MARKER), "{envelope:#}");
     }
-    // A command that names it, in everything that is said of commands, cut in its middle.
+    // A command that names it, in everything that is said of commands, cut in its middle: here at 240 characters,
+    client.exec(&format!(": {}; echo {SECRET}", "x".repeat(212)), &json!({}));
+    // and here at 200.
     let cmd = format!(": {}; echo {SECRET}; sleep 1000", "x".repeat(170));
     let told = client.exec(&cmd, &json!({ "yield_time_ms": 0 }));
     assert!(told["command_diagnostics"]["cmd_preview"].as_str().unwrap().contains(MARKER));
