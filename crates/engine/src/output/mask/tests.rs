@@ -31,10 +31,13 @@ fn output(stdout: &[u8], stderr: &[u8]) -> TaskOutput {
     TaskOutput::from(&SmallOutput { stdout, stderr, timeline: Vec::new() })
 }
 
-/// Whether a text shows a secret, or half of one or more from its beginning on.
+/// Whether a text shows a secret, or half of one or more from its beginning or its end.
 fn shows(text: &str) -> Option<&'static str> {
-    let half = |secret: &str| secret.get(..secret.len().div_ceil(2)).unwrap().to_owned();
-    SECRETS.iter().map(|(_, secret)| *secret).find(|secret| text.contains(&half(secret)))
+    let shown = |secret: &&str| {
+        let half = secret.len().div_ceil(2);
+        text.contains(&secret[..half]) || text.contains(&secret[secret.len() - half..])
+    };
+    SECRETS.iter().map(|(_, secret)| *secret).find(shown)
 }
 
 fn preview(raw: &[u8], budget: u64) -> String {
@@ -164,13 +167,15 @@ fn a_cursor_inside_a_secret_shows_the_marker() {
 
 #[test]
 fn a_secret_in_the_gap_of_a_preview_shows_on_neither_side() {
+    let filler = "word ".repeat(4000);
     for shift in 0..60 {
-        let half = 4000;
-        let filler = "word ".repeat(half);
-        let raw = format!("{}s3cr3t-Wert/0123456789{filler}", &filler[shift..]);
-        for budget in [40, 60, 100, 1000] {
-            let shown = preview(raw.as_bytes(), budget);
-            assert!(shows(&shown).is_none(), "{shown}");
+        let raws = [(&filler[shift..], filler.as_str()), (&filler, &filler[shift..])]
+            .map(|(before, behind)| format!("{before}s3cr3t-Wert/0123456789{behind}"));
+        for raw in raws {
+            for budget in [40, 60, 100, 1000] {
+                let shown = preview(raw.as_bytes(), budget);
+                assert!(shows(&shown).is_none(), "{shown}");
+            }
             let artifact = Artifact::of(raw.as_bytes());
             let complete = artifact.complete(&mask(), raw.len() as u64 - 1).unwrap();
             assert!(complete.truncated && shows(&complete.text).is_none(), "{}", complete.text);
