@@ -315,6 +315,9 @@ pub(crate) struct LogsOptions {
     /// Print each piece as a line of JSON: {"stream","offset","text"}
     #[arg(long)]
     pub json: bool,
+    /// Print the exact bytes, with the secrets among them
+    #[arg(long)]
+    pub raw: bool,
     #[command(flatten)]
     pub state: State,
 }

@@ -235,7 +235,7 @@ impl Inner {
             .with("answered_by", answered.by.as_str())
             .by(caller)
             .command(&approval.command);
-        self.note(&entry).await;
+        self.note(entry).await;
         match answered.decision {
             Decision::AllowOnce | Decision::AllowSession | Decision::AllowRule => {
                 // The answer is good for one of all who wait for it; the others ask again.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{ledger::now_ms, model::Caller};
+use crate::{ledger::now_ms, model::Caller, output::Mask};
 
 /// What the first line follows.
 const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -57,13 +57,14 @@ impl Audit {
         Ok(Self { shared: Arc::new(Mutex::new(Appender { file, last: None })) })
     }
 
-    /// Appends an entry; waits in a thread if another process is just doing that.
-    pub(crate) async fn append(&self, entry: &Entry) -> io::Result<()> {
-        match self.lock().append(entry, FlockOperation::NonBlockingLockExclusive) {
+    /// Appends an entry, without its secrets; waits in a thread if another process is just doing that.
+    pub(crate) async fn append(&self, entry: Entry, mask: &Mask) -> io::Result<()> {
+        let entry = entry.shown(mask);
+        match self.lock().append(&entry, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
-        let (audit, entry) = (self.clone(), entry.clone());
+        let audit = self.clone();
         let patient = move || audit.lock().append(&entry, FlockOperation::LockExclusive);
         tokio::task::spawn_blocking(patient).await.map_err(io::Error::other)?
     }
@@ -73,8 +74,8 @@ impl Audit {
     }
 }
 
-/// Most characters of a command that a line holds; its digest is of all of it.
-const COMMAND_CHARS: usize = 4096;
+/// Most characters of a text that a line holds; a command's digest is of all of it.
+const TEXT_CHARS: usize = 4096;
 
 /// What is noted.
 #[derive(Debug, Clone)]
@@ -115,12 +116,23 @@ impl Entry {
         self.with("asked_by", caller.name.as_str()).with("trust", caller.trust.as_str())
     }
 
-    /// The same with a command, cut where it is very long.
+    /// The same with a command.
     #[must_use]
     pub(crate) fn command(self, text: &str) -> Self {
-        let digest = digest(text);
-        let shown: String = text.chars().take(COMMAND_CHARS).collect();
-        self.with("command", shown).with("command_digest", digest)
+        self.with("command", text).with("command_digest", digest(text))
+    }
+
+    /// The same as it is written down: secrets masked, and only then what is very long cut.
+    fn shown(mut self, mask: &Mask) -> Self {
+        for (_, value) in &mut self.fields {
+            mask.json(value);
+            if let Value::String(text) = value
+                && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS)
+            {
+                text.truncate(end);
+            }
+        }
+        self
     }
 }
 
@@ -276,7 +288,7 @@ mod tests {
         let path = folder.path().join("audit.jsonl");
         let audit = Audit::open(&path).unwrap();
         for number in 0..count {
-            audit.append(&entry(number)).await.unwrap();
+            audit.append(entry(number), &Mask::default()).await.unwrap();
         }
         (folder, path)
     }
@@ -287,7 +299,7 @@ mod tests {
         let others: Vec<Audit> = (0..4).map(|_| Audit::open(&path).unwrap()).collect();
         for number in 0..20 {
             for audit in &others {
-                audit.append(&entry(number)).await.unwrap();
+                audit.append(entry(number), &Mask::default()).await.unwrap();
             }
         }
         let verified = verify(&path).unwrap();
@@ -326,7 +338,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 10]).unwrap();
         assert_eq!(verify(&path).unwrap().broken.unwrap().0, 3);
-        Audit::open(&path).unwrap().append(&entry(9)).await.unwrap();
+        Audit::open(&path).unwrap().append(entry(9), &Mask::default()).await.unwrap();
         assert_eq!(verify(&path).unwrap(), Verified { lines: 4, repairs: 1, broken: None });
         let noted: Vec<Value> = entries(&path).unwrap().collect();
         assert!(noted[2]["torn_bytes"].as_u64().unwrap() > 0);

@@ -6,7 +6,7 @@ use std::{
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,7 +28,7 @@ use crate::{
     ledger::{Ledger, LedgerError, Registered, Task, now_ms},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin, Trust},
     observe::Observer,
-    output::TaskOutput,
+    output::{Mask, TaskOutput},
     place::{Place, Warden},
     plan::{Kind, Plan, Workspace},
     pool::Pool,
@@ -129,6 +129,8 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
     pub(crate) sandboxing: Arc<Sandboxing>,
+    /// What no answer, event or note may show; grows with the secrets that commands are given.
+    mask: RwLock<Arc<Mask>>,
     running: Mutex<HashMap<TaskId, Running>>,
 }
 
@@ -192,6 +194,7 @@ impl Engine {
             audit,
             policy,
             settings,
+            mask: RwLock::new(Arc::new(Mask::of_environment())),
             running: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner), registry: Arc::new(registry) })
@@ -205,6 +208,11 @@ impl Engine {
     /// Limits of what is shown and waited for.
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// What no answer may show.
+    pub fn mask(&self) -> Arc<Mask> {
+        self.inner.mask()
     }
 
     /// The state folder.
@@ -268,12 +276,13 @@ impl Engine {
             }
             None => return,
         };
-        self.inner.note(&entry.with("tool", tool).with("task_id", task).by(caller)).await;
+        self.inner.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
     }
 
     /// Takes a request through plan, gate and ledger to a running command.
     pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
         let inner = &self.inner;
+        inner.learn(&request.environment);
         let wanted = inner.wanted(caller.trust);
         let whole = inner.cage(wanted).await?.is_some_and(|cage| cage.is_whole());
         let trust = caller.trust;
@@ -449,6 +458,18 @@ impl Engine {
 }
 
 impl Inner {
+    /// What no answer, event or note may show.
+    pub(crate) fn mask(&self) -> Arc<Mask> {
+        self.mask.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of the secrets that a command is given besides the inherited ones.
+    fn learn(&self, environment: &[(&str, &str)]) {
+        if let Some(more) = self.mask().with(environment) {
+            *self.mask.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(more);
+        }
+    }
+
     /// The workspace whose tasks may be known; none if all may.
     fn visible_workspace(&self) -> Option<String> {
         (!self.all_workspaces).then(|| self.workspace.path.display().to_string())
@@ -543,7 +564,7 @@ impl Inner {
             .with("verdict", name)
             .with("rule", explanation.rule.as_str())
             .with("reason", explanation.reason.as_str());
-        self.audit.append(&entry).await.map_err(|error| ToolError::state(&error))
+        self.audit.append(entry, &self.mask()).await.map_err(|error| ToolError::state(&error))
     }
 
     /// Registers a task, or finds the equal one that really runs.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::output::Mask;
+
 /// Why a call failed.
 ///
 /// An outcome is not an error: a command that exits with a code, dies by a signal or is already running
@@ -76,6 +78,18 @@ impl ToolError {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.recovery_hint = Some(hint.into());
+        self
+    }
+
+    /// The same without secrets.
+    pub(crate) fn masked(mut self, mask: &Mask) -> Self {
+        mask.string(&mut self.message);
+        if let Some(hint) = &mut self.recovery_hint {
+            mask.string(hint);
+        }
+        if let Some(details) = &mut self.details {
+            mask.fields(details);
+        }
         self
     }
 

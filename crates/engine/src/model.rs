@@ -302,6 +302,8 @@ pub enum Flag {
     InvalidUtf8,
     /// Output that was stored is not there any more.
     OutputMissing,
+    /// Secrets in the output were masked.
+    Masked,
 }
 
 /// The name of a signal, as in `SIGKILL`.

@@ -21,7 +21,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     ledger::{Task, now_ms},
     model::Outcome,
-    output::TaskOutput,
+    output::{Mask, TaskOutput},
     place::Channel,
     run::small_output,
     status::Status,
@@ -167,6 +167,11 @@ impl Observer {
     /// The task as it was last known.
     pub fn task(&self) -> &Task {
         &self.task
+    }
+
+    /// What must not be shown of its output.
+    pub fn mask(&self) -> Arc<Mask> {
+        self.inner.mask()
     }
 
     /// Whether the command has ended.

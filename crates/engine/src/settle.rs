@@ -36,14 +36,14 @@ impl Inner {
                 .with("signal", outcome.signal)
                 .with("duration_ms", outcome.duration_ms)
                 .with("trust", trust);
-            self.note(&entry).await;
+            self.note(entry).await;
         }
         Ok(())
     }
 
     /// Notes something that has happened already.
-    pub(crate) async fn note(&self, entry: &Entry) {
-        if let Err(error) = self.audit.append(entry).await {
+    pub(crate) async fn note(&self, entry: Entry) {
+        if let Err(error) = self.audit.append(entry, &self.mask()).await {
             tracing::warn!(%error, "the audit log cannot be written");
         }
     }

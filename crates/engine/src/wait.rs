@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     error::ToolError,
     observe::{Event, Observer},
-    output::{Cursor, Selection, TaskOutput},
+    output::{Cursor, Mask, Selection, TaskOutput},
     paths::appears,
 };
 
@@ -107,7 +107,9 @@ pub async fn until(
         let over = observer.is_over();
         if search.is_some() || wanted.silence.is_some() {
             let output = observer.output().await?;
-            let found = search.as_mut().map(|search| search.look(&output, over)).transpose()?;
+            let mask = observer.mask();
+            let look = |search: &mut Search| search.look(&mask, &output, over);
+            let found = search.as_mut().map(look).transpose()?;
             if let Some(text) = found.flatten() {
                 return Ok(Some(Condition::OutputMatches(text)));
             }
@@ -167,10 +169,15 @@ impl Search {
     }
 
     /// Looks through what is new; returns the text that matched.
-    fn look(&mut self, output: &TaskOutput, complete: bool) -> Result<Option<String>, ToolError> {
+    fn look(
+        &mut self,
+        mask: &Mask,
+        output: &TaskOutput,
+        complete: bool,
+    ) -> Result<Option<String>, ToolError> {
         loop {
             let fresh = output
-                .since(self.from, Selection::Both, SEARCH_TOKENS, complete)
+                .since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)
                 .map_err(|error| ToolError::state(&error))?;
             if fresh.next == self.from {
                 return Ok(None);

@@ -1,8 +1,14 @@
-//! Copies a task's streams to our own, byte for byte, as they grow.
+//! Copies a task's streams to our own, as they grow: byte for byte, or with their secrets masked.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
-use legwork::{Stream, output::TaskOutput};
+use legwork::{
+    Stream,
+    output::{Mask, MaskedStream, TaskOutput},
+};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 256 * 1024;
@@ -17,6 +23,7 @@ pub(super) struct Copier {
 pub(super) struct Sink {
     stream: Stream,
     pub written: u64,
+    mask: Option<MaskedStream>,
     open: bool,
 }
 
@@ -35,9 +42,28 @@ impl Failure {
 }
 
 impl Copier {
+    /// Copies the exact bytes.
     pub(super) fn new() -> Self {
-        let sink = |stream| Sink { stream, written: 0, open: true };
+        Self::masked(None)
+    }
+
+    /// Copies the bytes with the secrets among them masked, if there is a mask.
+    pub(super) fn masked(mask: Option<&Arc<Mask>>) -> Self {
+        let masked = || mask.cloned().map(MaskedStream::new);
+        let sink = |stream| Sink { stream, written: 0, mask: masked(), open: true };
         Self { stdout: sink(Stream::Stdout), stderr: sink(Stream::Stderr) }
+    }
+
+    /// Writes what a mask has held back; returns the streams that failed.
+    pub(super) async fn finish(&mut self) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for sink in [&mut self.stdout, &mut self.stderr] {
+            let rest = sink.mask.as_mut().map(MaskedStream::finish).unwrap_or_default();
+            if let Err(error) = sink.pass_on(rest).await {
+                failures.push(Failure { stream: sink.stream, error });
+            }
+        }
+        failures
     }
 
     /// Copies what is there and not copied yet; returns the streams that failed.
@@ -68,6 +94,14 @@ impl Copier {
 impl Sink {
     async fn write(&mut self, piece: Vec<u8>) -> io::Result<()> {
         self.written += piece.len() as u64;
+        let shown = match &mut self.mask {
+            Some(mask) => mask.feed(&piece),
+            None => piece,
+        };
+        self.pass_on(shown).await
+    }
+
+    async fn pass_on(&mut self, piece: Vec<u8>) -> io::Result<()> {
         if piece.is_empty() || !self.open {
             return Ok(());
         }

@@ -1,13 +1,14 @@
-//! `legwork logs`: what a task has written, each stream to its own.
+//! `legwork logs`: what a task has written, each stream to its own, without the secrets or exactly.
 
 use std::{
     io::{self, BufWriter, Write},
     process::ExitCode,
+    sync::Arc,
 };
 
 use legwork::{
     Observer, Stream, ToolError,
-    output::{Artifact, TaskOutput, replay},
+    output::{Artifact, Mask, MaskedStream, MaskedWriter, TaskOutput, replay},
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -32,14 +33,16 @@ pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
         Ok(observer) => observer,
         Err(error) => return complain_of(&error),
     };
+    let mask = (!options.raw).then(|| observer.mask());
     if options.json {
-        return ended(print_json(&mut observer, options.follow).await, &observer, options.follow);
+        let printed = print_json(&mut observer, mask.as_ref(), options.follow).await;
+        return ended(printed, &observer, options.follow);
     }
     if options.follow {
-        return ended(follow(&mut observer).await, &observer, true);
+        return ended(follow(&mut observer, mask.as_ref()).await, &observer, true);
     }
     match observer.output().await {
-        Ok(output) => show(&output),
+        Ok(output) => show(&output, mask),
         Err(error) => complain_of(&error),
     }
 }
@@ -58,9 +61,20 @@ fn ended(
     }
 }
 
-fn show(output: &TaskOutput) -> ExitCode {
+fn show(output: &TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
     let mut stdout = BufWriter::new(io::stdout().lock());
-    match replay(output, &mut stdout, &mut io::stderr().lock()) {
+    let mut stderr = io::stderr().lock();
+    let shown = match mask {
+        None => replay(output, &mut stdout, &mut stderr),
+        Some(mask) => {
+            let mut stdout = MaskedWriter::new(mask.clone(), stdout);
+            let mut stderr = MaskedWriter::new(mask, stderr);
+            replay(output, &mut stdout, &mut stderr)
+                .and_then(|()| stdout.finish())
+                .and_then(|()| stderr.finish())
+        }
+    };
+    match shown {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(&format!("the output cannot be shown: {error}"))
         }
@@ -69,12 +83,18 @@ fn show(output: &TaskOutput) -> ExitCode {
 }
 
 /// Copies what comes until the task has ended; an exit code if that was not the reason to stop.
-async fn follow(observer: &mut Observer) -> Result<Option<ExitCode>, ToolError> {
+async fn follow(
+    observer: &mut Observer,
+    mask: Option<&Arc<Mask>>,
+) -> Result<Option<ExitCode>, ToolError> {
     let mut signals = Caught::new(&[Signal::INT, Signal::TERM, Signal::HUP]);
-    let mut copier = Copier::new();
+    let mut copier = Copier::masked(mask);
     loop {
         let over = observer.is_over();
-        let failures = copier.copy(&observer.output().await?).await;
+        let mut failures = copier.copy(&observer.output().await?).await;
+        if over {
+            failures.extend(copier.finish().await);
+        }
         if let Some(failure) = failures.first() {
             let gone = Some(ExitCode::SUCCESS);
             return Ok(failure.problem().map(|problem| complain(&problem)).or(gone));
@@ -92,35 +112,68 @@ async fn follow(observer: &mut Observer) -> Result<Option<ExitCode>, ToolError> 
 }
 
 /// The same as lines of JSON.
-async fn print_json(observer: &mut Observer, follow: bool) -> Result<Option<ExitCode>, ToolError> {
-    let (mut stdout, mut stderr) = (0, 0);
+async fn print_json(
+    observer: &mut Observer,
+    mask: Option<&Arc<Mask>>,
+    follow: bool,
+) -> Result<Option<ExitCode>, ToolError> {
+    let mut stdout = Pieces::new(Stream::Stdout, mask);
+    let mut stderr = Pieces::new(Stream::Stderr, mask);
     loop {
         let over = observer.is_over();
         let output = observer.output().await?;
-        let printed = print_pieces(Stream::Stdout, &output.stdout, &mut stdout)
-            .and_then(|()| print_pieces(Stream::Stderr, &output.stderr, &mut stderr));
+        let last = over || !follow;
+        let printed =
+            stdout.print(&output.stdout, last).and_then(|()| stderr.print(&output.stderr, last));
         if let Err(error) = printed {
             let gone = error.kind() == io::ErrorKind::BrokenPipe;
             let problem = (!gone).then(|| complain(&format!("stdout: {error}")));
             return Ok(problem.or(Some(ExitCode::SUCCESS)));
         }
-        if over || !follow {
+        if last {
             return Ok(None);
         }
-        observer.changed(stdout, stderr).await;
+        observer.changed(stdout.done, stderr.done).await;
     }
 }
 
-fn print_pieces(stream: Stream, artifact: &Artifact, done: &mut u64) -> io::Result<()> {
-    while let Ok(piece) = artifact.read(*done, PIECE_BYTES)
-        && !piece.is_empty()
-    {
-        let text = String::from_utf8_lossy(&piece);
-        let line = json!({ "stream": stream.file_name(), "offset": *done, "text": text });
+/// A stream that is printed as JSON, piece by piece.
+struct Pieces {
+    stream: Stream,
+    mask: Option<MaskedStream>,
+    done: u64,
+}
+
+impl Pieces {
+    fn new(stream: Stream, mask: Option<&Arc<Mask>>) -> Self {
+        Self { stream, mask: mask.cloned().map(MaskedStream::new), done: 0 }
+    }
+
+    /// Prints what is new, and at the end what was held back.
+    fn print(&mut self, artifact: &Artifact, last: bool) -> io::Result<()> {
+        while let Ok(piece) = artifact.read(self.done, PIECE_BYTES)
+            && !piece.is_empty()
+        {
+            let offset = self.done;
+            self.done += piece.len() as u64;
+            let shown = match &mut self.mask {
+                Some(mask) => mask.feed(&piece),
+                None => piece,
+            };
+            self.print_line(offset, &shown)?;
+        }
+        let rest = self.mask.as_mut().filter(|_| last).map(MaskedStream::finish);
+        self.print_line(self.done, &rest.unwrap_or_default())
+    }
+
+    fn print_line(&self, offset: u64, piece: &[u8]) -> io::Result<()> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(piece);
+        let line = json!({ "stream": self.stream.file_name(), "offset": offset, "text": text });
         let mut stdout = io::stdout().lock();
         writeln!(stdout, "{line}")?;
-        stdout.flush()?;
-        *done += piece.len() as u64;
+        stdout.flush()
     }
-    Ok(())
 }

@@ -19,8 +19,15 @@ pub(crate) async fn ps(options: PsOptions) -> ExitCode {
     };
     match engine.tasks(!options.running, options.limit).await {
         Err(error) => complain_of(&error),
-        Ok(tasks) if options.json => print_json(&json!({ "tasks": tasks })),
-        Ok(tasks) => print(&table(&tasks)),
+        Ok(tasks) => {
+            let mask = engine.mask();
+            let tasks: Vec<Task> = tasks.into_iter().map(|task| task.masked(&mask)).collect();
+            if options.json {
+                print_json(&json!({ "tasks": tasks }))
+            } else {
+                print(&table(&tasks))
+            }
+        }
     }
 }
 

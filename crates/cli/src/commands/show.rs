@@ -15,7 +15,7 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
-        Ok((observer.task().clone(), output, report))
+        Ok((observer.task().clone().masked(&engine.mask()), output, report))
     };
     match shown.await {
         Err(error) => complain_of(&error),

@@ -122,7 +122,8 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.clone();
         if self.engine.registry().get(&name).is_none() {
-            return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None));
+            let problem = format!("there is no tool `{}`", self.engine.mask().text(&name));
+            return Err(ErrorData::invalid_params(problem, None));
         }
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));

@@ -15,6 +15,7 @@ mod process;
 mod python_client;
 mod readme;
 mod run_verb;
+mod secrets;
 mod snapshots;
 mod state;
 mod stop;

@@ -17,7 +17,11 @@ use serde::Serialize;
 
 use self::writer::Writer;
 use crate::{
-    id::TaskId, model::Outcome, output::SmallOutput, sandbox::SandboxReport, status::Status,
+    id::TaskId,
+    model::Outcome,
+    output::{Mask, SmallOutput},
+    sandbox::SandboxReport,
+    status::Status,
 };
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
@@ -172,6 +176,16 @@ pub struct Task {
 }
 
 impl Task {
+    /// The same without secrets in what is said of it, to be shown.
+    #[must_use]
+    pub fn masked(mut self, mask: &Mask) -> Self {
+        let said = [&mut self.command, &mut self.workdir, &mut self.workspace, &mut self.asked_by];
+        for text in said.into_iter().chain(&mut self.description).chain(&mut self.shell) {
+            mask.string(text);
+        }
+        self
+    }
+
     const COLUMNS: &'static str = "id, tool, status, reason, command, description, workdir, shell, login, \
         tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, sandbox, warden, boot_id, \
         fingerprint";

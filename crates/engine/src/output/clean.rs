@@ -4,6 +4,12 @@
 //! the bytes. A terminal parser library was not used because it has no such offsets, and because an
 //! unterminated string sequence would swallow everything after it; here a line's end ends it.
 
+mod stripped;
+
+use super::mask::Found;
+
+pub(super) use stripped::Stripped;
+
 /// Shown for bytes that are no text.
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
@@ -25,6 +31,8 @@ pub(super) struct Cell {
     /// Where it grows from one cell to the next, the bytes can be cut: nothing that comes later in the
     /// text came earlier in the bytes.
     pub end: usize,
+    /// The secret that it is a part of, counted from 1; 0 for none.
+    pub secret: u16,
 }
 
 /// Cleaned text.
@@ -33,6 +41,8 @@ pub(super) struct Clean {
     pub cells: Vec<Cell>,
     /// Whether bytes had to be replaced because they are no text.
     pub replaced: bool,
+    /// Whether something was overwritten or erased: then the text is not all that was written.
+    pub folded: bool,
     /// Where a character or a sequence begins that the bytes do not finish; their end if there is none.
     pub reached: usize,
 }
@@ -61,29 +71,19 @@ pub(super) enum End {
     Open,
 }
 
-/// Cleans raw bytes.
-pub(super) fn clean(raw: &[u8], end: End) -> Clean {
-    let mut cleaner = Cleaner::default();
-    let mut offset = 0;
-    for chunk in raw.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            offset += character.len_utf8();
-            cleaner.take(character, offset);
-        }
-        let invalid = chunk.invalid();
-        let last = offset + invalid.len() == raw.len();
-        if end == End::Open && last && is_unfinished(invalid) {
-            break;
-        }
-        if !invalid.is_empty() {
-            offset += invalid.len();
-            cleaner.replace(offset);
-        }
-    }
+/// Cleans raw bytes, and marks the characters of the secrets that are known in them.
+pub(super) fn clean(raw: &[u8], end: End, secrets: &[Found<'_>]) -> Clean {
+    let mut cleaner = Cleaner { secrets, ..Cleaner::default() };
+    cleaner.out.reached = cleaner.run(raw, end);
     cleaner.end_line();
-    let unfinished = if cleaner.state == State::Ground { offset } else { cleaner.began };
-    cleaner.out.reached = if end == End::Open { unfinished } else { raw.len() };
     cleaner.out
+}
+
+/// Takes the control sequences out of raw bytes.
+pub(super) fn strip(raw: &[u8], end: End) -> Stripped {
+    let mut cleaner = Cleaner { stripped: Some(Stripped::default()), ..Cleaner::default() };
+    let reached = cleaner.run(raw, end);
+    Stripped { reached, ..cleaner.stripped.unwrap_or_default() }
 }
 
 /// Whether the bytes are the beginning of a character.
@@ -91,8 +91,16 @@ fn is_unfinished(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
-struct Cleaner {
+struct Cleaner<'a> {
     out: Clean,
+    /// Takes what is written instead of the line, if lines are not to be folded.
+    stripped: Option<Stripped>,
+    /// The secrets in the raw bytes, in order.
+    secrets: &'a [Found<'a>],
+    /// How many of them are behind.
+    passed: usize,
+    /// Where the character begins that is being taken.
+    start: usize,
     line: Vec<Cell>,
     cursor: usize,
     state: State,
@@ -102,10 +110,14 @@ struct Cleaner {
     length: usize,
 }
 
-impl Default for Cleaner {
+impl Default for Cleaner<'_> {
     fn default() -> Self {
         Self {
             out: Clean::default(),
+            stripped: None,
+            secrets: &[],
+            passed: 0,
+            start: 0,
             line: Vec::new(),
             cursor: 0,
             state: State::Ground,
@@ -115,12 +127,43 @@ impl Default for Cleaner {
     }
 }
 
-impl Cleaner {
+impl Cleaner<'_> {
+    /// Takes all bytes; returns where something begins that they do not finish.
+    fn run(&mut self, raw: &[u8], end: End) -> usize {
+        let mut offset = 0;
+        for chunk in raw.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                self.start = offset;
+                offset += character.len_utf8();
+                self.take(character, offset);
+            }
+            let invalid = chunk.invalid();
+            let last = offset + invalid.len() == raw.len();
+            if end == End::Open && last && is_unfinished(invalid) {
+                break;
+            }
+            if !invalid.is_empty() {
+                self.start = offset;
+                offset += invalid.len();
+                self.replace(offset);
+            }
+        }
+        match end {
+            End::Final => raw.len(),
+            End::Open if self.state == State::Ground => offset,
+            End::Open => self.began,
+        }
+    }
+
     fn take(&mut self, character: char, end: usize) {
         if character == '\n' {
             self.state = State::Ground;
             self.end_line();
-            self.out.cells.push(Cell { character, end });
+            let cell = self.cell(character, end);
+            match &mut self.stripped {
+                Some(stripped) => stripped.push(character, self.start, end),
+                None => self.out.cells.push(cell),
+            }
             return;
         }
         let was_outside = self.state == State::Ground;
@@ -171,25 +214,31 @@ impl Cleaner {
             ' '..='?' => {
                 self.state = State::Control { parameter: 0, private: private || character != ';' };
             }
-            'K' if !private => match parameter {
-                0 => self.line.truncate(self.cursor),
-                1 if self.cursor <= COLUMN_MAX => {
-                    for cell in self.line.iter_mut().take(self.cursor) {
-                        cell.character = ' ';
-                    }
-                }
-                1 => {}
-                _ => {
-                    self.line.clear();
-                    // Far to the right, every character after this would fill the line up again.
-                    self.cursor = self.cursor.min(COLUMN_MAX);
-                }
-            },
+            'K' if !private => self.erase(parameter),
             '\x1b' => self.state = State::Escape,
             'G' if !private => self.move_to(parameter.max(1) - 1),
             'C' if !private => self.move_to(self.cursor.saturating_add(parameter.max(1))),
             'D' if !private => self.cursor = self.cursor.saturating_sub(parameter.max(1)),
             _ => {}
+        }
+    }
+
+    /// Erases the line from the cursor on, up to it, or all of it.
+    fn erase(&mut self, parameter: usize) {
+        self.out.folded |= !self.line.is_empty();
+        match parameter {
+            0 => self.line.truncate(self.cursor),
+            1 if self.cursor <= COLUMN_MAX => {
+                for cell in self.line.iter_mut().take(self.cursor) {
+                    cell.character = ' ';
+                }
+            }
+            1 => {}
+            _ => {
+                self.line.clear();
+                // Far to the right, every character after this would fill the line up again.
+                self.cursor = self.cursor.min(COLUMN_MAX);
+            }
         }
     }
 
@@ -204,15 +253,32 @@ impl Cleaner {
     }
 
     fn put(&mut self, character: char, end: usize) {
-        while self.line.len() < self.cursor {
-            self.line.push(Cell { character: ' ', end });
+        if let Some(stripped) = &mut self.stripped {
+            return stripped.push(character, self.start, end);
         }
-        let cell = Cell { character, end };
+        let cell = self.cell(character, end);
+        while self.line.len() < self.cursor {
+            self.line.push(Cell { character: ' ', ..cell });
+        }
         match self.line.get_mut(self.cursor) {
-            Some(place) => *place = cell,
+            Some(place) => {
+                *place = cell;
+                self.out.folded = true;
+            }
             None => self.line.push(cell),
         }
         self.cursor += 1;
+    }
+
+    /// A character with the secret that it belongs to. Characters come in the order of the bytes.
+    fn cell(&mut self, character: char, end: usize) -> Cell {
+        while self.secrets.get(self.passed).is_some_and(|secret| secret.end < end) {
+            self.passed += 1;
+        }
+        let inside = self.secrets.get(self.passed).is_some_and(|secret| secret.start < end);
+        let number = if inside { self.passed + 1 } else { 0 };
+        // Past so many, neighbours share a marker.
+        Cell { character, end, secret: u16::try_from(number).unwrap_or(u16::MAX) }
     }
 
     /// Moves the line to the output; overwritten places must not make the offsets fall.
@@ -253,6 +319,20 @@ fn in_string(character: char, escape: bool) -> State {
     if ends { State::Ground } else { State::String { escape: character == '\x1b' } }
 }
 
+/// Whether a text stays as it is when it is stripped.
+pub(super) fn is_plain(text: &str) -> bool {
+    let is_odd = |character: char| {
+        let control = character.is_control() && !matches!(character, '\n' | '\t');
+        control || is_hidden(character) || is_invisible(character)
+    };
+    !text.contains(is_odd)
+}
+
+/// Characters that show nothing, wherever they are.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}')
+}
+
 /// Characters that show nothing and can carry hidden instructions or reorder what is shown.
 pub(super) fn is_hidden(character: char) -> bool {
     matches!(character,
@@ -260,120 +340,4 @@ pub(super) fn is_hidden(character: char) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn text(raw: &[u8]) -> String {
-        clean(raw, End::Final).cells.iter().map(|cell| cell.character).collect()
-    }
-
-    #[test]
-    fn sequences_are_stripped_and_lines_folded() {
-        for (raw, expected) in [
-            ("plain\ttext\n", "plain\ttext\n"),
-            ("\x1b[1;31mred\x1b[0m", "red"),
-            ("\x1b]0;title\x07after", "after"),
-            ("\x1b]52;c;aGk=\x1b\\after", "after"),
-            ("\x1b]never ends\nnext line", "\nnext line"),
-            ("\x1b(Bx\x1b=y", "xy"),
-            ("10%\r50%\r100%\n", "100%\n"),
-            ("hello world\rHELLO\n", "HELLO world\n"),
-            ("long line\r\x1b[Kshort\n", "short\n"),
-            ("abc\x1b[2K\x1b[1Gxy\n", "xy\n"),
-            ("a\r\nb\r\n", "a\nb\n"),
-            ("ab\x08c", "ac"),
-            ("a\x00b", "a\u{fffd}b"),
-            ("ring\x07", "ring"),
-            ("\x1b[31\x1b[0mx", "x"),
-            ("tag\u{e0041}\u{202e}ged", "tagged"),
-            ("\x1b[999999999999999999999Cx", &format!("{}x", " ".repeat(COLUMN_MAX))),
-        ] {
-            assert_eq!(text(raw.as_bytes()), expected, "{raw:?}");
-        }
-    }
-
-    #[test]
-    fn invalid_bytes_are_marked() {
-        let cleaned = clean(b"a\xffb\xc3", End::Final);
-        assert!(cleaned.replaced);
-        assert_eq!(text(b"a\xffb\xc3"), "a\u{fffd}b\u{fffd}");
-        assert!(!clean("ä".as_bytes(), End::Final).replaced);
-    }
-
-    #[test]
-    fn what_is_unfinished_is_told() {
-        let endless = format!("x\x1b]{}", "é".repeat(SEQUENCE_CHARS_MAX));
-        for (raw, reached) in [
-            (&b"plain"[..], 5),
-            ("aä".as_bytes(), 3),
-            (b"a\xc3", 1),
-            (b"a\xe2\x82", 1),
-            (b"a\xff", 2),
-            (b"a\x1b", 1),
-            (b"a\x1b[31", 1),
-            (b"a\x1b[31m", 6),
-            (b"a\x1b[31\x1b", 5),
-            (b"a\x1b\x1b", 2),
-            (b"a\x1b(", 1),
-            (b"a\x1b]0;title", 1),
-            (b"a\x1b]0;t\x1b", 1),
-            (b"a\x1b]0;t\xc3", 1),
-            (b"a\x1b]0;title\n", 11),
-            (b"a\xc2\x9b3", 1),
-            (endless.as_bytes(), endless.len()),
-        ] {
-            assert_eq!(clean(raw, End::Open).reached, reached, "{raw:?}");
-            assert_eq!(clean(raw, End::Final).reached, raw.len());
-        }
-        assert!(!clean(b"a\xc3", End::Open).replaced);
-        let digits = format!("\x1b[{}", "1".repeat(2 * SEQUENCE_CHARS_MAX));
-        assert!(clean(digits.as_bytes(), End::Open).reached > SEQUENCE_CHARS_MAX);
-    }
-
-    #[test]
-    fn ends_grow_only_where_the_bytes_can_be_cut() {
-        for (raw, ends) in [
-            ("abc", &[1, 2, 3][..]),
-            ("abc\rXY", &[6, 6, 6]),
-            ("abc\rXYZ", &[5, 6, 7]),
-            ("abc\x08\x08X\n", &[1, 6, 6, 7]),
-            ("a\x1b[3Cb", &[1, 6, 6, 6, 6]),
-        ] {
-            let cleaned = clean(raw.as_bytes(), End::Final);
-            assert_eq!(
-                cleaned.cells.iter().map(|cell| cell.end).collect::<Vec<_>>(),
-                ends,
-                "{raw:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn sequences_that_erase_a_long_line_again_and_again_take_linear_time() {
-        // Quadratic work on this would take minutes, not milliseconds.
-        for erase in ["\x1b[2K", "\x1b[1K"] {
-            let raw = format!("{}{}", "x".repeat(400_000), format!("{erase}y").repeat(200_000));
-            assert!(!clean(raw.as_bytes(), End::Final).cells.is_empty());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn offsets_never_fall_and_stay_inside(raw in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let cleaned = clean(&raw, End::Final);
-            let mut last = 0;
-            for cell in &cleaned.cells {
-                prop_assert!(cell.end >= last && cell.end <= raw.len());
-                prop_assert!(!cell.character.is_control() || matches!(cell.character, '\n' | '\t'));
-                last = cell.end;
-            }
-        }
-
-        #[test]
-        fn escape_floods_never_reach_the_text(raw in "[\\x1b\\[\\]P0-9;mKGx\\x07\\r\\n ]{0,300}") {
-            prop_assert!(!text(raw.as_bytes()).contains('\x1b'));
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,11 @@
 
 use std::io;
 
-use super::artifact::Artifact;
+use super::{
+    artifact::Artifact,
+    clean::End,
+    mask::{Found, Mask, Scan, with_markers},
+};
 
 /// A stream as one text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,48 +19,41 @@ pub struct Complete {
 
 impl Artifact {
     /// All of it as text, or head and tail with a marker between them if it is longer than this.
-    pub fn complete(&self, bytes_max: u64) -> io::Result<Complete> {
+    pub fn complete(&self, mask: &Mask, bytes_max: u64) -> io::Result<Complete> {
         if self.bytes() <= bytes_max {
-            let text = lossy(&self.read(0, self.bytes())?);
-            return Ok(Complete { text, truncated: false });
+            let raw = self.read(0, self.bytes())?;
+            let Scan { secrets, .. } = Scan::of(mask, &raw, 0, End::Final);
+            return Ok(Complete { text: lossy(&raw, &secrets), truncated: false });
         }
         let half = bytes_max / 2;
-        let head = self.read(0, half)?;
-        let tail = self.read(self.bytes() - half, half)?;
-        let head = whole_start(&head);
-        let tail = whole_end(&tail);
+        let raw = self.read(0, half)?;
+        let Scan { secrets, held } = Scan::of(mask, &raw, 0, End::Open);
+        let head = raw.get(..held).unwrap_or_default();
+        let head_text = lossy(head, &secrets);
+        // A secret may have begun before the tail.
+        let start = self.bytes() - half;
+        let lead = start.min(mask.reach() as u64);
+        let raw = self.read(start - lead, lead + half)?;
+        let lead = usize::try_from(lead).unwrap_or(0).min(raw.len());
+        let lead =
+            lead + raw.iter().skip(lead).take(3).take_while(|byte| is_inside(**byte)).count();
+        let Scan { secrets, .. } = Scan::of(mask, &raw, lead, End::Final);
+        let tail = raw.get(lead..).unwrap_or_default();
         let left_out = self.bytes() - (head.len() + tail.len()) as u64;
         let place = self.path().map(|path| format!("; the whole stream is in {}", path.display()));
         let marker =
             format!("\n[... {left_out} bytes left out{} ...]\n", place.unwrap_or_default());
-        Ok(Complete { text: [lossy(head), marker, lossy(tail)].concat(), truncated: true })
+        Ok(Complete { text: [head_text, marker, lossy(tail, &secrets)].concat(), truncated: true })
     }
 }
 
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn lossy(raw: &[u8], secrets: &[Found<'_>]) -> String {
+    String::from_utf8_lossy(&with_markers(raw, secrets)).into_owned()
 }
 
-/// The bytes without half a character at their end.
-fn whole_start(bytes: &[u8]) -> &[u8] {
-    let cut = (1..=3.min(bytes.len())).find_map(|back| {
-        let place = bytes.len() - back;
-        let lead = *bytes.get(place)?;
-        let needed = lead.leading_ones() as usize;
-        match needed {
-            // In the middle of a character: look further back.
-            1 => None,
-            2..=4 if needed > back => Some(place),
-            _ => Some(bytes.len()),
-        }
-    });
-    bytes.get(..cut.unwrap_or(bytes.len())).unwrap_or(bytes)
-}
-
-/// The bytes without half a character at their beginning.
-fn whole_end(bytes: &[u8]) -> &[u8] {
-    let broken = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
-    bytes.get(broken..).unwrap_or(bytes)
+/// Whether a byte is no character's first.
+fn is_inside(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]
@@ -67,9 +64,11 @@ mod tests {
     fn what_fits_is_whole_and_what_does_not_is_cut_between_characters() {
         let short = Artifact::of("grüße\u{1b}[1m".as_bytes());
         let whole = Complete { text: "grüße\u{1b}[1m".into(), truncated: false };
-        assert_eq!(short.complete(100).unwrap(), whole);
+        assert_eq!(short.complete(&Mask::default(), 100).unwrap(), whole);
         for bytes_max in 6..40 {
-            let cut = Artifact::of("ä€😀".repeat(20).as_bytes()).complete(bytes_max).unwrap();
+            let cut = Artifact::of("ä€😀".repeat(20).as_bytes())
+                .complete(&Mask::default(), bytes_max)
+                .unwrap();
             assert!(cut.truncated);
             assert!(!cut.text.contains(char::REPLACEMENT_CHARACTER), "{bytes_max}: {}", cut.text);
             let (head, rest) = cut.text.split_once("\n[... ").unwrap();
@@ -83,6 +82,6 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_marked() {
         let artifact = Artifact::of(b"a\xffb");
-        assert_eq!(artifact.complete(10).unwrap().text, "a\u{fffd}b");
+        assert_eq!(artifact.complete(&Mask::default(), 10).unwrap().text, "a\u{fffd}b");
     }
 }

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     artifact::{Artifact, TaskOutput},
-    clean::{End, SEQUENCE_BYTES_MAX, clean},
+    clean::{End, SEQUENCE_BYTES_MAX},
+    mask::{Mask, Scan},
     preview::{Preview, apart, preview},
     tokens::{self, TOKEN},
     view::{Edges, Piece, View},
@@ -19,9 +20,10 @@ use crate::id::TaskId;
 /// Raw bytes looked at for each token of the budget.
 const WINDOW_BYTES_PER_TOKEN: u64 = 8;
 
-/// Raw bytes looked at whatever the budget: with room for the longest sequence of either stream, some
-/// stream always gets on.
-const WINDOW_BYTES_MIN: u64 = 2 * SEQUENCE_BYTES_MAX;
+/// Most bytes that can be unfinished at a stream's end: the longest sequence, or the longest secret.
+fn unfinished_bytes_max(mask: &Mask) -> u64 {
+    SEQUENCE_BYTES_MAX + mask.reach() as u64
+}
 
 /// How much of each stream has been seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,42 +108,48 @@ pub struct Fresh {
     pub more: bool,
     /// Whether bytes had to be replaced because they are no text.
     pub replaced: bool,
+    /// Whether a secret was masked.
+    pub masked: bool,
 }
 
 impl TaskOutput {
     /// Shows what is new after a cursor, in order, within a budget.
     ///
-    /// Unless the task is complete, half a character or half a sequence at the end is left to the next
+    /// Unless the task is complete, half a character, sequence or secret at the end is left to the next
     /// read. There is always progress where there is something new: the first character may cost more
     /// than a tiny budget.
     pub fn since(
         &self,
+        mask: &Mask,
         cursor: Cursor,
         selection: Selection,
         budget_tokens: u64,
         complete: bool,
     ) -> io::Result<Fresh> {
-        let window = budget_tokens.saturating_mul(WINDOW_BYTES_PER_TOKEN).max(WINDOW_BYTES_MIN);
-        fresh(&self.view(selection, cursor)?, window, budget_tokens, complete)
+        // With room for what is unfinished in either stream, some stream always gets on.
+        let least = 2 * unfinished_bytes_max(mask);
+        let window = budget_tokens.saturating_mul(WINDOW_BYTES_PER_TOKEN).max(least);
+        fresh(&self.view(mask, selection, cursor)?, window, budget_tokens, complete)
     }
 
     /// Shows head and tail of what is new after a cursor, and where [`TaskOutput::since`] goes on from there.
     pub fn overview_since(
         &self,
+        mask: &Mask,
         cursor: Cursor,
         selection: Selection,
         budget_tokens: u64,
         complete: bool,
     ) -> io::Result<(Preview, Cursor)> {
-        let mut shown = preview(&self.view(selection, cursor)?, budget_tokens, complete)?;
+        let mut shown = preview(&self.view(mask, selection, cursor)?, budget_tokens, complete)?;
         if shown.truncated && selection == Selection::Both {
-            let stdout = self.view(Selection::Stdout, cursor)?;
-            let stderr = self.view(Selection::Stderr, cursor)?;
+            let stdout = self.view(mask, Selection::Stdout, cursor)?;
+            let stderr = self.view(mask, Selection::Stderr, cursor)?;
             shown = apart(&stdout, &stderr, budget_tokens, complete)?;
         }
         let ends = Cursor {
-            stdout: settled(&self.stdout, complete)?.max(cursor.stdout),
-            stderr: settled(&self.stderr, complete)?.max(cursor.stderr),
+            stdout: settled(mask, &self.stdout, complete)?.max(cursor.stdout),
+            stderr: settled(mask, &self.stderr, complete)?.max(cursor.stderr),
         };
         Ok((shown, selection.moved(cursor, ends)))
     }
@@ -149,11 +157,12 @@ impl TaskOutput {
     /// Shows head and tail of the selected streams, and where [`TaskOutput::since`] goes on from there.
     pub fn overview(
         &self,
+        mask: &Mask,
         selection: Selection,
         budget_tokens: u64,
         complete: bool,
     ) -> io::Result<(Preview, Cursor)> {
-        self.overview_since(Cursor::default(), selection, budget_tokens, complete)
+        self.overview_since(mask, Cursor::default(), selection, budget_tokens, complete)
     }
 }
 
@@ -171,7 +180,8 @@ fn fresh(view: &View<'_>, window: u64, budget_tokens: u64, complete: bool) -> io
     let more = (is_cut || !is_all) && next != view.from();
     let text = text(&piece, kept);
     let replaced = piece.replaced && text.contains(char::REPLACEMENT_CHARACTER);
-    Ok(Fresh { text, next, more, replaced })
+    let masked = piece.cells.iter().take(kept).any(|cell| cell.secret != 0);
+    Ok(Fresh { text, next, more, replaced, masked })
 }
 
 /// The cursor behind the first cells of a piece.
@@ -224,16 +234,14 @@ fn is_cut(piece: &Piece, place: usize) -> bool {
 }
 
 /// Where the text of an artifact ends: its size, or where something begins that is not finished.
-fn settled(artifact: &Artifact, complete: bool) -> io::Result<u64> {
+fn settled(mask: &Mask, artifact: &Artifact, complete: bool) -> io::Result<u64> {
     if complete {
         return Ok(artifact.bytes());
     }
-    let start = artifact.bytes().saturating_sub(SEQUENCE_BYTES_MAX);
-    let raw = artifact.read(start, SEQUENCE_BYTES_MAX)?;
-    // No sequence goes on behind a line's end.
-    let line = raw.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
-    let reached = clean(raw.get(line..).unwrap_or_default(), End::Open).reached;
-    Ok(start + (line + reached) as u64)
+    let length = unfinished_bytes_max(mask);
+    let start = artifact.bytes().saturating_sub(length);
+    let raw = artifact.read(start, length)?;
+    Ok(start + Scan::of(mask, &raw, 0, End::Open).held as u64)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io;
 use super::{
     artifact::Artifact,
     clean::Cell,
+    mask::Mask,
     tokens::{self, TOKEN},
     view::{Edges, View},
 };
@@ -25,15 +26,18 @@ pub struct Preview {
     pub truncated: bool,
     /// Whether bytes had to be replaced because they are no text.
     pub replaced: bool,
+    /// Whether a secret was masked.
+    pub masked: bool,
 }
 
 /// Makes the previews of two streams that share one budget: a short one leaves its rest to the other.
 pub fn previews(
+    mask: &Mask,
     stdout: &Artifact,
     stderr: &Artifact,
     budget_tokens: u64,
 ) -> io::Result<(Preview, Preview)> {
-    pair(&View::of(stdout), &View::of(stderr), budget_tokens, true)
+    pair(&View::of(mask, stdout), &View::of(mask, stderr), budget_tokens, true)
 }
 
 /// Makes the previews of two views that share one budget.
@@ -62,12 +66,16 @@ pub(super) fn apart(
     complete: bool,
 ) -> io::Result<Preview> {
     let (out, err) = pair(stdout, stderr, budget_tokens, complete)?;
-    let (truncated, replaced) = (out.truncated || err.truncated, out.replaced || err.replaced);
     let text = match (out.text, err.text) {
         (Some(out), Some(err)) => Some(format!("{out}\n\nstderr:\n{err}")),
         (out, err) => out.or(err),
     };
-    Ok(Preview { text, truncated, replaced })
+    Ok(Preview {
+        text,
+        truncated: out.truncated || err.truncated,
+        replaced: out.replaced || err.replaced,
+        masked: out.masked || err.masked,
+    })
 }
 
 /// Makes the preview of a view; unless it is complete, nothing half is shown at its end.
@@ -90,6 +98,7 @@ struct Window {
     lead: usize,
     cells: Vec<Cell>,
     replaced: bool,
+    masked: bool,
     /// The cost of everything up to each cell.
     costs: Vec<u64>,
 }
@@ -121,18 +130,15 @@ impl Sample {
     fn preview(&self, view: &View<'_>, budget_tokens: u64) -> Preview {
         match self {
             Self::Whole(window) => {
-                let replaced = window.replaced;
                 if self.tokens() <= budget_tokens {
                     let text: String = characters(&window.cells).collect();
                     let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-                    return Preview { text, truncated: false, replaced };
+                    let Window { replaced, masked, .. } = *window;
+                    return Preview { text, truncated: false, replaced, masked };
                 }
-                cut(view, window, window, budget_tokens, replaced)
+                cut(view, window, window, budget_tokens)
             }
-            Self::Ends { head, tail } => {
-                let replaced = head.replaced || tail.replaced;
-                cut(view, head, tail, budget_tokens, replaced)
-            }
+            Self::Ends { head, tail } => cut(view, head, tail, budget_tokens),
         }
     }
 }
@@ -146,7 +152,8 @@ impl Window {
         cells.retain(|cell| cell.end > lead);
         let mut costs = Vec::with_capacity(cells.len());
         tokens::costs(characters(&cells), |_, cost| costs.push(cost));
-        Ok(Self { raw: piece.raw, start: from, lead, cells, replaced: piece.replaced, costs })
+        let (raw, replaced, masked) = (piece.raw, piece.replaced, piece.masked);
+        Ok(Self { raw, start: from, lead, cells, replaced, masked, costs })
     }
 
     fn is_blank(&self) -> bool {
@@ -175,13 +182,7 @@ fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
 
 /// Head, marker, tail. The head comes from the first window and the tail from the last one, which are
 /// the same window when the whole stream was read.
-fn cut(
-    view: &View<'_>,
-    first: &Window,
-    last: &Window,
-    budget_tokens: u64,
-    replaced: bool,
-) -> Preview {
+fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Preview {
     let size = view.bytes();
     // Sized with the largest numbers it could name; a budget too small for it still gets some output.
     let largest = marker(view, size, view.lines().map(|_| size));
@@ -201,7 +202,12 @@ fn cut(
         let text = parts.join("\n");
         // A cut inside a run can cost a little more than its share of the run.
         if tokens::estimate(&text) <= budget_tokens.max(marker_tokens) || budget < 8 {
-            return Preview { text: Some(text), truncated: true, replaced };
+            return Preview {
+                text: Some(text),
+                truncated: true,
+                replaced: first.replaced || last.replaced,
+                masked: first.masked || last.masked,
+            };
         }
         budget -= budget / 8;
     }
@@ -229,8 +235,9 @@ fn ends(first: &Window, last: &Window, budget_tokens: u64) -> (usize, usize) {
     let before = |place: usize| place.checked_sub(1).and_then(|last| tail_costs.get(last));
     let kept_from = |place: &usize| total - before(*place).copied().unwrap_or(0) > half;
     let tail = partition_point(tail_costs.len(), kept_from);
-    let head = whole_lines_head(&first.cells, head);
-    let tail = whole_lines_tail(&last.cells, tail.min(last.cells.len()));
+    let head = whole_lines_head(&first.cells, whole_marker(&first.cells, head));
+    let tail = tail.min(last.cells.len());
+    let tail = whole_lines_tail(&last.cells, whole_marker(&last.cells, tail));
     let same = std::ptr::eq(first, last);
     (head, if same { tail.max(head) } else { tail })
 }
@@ -247,6 +254,13 @@ fn partition_point(length: usize, is_left: impl Fn(&usize) -> bool) -> usize {
         }
     }
     low
+}
+
+/// Moves a cut inside a marker to its beginning.
+fn whole_marker(cells: &[Cell], cut: usize) -> usize {
+    let secret = cells.get(cut).map_or(0, |cell| cell.secret);
+    let before = cells.get(..cut).unwrap_or_default().iter().rev();
+    if secret == 0 { cut } else { cut - before.take_while(|cell| cell.secret == secret).count() }
 }
 
 /// Moves a cut back to the end of a line, unless that would give up half of the head.

@@ -12,6 +12,7 @@ use legwork_warden::folder::{TimelineRow, WindowSize};
 use super::{
     artifact::{Artifact, TaskOutput},
     clean::is_hidden,
+    mask::Mask,
 };
 
 /// Bytes of a terminal that are played; a screen is drawn anew long before.
@@ -39,8 +40,8 @@ pub struct Screen {
     pub rows: u16,
     /// How many characters a line has room for.
     pub cols: u16,
-    /// One text for each line, without the blanks at its end.
-    pub lines: Vec<String>,
+    /// One text for each line, without the blanks at its end, and whether the next one goes on with it.
+    lines: Vec<(String, bool)>,
     /// Line and column of the cursor, from zero; none when it is hidden.
     pub cursor: Option<(u16, u16)>,
     /// Whether the program has asked for the other sequences of the moving keys.
@@ -75,9 +76,9 @@ impl Screen {
         self.formatted.as_bytes()
     }
 
-    /// All lines, without the blank ones at the end.
-    pub fn text(&self) -> String {
-        self.lines.join("\n").trim_end_matches('\n').to_owned()
+    /// All lines, without the blank ones at the end, and with the secrets on them masked.
+    pub fn text(&self, mask: &Mask) -> String {
+        mask.lines(&self.lines).join("\n").trim_end_matches('\n').to_owned()
     }
 }
 
@@ -158,7 +159,11 @@ fn shown(screen: &vt100::Screen) -> Screen {
     Screen {
         rows: rows.get(),
         cols: cols.get(),
-        lines: screen.rows(0, cols.get()).map(line).collect(),
+        lines: screen
+            .rows(0, cols.get())
+            .zip(0..)
+            .map(|(text, row)| (line(text), screen.row_wrapped(row)))
+            .collect(),
         cursor: (!screen.hide_cursor()).then_some(cursor),
         application_cursor: screen.application_cursor(),
         full_screen: screen.alternate_screen(),
@@ -200,7 +205,11 @@ mod tests {
         ] {
             let screen = screen(bytes.as_bytes(), &[]);
             assert_eq!((screen.rows, screen.cols, screen.lines.len()), (24, 80, 24));
-            assert_eq!((screen.text().as_str(), screen.cursor), (text, cursor), "{bytes:?}");
+            assert_eq!(
+                (screen.text(&Mask::default()).as_str(), screen.cursor),
+                (text, cursor),
+                "{bytes:?}"
+            );
         }
         assert!(screen(b"\x1b[?1h", &[]).application_cursor);
         assert!(!screen(b"\x1b[?1h\x1b[?1l", &[]).application_cursor);
@@ -220,7 +229,7 @@ mod tests {
         ] {
             let screen = screen(b"abcdef", rows);
             assert_eq!((screen.rows, screen.cols), size, "{rows:?}");
-            assert_eq!(screen.text(), text, "{rows:?}");
+            assert_eq!(screen.text(&Mask::default()), text, "{rows:?}");
         }
     }
 
@@ -231,7 +240,7 @@ mod tests {
             emulator.guarded(|parser| parser.process(format!("{place} ").as_bytes()));
             emulator.guarded(|_| panic!("as if by odd bytes"));
         }
-        assert_eq!(emulator.screen().text(), "0 1 2 3 4 5 6 7");
+        assert_eq!(emulator.screen().text(&Mask::default()), "0 1 2 3 4 5 6 7");
     }
 
     #[test]
@@ -240,7 +249,7 @@ mod tests {
         let flood = "x\x1b[65535b".repeat(1_000_000);
         let bytes = format!("{flood}{}\x1b[Hdone", " ".repeat(4096)).into_bytes();
         let screen = Screen::within(&output(&bytes, &[]), Duration::ZERO).unwrap();
-        assert_eq!(screen.text(), "done");
+        assert_eq!(screen.text(&Mask::default()), "done");
     }
 
     proptest! {
@@ -258,7 +267,7 @@ mod tests {
             let rows: Vec<_> = sizes.iter().map(|(at, rows, cols)| resized(*at, *rows, *cols)).collect();
             let screen = screen(&bytes, &rows);
             prop_assert_eq!(screen.lines.len(), usize::from(screen.rows));
-            for line in &screen.lines {
+            for (line, _) in &screen.lines {
                 prop_assert!(!line.chars().any(char::is_control));
             }
             if let Some((row, col)) = screen.cursor {

@@ -8,12 +8,14 @@ use super::{
     artifact::{Artifact, TaskOutput},
     clean::{Cell, End, clean},
     cursor::{Cursor, Selection},
+    mask::{Mask, Scan, marked},
     order::{Both, Stretch},
 };
 
 /// Streams read as one.
 #[derive(Debug)]
 pub(super) struct View<'a> {
+    mask: &'a Mask,
     streams: Both<Option<&'a Artifact>>,
     from: Cursor,
     stretches: Vec<Stretch>,
@@ -40,33 +42,45 @@ pub(super) struct Piece {
     pub ends: Vec<(Stream, u64)>,
     /// Whether bytes had to be replaced because they are no text.
     pub replaced: bool,
+    /// Whether a secret was masked.
+    pub masked: bool,
     /// How far the text goes in each stream.
     pub reached: Cursor,
 }
 
 impl TaskOutput {
     /// What the selected streams hold beyond a cursor.
-    pub(super) fn view(&self, selection: Selection, from: Cursor) -> io::Result<View<'_>> {
+    pub(super) fn view<'a>(
+        &'a self,
+        mask: &'a Mask,
+        selection: Selection,
+        from: Cursor,
+    ) -> io::Result<View<'a>> {
         let stretches = self.stretches(selection, from)?;
         let streams = Both {
             stdout: (selection != Selection::Stderr).then_some(&self.stdout),
             stderr: (selection != Selection::Stdout).then_some(&self.stderr),
         };
-        Ok(View::new(streams, from, stretches))
+        Ok(View::new(mask, streams, from, stretches))
     }
 }
 
 impl<'a> View<'a> {
-    fn new(streams: Both<Option<&'a Artifact>>, from: Cursor, stretches: Vec<Stretch>) -> Self {
+    fn new(
+        mask: &'a Mask,
+        streams: Both<Option<&'a Artifact>>,
+        from: Cursor,
+        stretches: Vec<Stretch>,
+    ) -> Self {
         let bytes = stretches.iter().map(Stretch::bytes).sum();
-        Self { streams, from, stretches, bytes }
+        Self { mask, streams, from, stretches, bytes }
     }
 
     /// One artifact alone.
-    pub(super) fn of(artifact: &'a Artifact) -> Self {
+    pub(super) fn of(mask: &'a Mask, artifact: &'a Artifact) -> Self {
         let whole = Stretch { stream: Stream::Stdout, from: 0, to: artifact.bytes() };
         let streams = Both { stdout: Some(artifact), stderr: None };
-        Self::new(streams, Cursor::default(), vec![whole])
+        Self::new(mask, streams, Cursor::default(), vec![whole])
     }
 
     /// The cursor behind which it begins.
@@ -107,6 +121,7 @@ impl<'a> View<'a> {
         let Both { stdout, stderr } = &streams;
         let mut piece = Piece {
             replaced: stdout.replaced || stderr.replaced,
+            masked: stdout.masked || stderr.masked,
             reached: Cursor { stdout: stdout.reached, stderr: stderr.reached },
             ..Piece::default()
         };
@@ -131,15 +146,20 @@ impl<'a> View<'a> {
         clipped
     }
 
+    /// The text of one stream: the one place where bytes become what a model reads.
     fn text(&self, stream: Stream, stretches: &[Stretch], edges: Edges) -> io::Result<Text> {
         let mut own = stretches.iter().filter(|stretch| stretch.stream == stream);
         let (Some(artifact), Some(first)) = (self.streams.of(stream), own.next()) else {
             return Ok(Text { reached: self.from.of(stream), ..Text::default() });
         };
         let to = own.next_back().unwrap_or(first).to;
-        let raw = artifact.read(first.from, to - first.from)?;
+        // A secret may have begun before.
+        let lead = first.from.min(self.mask.reach() as u64);
+        let raw = artifact.read(first.from - lead, to - first.from + lead)?;
         let is_end = edges.complete && to == artifact.bytes();
-        Ok(Text::new(raw, first.from, edges.inside, if is_end { End::Final } else { End::Open }))
+        let end = if is_end { End::Final } else { End::Open };
+        let lead = usize::try_from(lead).unwrap_or(0).min(raw.len());
+        Ok(Text::new(self.mask, raw, lead, first.from, edges.inside, end))
     }
 }
 
@@ -150,24 +170,31 @@ struct Text {
     start: u64,
     cells: Option<Peekable<vec::IntoIter<Cell>>>,
     replaced: bool,
+    masked: bool,
     reached: u64,
 }
 
 impl Text {
-    fn new(raw: Vec<u8>, start: u64, inside: bool, end: End) -> Self {
+    /// The text of raw bytes behind a lead.
+    fn new(mask: &Mask, mut raw: Vec<u8>, lead: usize, start: u64, inside: bool, end: End) -> Self {
+        let Scan { mut secrets, held } = Scan::of(mask, &raw, lead, end);
+        raw.drain(..lead);
         let is_inside = |byte: &&u8| inside && **byte & 0xc0 == 0x80;
         let broken = raw.iter().take(3).take_while(is_inside).count();
-        let mut cleaned = clean(raw.get(broken..).unwrap_or_default(), end);
-        for cell in &mut cleaned.cells {
+        for secret in &mut secrets {
+            secret.start = secret.start.saturating_sub(broken);
+            secret.end = secret.end.saturating_sub(broken);
+        }
+        let held = held.max(broken).min(raw.len());
+        let cleaned = clean(raw.get(broken..held).unwrap_or_default(), end, &secrets);
+        let replaced = cleaned.replaced;
+        let reached = start + (broken + cleaned.reached) as u64;
+        let (mut cells, masked) = marked(mask, cleaned, &secrets);
+        for cell in &mut cells {
             cell.end += broken;
         }
-        Self {
-            raw,
-            start,
-            cells: Some(cleaned.cells.into_iter().peekable()),
-            replaced: cleaned.replaced,
-            reached: start + (broken + cleaned.reached) as u64,
-        }
+        let cells = Some(cells.into_iter().peekable());
+        Self { raw, start, cells, replaced, masked, reached }
     }
 
     fn bytes(&self, stretch: Stretch) -> &[u8] {

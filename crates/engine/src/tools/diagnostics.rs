@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::output::estimate;
+use crate::output::{Mask, estimate};
 
 /// Most characters of a command in its preview.
 const PREVIEW_CHARS: usize = 240;
@@ -40,10 +40,10 @@ pub(super) struct CommandDiagnostics {
 }
 
 impl CommandDiagnostics {
-    pub(super) fn of(text: &str, max_output_tokens: u64) -> Self {
+    pub(super) fn of(mask: &Mask, text: &str, max_output_tokens: u64) -> Self {
         let characters = text.chars().count();
         Self {
-            cmd_preview: preview(text),
+            cmd_preview: preview(&mask.text(text)),
             cmd_char_count: characters,
             cmd_estimated_tokens: estimate(text),
             contains_heredoc: contains_heredoc(text),
@@ -97,7 +97,7 @@ mod tests {
             ("/usr/bin/python3 -c 'print(1)'", false, true),
             ("echo python", false, false),
         ] {
-            let found = CommandDiagnostics::of(text, 1);
+            let found = CommandDiagnostics::of(&Mask::default(), text, 1);
             assert_eq!(
                 (found.contains_heredoc, found.contains_inline_script),
                 (heredoc, inline),
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_long_command_is_cut_at_240_characters() {
-        let found = CommandDiagnostics::of(&"ä".repeat(5000), 10);
+        let found = CommandDiagnostics::of(&Mask::default(), &"ä".repeat(5000), 10);
         assert_eq!(found.cmd_preview.chars().count(), 240);
         assert!(found.exceeds_soft_threshold);
         assert_eq!(found.output_char_budget, 40);

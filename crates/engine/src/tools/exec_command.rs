@@ -25,7 +25,7 @@ use crate::{
         Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
         Request, Stdin, is_zero, signal_name,
     },
-    output::{Artifact, Preview, Selection, previews},
+    output::{Artifact, Mask, Preview, Selection, previews},
     run::{Ended, Promotion, Run},
     status::Status,
 };
@@ -211,7 +211,8 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let max_output_tokens = super::effective_tokens(engine, input.max_output_tokens);
-    let command_diagnostics = CommandDiagnostics::of(&input.cmd, max_output_tokens);
+    let mask = engine.mask();
+    let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
     let (outcome, summary) =
         match engine.submit(input.into_request(max_output_tokens), caller).await? {
@@ -220,7 +221,8 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
                 "an equal command is already running".to_owned(),
             ),
             Submitted::Started(run) => {
-                attend(run, wait, max_output_tokens, caller.progress.as_ref()).await?
+                let shown = Shown { mask: &mask, max_output_tokens };
+                attend(run, wait, shown, caller.progress.as_ref()).await?
             }
         };
     super::success(&ExecResult { outcome, command_diagnostics }, summary)
@@ -279,21 +281,30 @@ impl Input {
     }
 }
 
+/// How much of the output is shown, and what not.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    mask: &'a Mask,
+    max_output_tokens: u64,
+}
+
 /// Waits for a command, and lets it go on as a task if it takes longer.
 async fn attend(
     mut run: Run,
     wait: Duration,
-    max_output_tokens: u64,
+    shown: Shown<'_>,
     progress: Option<&mpsc::Sender<String>>,
 ) -> Result<(Disposition, String), ToolError> {
     let in_time = match progress {
         None => tokio::time::timeout(wait, run.ended()).await,
-        Some(sender) => tokio::time::timeout(wait, progress::told(&mut run, sender)).await,
+        Some(sender) => {
+            tokio::time::timeout(wait, progress::told(&mut run, shown.mask, sender)).await
+        }
     };
     if in_time.is_err()
         && let Promotion::Promoted(report) = run.promote().await
     {
-        let promoted = promoted(&mut run, report.as_ref(), max_output_tokens).await;
+        let promoted = promoted(&mut run, report.as_ref(), shown).await;
         let summary = "command promoted to a managed task".to_owned();
         return Ok((Disposition::PromotedToTask(promoted), summary));
     }
@@ -301,22 +312,19 @@ async fn attend(
         Ok(ended) => ended?,
         Err(_) => run.ended().await?,
     };
-    let completed = complete(&run, &ended, max_output_tokens)?;
+    let completed = complete(&run, &ended, shown)?;
     Ok((Disposition::Completed(completed), summary(&ended.outcome)))
 }
 
 /// Builds the result of a command that goes on.
 ///
 /// It goes on whatever can be read of its output: no error may hide its id from the caller.
-async fn promoted(
-    run: &mut Run,
-    report: Option<&Report>,
-    max_output_tokens: u64,
-) -> PromotedToTask {
+async fn promoted(run: &mut Run, report: Option<&Report>, shown: Shown<'_>) -> PromotedToTask {
+    let Shown { mask, max_output_tokens } = shown;
     let output = run.output_so_far().await;
     let (mut preview, cursor) =
-        output.overview(Selection::Both, max_output_tokens, false).unwrap_or_default();
-    if let Some(screen) = full_screen(output).await {
+        output.overview(mask, Selection::Both, max_output_tokens, false).unwrap_or_default();
+    if let Some(screen) = full_screen(output, mask).await {
         preview = Preview { text: Some(screen), ..Preview::default() };
     }
     let task_id = run.task_id().clone();
@@ -338,7 +346,7 @@ fn summary(outcome: &Outcome) -> String {
 }
 
 /// Builds the result of a command that has ended, from what is recorded.
-fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Completed, ToolError> {
+fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, ToolError> {
     let (task_id, outcome) = (run.task_id().clone(), &*ended.outcome);
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(&task_id, reason));
@@ -346,8 +354,8 @@ fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Complete
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
     let out = output.stdout.with_totals(outcome.stdout.bytes, outcome.stdout.lines);
     let err = output.stderr.with_totals(outcome.stderr.bytes, outcome.stderr.lines);
-    let (stdout, stderr) =
-        previews(&out, &err, max_output_tokens).map_err(|error| ToolError::state(&error))?;
+    let (stdout, stderr) = previews(shown.mask, &out, &err, shown.max_output_tokens)
+        .map_err(|error| ToolError::state(&error))?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();
@@ -362,6 +370,9 @@ fn complete(run: &Run, ended: &Ended, max_output_tokens: u64) -> Result<Complete
     }
     if stdout.replaced || stderr.replaced {
         flags.push(Flag::InvalidUtf8);
+    }
+    if stdout.masked || stderr.masked {
+        flags.push(Flag::Masked);
     }
     Ok(Completed {
         task_id,

@@ -26,7 +26,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     model::Caller,
-    output::Artifact,
+    output::{Artifact, Mask},
     run::{Ended, Run},
     sandbox::MissingLayer,
 };
@@ -189,8 +189,15 @@ impl Answer {
         Self { envelope, receipt }
     }
 
-    fn succeeded(tool: &dyn Tool, success: Success) -> Self {
-        let receipt = success.receipt.unwrap_or_else(|| tool.render(&success.result));
+    fn succeeded(tool: &dyn Tool, mask: &Mask, mut success: Success) -> Self {
+        let masked = mask.json(&mut success.result);
+        // The receipt is made from the result: from the one that is shown.
+        let mut receipt =
+            success.receipt.filter(|_| !masked).unwrap_or_else(|| tool.render(&success.result));
+        mask.string(&mut receipt);
+        if let Some(summary) = &mut success.summary_text {
+            mask.string(summary);
+        }
         let envelope = Envelope {
             tool_name: tool.definition().name.to_owned(),
             status: EnvelopeStatus::Success,
@@ -260,9 +267,10 @@ struct Everything {
 /// Reads everything that a run printed.
 fn everything(engine: &Engine, run: &Run, ended: &Ended) -> Result<Everything, ToolError> {
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let mask = engine.mask();
     let complete = |artifact: &Artifact| {
         artifact
-            .complete(engine.settings().complete_bytes_max)
+            .complete(&mask, engine.settings().complete_bytes_max)
             .map_err(|error| ToolError::state(&error))
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
@@ -413,11 +421,13 @@ impl Registry {
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)
                     .hint(format!("the tools are: {}", known.join(", ")));
-            return Answer::failed(name, error);
+            let mask = engine.mask();
+            return Answer::failed(&mask.text(name), error.masked(&mask));
         };
+        // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
-            Ok(success) => Answer::succeeded(tool, success),
-            Err(error) => Answer::failed(name, error),
+            Ok(success) => Answer::succeeded(tool, &engine.mask(), success),
+            Err(error) => Answer::failed(name, error.masked(&engine.mask())),
         }
     }
 }

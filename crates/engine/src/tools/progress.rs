@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     error::ToolError,
-    output::{Cursor, Selection, SmallOutput, TaskOutput},
+    output::{Cursor, Mask, Selection, SmallOutput, TaskOutput},
     run::{Ended, Grown, Run},
 };
 
@@ -20,21 +20,28 @@ const LINE_BYTES_MAX: usize = 200;
 const SEARCHED_TOKENS: u64 = 200;
 
 /// Waits for the end, and tells the last line of output meanwhile.
-pub(super) async fn told(run: &mut Run, sender: &mpsc::Sender<String>) -> Result<Ended, ToolError> {
+pub(super) async fn told(
+    run: &mut Run,
+    mask: &Mask,
+    sender: &mpsc::Sender<String>,
+) -> Result<Ended, ToolError> {
     let (mut stdout_bytes, mut stderr_bytes) = (0, 0);
+    // No more than a warden holds in its memory. All of it, because a secret may have begun in what came before.
+    let mut so_far = SmallOutput::default();
     loop {
         let line = match run.grown(stdout_bytes, stderr_bytes).await {
             Grown::Ended => return run.ended().await,
             Grown::Bytes { stdout, stderr } => {
                 stdout_bytes += stdout.len() as u64;
                 stderr_bytes += stderr.len() as u64;
-                let timeline = Vec::new();
-                last_line_of(&TaskOutput::from(&SmallOutput { stdout, stderr, timeline }))
+                so_far.stdout.extend(stdout);
+                so_far.stderr.extend(stderr);
+                last_line_of(&TaskOutput::from(&so_far), mask)
             }
             Grown::InFolder => match run.folder().open() {
                 Ok(output) => {
                     (stdout_bytes, stderr_bytes) = (output.stdout.bytes(), output.stderr.bytes());
-                    last_line_of(&output)
+                    last_line_of(&output, mask)
                 }
                 Err(_) => None,
             },
@@ -50,11 +57,11 @@ pub(super) async fn told(run: &mut Run, sender: &mpsc::Sender<String>) -> Result
     }
 }
 
-fn last_line_of(output: &TaskOutput) -> Option<String> {
+fn last_line_of(output: &TaskOutput, mask: &Mask) -> Option<String> {
     let from = |bytes: u64| bytes.saturating_sub(SEARCHED_TOKENS * 4);
     let cursor =
         Cursor { stdout: from(output.stdout.bytes()), stderr: from(output.stderr.bytes()) };
-    let fresh = output.since(cursor, Selection::Both, SEARCHED_TOKENS * 8, true).ok()?;
+    let fresh = output.since(mask, cursor, Selection::Both, SEARCHED_TOKENS * 8, false).ok()?;
     last_line(&fresh.text)
 }
 

@@ -131,7 +131,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         input_target: target.into(),
         bytes_written: taken.bytes,
         reason,
-        task: TaskBrief::from(observer.task()),
+        task: TaskBrief::new(observer.task(), &engine.mask()),
         next_cursor,
     };
     let summary = if sent.accepted_input { "input accepted" } else { "input not accepted" };

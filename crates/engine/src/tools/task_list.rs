@@ -62,7 +62,8 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     };
     let finished_too = input.include_finished.unwrap_or(false);
     let (tasks, total) = engine.tasks_here(finished_too, limit).await?;
-    let tasks: Vec<TaskBrief> = tasks.iter().map(TaskBrief::from).collect();
+    let mask = engine.mask();
+    let tasks: Vec<TaskBrief> = tasks.iter().map(|task| TaskBrief::new(task, &mask)).collect();
     let list = List { total, returned: tasks.len(), tasks };
     super::success(&list, format!("{total} tasks"))
 }

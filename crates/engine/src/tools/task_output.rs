@@ -16,7 +16,7 @@ use crate::{
     error::ToolError,
     id::TaskId,
     observe::{Change, Observer},
-    output::{Cursor, Screen, Selection, TaskOutput},
+    output::{Cursor, Mask, Screen, Selection, TaskOutput},
 };
 
 const NAME: &str = "TaskOutput";
@@ -179,7 +179,7 @@ async fn await_news(
             Ok(Change::Grown) => {
                 tokio::time::sleep_until(deadline.min(Instant::now() + GATHER)).await;
                 let output = observer.output().await?;
-                let fresh = output.since(after, selection, 1, observer.is_over());
+                let fresh = output.since(&observer.mask(), after, selection, 1, observer.is_over());
                 if !fresh.map_err(|error| ToolError::state(&error))?.text.is_empty() {
                     return Ok(true);
                 }
@@ -197,19 +197,19 @@ fn log(
     after: Option<Cursor>,
     selection: Selection,
 ) -> Result<Shown, ToolError> {
-    let over = observer.is_over();
+    let (over, mask) = (observer.is_over(), observer.mask());
     let (text, truncated, next) = match after {
-        Some(after) => output.since(after, selection, budget, over).map(|fresh| {
+        Some(after) => output.since(&mask, after, selection, budget, over).map(|fresh| {
             (Some(fresh.text).filter(|text| !text.is_empty()), fresh.more, fresh.next)
         }),
         None => output
-            .overview(selection, budget, over)
+            .overview(&mask, selection, budget, over)
             .map(|(preview, next)| (preview.text, preview.truncated, next)),
     }
     .map_err(|error| ToolError::state(&error))?;
     Ok(Shown {
         retrieval_status: Retrieval::Success,
-        task: TaskBrief::from(observer.task()),
+        task: TaskBrief::new(observer.task(), &mask),
         output_preview: text,
         output_truncated: truncated,
         more: truncated && after.is_some(),
@@ -221,11 +221,11 @@ fn log(
 
 async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolError> {
     let artifacts = artifacts(&output);
-    let screen = played(output).await?;
+    let (screen, mask) = (played(output).await?, observer.mask());
     Ok(Shown {
         retrieval_status: Retrieval::Success,
-        task: TaskBrief::from(observer.task()),
-        output_preview: Some(screen.text()),
+        task: TaskBrief::new(observer.task(), &mask),
+        output_preview: Some(screen.text(&mask)),
         output_truncated: false,
         more: false,
         next_cursor: None,
@@ -247,12 +247,12 @@ pub(super) async fn played(output: TaskOutput) -> Result<Screen, ToolError> {
 }
 
 /// What a program shows that has taken the whole terminal for itself: of its log nobody can make sense.
-pub(super) async fn full_screen(output: TaskOutput) -> Option<String> {
+pub(super) async fn full_screen(output: TaskOutput, mask: &Mask) -> Option<String> {
     if !output.is_terminal() {
         return None;
     }
     let screen = played(output).await.ok()?;
-    screen.full_screen.then(|| screen.text())
+    screen.full_screen.then(|| screen.text(mask))
 }
 
 impl Retrieval {

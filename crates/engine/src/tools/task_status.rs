@@ -51,7 +51,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     // Before the report, so that the artifacts are there: looking at a task keeps its output in files.
     let output = observer.output().await.unwrap_or_default();
     let report = observer.report().await?;
-    let task = TaskView::new(observer.task(), report.as_ref(), &output);
+    let task = TaskView::new(observer.task(), &engine.mask(), report.as_ref(), &output);
     let summary = task.brief.summary.clone();
     super::success(&Known { task }, summary)
 }

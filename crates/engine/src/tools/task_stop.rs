@@ -79,7 +79,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         stop_requested: survivors.is_some(),
         outcome: observer.task().outcome.clone(),
         survivors: survivors.unwrap_or_default(),
-        task: TaskBrief::from(observer.task()),
+        task: TaskBrief::new(observer.task(), &engine.mask()),
     };
     let summary = stopped.first_line().to_lowercase();
     super::success(&stopped, summary)

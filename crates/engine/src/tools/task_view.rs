@@ -10,7 +10,7 @@ use crate::{
     id::TaskId,
     ledger::{Task, now_ms},
     model::{Denial, EndedBy, Outcome, signal_name},
-    output::TaskOutput,
+    output::{Mask, TaskOutput},
     sandbox::SandboxReport,
     status::Status,
 };
@@ -39,8 +39,9 @@ pub(super) struct TaskBrief {
     pub signal: Option<i32>,
 }
 
-impl From<&Task> for TaskBrief {
-    fn from(task: &Task) -> Self {
+impl TaskBrief {
+    /// What the ledger knows, in a few words.
+    pub(super) fn new(task: &Task, mask: &Mask) -> Self {
         let outcome = task.outcome.as_ref();
         Self {
             task_id: task.task_id.clone(),
@@ -50,7 +51,7 @@ impl From<&Task> for TaskBrief {
             summary: summary(task),
             created_at: time(task.created_at_ms),
             updated_at: time(task.updated_at_ms),
-            command: shortened(&task.command),
+            command: shortened(&mask.text(&task.command)),
             exit_status: outcome.and_then(|outcome| outcome.exit_status),
             signal: outcome.and_then(|outcome| outcome.signal),
         }
@@ -86,12 +87,17 @@ pub(super) struct ArtifactEntry {
 
 impl TaskView {
     /// What the ledger knows, and what the warden reports while there is one.
-    pub(super) fn new(task: &Task, report: Option<&Report>, output: &TaskOutput) -> Self {
+    pub(super) fn new(
+        task: &Task,
+        mask: &Mask,
+        report: Option<&Report>,
+        output: &TaskOutput,
+    ) -> Self {
         let outcome = task.outcome.as_ref();
         let pid = report.map(|report| report.pid).or(outcome.map(|outcome| outcome.pid));
         let running = !task.status.is_final();
         Self {
-            brief: TaskBrief::from(task),
+            brief: TaskBrief::new(task, mask),
             ended_by: outcome.and_then(|outcome| outcome.ended_by),
             pid: pid.filter(|pid| *pid != 0),
             background_pids: report.map_or_else(Vec::new, |report| report.background_pids.clone()),

@@ -275,7 +275,7 @@ async fn describe(
             printed = Printed::since(&mut observer, from, budget_tokens).await;
             task = observer.task().clone();
         }
-        tasks.push(TaskBrief::from(&task));
+        tasks.push(TaskBrief::new(&task, &engine.mask()));
     }
     let task_id = ended
         .met
@@ -310,9 +310,9 @@ impl Printed {
     /// Since a cursor; of a task that has ended and printed nothing since, everything.
     async fn since(observer: &mut Observer, from: Cursor, budget_tokens: u64) -> Self {
         let output = observer.output().await.unwrap_or_default();
-        let over = observer.is_over();
+        let (over, mask) = (observer.is_over(), observer.mask());
         let look = |from| {
-            let look = output.overview_since(from, Selection::Both, budget_tokens, over);
+            let look = output.overview_since(&mask, from, Selection::Both, budget_tokens, over);
             look.unwrap_or_default()
         };
         let (mut preview, mut next) = look(from);
@@ -321,7 +321,7 @@ impl Printed {
         }
         let next_cursor = next.to_text(&observer.task().task_id);
         let artifacts = if preview.truncated { artifacts(&output) } else { Vec::new() };
-        if let Some(screen) = full_screen(output).await.filter(|_| !over) {
+        if let Some(screen) = full_screen(output, &mask).await.filter(|_| !over) {
             return Self { text: Some(screen), next_cursor, ..Self::default() };
         }
         Self { text: preview.text, truncated: preview.truncated, artifacts, next_cursor }

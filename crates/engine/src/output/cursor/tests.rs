@@ -4,7 +4,7 @@ use legwork_warden::folder::TimelineRow;
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::output::SmallOutput;
+use crate::output::{SmallOutput, clean::clean};
 
 /// A log as the warden writes it.
 #[derive(Debug, Default, Clone)]
@@ -62,6 +62,16 @@ const SEQUENCE: u64 = 50;
 
 /// Lets a log of the two texts grow and reads it, to its end; gives all that was read, in order.
 fn played(stdout: &[u8], stderr: &[u8], full: bool, steps: &[Step]) -> Vec<Fresh> {
+    played_masked(&mask(), (stdout, stderr), full, steps)
+}
+
+/// The same without the secrets.
+fn played_masked(
+    mask: &Mask,
+    (stdout, stderr): (&[u8], &[u8]),
+    full: bool,
+    steps: &[Step],
+) -> Vec<Fresh> {
     let mut log = Log { full, ..Log::default() };
     let mut rest = (stdout, stderr);
     let (mut cursor, mut time_us, mut reads) = (Cursor::default(), 0, Vec::new());
@@ -76,7 +86,7 @@ fn played(stdout: &[u8], stderr: &[u8], full: bool, steps: &[Step]) -> Vec<Fresh
             }
             Step::Read { selection, budget, window } => {
                 let output = log.output();
-                let view = output.view(*selection, cursor).unwrap();
+                let view = output.view(mask, *selection, cursor).unwrap();
                 let fresh = super::fresh(&view, *window, *budget, false).unwrap();
                 check(&fresh, cursor, *selection);
                 assert!(fresh.next != cursor || view.bytes() < *window, "there is always progress");
@@ -88,7 +98,7 @@ fn played(stdout: &[u8], stderr: &[u8], full: bool, steps: &[Step]) -> Vec<Fresh
     log.append(Stream::Stdout, rest.0, time_us);
     log.append(Stream::Stderr, rest.1, time_us);
     loop {
-        let fresh = log.output().since(cursor, Selection::Both, 7, true).unwrap();
+        let fresh = log.output().since(mask, cursor, Selection::Both, 7, true).unwrap();
         check(&fresh, cursor, Selection::Both);
         cursor = fresh.next;
         let more = fresh.more;
@@ -107,6 +117,11 @@ fn check(fresh: &Fresh, cursor: Cursor, selection: Selection) {
     assert!(fresh.text.is_empty() || next != cursor);
 }
 
+/// Knows no variable.
+fn mask() -> Mask {
+    Mask::default()
+}
+
 fn joined(reads: &[Fresh]) -> String {
     reads.iter().map(|fresh| fresh.text.as_str()).collect()
 }
@@ -121,7 +136,7 @@ fn only(text: &str, stream: Stream) -> String {
 }
 
 fn cleaned(raw: &str) -> String {
-    clean(raw.as_bytes(), End::Final).cells.iter().map(|cell| cell.character).collect()
+    clean(raw.as_bytes(), End::Final, &[]).cells.iter().map(|cell| cell.character).collect()
 }
 
 #[test]
@@ -163,7 +178,8 @@ fn a_cut_is_at_a_lines_end_where_there_is_one() {
         (5, "one two\n", true),
         (50, "one two\nthree four five six seven\n", false),
     ] {
-        let fresh = log.output().since(Cursor::default(), Selection::Both, budget, false).unwrap();
+        let fresh =
+            log.output().since(&mask(), Cursor::default(), Selection::Both, budget, false).unwrap();
         assert_eq!((fresh.text.as_str(), fresh.more), (text, more), "budget {budget}");
         assert_eq!(fresh.next.stdout, text.len() as u64);
     }
@@ -179,18 +195,19 @@ fn what_is_half_waits_until_it_is_whole() {
     ] {
         let mut log = Log::default();
         log.append(Stream::Stderr, written, 0);
-        let first = log.output().since(Cursor::default(), Selection::Both, 99, false).unwrap();
+        let first =
+            log.output().since(&mask(), Cursor::default(), Selection::Both, 99, false).unwrap();
         assert_eq!((first.text.as_str(), first.next.stderr, first.more), (shown, 1, false));
-        let (preview, next) = log.output().overview(Selection::Both, 99, false).unwrap();
+        let (preview, next) = log.output().overview(&mask(), Selection::Both, 99, false).unwrap();
         assert_eq!((preview.text.as_deref(), next), (Some(shown), first.next));
         log.append(Stream::Stdout, b"-", 1);
         log.append(Stream::Stderr, rest, 2);
-        let then = log.output().since(first.next, Selection::Both, 99, false).unwrap();
+        let then = log.output().since(&mask(), first.next, Selection::Both, 99, false).unwrap();
         assert_eq!(then.text, format!("-{shown_then}"));
     }
     let mut log = Log::default();
     log.append(Stream::Stdout, b"a\xc3", 0);
-    let last = log.output().since(Cursor::default(), Selection::Both, 99, true).unwrap();
+    let last = log.output().since(&mask(), Cursor::default(), Selection::Both, 99, true).unwrap();
     assert_eq!((last.text.as_str(), last.next.stdout, last.replaced), ("a\u{fffd}", 2, true));
 }
 
@@ -202,12 +219,13 @@ fn halves_belong_together_whatever_came_between() {
     log.append(Stream::Stdout, b"\xa4b", 2);
     log.append(Stream::Stderr, b"1mR", 3);
     for complete in [false, true] {
-        let (shown, _) = log.output().overview(Selection::Both, 99, complete).unwrap();
+        let (shown, _) = log.output().overview(&mask(), Selection::Both, 99, complete).unwrap();
         assert_eq!((shown.text.as_deref(), shown.replaced), (Some("aQ\u{e4}bR"), false));
     }
     // A cut between the halves leaves the whole character to the next read.
     let output = log.output();
-    let first = fresh(&output.view(Selection::Both, Cursor::default()).unwrap(), 3, 99, false);
+    let first =
+        fresh(&output.view(&mask(), Selection::Both, Cursor::default()).unwrap(), 3, 99, false);
     assert_eq!(first.unwrap().next, Cursor { stdout: 1, stderr: 1 });
 }
 
@@ -217,7 +235,7 @@ fn a_cursor_beyond_the_end_stays() {
     log.append(Stream::Stdout, b"text", 0);
     for stdout in [4, 5, u64::MAX] {
         let cursor = Cursor { stdout, stderr: u64::MAX };
-        let fresh = log.output().since(cursor, Selection::Both, 99, true).unwrap();
+        let fresh = log.output().since(&mask(), cursor, Selection::Both, 99, true).unwrap();
         assert_eq!(fresh, Fresh { next: cursor, ..Fresh::default() });
     }
 }
@@ -226,9 +244,9 @@ fn a_cursor_beyond_the_end_stays() {
 fn an_overwritten_line_is_never_cut_where_a_character_would_be_lost() {
     let mut log = Log::default();
     log.append(Stream::Stdout, b"hello wide world\rHELLO\nnext\n", 0);
-    let fresh = log.output().since(Cursor::default(), Selection::Both, 1, false).unwrap();
+    let fresh = log.output().since(&mask(), Cursor::default(), Selection::Both, 1, false).unwrap();
     assert_eq!(fresh.text, "HELLO wide world");
-    let fresh = log.output().since(fresh.next, Selection::Both, 9, false).unwrap();
+    let fresh = log.output().since(&mask(), fresh.next, Selection::Both, 9, false).unwrap();
     assert_eq!(fresh.text, "\nnext\n");
 }
 
@@ -240,7 +258,7 @@ fn floods_of_what_is_not_shown_are_passed() {
     log.append(Stream::Stdout, b"end", 40_000);
     let (mut cursor, mut reads, mut text) = (Cursor::default(), 0, String::new());
     loop {
-        let fresh = log.output().since(cursor, Selection::Both, 1, false).unwrap();
+        let fresh = log.output().since(&mask(), cursor, Selection::Both, 1, false).unwrap();
         text.push_str(&fresh.text);
         (cursor, reads) = (fresh.next, reads + 1);
         if !fresh.more {
@@ -260,7 +278,7 @@ fn a_long_log_is_read_from_where_the_rows_matter() {
     }
     for seen in [0, 2, 1000, 59_000, 59_998, 60_000] {
         let cursor = Cursor { stdout: seen, stderr: seen };
-        let fresh = log.output().since(cursor, Selection::Both, 20, false).unwrap();
+        let fresh = log.output().since(&mask(), cursor, Selection::Both, 20, false).unwrap();
         let left = usize::try_from(60_000 - seen).unwrap();
         let expected = "q\nQ\n".repeat(left / 2);
         assert!(expected.starts_with(&fresh.text), "{seen}: {}", fresh.text);
@@ -276,7 +294,8 @@ fn an_overview_names_both_files_and_what_was_left_out() {
     std::fs::write(folder.path().join("stdout"), &stdout).unwrap();
     std::fs::write(folder.path().join("stderr"), &stderr).unwrap();
     let task = crate::output::TaskFolder::new(folder.path().to_owned());
-    let (preview, next) = task.open().unwrap().overview(Selection::Both, 400, false).unwrap();
+    let (preview, next) =
+        task.open().unwrap().overview(&mask(), Selection::Both, 400, false).unwrap();
     let text = preview.text.unwrap();
     assert!(
         preview.truncated && text.starts_with("out 0\n") && text.ends_with("err 3999"),
@@ -289,7 +308,8 @@ fn an_overview_names_both_files_and_what_was_left_out() {
     }
     assert!(text.contains("out 3999\n\nstderr:\nerr 0\n"), "{text}");
     assert_eq!((next.stdout, next.stderr), (stdout.len() as u64, stderr.len() as u64));
-    let (preview, next) = task.open().unwrap().overview(Selection::Stderr, 400, true).unwrap();
+    let (preview, next) =
+        task.open().unwrap().overview(&mask(), Selection::Stderr, 400, true).unwrap();
     assert!(preview.text.unwrap().contains("left out; the whole stream is in "));
     assert_eq!((next.stdout, next.stderr), (0, stderr.len() as u64));
 }
@@ -336,7 +356,7 @@ proptest! {
     fn plain_text_is_never_over_budget(stdout in "[a-z0-9 .\\n]{0,3000}", budget in 3u64..100) {
         let mut log = Log::default();
         log.append(Stream::Stdout, stdout.as_bytes(), 0);
-        let fresh = log.output().since(Cursor::default(), Selection::Both, budget, false).unwrap();
+        let fresh = log.output().since(&mask(), Cursor::default(), Selection::Both, budget, false).unwrap();
         prop_assert!(tokens::estimate(&fresh.text) <= budget);
     }
 
@@ -351,9 +371,9 @@ proptest! {
         let mut log = Log::default();
         log.append(Stream::Stdout, first, 0);
         log.append(Stream::Stderr, b"Q", 1);
-        let (shown, next) = log.output().overview(Selection::Both, 1000, false).unwrap();
+        let (shown, next) = log.output().overview(&mask(), Selection::Both, 1000, false).unwrap();
         log.append(Stream::Stdout, rest, 2);
-        let fresh = log.output().since(next, Selection::Both, 1000, true).unwrap();
+        let fresh = log.output().since(&mask(), next, Selection::Both, 1000, true).unwrap();
         prop_assert!(!shown.replaced && !fresh.replaced);
         let text = shown.text.unwrap_or_default() + &fresh.text;
         prop_assert_eq!(only(&text, Stream::Stdout), cleaned(&whole));

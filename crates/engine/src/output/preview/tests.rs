@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn both(stdout: &[u8], stderr: &[u8], budget: u64) -> (Preview, Preview) {
-    previews(&Artifact::of(stdout), &Artifact::of(stderr), budget).unwrap()
+    previews(&Mask::default(), &Artifact::of(stdout), &Artifact::of(stderr), budget).unwrap()
 }
 
 fn one(content: &[u8], budget: u64) -> Preview {
@@ -24,7 +24,10 @@ fn parts(text: &str) -> (String, u64, u64, String) {
 #[test]
 fn a_short_stream_is_shown_whole_and_trimmed() {
     let preview = one(b"\n  hi\n\n", 100);
-    assert_eq!(preview, Preview { text: Some("hi".into()), truncated: false, replaced: false });
+    assert_eq!(
+        preview,
+        Preview { text: Some("hi".into()), truncated: false, replaced: false, masked: false }
+    );
 }
 
 #[test]

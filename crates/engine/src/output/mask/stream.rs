@@ -1,0 +1,77 @@
+//! Masks the secrets of a stream that is passed on piece by piece, and leaves every other byte as it is.
+
+use std::{io, sync::Arc};
+
+use super::{Mask, Scan, with_markers};
+use crate::output::clean::End;
+
+/// A stream on its way to a reader.
+#[derive(Debug)]
+pub struct MaskedStream {
+    mask: Arc<Mask>,
+    /// The last bytes that were passed on, and behind them those that are held back.
+    buffer: Vec<u8>,
+    passed: usize,
+}
+
+impl MaskedStream {
+    /// A stream of which nothing was passed on yet.
+    pub fn new(mask: Arc<Mask>) -> Self {
+        Self { mask, buffer: Vec::new(), passed: 0 }
+    }
+
+    /// Takes a piece, and gives what can be passed on: the beginning of a secret has to wait for what follows.
+    pub fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
+        self.buffer.extend_from_slice(piece);
+        self.pass(End::Open)
+    }
+
+    /// Gives what is left, at the stream's end.
+    pub fn finish(&mut self) -> Vec<u8> {
+        self.pass(End::Final)
+    }
+
+    fn pass(&mut self, end: End) -> Vec<u8> {
+        let Scan { secrets, held } = Scan::of(&self.mask, &self.buffer, self.passed, end);
+        let to = self.passed + held;
+        let fresh = self.buffer.get(self.passed..to).unwrap_or_default();
+        let shown = with_markers(fresh, &secrets);
+        let forgotten = to.saturating_sub(self.mask.reach());
+        self.buffer.drain(..forgotten);
+        self.passed = to - forgotten;
+        shown
+    }
+}
+
+/// A writer behind a masked stream.
+#[derive(Debug)]
+pub struct MaskedWriter<W> {
+    stream: MaskedStream,
+    sink: W,
+}
+
+impl<W: io::Write> MaskedWriter<W> {
+    /// Masks what is written to this sink.
+    pub fn new(mask: Arc<Mask>, sink: W) -> Self {
+        Self { stream: MaskedStream::new(mask), sink }
+    }
+
+    /// Writes what was held back.
+    pub fn finish(mut self) -> io::Result<()> {
+        let rest = self.stream.finish();
+        self.sink.write_all(&rest)?;
+        self.sink.flush()
+    }
+}
+
+impl<W: io::Write> io::Write for MaskedWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let shown = self.stream.feed(bytes);
+        self.sink.write_all(&shown)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
