@@ -64,6 +64,20 @@ fn output_around_the_promotion_appears_exactly_once() {
 }
 
 #[test]
+fn who_does_not_wait_gets_a_task_however_short_the_command() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    for _ in 0..50 {
+        let input = json!({ "cmd": "echo short", "login": false, "yield_time_ms": 0,
+                            "duplicate_policy": "start_new" });
+        wire.send("tools/call", &json!({ "name": "ExecCommand", "arguments": input }));
+        let answer = wire.read();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.starts_with("Command promoted to background task\nTask: t_"), "{text}");
+    }
+}
+
+#[test]
 fn a_command_that_cannot_start_is_an_error_whatever_the_window() {
     let scratch = Scratch::new();
     let input = json!({ "cmd": "true", "shell": "/etc/passwd", "yield_time_ms": 0 });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use legwork_warden::{folder::WindowSize, protocol::Report};
+use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,7 +25,7 @@ use crate::{
         Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
         Request, Stdin, is_zero, signal_name,
     },
-    output::{Artifact, Mask, Preview, Selection, previews},
+    output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     run::{Ended, Promotion, Run},
     status::Status,
 };
@@ -301,17 +301,26 @@ async fn attend(
             tokio::time::timeout(wait, progress::told(&mut run, shown.mask, sender)).await
         }
     };
+    let promoted_summary = || "command promoted to a managed task".to_owned();
     if in_time.is_err()
         && let Promotion::Promoted(report) = run.promote().await
     {
-        let promoted = promoted(&mut run, report.as_ref(), shown).await;
-        let summary = "command promoted to a managed task".to_owned();
-        return Ok((Disposition::PromotedToTask(promoted), summary));
+        let output = run.output_so_far().await;
+        let mut promoted = promoted(run.task_id(), output, Status::Running, shown).await;
+        promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
+        return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let ended = match in_time {
         Ok(ended) => ended?,
         Err(_) => run.ended().await?,
     };
+    if wait.is_zero() {
+        // Who does not wait gets a task, also one that has ended by now.
+        let output = run.output(&ended).unwrap_or_default();
+        let (status, _) = Status::of(&ended.outcome);
+        let promoted = promoted(run.task_id(), output, status, shown).await;
+        return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
+    }
     let completed = complete(&run, &ended, shown)?;
     Ok((Disposition::Completed(completed), summary(&ended.outcome)))
 }
@@ -319,21 +328,24 @@ async fn attend(
 /// Builds the result of a command that goes on.
 ///
 /// It goes on whatever can be read of its output: no error may hide its id from the caller.
-async fn promoted(run: &mut Run, report: Option<&Report>, shown: Shown<'_>) -> PromotedToTask {
+async fn promoted(
+    task_id: &TaskId,
+    output: TaskOutput,
+    status: Status,
+    shown: Shown<'_>,
+) -> PromotedToTask {
     let Shown { mask, max_output_tokens } = shown;
-    let output = run.output_so_far().await;
     let (mut preview, cursor) =
         output.overview(mask, Selection::Both, max_output_tokens, false).unwrap_or_default();
     if let Some(screen) = full_screen(output, mask).await {
         preview = Preview { text: Some(screen), ..Preview::default() };
     }
-    let task_id = run.task_id().clone();
     PromotedToTask {
-        next_cursor: cursor.to_text(&task_id),
-        task_handle: TaskHandle::new(task_id, Status::Running, preview.text.clone()),
+        next_cursor: cursor.to_text(task_id),
+        task_handle: TaskHandle::new(task_id.clone(), status, preview.text.clone()),
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
-        waiting_for_input: report.and_then(|report| report.waiting_for_input),
+        waiting_for_input: None,
     }
 }
 
