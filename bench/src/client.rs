@@ -15,18 +15,26 @@ pub struct Client {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     next_id: u64,
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Client {
     /// Starts a server without gate and sandbox, on a state folder of its own, and says hello.
     pub fn start(legwork: &Path) -> Self {
-        Self::start_with(legwork, &["--mode", "open", "--workspace", "/tmp"])
+        Self::start_on(legwork, TempDir::new().unwrap())
+    }
+
+    /// The same on this state folder.
+    pub fn start_on(legwork: &Path, state: TempDir) -> Self {
+        Self::launch(legwork, &["--mode", "open", "--workspace", "/tmp"], state)
     }
 
     /// The same with these arguments.
     pub fn start_with(legwork: &Path, arguments: &[&str]) -> Self {
-        let state = TempDir::new().unwrap();
+        Self::launch(legwork, arguments, TempDir::new().unwrap())
+    }
+
+    fn launch(legwork: &Path, arguments: &[&str], state: TempDir) -> Self {
         let mut child = Command::new(legwork)
             .args(["mcp", "--state"])
             .arg(state.path())
@@ -37,7 +45,7 @@ impl Client {
             .unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut client = Self { child, stdin, stdout, next_id: 0, _state: state };
+        let mut client = Self { child, stdin, stdout, next_id: 0, state };
         client.send(
             "initialize",
             &json!({ "protocolVersion": "2025-06-18", "capabilities": {},
@@ -51,6 +59,11 @@ impl Client {
     /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The server's state folder.
+    pub fn state(&self) -> &Path {
+        self.state.path()
     }
 
     fn write(&mut self, message: &Value) {
@@ -88,6 +101,13 @@ impl Client {
         let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",
                                 "duplicate_policy": "start_new", "yield_time_ms": 120_000 });
         self.send("tools/call", &json!({ "name": "ExecCommand", "arguments": arguments }));
+    }
+
+    /// Calls a tool that must succeed.
+    pub fn tool(&mut self, name: &str, input: &Value) {
+        self.send("tools/call", &json!({ "name": name, "arguments": input }));
+        let answer = self.receive();
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
 
     /// Runs a command that must end with code 0, and returns its receipt.

@@ -12,6 +12,7 @@
 )]
 
 mod client;
+mod history;
 mod measure;
 mod report;
 mod workloads;

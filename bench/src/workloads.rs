@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     client::Client,
+    history::history,
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
         tree, until,
@@ -23,7 +24,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 8] = [
+pub const ALL: [(&str, Workload); 9] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -32,6 +33,7 @@ pub const ALL: [(&str, Workload); 8] = [
     ("running", running),
     ("start", start),
     ("run-verb", run_verb),
+    ("history", history),
 ];
 
 /// The command of the trivial call, raw.

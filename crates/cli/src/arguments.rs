@@ -8,8 +8,8 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Registry, ToolError, Trust, gate::Mode,
-    tools::export::Format,
+    Config, ConfigError, Engine, ErrorKind, Options, Rebuilt, Registry, ToolError, Trust,
+    gate::Mode, tools::export::Format,
 };
 
 use crate::render::say;
@@ -69,6 +69,8 @@ pub(crate) enum Verb {
     Audit(AuditVerb),
     /// Check what this machine can do
     Doctor(DoctorOptions),
+    /// Remove tasks that are past their time; never one that runs
+    Gc(GcOptions),
 }
 
 /// Where to work, and where to keep what is known.
@@ -98,6 +100,7 @@ impl Place {
         })?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
+        options.on_rebuilt = tell_of_rebuild;
         Engine::open_with(options, tools)
     }
 }
@@ -108,8 +111,14 @@ impl State {
         let mut options = Options::new("/");
         options.state = self.state;
         options.all_workspaces = true;
+        options.on_rebuilt = tell_of_rebuild;
         Engine::open(options)
     }
+}
+
+/// Says on stderr that the ledger is not the one that it was.
+fn tell_of_rebuild(rebuilt: &Rebuilt) {
+    say(&format!("legwork: {}", rebuilt.message()));
 }
 
 /// What may be called, and what is asked before.
@@ -556,6 +565,27 @@ pub(crate) struct AuditVerifyOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorOptions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: State,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcOptions {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Remove what ended longer ago than this [default: 7, or as configured]
+    #[arg(long, value_name = "N")]
+    pub days: Option<u64>,
+    /// Remove the oldest until the rest takes no more than this [default: 10 GiB, or as configured]
+    #[arg(long, value_name = "N")]
+    pub bytes_max: Option<u64>,
+    /// A file of settings, besides the system's and the user's; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

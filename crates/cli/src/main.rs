@@ -61,6 +61,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Policy(verb) => commands::policy::policy(verb),
         Verb::Audit(verb) => commands::audit::audit(verb),
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
+        Verb::Gc(options) => commands::gc::gc(options).await,
     }
 }
 

@@ -76,6 +76,19 @@ pub(crate) fn time(milliseconds: i64) -> String {
     }
 }
 
+/// A number of bytes, as people read it.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let (mut whole, mut rest, mut unit) = (count, 0, "B");
+    for next in UNITS {
+        if whole < 1024 {
+            break;
+        }
+        (whole, rest, unit) = (whole / 1024, whole % 1024, next);
+    }
+    if unit == "B" { format!("{whole} B") } else { format!("{whole}.{} {unit}", rest * 10 / 1024) }
+}
+
 /// Whether a character changes the order in which a terminal shows others, or shows nothing.
 fn reorders(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{ledger::now_ms, model::Caller, output::Mask};
+use crate::{ledger::now_ms, model::Caller, output::Mask, threads::in_thread};
 
 /// What the first line follows.
 const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -29,6 +29,9 @@ const TAIL_BYTES: u64 = 512 * 1024;
 
 /// What stands between a line's body and its hash.
 const HASH_KEY: &str = ",\"hash\":\"";
+
+/// What a line has that tells of a rebuild; in a text the quotes would be escaped.
+const REBUILT: &[u8] = b"\"event\":\"rebuilt\"";
 
 /// The audit log, as one process appends to it.
 #[derive(Debug, Clone)]
@@ -66,7 +69,12 @@ impl Audit {
         }
         let audit = self.clone();
         let patient = move || audit.lock().append(&entry, FlockOperation::LockExclusive);
-        tokio::task::spawn_blocking(patient).await.map_err(io::Error::other)?
+        in_thread(patient).await.unwrap_or_else(|| Err(io::Error::other("the wait was cut off")))
+    }
+
+    /// Appends an entry that has nothing of a command in it, waiting for whoever else does.
+    pub(crate) fn append_now(&self, entry: &Entry) -> io::Result<()> {
+        self.lock().append(entry, FlockOperation::LockExclusive)
     }
 
     fn lock(&self) -> MutexGuard<'_, Appender> {
@@ -212,6 +220,19 @@ pub struct Verified {
     /// The first line that is wrong, counted from 1, and what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub broken: Option<(u64, String)>,
+}
+
+/// The entries that tell of a rebuild of the ledger, oldest first.
+pub fn rebuilds(path: &Path) -> io::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for line in BufReader::new(open_to_read(path)?).split(b'\n') {
+        let line = line?;
+        // Reading every line as JSON would take a hundred times as long.
+        if line.windows(REBUILT.len()).any(|part| part == REBUILT) {
+            found.extend(serde_json::from_slice(&line).ok());
+        }
+    }
+    Ok(found)
 }
 
 /// Checks the whole chain.

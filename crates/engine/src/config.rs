@@ -12,7 +12,7 @@ use std::{
 use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
-use crate::sandbox::SandboxSettings;
+use crate::{retention::Retention, sandbox::SandboxSettings};
 
 /// The system's file.
 const SYSTEM: &str = "/etc/legwork/config.toml";
@@ -21,7 +21,10 @@ const SYSTEM: &str = "/etc/legwork/config.toml";
 const PROJECT: &str = ".legwork.toml";
 
 /// Sections that are read and checked, but that this version does not act on yet.
-const NOT_IN_FORCE: [&str; 2] = ["limits", "retention"];
+const NOT_IN_FORCE: [&str; 1] = ["limits"];
+
+/// What is in force in a section that otherwise is not.
+const IN_FORCE: &str = "tasks_max";
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +82,10 @@ pub struct Settings {
     pub approval_wait: Duration,
     /// How long a question stays open.
     pub approval_expires: Duration,
+    /// Most tasks that may run at a time, of all processes of the state folder.
+    pub tasks_max: u64,
+    /// What is kept of tasks that are over.
+    pub retention: Retention,
 }
 
 impl Default for Settings {
@@ -90,6 +97,8 @@ impl Default for Settings {
             shell_timeout: Duration::from_secs(600),
             approval_wait: Duration::ZERO,
             approval_expires: Duration::from_secs(600),
+            tasks_max: 4096,
+            retention: Retention::default(),
         }
     }
 }
@@ -107,6 +116,10 @@ struct File {
     approval: Approval,
     #[serde(default)]
     sandbox: Sandbox,
+    #[serde(default)]
+    limits: Limits,
+    #[serde(default)]
+    retention: Kept,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -136,6 +149,17 @@ struct RunShellCommand {
 struct Approval {
     wait_ms: Option<u64>,
     expires_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Limits {
+    tasks_max: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Kept {
+    days: Option<u64>,
+    bytes_max: Option<u64>,
 }
 
 impl Config {
@@ -184,10 +208,15 @@ impl Config {
             file: layer.name.to_owned(),
             problem: problem.to_string(),
         };
-        let File { roots, orphan_ttl_ms, output, run_shell_command, approval, sandbox } =
-            toml::from_str(layer.text).map_err(wrong)?;
+        let file: File = toml::from_str(layer.text).map_err(wrong)?;
+        let File { roots, orphan_ttl_ms, output, run_shell_command, approval, .. } = file;
+        let (sandbox, limits, retention) = (file.sandbox, file.limits, file.retention);
         let table: toml::Table = toml::from_str(layer.text).map_err(wrong)?;
-        for section in NOT_IN_FORCE.iter().filter(|section| table.contains_key(**section)) {
+        let is_idle = |section: &&&str| {
+            let keys = table.get(**section).and_then(toml::Value::as_table);
+            keys.is_some_and(|keys| keys.keys().any(|key| key != IN_FORCE))
+        };
+        for section in NOT_IN_FORCE.iter().filter(is_idle) {
             self.warnings.push(format!(
                 "{}: [{section}] is not in force in this version of legwork",
                 layer.name
@@ -210,6 +239,11 @@ impl Config {
             shell_timeout: duration(run_shell_command.timeout_ms).unwrap_or(known.shell_timeout),
             approval_wait: duration(approval.wait_ms).unwrap_or(known.approval_wait),
             approval_expires: duration(approval.expires_ms).unwrap_or(known.approval_expires),
+            tasks_max: limits.tasks_max.unwrap_or(known.tasks_max),
+            retention: Retention {
+                days: retention.days.unwrap_or(known.retention.days),
+                bytes_max: retention.bytes_max.unwrap_or(known.retention.bytes_max),
+            },
         };
         Ok(())
     }
@@ -260,7 +294,8 @@ mod tests {
         assert!(error.to_string().starts_with("f.toml:3:1: "), "{error}");
         assert!(error.to_string().contains("max_tokens"), "{error}");
         assert!(config(&[(Origin::User, "orphan_ttl_ms = \"x\"")]).is_err());
-        let config = config(&[(Origin::User, "[limits]\ntasks_max = 3")]).unwrap();
-        assert_eq!(config.warnings.len(), 1);
+        let warned = |text| config(&[(Origin::User, text)]).unwrap().warnings.len();
+        assert_eq!(warned("[limits]\ncpu_ms_max = 3"), 1);
+        assert_eq!(warned("[limits]\ntasks_max = 3\n[retention]\ndays = 3"), 0);
     }
 }

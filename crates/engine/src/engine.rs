@@ -23,9 +23,9 @@ use crate::{
     audit::{Audit, Entry},
     config::{Config, Settings},
     error::{ErrorKind, ToolError},
-    failures::{denied, place_error, unprotected},
+    failures::{denied, place_error, too_many_tasks, unprotected},
     id::{TaskId, random},
-    ledger::{Ledger, LedgerError, Registered, Task, now_ms},
+    ledger::{Ledger, LedgerError, Rebuilt, Registered, Task, now_ms, write_note},
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin, Trust},
     observe::Observer,
     output::{Mask, TaskOutput},
@@ -68,6 +68,8 @@ pub struct Options {
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
+    /// Told when the ledger had to be rebuilt, at the start or later.
+    pub on_rebuilt: fn(&Rebuilt),
 }
 
 impl Options {
@@ -92,6 +94,7 @@ impl Options {
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
+            on_rebuilt: |rebuilt| tracing::warn!("{}", rebuilt.message()),
         }
     }
 }
@@ -108,7 +111,7 @@ pub enum Submitted {
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     registry: Arc<Registry>,
 }
 
@@ -160,6 +163,7 @@ impl Engine {
             settings,
             sandbox,
             all_workspaces,
+            on_rebuilt,
         } = options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
@@ -174,7 +178,8 @@ impl Engine {
             .and_then(|path| StateFolder::open(&path))
             .map(Arc::new)
             .map_err(|error: StateError| ToolError::state(&error))?;
-        let ledger = Ledger::open(&state.ledger()).map_err(|error| ToolError::state(&error))?;
+        let ledger =
+            Ledger::open(state.clone(), on_rebuilt).map_err(|error| ToolError::state(&error))?;
         let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
         let given = roots.iter().filter_map(|root| root.canonicalize().ok());
@@ -343,7 +348,7 @@ impl Engine {
 
     /// The task of this id, if it is one of this engine's workspace.
     pub async fn task_here(&self, id: &str) -> Result<Task, ToolError> {
-        let found = self.inner.ledger.find(id).await.map_err(|error| ToolError::state(&error))?;
+        let found = self.inner.find(id).await.map_err(|error| ToolError::state(&error))?;
         let workspace = self.inner.visible_workspace();
         let is_meant = |task: &Task| {
             let here = workspace.as_ref().is_none_or(|workspace| *workspace == task.workspace);
@@ -409,10 +414,9 @@ impl Engine {
 
     /// The task whose id begins with this text; `@` is the newest.
     pub async fn task(&self, prefix: &str) -> Result<Task, ToolError> {
-        let ledger = &self.inner.ledger;
         let found = match prefix {
-            "@" => ledger.list(None, true, 1).await,
-            _ => ledger.find(prefix).await,
+            "@" => self.inner.ledger.list(None, true, 1).await,
+            _ => self.inner.find(prefix).await,
         };
         let mut found = found.map_err(|error| ToolError::state(&error))?.into_iter();
         let unknown = |problem: String| {
@@ -493,7 +497,7 @@ impl Inner {
         }
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         task.sandbox = cage.as_ref().map(|cage| cage.report.clone()).unwrap_or_default();
-        let note = serde_json::to_vec(&task).unwrap_or_default();
+        let note = write_note(&task);
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
             return Ok(Submitted::AlreadyRunning(running));
         }
@@ -574,8 +578,10 @@ impl Inner {
         duplicates: DuplicatePolicy,
     ) -> Result<Option<Box<Task>>, ToolError> {
         let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;
+        let tasks_max = self.settings.tasks_max;
+        let mut settled_all = false;
         loop {
-            let registered = self.ledger.register(task.clone(), unless_equal).await;
+            let registered = self.ledger.register(task.clone(), unless_equal, tasks_max).await;
             match registered.map_err(|error| ToolError::state(&error))? {
                 Registered::New => return Ok(None),
                 Registered::Equal(equal) => {
@@ -584,6 +590,14 @@ impl Inner {
                     if !settled.status.is_final() {
                         return Ok(Some(Box::new(settled)));
                     }
+                }
+                Registered::Full(running) if settled_all => {
+                    return Err(too_many_tasks(running, tasks_max));
+                }
+                // Some of them may only seem to run.
+                Registered::Full(_) => {
+                    self.settle_all().await.map_err(|error| ToolError::state(&error))?;
+                    settled_all = true;
                 }
             }
         }

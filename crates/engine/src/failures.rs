@@ -13,6 +13,20 @@ use crate::{
     sandbox::SandboxReport,
 };
 
+/// The typed error of a start beyond the limit of tasks.
+pub(crate) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
+    ToolError::new(
+        ErrorKind::LimitExceeded,
+        format!("{running} tasks are running, and no more than {tasks_max} may"),
+    )
+    .detail("running", running)
+    .detail("tasks_max", tasks_max)
+    .hint(
+        "wait for one to end (TaskWait) or stop one (TaskStop), then try again; [limits] tasks_max in the \
+         configuration is the limit",
+    )
+}
+
 /// What helps when the machine gives no more processes or descriptors.
 const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
 

@@ -5,6 +5,9 @@ use std::fmt;
 use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
 
+/// 128 bits as base32.
+const ID_CHARS: usize = 26;
+
 /// The id of a task: `t_` and 26 characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TaskId(String);
@@ -18,10 +21,12 @@ impl TaskId {
         random(Self::PREFIX).map(Self)
     }
 
-    /// Whether a text has the form of an id.
-    pub(crate) fn is_one(text: &str) -> bool {
-        let rest = text.strip_prefix(Self::PREFIX);
-        rest.is_some_and(|rest| rest.len() == 26 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+    /// The id that a text is, if it is one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bits = text.strip_prefix(Self::PREFIX)?;
+        let is_id = bits.len() == ID_CHARS
+            && bits.bytes().all(|byte| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte));
+        is_id.then(|| Self(text.to_owned()))
     }
 
     /// The id as text.
@@ -61,5 +66,14 @@ mod tests {
             id.as_str().chars().skip(2).all(|c| c.is_ascii_lowercase() || ('2'..='7').contains(&c))
         );
         assert_ne!(id, TaskId::random().unwrap());
+        assert_eq!(TaskId::parse(id.as_str()), Some(id));
+        for other in [
+            "t_",
+            "../../etc/passwd",
+            "t_/aaaaaaaaaaaaaaaaaaaaaaaaa",
+            "a_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ] {
+            assert_eq!(TaskId::parse(other), None, "{other}");
+        }
     }
 }

@@ -49,12 +49,17 @@ mod paths;
 mod place;
 mod plan;
 mod pool;
+mod retention;
+mod roll_call;
 mod run;
 mod sandbox;
 mod settle;
 mod state;
 mod status;
+mod threads;
+mod tidy;
 pub mod tools;
+mod usage;
 mod wait;
 
 pub use approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
@@ -62,7 +67,7 @@ pub use config::{Config, ConfigError, Settings, user_file};
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};
 pub use id::TaskId;
-pub use ledger::{Ledger, LedgerError, Task};
+pub use ledger::{Damage, Ledger, LedgerError, Rebuilt, Task};
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
 pub use legwork_warden::{
@@ -74,11 +79,13 @@ pub use model::{
     Request, Stdin, Total, Trust, signal_name,
 };
 pub use observe::{Change, InputTaken, Observer};
+pub use retention::{Collected, Retention};
 pub use run::{Ended, Grown, Run, RunControl};
 pub use sandbox::{MissingLayer, SandboxReport, SandboxSettings};
 pub use state::{StateError, StateFolder};
 pub use status::Status;
 pub use tools::{Answer, Definition, Envelope, Registry, Tool};
+pub use usage::Usage;
 pub use wait::{Condition, Until, until};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.

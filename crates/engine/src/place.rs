@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use legwork_warden::{
     sandbox::{Enforcement, Profile},
     send, socket_pair,
 };
+use rustix::process::{Resource, getrlimit};
 use tokio::{io::Interest, net::UnixStream};
 
 use crate::{id, sandbox::Wanted, state::StateFolder};
@@ -27,6 +28,9 @@ const HELLO: Duration = Duration::from_secs(5);
 
 /// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
 const CONFINE: Duration = Duration::from_secs(30);
+
+/// Descriptors that no new warden gets: whoever looks at a task needs some.
+const DESCRIPTORS_LEFT: u64 = 16;
 
 /// Why there is no warden.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +165,9 @@ impl Place {
     /// `used` becomes the process id of the spawner that was asked.
     async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
         let (ours, theirs) = socket_pair()?;
+        if is_short_of_descriptors(&ours) {
+            return Err(io::Error::from(rustix::io::Errno::MFILE).into());
+        }
         {
             let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
             let spawner = self.launched(&mut slot)?;
@@ -191,6 +198,13 @@ impl Place {
             *slot = None;
         }
     }
+}
+
+/// Whether a new descriptor is one of the last: those are left for the tasks that run already.
+fn is_short_of_descriptors(new: &OwnedFd) -> bool {
+    // The kernel gives out the lowest number that is free.
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    u64::from(new.as_raw_fd().unsigned_abs()) + DESCRIPTORS_LEFT.min(limit / 8) >= limit
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use legwork_warden::{
     is_alive,
     protocol::{StartFailure, StartStage},
+    record::RecordError,
 };
 
 use crate::{
@@ -72,7 +73,20 @@ impl Inner {
     pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
         match self.state.task(id).exit_record() {
             Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
-            _ => Outcome::lost("warden_lost"),
+            Ok(Ok(_) | Err(RecordError::Damaged)) => Outcome::lost("exit_record_damaged"),
+            Ok(Err(RecordError::Empty)) | Err(_) => Outcome::lost("warden_lost"),
+        }
+    }
+
+    /// Tasks whose id begins with this text; one that only its folder knows of is put back before.
+    pub(crate) async fn find(&self, text: &str) -> Result<Vec<Task>, LedgerError> {
+        let found = self.ledger.find(text).await?;
+        match TaskId::parse(text) {
+            Some(id) if found.is_empty() && self.state.task(&id).path().is_dir() => {
+                self.ledger.restore(&id).await?;
+                self.ledger.find(text).await
+            }
+            _ => Ok(found),
         }
     }
 

@@ -92,6 +92,11 @@ impl StateFolder {
         self.path.join("ledger.db")
     }
 
+    /// A file that belongs to the ledger: its name with this behind it.
+    pub(crate) fn beside_ledger(&self, suffix: &str) -> PathBuf {
+        self.path.join(format!("ledger.db{suffix}"))
+    }
+
     /// The audit log's file.
     pub fn audit(&self) -> PathBuf {
         self.path.join("audit.jsonl")

@@ -22,8 +22,8 @@ pub mod sandbox;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    CgroupKill, Spawner, cgroup_kill, connect, is_alive, resume, send, socket_pair,
-    take_over_if_spawner,
+    CgroupKill, Spawner, cgroup_kill, connect, is_alive, raise_own_open_files, resume, send,
+    socket_pair, take_over_if_spawner,
 };
 
 #[cfg(not(target_os = "linux"))]

@@ -85,9 +85,27 @@ fn describe(entry: &Value) -> String {
             format!("refused   {task} {} {}: {}", text("tool"), text("kind"), text("message"))
         }
         "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
+        "rebuilt" => rebuilt(entry),
         event => format!("{event:<9} {task} {} {}", text("tool"), text("summary")),
     };
     format!("{at}  {what}")
+}
+
+/// A rebuild of the ledger in one line.
+pub(super) fn rebuilt(entry: &Value) -> String {
+    let number = |name: &str| entry.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+    let set_aside = match text("set_aside") {
+        "" => String::new(),
+        name => format!("; the old one is {name}"),
+    };
+    format!(
+        "rebuilt   the ledger {}: {} tasks from the old one, {} from their folders, {} lost by name{set_aside}",
+        one_line(text("why"), 100),
+        number("salvaged"),
+        number("from_folders"),
+        number("lost"),
+    )
 }
 
 fn check(options: AuditVerifyOptions) -> ExitCode {

@@ -2,15 +2,16 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Caller, ToolError, Trust};
+use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::rebuilds};
 use legwork_warden::{CgroupKill, cgroup_kill, sandbox::Layer as Named};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::audit::rebuilt;
 use crate::{
     OUR_FAILURE,
     arguments::{DoctorOptions, State},
-    render::{print, print_json},
+    render::{bytes, print, print_json, time},
 };
 
 #[derive(Debug, Serialize)]
@@ -39,27 +40,77 @@ impl Layer {
 }
 
 pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
-    let checks = checks(options.state.clone()).await;
+    let Findings { checks, usage, rebuilds } = examine(options.state.clone()).await;
     let layers = layers(options.state).await;
     let healthy = checks.iter().all(|check| check.ok);
     let version = env!("CARGO_PKG_VERSION");
     let printed = if options.json {
         print_json(&json!({
-            "version": version, "healthy": healthy, "checks": checks, "layers": layers,
+            "version": version, "healthy": healthy, "checks": checks, "usage": usage,
+            "rebuilds": rebuilds, "layers": layers,
         }))
     } else {
-        print(&report(version, &checks, &layers))
+        let mut text = report(version, &checks, &layers);
+        for entry in &rebuilds {
+            let at = time(entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0));
+            let _ = writeln!(text, "\n{at}  {}", rebuilt(entry));
+        }
+        print(&text)
     };
     if healthy { printed } else { ExitCode::from(OUR_FAILURE) }
 }
 
-async fn checks(state: State) -> Vec<Check> {
+/// What was found out.
+#[derive(Default)]
+struct Findings {
+    checks: Vec<Check>,
+    usage: Option<Usage>,
+    /// Entries of the audit log.
+    rebuilds: Vec<Value>,
+}
+
+async fn examine(state: State) -> Findings {
     let engine = match state.open() {
         Ok(engine) => engine,
-        Err(error) => return vec![failed("state", &error)],
+        Err(error) => {
+            return Findings { checks: vec![failed("state", &error)], ..Findings::default() };
+        }
     };
+    let mut findings = Findings { checks: checks(&engine).await, ..Findings::default() };
+    // After the check of the ledger, which may be the reason of one.
+    findings.rebuilds = rebuilds(&engine.state().audit()).unwrap_or_default();
+    match engine.usage().await {
+        Ok(usage) => {
+            let detail = describe(&usage);
+            findings.checks.push(Check { name: "disk", ok: true, detail });
+            findings.usage = Some(usage);
+        }
+        Err(error) => findings.checks.push(failed("disk", &error)),
+    }
+    findings
+}
+
+fn describe(usage: &Usage) -> String {
+    let oldest = match usage.oldest_at_ms {
+        Some(at_ms) => format!(", the oldest of {}", time(at_ms)),
+        None => String::new(),
+    };
+    format!(
+        "ledger {}; {} tasks{oldest}; {} folders, {}",
+        bytes(usage.ledger_bytes),
+        usage.tasks,
+        usage.folders,
+        bytes(usage.folder_bytes)
+    )
+}
+
+async fn checks(engine: &Engine) -> Vec<Check> {
     let place = engine.state().path().display().to_string();
     let mut checks = vec![Check { name: "state", ok: true, detail: place }];
+    checks.push(match engine.check_ledger().await {
+        Ok(()) => Check { name: "ledger", ok: true, detail: "every page is whole".into() },
+        Err(error) => failed("ledger", &error),
+    });
     match engine.warm_up(Trust::TrustedOperator) {
         Ok(pid) => {
             let detail = format!("starts and answers (pid {pid})");

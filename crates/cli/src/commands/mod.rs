@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod call;
 mod copy;
 pub(crate) mod doctor;
+pub(crate) mod gc;
 pub(crate) mod logs;
 pub(crate) mod policy;
 pub(crate) mod ps;

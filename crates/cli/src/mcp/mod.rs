@@ -33,6 +33,8 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
+    // Each command takes a descriptor, and a client may have thousands under way.
+    legwork_warden::raise_own_open_files();
     let trust = options.guard.trust.trust();
     if let Err(error) = engine.warm_up(trust) {
         return complain_of(&error);
@@ -42,6 +44,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     {
         return complain_of(&error);
     }
+    engine.tidy_up();
     let gone = CancellationToken::new();
     let transport = StdioTransport::new(gone.clone());
     let server = match Server::new(engine.clone(), options.structured, trust) {

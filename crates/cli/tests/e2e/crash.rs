@@ -151,7 +151,10 @@ fn a_torn_exit_record_is_no_outcome() {
     torn[code] = 16;
     std::fs::write(folder.join("exit"), torn).unwrap();
     let task = settled(&scratch);
-    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
+    assert_eq!(
+        (&task["status"], &task["reason"]),
+        (&json!("interrupted"), &json!("exit_record_damaged"))
+    );
 }
 
 #[test]

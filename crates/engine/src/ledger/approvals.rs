@@ -44,7 +44,7 @@ const COLUMNS: &str = "id, key, session, tool, command, description, workdir, wo
 const WATCHER_MS: i64 = 3_000;
 
 /// Questions that are over are kept for a day, so that a person can see what became of them.
-const KEPT_MS: i64 = 24 * 3600 * 1000;
+pub(super) const KEPT_MS: i64 = 24 * 3600 * 1000;
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
     let decision: Option<String> = row.get("decision")?;

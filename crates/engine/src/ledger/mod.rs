@@ -1,71 +1,37 @@
 //! The ledger: SQLite, shared by every process on the state folder; two commits for each command.
 
 mod approvals;
+mod history;
+mod note;
+mod opened;
+mod rebuild;
+mod restore;
+mod salvage;
+mod schema;
+mod task;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::{
-    fs::{OpenOptions, Permissions},
+    collections::HashMap,
     io,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::Path,
     sync::{Arc, LazyLock},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, TransactionBehavior, named_params};
-use serde::Serialize;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, named_params};
 
-use self::writer::Writer;
-use crate::{
-    id::TaskId,
-    model::Outcome,
-    output::{Mask, SmallOutput},
-    sandbox::SandboxReport,
-    status::Status,
+pub(crate) use self::{
+    history::{History, OldTask},
+    note::write as write_note,
+    opened::private_file,
+    rebuild::SET_ASIDE,
+    restore::task_id,
 };
-
-/// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
-const MIGRATIONS: [&str; 4] = [
-    FIRST_SCHEMA,
-    "ALTER TABLE task ADD COLUMN description TEXT;",
-    approvals::SCHEMA,
-    "ALTER TABLE task ADD COLUMN sandbox TEXT;
-     ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
-];
-
-/// Version of the schema.
-#[expect(clippy::cast_possible_wrap, reason = "a handful")]
-const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
-
-const FIRST_SCHEMA: &str = "
-CREATE TABLE task (
-    sequence      INTEGER PRIMARY KEY,
-    id            TEXT    NOT NULL UNIQUE,
-    tool          TEXT    NOT NULL,
-    workspace     TEXT    NOT NULL,
-    asked_by      TEXT    NOT NULL,
-    trust         TEXT    NOT NULL,
-    command       TEXT    NOT NULL,
-    workdir       TEXT    NOT NULL,
-    shell         TEXT,
-    login         INTEGER NOT NULL,
-    tty           INTEGER NOT NULL,
-    fingerprint   BLOB    NOT NULL,
-    boot_id       TEXT    NOT NULL,
-    warden        TEXT    NOT NULL,
-    status        TEXT    NOT NULL,
-    reason        TEXT,
-    created_at_ms INTEGER NOT NULL,
-    updated_at_ms INTEGER NOT NULL,
-    outcome       TEXT,
-    -- The output of a run that was too small and too short for a folder.
-    stdout        BLOB,
-    stderr        BLOB,
-    timeline      BLOB
-) STRICT;
--- Only what is not finished: the duplicate check and `ps` cost the same with any history.
-CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
-";
+pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
+use self::{schema::SCHEMA_VERSION, task::insert, writer::Writer};
+use crate::{id::TaskId, model::Outcome, output::SmallOutput, state::StateFolder, status::Status};
 
 /// Ends a task, whatever it was before that may end.
 static FINISH: LazyLock<String> = LazyLock::new(|| {
@@ -115,113 +81,21 @@ pub enum LedgerError {
         "the ledger has schema {0}, this program knows {SCHEMA_VERSION}: use the newer program"
     )]
     TooNew(i64),
+    /// Its files are missing or damaged, and it could not be rebuilt.
+    #[error("the ledger {0}")]
+    Unsound(Damage),
+    /// Its files are not the ones that are open here.
+    #[error("the ledger: another one stands in its place")]
+    Replaced,
+    /// Another process takes too long to rebuild it.
+    #[error("the ledger is being rebuilt by another process")]
+    Rebuilding,
     /// A row that does not read back.
     #[error("the ledger: task {0} has a damaged row")]
     Damaged(String),
     /// The thread that waited for the ledger is gone.
     #[error("the ledger: the wait for it was cut off")]
     Cut,
-}
-
-/// A task, as the ledger has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Task {
-    /// The id.
-    pub task_id: TaskId,
-    /// The tool or verb through which it came.
-    pub tool: String,
-    /// The status.
-    pub status: Status,
-    /// Why it has this status, where that is not plain.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The command, as it was asked for.
-    pub command: String,
-    /// What the caller says that it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// The folder that it runs in.
-    pub workdir: String,
-    /// The shell, for a script.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shell: Option<String>,
-    /// Whether that is a login shell.
-    pub login: bool,
-    /// Whether it has a terminal.
-    pub tty: bool,
-    /// The workspace of the caller.
-    pub workspace: String,
-    /// Who asked.
-    pub asked_by: String,
-    /// How far that caller is trusted.
-    pub trust: String,
-    /// When it was registered, in milliseconds since 1970.
-    pub created_at_ms: i64,
-    /// When its status last changed.
-    pub updated_at_ms: i64,
-    /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
-    /// What keeps it in its place.
-    pub sandbox: Arc<SandboxReport>,
-    /// The warden that holds it.
-    #[serde(skip)]
-    pub(crate) warden: String,
-    /// The boot of the machine in which it was started.
-    #[serde(skip)]
-    pub(crate) boot_id: String,
-    /// Equal commands have equal ones.
-    #[serde(skip)]
-    pub(crate) fingerprint: [u8; 32],
-}
-
-impl Task {
-    /// The same without secrets in what is said of it, to be shown.
-    #[must_use]
-    pub fn masked(mut self, mask: &Mask) -> Self {
-        let said = [&mut self.command, &mut self.workdir, &mut self.workspace, &mut self.asked_by];
-        for text in said.into_iter().chain(&mut self.description).chain(&mut self.shell) {
-            mask.string(text);
-        }
-        self
-    }
-
-    const COLUMNS: &'static str = "id, tool, status, reason, command, description, workdir, shell, login, \
-        tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, sandbox, warden, boot_id, \
-        fingerprint";
-
-    fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, LedgerError>> {
-        let id: String = row.get("id")?;
-        let status: String = row.get("status")?;
-        let outcome: Option<String> = row.get("outcome")?;
-        let sandbox: Option<String> = row.get("sandbox")?;
-        let outcome = outcome.map(|text| serde_json::from_str(&text)).transpose();
-        let (Some(status), Ok(outcome)) = (Status::from_name(&status), outcome) else {
-            return Ok(Err(LedgerError::Damaged(id)));
-        };
-        Ok(Ok(Self {
-            task_id: id.into(),
-            tool: row.get("tool")?,
-            status,
-            reason: row.get("reason")?,
-            command: row.get("command")?,
-            description: row.get("description")?,
-            workdir: row.get("workdir")?,
-            shell: row.get("shell")?,
-            login: row.get("login")?,
-            tty: row.get("tty")?,
-            workspace: row.get("workspace")?,
-            asked_by: row.get("asked_by")?,
-            trust: row.get("trust")?,
-            created_at_ms: row.get("created_at_ms")?,
-            updated_at_ms: row.get("updated_at_ms")?,
-            outcome,
-            sandbox: sandbox.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
-            warden: row.get("warden")?,
-            boot_id: row.get("boot_id")?,
-            fingerprint: row.get("fingerprint")?,
-        }))
-    }
 }
 
 /// What became of a registration.
@@ -231,6 +105,8 @@ pub(crate) enum Registered {
     New,
     /// An equal one has not ended.
     Equal(Box<Task>),
+    /// As many tasks run as may.
+    Full(u64),
 }
 
 /// The ledger, as one process sees it.
@@ -240,40 +116,48 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger, and makes or migrates its schema.
-    pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        make_private(path)?;
-        let mut connection = Connection::open(path)?;
-        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        switch_to_wal(&connection)?;
-        // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
-        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
-        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        if version > SCHEMA_VERSION {
-            return Err(LedgerError::TooNew(version));
+    /// Opens the ledger, and makes, migrates or rebuilds it; of a rebuild, now or later, is told.
+    pub fn open(state: Arc<StateFolder>, tell: fn(&Rebuilt)) -> Result<Self, LedgerError> {
+        let (opened, rebuilt) = opened::open(&state, None)?;
+        if let Some(rebuilt) = rebuilt {
+            tell(&rebuilt);
         }
-        if version < SCHEMA_VERSION {
-            migrate(&mut connection)?;
-        }
-        connection.busy_timeout(Duration::ZERO)?;
-        Ok(Self { writer: Arc::new(Writer::new(connection)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, tell, opened)) })
     }
 
-    /// Registers a task; with `unless_equal`, only if no equal one has yet to end, in one atomic step.
+    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one has yet to end.
+    /// All in one atomic step.
     pub(crate) async fn register(
         &self,
         task: Task,
         unless_equal: bool,
+        tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
         self.writer
             .write(move |connection| {
                 if unless_equal && let Some(running) = find_equal(connection, &task.fingerprint)? {
                     return Ok(running.map(|task| Registered::Equal(Box::new(task))));
                 }
+                let running = count_open(connection, None)?;
+                if running >= tasks_max {
+                    return Ok(Ok(Registered::Full(running)));
+                }
                 insert(connection, &task)?;
                 Ok(Ok(Registered::New))
             })
+            .await?
+    }
+
+    /// Checks the structure of the whole ledger; one that is damaged is rebuilt.
+    pub(crate) async fn check(&self) -> Result<(), LedgerError> {
+        self.writer.read_checked(|opened| opened::check_all(&opened.connection)).await
+    }
+
+    /// Puts back a task that has a folder and no row; says whether there is one.
+    pub(crate) async fn restore(&self, id: &TaskId) -> Result<bool, LedgerError> {
+        let (id, state) = (id.clone(), self.writer.state.clone());
+        self.writer
+            .write(move |connection| Ok(restore::restore(&state, connection, &id, &HashMap::new())))
             .await?
     }
 
@@ -393,10 +277,14 @@ impl Ledger {
         let workspace = workspace.map(str::to_owned);
         self.writer
             .read(move |connection| {
+                let condition = match (finished_too, &workspace) {
+                    (false, _) => OPEN,
+                    (true, Some(_)) => "WHERE workspace = ?1",
+                    (true, None) => "WHERE ?1 IS NULL",
+                };
                 let sql = format!(
-                    "SELECT {} FROM task {} ORDER BY sequence DESC LIMIT ?2",
+                    "SELECT {} FROM task {condition} ORDER BY sequence DESC LIMIT ?2",
                     Task::COLUMNS,
-                    listed(finished_too)
                 );
                 let mut statement = connection.prepare_cached(&sql)?;
                 let rows = statement.query_map((&workspace, limit), Task::read)?;
@@ -415,11 +303,17 @@ impl Ledger {
         let workspace = workspace.map(str::to_owned);
         self.writer
             .read(move |connection| {
-                let sql = format!("SELECT count(*) FROM task {}", listed(finished_too));
-                connection.prepare_cached(&sql)?.query_row([&workspace], |row| row.get::<_, i64>(0))
+                if !finished_too {
+                    return count_open(connection, workspace.as_deref());
+                }
+                let sql = match workspace {
+                    Some(_) => "SELECT coalesce(sum(tasks), 0) FROM tally WHERE workspace = ?1",
+                    None => "SELECT coalesce(sum(tasks), 0) FROM tally WHERE ?1 IS NULL",
+                };
+                let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::cast_unsigned);
+                connection.prepare_cached(sql)?.query_row([&workspace], count)
             })
             .await
-            .map(i64::cast_unsigned)
     }
 
     /// Tasks whose id begins with this text; two are enough to know that it is not unique.
@@ -439,23 +333,19 @@ impl Ledger {
     }
 }
 
-/// Makes the ledger's file, readable by its owner only; SQLite gives the files beside it the same mode.
-fn make_private(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(file) => file.set_permissions(Permissions::from_mode(0o600)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-}
+/// What has not ended; the index holds nothing else, so that sorting its few rows beats a scan of the table.
+const OPEN: &str = "INDEXED BY task_open WHERE outcome IS NULL AND (?1 IS NULL OR workspace = ?1)";
 
-/// The condition of a list.
-fn listed(finished_too: bool) -> &'static str {
-    // The index holds only what is open, so that sorting its few rows beats a scan of the table.
-    if finished_too {
-        "WHERE (?1 IS NULL OR workspace = ?1)"
-    } else {
-        "INDEXED BY task_open WHERE outcome IS NULL AND (?1 IS NULL OR workspace = ?1)"
-    }
+fn count_open(connection: &Connection, workspace: Option<&str>) -> rusqlite::Result<u64> {
+    let sql = match workspace {
+        Some(_) => format!("SELECT count(*) FROM task {OPEN}"),
+        None => {
+            "SELECT count(*) FROM task INDEXED BY task_open WHERE outcome IS NULL AND ?1 IS NULL"
+                .into()
+        }
+    };
+    let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::cast_unsigned);
+    connection.prepare_cached(&sql)?.query_row([workspace], count)
 }
 
 /// Leaves damaged rows out, so that one of them does not hide the others.
@@ -468,59 +358,11 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// SQLite does not wait when two processes make this switch at once, so the wait is here.
-fn switch_to_wal(connection: &Connection) -> rusqlite::Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
-    loop {
-        match connection.pragma_update(None, "journal_mode", "WAL") {
-            Err(error) if is_busy(&error) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            result => return result,
-        }
-    }
-}
-
-/// Brings the schema up to date, in one step.
-fn migrate(connection: &mut Connection) -> Result<(), LedgerError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have done it while this one waited for the lock.
-    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    Ok(transaction.commit()?)
-}
-
 fn find_equal(
     connection: &Connection,
     fingerprint: &[u8; 32],
 ) -> rusqlite::Result<Option<Result<Task, LedgerError>>> {
     connection.prepare_cached(&FIND_EQUAL)?.query_row([fingerprint], Task::read).optional()
-}
-
-fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {
-    // What is not confined says so by saying nothing.
-    let confined = *task.sandbox != SandboxReport::default();
-    let sandbox = confined.then(|| serde_json::to_string(&task.sandbox).unwrap_or_default());
-    connection
-        .prepare_cached(
-            "INSERT INTO task (id, tool, status, command, description, workdir, shell, login, tty, workspace,
-                               asked_by, trust, created_at_ms, updated_at_ms, sandbox, warden, boot_id,
-                               fingerprint)
-             VALUES (:id, :tool, :status, :command, :description, :workdir, :shell, :login, :tty, :workspace,
-                     :asked_by, :trust, :created, :updated, :sandbox, :warden, :boot_id, :fingerprint)",
-        )?
-        .execute(named_params! {
-            ":id": task.task_id.as_str(), ":tool": task.tool, ":status": task.status.as_str(),
-            ":command": task.command, ":description": task.description, ":workdir": task.workdir, ":shell": task.shell,
-            ":login": task.login, ":tty": task.tty, ":workspace": task.workspace,
-            ":asked_by": task.asked_by, ":trust": task.trust, ":created": task.created_at_ms,
-            ":updated": task.updated_at_ms, ":sandbox": sandbox, ":warden": task.warden, ":boot_id": task.boot_id,
-            ":fingerprint": task.fingerprint,
-        })
-        .map(drop)
 }
 
 /// Milliseconds since 1970.

@@ -2,7 +2,8 @@
 //!
 //! A write that comes alone is committed at once, on the thread that asked. While many tasks are ready, the
 //! writer's turn comes after theirs, and one commit serves them all. When another process holds the ledger,
-//! the wait for it moves to a thread, so that the event loop never waits.
+//! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that turns out to be
+//! damaged is rebuilt, and one that was replaced is opened anew; then the write is tried again.
 
 use std::{
     sync::{
@@ -15,15 +16,26 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::{BUSY_MS, LedgerError, is_busy};
+use super::{
+    BUSY_MS, LedgerError, is_busy,
+    opened::{self, Damage, Opened},
+    rebuild::{Rebuilt, rebuild},
+    salvage::merge,
+};
+use crate::{state::StateFolder, threads::in_thread};
 
 /// Commits between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 1000;
 
+/// How often a ledger is mended for one write before that is given up.
+const MENDS: u32 = 2;
+
 /// The writer, and the connection that it shares with readers.
 #[derive(Debug)]
 pub(super) struct Writer {
-    connection: Mutex<Connection>,
+    pub state: Arc<StateFolder>,
+    tell: fn(&Rebuilt),
+    opened: Mutex<Opened>,
     queue: Mutex<Queue>,
     commits: AtomicU64,
 }
@@ -71,9 +83,9 @@ where
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(super) fn new(state: Arc<StateFolder>, tell: fn(&Rebuilt), opened: Opened) -> Self {
         let commits = AtomicU64::new(0);
-        Self { connection: Mutex::new(connection), queue: Mutex::default(), commits }
+        Self { state, tell, opened: Mutex::new(opened), queue: Mutex::default(), commits }
     }
 
     /// Reads now, or in a thread if the connection is in use.
@@ -81,18 +93,24 @@ impl Writer {
         self: &Arc<Self>,
         work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        let now = self.try_connection().map(|connection| work(&connection));
+        self.read_checked(move |opened| Ok(work(&opened.connection)?)).await
+    }
+
+    /// The same, for what can find damage that SQLite itself does not see.
+    pub(super) async fn read_checked<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Fn(&Opened) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let read = move |opened: &Opened| opened.check().and_then(|()| work(opened));
+        let now = self.try_opened().map(|opened| read(&opened));
         match now {
-            Some(Err(error)) if is_busy(&error) => {}
-            Some(result) => return Ok(result?),
+            Some(Err(error)) if may_pass(&error) => {}
+            Some(result) => return result,
             None => {}
         }
         let writer = self.clone();
-        let patient = move || {
-            let connection = writer.patient_connection()?;
-            Ok(work(&connection)?)
-        };
-        tokio::task::spawn_blocking(patient).await.map_err(|_| LedgerError::Cut)?
+        let patient = move || writer.patiently(read);
+        in_thread(patient).await.unwrap_or(Err(LedgerError::Cut))
     }
 
     /// Writes, together with whatever else waits.
@@ -128,7 +146,7 @@ impl Writer {
                 let writer = self.clone();
                 let patient = move || writer.commit_patiently(left);
                 // If the thread is gone the jobs are too, and those who wait are told so.
-                let _ = tokio::task::spawn_blocking(patient).await;
+                let _ = in_thread(patient).await;
             }
             self.checkpoint().await;
         }
@@ -136,8 +154,8 @@ impl Writer {
 
     /// Commits a batch if nobody is in the way; what is returned has not been committed.
     fn commit_now(&self, mut batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
-        let committed = match self.try_connection() {
-            Some(connection) => commit(&connection, &mut batch).is_ok(),
+        let committed = match self.try_opened() {
+            Some(opened) => commit(&opened, &mut batch).is_ok(),
             None => false,
         };
         if !committed {
@@ -153,9 +171,7 @@ impl Writer {
     fn commit_patiently(&self, batch: Vec<Box<dyn Job>>) {
         for job in batch {
             let mut alone = [job];
-            let committed = self
-                .patient_connection()
-                .and_then(|connection| Ok(commit(&connection, &mut alone)?));
+            let committed = self.patiently(|opened| commit(opened, &mut alone));
             let [job] = alone;
             job.answer(committed);
         }
@@ -169,11 +185,13 @@ impl Writer {
         if self.commits.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
             let writer = self.clone();
             let checkpoint = move || {
-                let connection = writer.patient_connection()?;
-                let sql = "PRAGMA wal_checkpoint(PASSIVE)";
-                Ok::<(), LedgerError>(connection.query_row(sql, [], |_| Ok(()))?)
+                writer.patiently(|opened| {
+                    opened.check()?;
+                    let sql = "PRAGMA wal_checkpoint(PASSIVE)";
+                    Ok(opened.connection.query_row(sql, [], |_| Ok(()))?)
+                })
             };
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(checkpoint).await {
+            if let Some(Err(error)) = in_thread(checkpoint).await {
                 tracing::warn!(%error, "the ledger was not checkpointed");
             }
         }
@@ -183,45 +201,91 @@ impl Writer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if it is free; it does not wait for other processes either.
-    fn try_connection(&self) -> Option<MutexGuard<'_, Connection>> {
-        match self.connection.try_lock() {
-            Ok(connection) => Some(connection),
+    /// The ledger, if it is free; it does not wait for other processes either.
+    fn try_opened(&self) -> Option<MutexGuard<'_, Opened>> {
+        match self.opened.try_lock() {
+            Ok(opened) => Some(opened),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// The connection, set to wait for other processes while it is held.
-    fn patient_connection(&self) -> Result<Patient<'_>, LedgerError> {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        Ok(Patient(connection))
+    /// Does something with the ledger, waiting for other processes, and mending it where that is needed.
+    fn patiently<T>(
+        &self,
+        mut work: impl FnMut(&Opened) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mends = 0;
+        loop {
+            opened.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+            let result = work(&opened);
+            let _ = opened.connection.busy_timeout(Duration::ZERO);
+            match result {
+                Err(error) if is_mendable(&error) && mends < MENDS => {
+                    mends += 1;
+                    self.mend(&mut opened, &error)?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens the ledger that stands in the place of this one, or rebuilds it first; what only the old connection
+    /// still sees is taken along.
+    fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {
+        opened.abandon();
+        let mut rebuilt = match Damage::of(error) {
+            Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
+            None => None,
+        };
+        let (new, at_open) = opened::open(&self.state, Some(&opened.connection))?;
+        rebuilt = rebuilt.or(at_open);
+        match rebuilt {
+            Some(rebuilt) => (self.tell)(&rebuilt),
+            None => merge_into(&opened.connection, &new)?,
+        }
+        *opened = new;
+        Ok(())
     }
 }
 
-/// A connection that waits; given back, it does so no longer.
-struct Patient<'a>(MutexGuard<'a, Connection>);
-
-impl std::ops::Deref for Patient<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        &self.0
-    }
+/// Whether a thread may do what could not be done at once.
+fn may_pass(error: &LedgerError) -> bool {
+    is_mendable(error) || matches!(error, LedgerError::Sqlite(error) if is_busy(error))
 }
 
-impl Drop for Patient<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.busy_timeout(Duration::ZERO);
-    }
+/// Whether another ledger is the answer.
+fn is_mendable(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Replaced) || Damage::of(error).is_some()
+}
+
+/// Takes along what another process could not know when it rebuilt the ledger.
+fn merge_into(old: &Connection, new: &Opened) -> Result<(), LedgerError> {
+    new.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    new.connection.execute_batch("BEGIN IMMEDIATE")?;
+    let merged = merge(old, &new.connection);
+    let end = if merged.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    new.connection.execute_batch(end)?;
+    Ok(merged?)
 }
 
 /// Runs all jobs in one transaction.
-fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
-    let run = |sql| connection.prepare_cached(sql)?.execute([]).map(drop);
+fn commit(opened: &Opened, jobs: &mut [Box<dyn Job>]) -> Result<(), LedgerError> {
+    let run = |sql| opened.connection.prepare_cached(sql)?.execute([]).map(drop);
     run("BEGIN IMMEDIATE")?;
-    let done = jobs.iter_mut().try_for_each(|job| job.run(connection));
+    let done = opened.check().and_then(|()| {
+        jobs.iter_mut().try_for_each(|job| job.run(&opened.connection))?;
+        Ok(run("COMMIT")?)
+    });
     // Also when only the commit failed: what is not committed must not linger.
-    done.and_then(|()| run("COMMIT")).inspect_err(|_| drop(run("ROLLBACK")))
+    done.inspect_err(|_| drop(run("ROLLBACK")))
+}
+
+#[cfg(test)]
+impl Writer {
+    /// For looking over SQLite's shoulder.
+    pub(super) fn with_connection(&self, look: impl FnOnce(&mut Connection)) {
+        look(&mut self.try_opened().unwrap().connection);
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use legwork_warden::{
-    folder::{EXIT, Stream, TERMINAL, TIMELINE, TimelineRow},
+    folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow},
     record::{ExitRecord, RecordError},
 };
 
@@ -60,6 +60,11 @@ impl TaskFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Artifact::default()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads what the engine has noted about the task.
+    pub(crate) fn note(&self) -> io::Result<Vec<u8>> {
+        std::fs::read(self.path.join(SPEC))
     }
 
     /// Reads the exit record.

@@ -5,6 +5,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Component, Path, PathBuf},
     sync::LazyLock,
+    time::SystemTime,
 };
 
 use data_encoding::BASE32HEX_NOPAD;
@@ -104,6 +105,8 @@ fn is_installed(program: &str) -> bool {
 pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
     let folder = state.join("tmp").join(short_name(workspace));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+    // It is in use: the clean-up goes by this time.
+    let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::now()));
     Some(folder)
 }
 

@@ -82,7 +82,7 @@ impl Recent {
         let mut buffer = vec![0; usize::try_from(tail).unwrap_or(0)];
         File::open(&self.path)?.read_exact_at(&mut buffer, bytes - tail)?;
         let text = String::from_utf8_lossy(&buffer);
-        let lines: Vec<&str> = text.lines().filter(|line| TaskId::is_one(line)).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| TaskId::parse(line).is_some()).collect();
         Ok(lines.iter().rev().take(SHOWN).map(|line| (*line).to_owned()).collect())
     }
 }

@@ -92,7 +92,8 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
         )
     };
     let failed = |stage, errno| Err(StartFailure { stage, errno });
-    let Some(pid) = Pid::from_raw(pid).filter(|pid| pid.as_raw_pid() > 0) else {
+    // In this order: it is no number of a process when the call has failed.
+    let Some(pid) = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
         return failed(StartStage::Process, last_errno());
     };
     // SAFETY: a plain read of what the child wrote before it ended; the compiler must not assume that

@@ -19,4 +19,4 @@ mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
 pub use socket::{connect, is_alive, resume, send, socket_pair};
-pub use spawner::{Spawner, take_over_if_spawner};
+pub use spawner::{Spawner, raise_own_open_files, take_over_if_spawner};

@@ -14,14 +14,17 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, open},
-    process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, umask, wait},
+    process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, prlimit, setrlimit, umask, wait},
 };
 
 use super::{
@@ -41,6 +44,15 @@ const FAREWELL: Duration = Duration::from_millis(20);
 
 /// Whether [`take_over_if_spawner`] has been called in this process.
 static READY: AtomicBool = AtomicBool::new(false);
+
+/// The limit of open files that this process had before it was raised.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the limit of open files of an engine that runs many commands: each takes a descriptor. Commands get what
+/// it was before.
+pub fn raise_own_open_files() {
+    OPEN_FILES.get_or_init(raise_open_files);
+}
 
 /// What wardens inherit from their spawner.
 #[derive(Debug)]
@@ -102,6 +114,12 @@ impl Spawner {
             .spawn()?;
         let spawner = Self { control, child };
         spawner.expect_hello()?;
+        if let Some(before) = OPEN_FILES.get()
+            && let Some(pid) = Pid::from_raw(spawner.pid().cast_signed())
+        {
+            // It is our child and has just spoken, so that the number is its own.
+            prlimit(Some(pid), Resource::Nofile, *before)?;
+        }
         spawner.ask(&ToSpawner::Setup, &[tasks, wardens])?;
         Ok(spawner)
     }

@@ -201,7 +201,7 @@ impl Errand<'_> {
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
             libc::clone(usher, top, flags, ptr::from_mut(self).cast::<c_void>())
         };
-        let Some(usher) = Pid::from_raw(usher).filter(|pid| pid.as_raw_pid() > 0) else {
+        let Some(usher) = Some(usher).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
             return Err(io::Error::last_os_error());
         };
         let _ = waitpid(Some(usher), WaitOptions::empty());

@@ -1,0 +1,223 @@
+//! Opening the ledger: its files as they are found, whether they can be trusted, and whether they are still the
+//! ones that stand there.
+//!
+//! Every process holds a shared lock beside the ledger for as long as it has it open. Whoever comes first finds out
+//! whether the last one left it properly: a log that nobody has folded in means a crash, and only then is the
+//! whole ledger checked. A normal start pays for two locks and two looks at files.
+
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{
+    BUSY_MS, LedgerError, is_busy,
+    rebuild::{Rebuilt, rebuild},
+    schema::{SCHEMA_VERSION, migrate},
+};
+use crate::state::StateFolder;
+
+/// How often a broken ledger is rebuilt before that is given up.
+const TRIES: u32 = 2;
+
+/// How long to wait for whoever checks or rebuilds the ledger right now.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is wrong with the ledger's files.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// There is none.
+    #[error("is missing")]
+    Missing,
+    /// It cannot be what a ledger has become by itself.
+    #[error("is damaged: {0}")]
+    Found(String),
+}
+
+impl Damage {
+    /// The damage that an error speaks of, if it does.
+    pub(super) fn of(error: &LedgerError) -> Option<Self> {
+        match error {
+            LedgerError::Unsound(damage) => Some(damage.clone()),
+            LedgerError::Sqlite(error) => match error.sqlite_error_code() {
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                    Some(Self::Found(error.to_string()))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Tells one file from another of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId(u64, u64);
+
+impl FileId {
+    /// The file at this path, if there is one.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|found| Self(found.dev(), found.ino()))
+    }
+}
+
+/// A ledger that is open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub connection: Connection,
+    path: PathBuf,
+    log: PathBuf,
+    ledger_id: Option<FileId>,
+    log_id: Option<FileId>,
+    /// Held for as long as the ledger is open.
+    _presence: File,
+}
+
+impl Opened {
+    /// Which file the ledger is.
+    pub(super) fn id(&self) -> Option<FileId> {
+        self.ledger_id
+    }
+
+    /// Whether the files under the ledger's name are the ones that are open here.
+    ///
+    /// Asked inside every transaction: whoever rebuilds the ledger takes the same lock first, so that nothing is
+    /// committed to files that have been set aside.
+    pub(super) fn check(&self) -> Result<(), LedgerError> {
+        let same = FileId::at(&self.path) == self.ledger_id && FileId::at(&self.log) == self.log_id;
+        if same { Ok(()) } else { Err(LedgerError::Replaced) }
+    }
+
+    /// Keeps the end of this connection from touching files that may not be its own.
+    pub(super) fn abandon(&self) {
+        let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
+}
+
+/// Opens the ledger; one that is missing or damaged is rebuilt before, with what another connection still sees of
+/// it, if there is one.
+pub(super) fn open(
+    state: &StateFolder,
+    rescue: Option<&Connection>,
+) -> Result<(Opened, Option<Rebuilt>), LedgerError> {
+    let mut rebuilt = None;
+    let mut tries = 0;
+    loop {
+        let found = FileId::at(&state.ledger());
+        let error = match try_open(state) {
+            Ok(opened) => return Ok((opened, rebuilt)),
+            Err(error) => error,
+        };
+        tries += 1;
+        match Damage::of(&error) {
+            Some(damage) if tries <= TRIES => {
+                rebuilt = rebuild(state, &damage, found, rescue)?.or(rebuilt);
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
+    let (path, log) = (state.ledger(), state.beside_ledger("-wal"));
+    let (presence, alone) = enter(&state.beside_ledger(".lock"))?;
+    let crashed = look(state, alone)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(&path, flags)?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    switch_to_wal(&connection)?;
+    // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    match version {
+        0 => return Err(LedgerError::Unsound(Damage::Found("it has no tables".into()))),
+        SCHEMA_VERSION => {}
+        _ if version > SCHEMA_VERSION => return Err(LedgerError::TooNew(version)),
+        _ => migrate(&mut connection)?,
+    }
+    if crashed {
+        check_all(&connection)?;
+    }
+    connection.busy_timeout(Duration::ZERO)?;
+    let _ = flock(&presence, FlockOperation::LockShared);
+    let (ledger_id, log_id) = (FileId::at(&path), FileId::at(&log));
+    Ok(Opened { connection, path, log, ledger_id, log_id, _presence: presence })
+}
+
+/// Takes the lock that says that we are here, and says whether we are the only one; if so nobody else gets in
+/// before it is made a shared one.
+fn enter(path: &Path) -> io::Result<(File, bool)> {
+    let file = private_file(path)?;
+    let deadline = Instant::now() + PATIENCE;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Ok((file, true));
+    }
+    // Others are here, or one who is the first and looks whether all is well.
+    while flock(&file, FlockOperation::NonBlockingLockShared).is_err() && Instant::now() < deadline
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok((file, false))
+}
+
+/// Looks at the files, before SQLite makes what is missing; says whether the last user of the ledger was cut off.
+fn look(state: &StateFolder, alone: bool) -> Result<bool, LedgerError> {
+    let unsound = |problem: &str| Err(LedgerError::Unsound(Damage::Found(problem.into())));
+    match std::fs::metadata(state.ledger()) {
+        Ok(found) if found.len() == 0 => return unsound("the file is empty"),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(LedgerError::Unsound(Damage::Missing));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let log = std::fs::metadata(state.beside_ledger("-wal"));
+    // The two files come and go together.
+    if alone && log.is_err() && state.beside_ledger("-shm").exists() {
+        return unsound("its log is missing");
+    }
+    Ok(alone && log.is_ok_and(|log| log.len() > 0))
+}
+
+/// Checks the structure of the whole ledger.
+pub(super) fn check_all(connection: &Connection) -> Result<(), LedgerError> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    // One line, without the one that says in which database.
+    let lines: Vec<&str> = found.lines().filter(|line| !line.starts_with("***")).collect();
+    Err(LedgerError::Unsound(Damage::Found(lines.join("; "))))
+}
+
+/// Opens a file beside the ledger or makes it, readable by its owner only.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    let options = || OpenOptions::new().read(true).write(true).to_owned();
+    match options().open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let file = options().create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// SQLite does not wait when two processes make this switch at once, so the wait is here.
+fn switch_to_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The ledger as a whole: older schemas, and what every statement costs with a long history.
+
+use std::sync::{Arc, Mutex};
+
+use rusqlite::{
+    Connection,
+    trace::{TraceEvent, TraceEventCodes},
+};
+use tempfile::TempDir;
+
+use super::*;
+use crate::approval::{Answered, Approval, Decision};
+
+/// What was asked of SQLite since somebody listens.
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn state() -> (TempDir, Arc<StateFolder>) {
+    let folder = TempDir::new().unwrap();
+    let state = Arc::new(StateFolder::open(folder.path()).unwrap());
+    (folder, state)
+}
+
+fn no_rebuild(rebuilt: &Rebuilt) {
+    panic!("{}", rebuilt.message());
+}
+
+fn task(number: u8, workspace: &str) -> Task {
+    Task {
+        task_id: TaskId::random().unwrap(),
+        tool: "ExecCommand".into(),
+        status: Status::Running,
+        reason: None,
+        command: format!("echo {number}"),
+        description: None,
+        workdir: workspace.into(),
+        shell: None,
+        login: false,
+        tty: false,
+        workspace: workspace.into(),
+        asked_by: "a test".into(),
+        trust: "trusted_operator".into(),
+        created_at_ms: now_ms(),
+        updated_at_ms: now_ms(),
+        outcome: None,
+        sandbox: Arc::default(),
+        warden: "warden".into(),
+        boot_id: "boot".into(),
+        fingerprint: [number; 32],
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
+    let fixtures = [
+        include_str!("fixtures/schema-1.sql"),
+        include_str!("fixtures/schema-2.sql"),
+        include_str!("fixtures/schema-3.sql"),
+        include_str!("fixtures/schema-4.sql"),
+    ];
+    assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
+    for fixture in fixtures {
+        let (_folder, state) = state();
+        let old = Connection::open(state.ledger()).unwrap();
+        old.execute_batch(fixture).unwrap();
+        drop(old);
+        let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+        let tasks = ledger.list(Some("/w"), true, 10).await.unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(tasks[0].outcome.as_ref().unwrap().exit_status, Some(0));
+        let output = ledger.small_output(&tasks[0].task_id).await.unwrap().unwrap();
+        assert_eq!(output.stdout, b"one\n");
+        assert_eq!(ledger.count(Some("/w"), true).await.unwrap(), 1);
+        let registered = ledger.register(task(1, "/w"), true, 10).await.unwrap();
+        assert!(matches!(registered, Registered::New));
+        assert_eq!(ledger.count(None, true).await.unwrap(), 2);
+        assert_eq!(ledger.open_approvals().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_of_a_newer_schema_is_refused_and_not_touched() {
+    let (_folder, state) = state();
+    drop(Ledger::open(state.clone(), no_rebuild).unwrap());
+    let newer = Connection::open(state.ledger()).unwrap();
+    newer.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
+    drop(newer);
+    let before = std::fs::read(state.ledger()).unwrap();
+    let refused = Ledger::open(state.clone(), no_rebuild);
+    assert!(matches!(refused, Err(LedgerError::TooNew(_))), "{refused:?}");
+    assert_eq!(std::fs::read(state.ledger()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn totals_are_right_whatever_is_added_and_removed() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    for number in 0..20 {
+        let workspace = if number % 4 == 0 { "/a" } else { "/b" };
+        ledger.register(task(number, workspace), false, 100).await.unwrap();
+    }
+    let open = ledger.list(None, false, 100).await.unwrap();
+    for task in &open[..6] {
+        ledger.finish(&task.task_id, &Outcome::default(), None).await.unwrap();
+    }
+    ledger.forget(&open[10].task_id).await.unwrap();
+    let history = History::open(state).unwrap();
+    let oldest: Vec<OldTask> =
+        history.oldest(0, 100).unwrap().into_iter().filter(|task| task.is_over).take(3).collect();
+    history.remove(&oldest).unwrap();
+    for workspace in [None, Some("/a"), Some("/b"), Some("/c")] {
+        for finished_too in [true, false] {
+            let listed = ledger.list(workspace, finished_too, 100).await.unwrap().len() as u64;
+            assert_eq!(ledger.count(workspace, finished_too).await.unwrap(), listed);
+        }
+    }
+    assert_eq!(ledger.count(None, true).await.unwrap(), 16);
+}
+
+#[tokio::test]
+async fn a_start_beyond_the_limit_is_not_registered() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    for number in 0..2 {
+        let registered = ledger.register(task(number, "/w"), true, 2).await.unwrap();
+        assert!(matches!(registered, Registered::New));
+    }
+    let refused = ledger.register(task(9, "/w"), true, 2).await.unwrap();
+    assert!(matches!(refused, Registered::Full(2)), "{refused:?}");
+    let joined = ledger.register(task(1, "/w"), true, 2).await.unwrap();
+    assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
+}
+
+fn approval() -> Approval {
+    Approval {
+        approval_id: "a_1".into(),
+        key: "key".into(),
+        session: "s_1".into(),
+        tool: "ExecCommand".into(),
+        command: "rm -rf x".into(),
+        description: None,
+        workdir: "/w".into(),
+        workspace: "/w".into(),
+        asked_by: "a test".into(),
+        trust: "trusted_operator".into(),
+        reason: "dangerous".into(),
+        rule: "rm".into(),
+        sandbox: "none".into(),
+        parts: Vec::new(),
+        proposed_rule: None,
+        created_at_ms: now_ms(),
+        expires_at_ms: now_ms() + 100_000,
+        decision: None,
+        note: None,
+    }
+}
+
+/// Does everything that the ledger is ever asked for.
+async fn exercise(ledger: &Ledger, history: &History) {
+    let new = task(1, "/w");
+    let id = new.task_id.clone();
+    ledger.register(new.clone(), true, 10).await.unwrap();
+    ledger.register(new, true, 10).await.unwrap();
+    ledger.equal(&[1; 32]).await.unwrap();
+    for workspace in [None, Some("/w")] {
+        for finished_too in [true, false] {
+            ledger.list(workspace, finished_too, 20).await.unwrap();
+            ledger.count(workspace, finished_too).await.unwrap();
+        }
+    }
+    ledger.find("t_a").await.unwrap();
+    ledger.restore(&TaskId::random().unwrap()).await.unwrap();
+    ledger.cancelling(&id).await.unwrap();
+    ledger.finish(&id, &Outcome::default(), None).await.unwrap();
+    ledger.small_output(&id).await.unwrap();
+    ledger.never_started(&id, "spawn_failed").await.unwrap();
+    ledger.forget(&id).await.unwrap();
+    ledger.open_approval(approval()).await.unwrap();
+    ledger.approval("a_1").await.unwrap();
+    ledger.open_approvals().await.unwrap();
+    let answered = Answered { decision: Decision::AllowOnce, note: None, by: "a test".into() };
+    ledger.answer_approval("a_1", &answered).await.unwrap();
+    ledger.take_approval("key", "s_1").await.unwrap();
+    ledger.take_approval("key", "s_1").await.unwrap();
+    ledger.note_watcher("s_1").await.unwrap();
+    ledger.has_watcher().await.unwrap();
+    let oldest = history.oldest(0, 10).unwrap();
+    history.remove(&oldest).unwrap();
+    history.remove_approvals().unwrap();
+    history.extent().unwrap();
+}
+
+/// Steps of a plan that read a whole table of tasks or questions.
+fn scans(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = statement.query_map([], |row| row.get::<_, String>(3)).unwrap().map(Result::unwrap);
+    let is_scan = |step: &String| {
+        let all = ["SCAN task", "SCAN approval"].iter().any(|scan| step.starts_with(scan));
+        // These indexes hold only what is open, which is little.
+        let only_open = ["task_open", "approval_open"].iter().any(|index| step.contains(index));
+        // In the order of their places, for as many as are wanted.
+        let from_an_end = sql.contains("ORDER BY sequence") && sql.contains("LIMIT");
+        (all && !only_open && !from_an_end)
+            || (step.contains("TEMP B-TREE") && !sql.contains("task_open"))
+    };
+    steps.filter(is_scan).collect()
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_history_from_end_to_end() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let history = History::open(state.clone()).unwrap();
+    let listen = |connection: &mut Connection| {
+        let hear = |event: TraceEvent<'_>| {
+            if let TraceEvent::Stmt(statement, _) = event {
+                HEARD.lock().unwrap().extend(statement.expanded_sql());
+            }
+        };
+        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(hear)).unwrap();
+    };
+    ledger.writer.with_connection(listen);
+    let mut history = history;
+    history.with_connection(listen);
+    exercise(&ledger, &history).await;
+    let heard = std::mem::take(&mut *HEARD.lock().unwrap());
+    let about_rows = |sql: &&String| {
+        ["SELECT", "UPDATE", "DELETE", "INSERT"].iter().any(|verb| sql.starts_with(verb))
+    };
+    let statements: Vec<&String> = heard.iter().filter(about_rows).collect();
+    assert!(statements.len() > 30, "{statements:#?}");
+    let plain = Connection::open(state.ledger()).unwrap();
+    for sql in statements {
+        assert_eq!(scans(&plain, sql), [""; 0], "{sql}");
+    }
+    // And the check itself finds one.
+    assert_eq!(scans(&plain, "SELECT count(*) FROM task WHERE command = 'x'").len(), 1);
+}
