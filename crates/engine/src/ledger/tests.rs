@@ -197,8 +197,9 @@ fn scans(connection: &Connection, sql: &str) -> Vec<String> {
         let all = ["SCAN task", "SCAN approval"].iter().any(|scan| step.starts_with(scan));
         // These indexes hold only what is open, which is little.
         let only_open = ["task_open", "approval_open"].iter().any(|index| step.contains(index));
-        // In the order of their places, for as many as are wanted.
-        let from_an_end = sql.contains("ORDER BY sequence") && sql.contains("LIMIT");
+        // In the order of their places, for as many as are wanted, and whichever they are.
+        let any = !sql.contains("WHERE") || sql.contains("WHERE NULL IS NULL");
+        let from_an_end = any && sql.contains("ORDER BY sequence") && sql.contains("LIMIT");
         (all && !only_open && !from_an_end)
             || (step.contains("TEMP B-TREE") && !sql.contains("task_open"))
     };
