@@ -180,18 +180,14 @@ impl Guard {
 }
 
 impl Rules {
-    /// Reads all files of rules for a workspace; what they set and is not in force is said.
+    /// Reads all files of rules for a workspace.
     pub(crate) fn config(&self, workspace: &Path) -> Result<Config, ConfigError> {
         let mode = match self.mode {
             ModeName::Open => Mode::Open,
             ModeName::Guarded => Mode::Guarded,
             ModeName::Strict => Mode::Strict,
         };
-        let config = Config::load(workspace, &self.policy, mode)?;
-        for warning in &config.warnings {
-            say(&format!("legwork: {warning}"));
-        }
-        Ok(config)
+        Config::load(workspace, &self.policy, mode)
     }
 }
 

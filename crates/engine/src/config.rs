@@ -12,19 +12,17 @@ use std::{
 use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
-use crate::{retention::Retention, sandbox::SandboxSettings};
+use crate::{
+    limits::{self, TaskLimits},
+    retention::Retention,
+    sandbox::SandboxSettings,
+};
 
 /// The system's file.
 const SYSTEM: &str = "/etc/legwork/config.toml";
 
 /// The project's file, in its workspace.
 const PROJECT: &str = ".legwork.toml";
-
-/// Sections that are read and checked, but that this version does not act on yet.
-const NOT_IN_FORCE: [&str; 1] = ["limits"];
-
-/// What is in force in a section that otherwise is not.
-const IN_FORCE: &str = "tasks_max";
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +61,6 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// How long a command may run on alone.
     pub orphan_ttl: Option<Duration>,
-    /// What was configured and is not in force: to be told to whoever configured it.
-    pub warnings: Vec<String>,
 }
 
 /// Limits of what is shown and waited for.
@@ -86,6 +82,8 @@ pub struct Settings {
     pub tasks_max: u64,
     /// What is kept of tasks that are over.
     pub retention: Retention,
+    /// What every task may use at most.
+    pub task_limits: TaskLimits,
 }
 
 impl Default for Settings {
@@ -99,6 +97,7 @@ impl Default for Settings {
             approval_expires: Duration::from_secs(600),
             tasks_max: 4096,
             retention: Retention::default(),
+            task_limits: TaskLimits::default(),
         }
     }
 }
@@ -117,7 +116,7 @@ struct File {
     #[serde(default)]
     sandbox: Sandbox,
     #[serde(default)]
-    limits: Limits,
+    limits: limits::Section,
     #[serde(default)]
     retention: Kept,
 }
@@ -149,11 +148,6 @@ struct RunShellCommand {
 struct Approval {
     wait_ms: Option<u64>,
     expires_ms: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Limits {
-    tasks_max: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -196,8 +190,10 @@ impl Config {
             .map(|((origin, _, text), name)| Layer { origin: *origin, name, text })
             .collect();
         let mut config = Self { policy: Policy::from_layers(&layers, mode)?, ..Self::default() };
-        // A project may tighten the rules, and that is all.
-        for layer in layers.iter().filter(|layer| layer.origin != Origin::Project) {
+        // The project's own comes last, since nothing may loosen what it tightens.
+        let is_project = |layer: &&Layer<'_>| layer.origin == Origin::Project;
+        let others = layers.iter().filter(|layer| !is_project(layer));
+        for layer in others.chain(layers.iter().filter(is_project)) {
             config.take(layer)?;
         }
         Ok(config)
@@ -211,16 +207,12 @@ impl Config {
         let file: File = toml::from_str(layer.text).map_err(wrong)?;
         let File { roots, orphan_ttl_ms, output, run_shell_command, approval, .. } = file;
         let (sandbox, limits, retention) = (file.sandbox, file.limits, file.retention);
-        let table: toml::Table = toml::from_str(layer.text).map_err(wrong)?;
-        let is_idle = |section: &&&str| {
-            let keys = table.get(**section).and_then(toml::Value::as_table);
-            keys.is_some_and(|keys| keys.keys().any(|key| key != IN_FORCE))
-        };
-        for section in NOT_IN_FORCE.iter().filter(is_idle) {
-            self.warnings.push(format!(
-                "{}: [{section}] is not in force in this version of legwork",
-                layer.name
-            ));
+        if layer.origin == Origin::Project {
+            // A project may tighten the rules and the limits, and that is all.
+            let settings = &mut self.settings;
+            settings.task_limits = limits.tightening(&settings.task_limits);
+            settings.tasks_max = limits.tasks_max.unwrap_or(u64::MAX).min(settings.tasks_max);
+            return Ok(());
         }
         self.roots.extend(roots.unwrap_or_default());
         self.sandbox.level = sandbox.level.or(self.sandbox.level);
@@ -244,6 +236,7 @@ impl Config {
                 days: retention.days.unwrap_or(known.retention.days),
                 bytes_max: retention.bytes_max.unwrap_or(known.retention.bytes_max),
             },
+            task_limits: limits.over(&known.task_limits),
         };
         Ok(())
     }
@@ -289,13 +282,31 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place_and_what_is_not_in_force_is_told_too() {
+    fn limits_are_set_by_layers_and_a_project_only_tightens_them() {
+        let config = config(&[
+            (
+                Origin::User,
+                "[limits]\nprocesses_max = 9000\ncpu_ms_max = 50\ndisk_free_bytes_min = 5",
+            ),
+            (
+                Origin::Project,
+                "[limits]\nprocesses_max = 10000\ncpu_ms_max = 40\nwall_ms_max = 3\n\
+                 disk_free_bytes_min = 7",
+            ),
+            (Origin::Given, "[limits]\ncpu_ms_max = 60"),
+        ])
+        .unwrap();
+        let TaskLimits { wall_ms_max, limits } = config.settings.task_limits;
+        assert_eq!((wall_ms_max, limits.cpu_ms_max), (Some(3), Some(40)));
+        assert_eq!((limits.processes_max, limits.disk_free_bytes_min), (Some(9000), Some(7)));
+        assert_eq!(limits.output_bytes_max, Some(4 << 30), "the default");
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
         let error = config(&[(Origin::User, "\n[output]\nmax_token = 3")]).unwrap_err();
         assert!(error.to_string().starts_with("f.toml:3:1: "), "{error}");
         assert!(error.to_string().contains("max_tokens"), "{error}");
         assert!(config(&[(Origin::User, "orphan_ttl_ms = \"x\"")]).is_err());
-        let warned = |text| config(&[(Origin::User, text)]).unwrap().warnings.len();
-        assert_eq!(warned("[limits]\ncpu_ms_max = 3"), 1);
-        assert_eq!(warned("[limits]\ntasks_max = 3\n[retention]\ndays = 3"), 0);
     }
 }

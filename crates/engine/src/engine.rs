@@ -290,6 +290,8 @@ impl Engine {
         inner.learn(&request.environment);
         let wanted = inner.wanted(caller.trust);
         let whole = inner.cage(wanted).await?.is_some_and(|cage| cage.is_whole());
+        let mut request = request;
+        request.tighten(&inner.settings.task_limits);
         let trust = caller.trust;
         let plan = Plan::resolve(request, &inner.workspace, &inner.roots, trust, (wanted, whole))?;
         let id = TaskId::random().map_err(|error| {
@@ -652,6 +654,7 @@ impl Inner {
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
+            limits: plan.limits,
             orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
             sandbox: cage.map(|cage| protocol::Sandboxed {
                 enforced: cage.enforcement.enforced.clone(),

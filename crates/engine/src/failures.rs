@@ -116,7 +116,7 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
         )
         .detail("errno", json!(failure.errno))
         .hint("`legwork doctor` shows which protections this machine has"),
-        StartStage::Process | StartStage::Descriptors => {
+        StartStage::Process | StartStage::Descriptors | StartStage::Limits => {
             spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
         }
     }

@@ -42,6 +42,7 @@ mod error;
 mod failures;
 mod id;
 mod ledger;
+mod limits;
 mod model;
 mod observe;
 pub mod output;
@@ -72,11 +73,13 @@ pub use legwork_gate as gate;
 pub use legwork_gate::Level;
 pub use legwork_warden::{
     folder::{Stream, WindowSize},
-    protocol::{InputRefusal, Report},
+    gaps::Gap,
+    protocol::{InputRefusal, Limits, Report},
 };
+pub use limits::TaskLimits;
 pub use model::{
-    Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
-    Request, Stdin, Total, Trust, signal_name,
+    Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
+    Outputs, Program, Request, Stdin, Total, Trust, signal_name,
 };
 pub use observe::{Change, InputTaken, Observer};
 pub use retention::{Collected, Retention};

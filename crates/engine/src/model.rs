@@ -4,14 +4,17 @@ use std::{ffi::OsString, os::fd::OwnedFd};
 
 use legwork_warden::{
     folder::WindowSize,
-    protocol,
-    record::{End, ExitRecord, StreamTotal},
+    protocol::{self, Limits},
+    record::{End, ExitRecord, LimitsInForce, StreamTotal},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::approval::SharedAsker;
+use crate::{
+    approval::SharedAsker,
+    limits::{TaskLimits, lower, tighter},
+};
 
 /// Who asks, and how far it is trusted.
 #[derive(Debug, Clone)]
@@ -93,8 +96,18 @@ pub struct Request {
     pub duplicates: DuplicatePolicy,
     /// Wall-clock limit, after which the whole tree is stopped.
     pub wall_ms_max: Option<u64>,
+    /// What else it may use, where that is less than what is configured.
+    pub limits: Limits,
     /// Output past this size goes to files at once, whatever else is so.
     pub memory_bytes_max: u64,
+}
+
+impl Request {
+    /// Lowers what it asks for to what is configured.
+    pub(crate) fn tighten(&mut self, configured: &TaskLimits) {
+        self.wall_ms_max = lower(self.wall_ms_max, configured.wall_ms_max);
+        self.limits = tighter(&self.limits, &configured.limits);
+    }
 }
 
 /// Where a command's working directory may be.
@@ -180,6 +193,56 @@ pub struct Outcome {
     /// What it did that somebody should know of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
+    /// Which limits held it.
+    #[serde(skip_serializing_if = "LimitsKnown::is_empty", default)]
+    pub limits: LimitsKnown,
+}
+
+/// Which layers held the limits of a command, and what they could not hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsKnown {
+    /// The layers that were in force.
+    pub enforced: Vec<LimitLayer>,
+    /// What the cgroups of this machine cannot hold: the limit and the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub missing: Vec<String>,
+}
+
+/// A layer that holds limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitLayer {
+    /// The kernel's limits of each process.
+    Rlimits,
+    /// The limits of a cgroup, which hold for the whole tree.
+    CgroupLimits,
+}
+
+impl LimitLayer {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rlimits => "rlimits",
+            Self::CgroupLimits => "cgroup_limits",
+        }
+    }
+}
+
+impl LimitsKnown {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<&LimitsInForce> for LimitsKnown {
+    fn from(limits: &LimitsInForce) -> Self {
+        let layers = [
+            (limits.rlimits, LimitLayer::Rlimits),
+            (limits.cgroup_limits, LimitLayer::CgroupLimits),
+        ];
+        let enforced = layers.into_iter().filter(|(held, _)| *held).map(|(_, layer)| layer);
+        Self { enforced: enforced.collect(), missing: limits.missing.clone() }
+    }
 }
 
 impl Outcome {
@@ -216,7 +279,16 @@ impl From<&ExitRecord> for Outcome {
             End::Signaled(signal) => (None, Some(signal)),
         };
         let dropped = record.stdout.dropped_bytes + record.stderr.dropped_bytes > 0;
-        let flags = [(record.leaked_handles, Flag::LeakedHandles), (dropped, Flag::OutputDropped)];
+        let failed = record.store_errno.filter(|_| dropped);
+        let flags = [
+            (record.leaked_handles, Flag::LeakedHandles),
+            (dropped, Flag::OutputDropped),
+            (dropped && record.low_disk, Flag::LowDisk),
+            (failed.is_some_and(is_full), Flag::DiskFull),
+            (failed.is_some_and(|errno| !is_full(errno)), Flag::WriteFailed),
+            (record.process_limit_hit, Flag::ProcessLimitHit),
+            (record.oom_killed, Flag::OomKilled),
+        ];
         Self {
             exit_status,
             signal,
@@ -230,8 +302,14 @@ impl From<&ExitRecord> for Outcome {
             flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
             denials: Vec::new(),
             warnings: Vec::new(),
+            limits: LimitsKnown::from(&record.limits),
         }
     }
+}
+
+fn is_full(errno: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == errno)
 }
 
 /// What came through one stream.
@@ -239,11 +317,18 @@ impl From<&ExitRecord> for Outcome {
 pub struct Total {
     /// Bytes stored.
     pub bytes: u64,
-    /// Newlines among them.
+    /// Newlines that came, dropped ones too.
     pub lines: u64,
-    /// Bytes that could not be stored.
+    /// Bytes that are not stored.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub dropped_bytes: u64,
+}
+
+impl Total {
+    /// Bytes that came, stored or not.
+    pub fn came(&self) -> u64 {
+        self.bytes + self.dropped_bytes
+    }
 }
 
 impl From<StreamTotal> for Total {
@@ -267,6 +352,12 @@ pub enum EndedBy {
     Stopped,
     /// No engine came back for it.
     Abandoned,
+    /// Its limit of processor time.
+    CpuLimit,
+    /// The kernel, for its limit of memory.
+    OomKilled,
+    /// The kernel, for its limit of a file's size.
+    FileSizeLimit,
 }
 
 impl EndedBy {
@@ -276,6 +367,30 @@ impl EndedBy {
             Self::Timeout => "timeout",
             Self::Stopped => "stopped",
             Self::Abandoned => "abandoned",
+            Self::CpuLimit => "cpu_limit",
+            Self::OomKilled => "oom_killed",
+            Self::FileSizeLimit => "file_size_limit",
+        }
+    }
+
+    /// Whether it is a limit of what a command may use, other than of time.
+    pub fn is_limit(self) -> bool {
+        matches!(self, Self::CpuLimit | Self::OomKilled | Self::FileSizeLimit)
+    }
+
+    /// What to tell of it.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Timeout => "the command was stopped: it ran into its limit of time",
+            Self::Stopped => "the command was stopped: somebody asked for it",
+            Self::Abandoned => "the command was stopped: nobody came back for it",
+            Self::CpuLimit => "the command was stopped: it used up its processor time (cpu_ms_max)",
+            Self::OomKilled => {
+                "the kernel killed processes of the command: they used more memory than memory_bytes_max"
+            }
+            Self::FileSizeLimit => {
+                "the kernel ended the command: it wrote a file bigger than file_bytes_max"
+            }
         }
     }
 }
@@ -286,6 +401,9 @@ impl From<protocol::EndedBy> for EndedBy {
             protocol::EndedBy::Timeout => Self::Timeout,
             protocol::EndedBy::Stopped => Self::Stopped,
             protocol::EndedBy::Abandoned => Self::Abandoned,
+            protocol::EndedBy::CpuLimit => Self::CpuLimit,
+            protocol::EndedBy::OomKilled => Self::OomKilled,
+            protocol::EndedBy::FileSizeLimit => Self::FileSizeLimit,
         }
     }
 }
@@ -296,14 +414,42 @@ impl From<protocol::EndedBy> for EndedBy {
 pub enum Flag {
     /// Something still held the output pipes when the command ended.
     LeakedHandles,
-    /// Some output could not be stored.
+    /// Some output is not stored: it was over its limit, or the disk had no room.
     OutputDropped,
+    /// That is because the disk had little room left.
+    LowDisk,
+    /// That is because the disk was full.
+    DiskFull,
+    /// That is because the disk could not be written.
+    WriteFailed,
+    /// The kernel refused it a process because of its limit.
+    ProcessLimitHit,
+    /// The kernel killed a process of it because of its limit of memory.
+    OomKilled,
     /// Bytes that are no text were replaced in a preview.
     InvalidUtf8,
     /// Output that was stored is not there any more.
     OutputMissing,
     /// Secrets in the output were masked.
     Masked,
+}
+
+impl Flag {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LeakedHandles => "leaked_handles",
+            Self::OutputDropped => "output_dropped",
+            Self::LowDisk => "low_disk",
+            Self::DiskFull => "disk_full",
+            Self::WriteFailed => "write_failed",
+            Self::ProcessLimitHit => "process_limit_hit",
+            Self::OomKilled => "oom_killed",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::OutputMissing => "output_missing",
+            Self::Masked => "masked",
+        }
+    }
 }
 
 /// The name of a signal, as in `SIGKILL`.

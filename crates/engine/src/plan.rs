@@ -13,6 +13,7 @@ use std::{
 };
 
 use legwork_gate::{Level, Script, Subject};
+use legwork_warden::protocol::Limits;
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use sha2::{Digest, Sha256};
 
@@ -37,6 +38,7 @@ pub struct Plan {
     pub(crate) outputs: Outputs,
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) wall_ms_max: Option<u64>,
+    pub(crate) limits: Limits,
     pub(crate) memory_bytes_max: u64,
     pub(crate) environment: Vec<(&'static str, &'static str)>,
     pub(crate) description: Option<String>,
@@ -168,6 +170,7 @@ impl Plan {
             outputs: request.outputs,
             duplicates: request.duplicates,
             wall_ms_max: request.wall_ms_max,
+            limits: request.limits,
             memory_bytes_max: request.memory_bytes_max,
             environment: request.environment,
             trust,

@@ -66,7 +66,7 @@ impl Status {
             (Some(by @ (EndedBy::Stopped | EndedBy::Abandoned)), _) => {
                 (Self::Cancelled, Some(by.as_str()))
             }
-            (Some(by @ EndedBy::Timeout), _) => (Self::Failed, Some(by.as_str())),
+            (Some(by), _) => (Self::Failed, Some(by.as_str())),
             (None, Some(0)) => (Self::Completed, None),
             (None, _) => (Self::Failed, None),
         }

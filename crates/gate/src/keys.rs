@@ -39,6 +39,7 @@ pub(crate) fn known_keys(section: &str) -> &'static [&'static str] {
             "open_files_max",
             "file_bytes_max",
             "output_bytes_max",
+            "disk_free_bytes_min",
             "tasks_max",
         ],
         "sandbox" => &["level", "network", "required", "writable", "unreadable"],

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     folder::{Stream, WindowSize},
-    record::ExitRecord,
+    record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
 
@@ -153,6 +153,8 @@ pub struct Report {
     pub waiting_for_input: Option<bool>,
     /// Processes that are left, once the command itself has ended.
     pub background_pids: Vec<u32>,
+    /// Which limits hold it, and which cannot.
+    pub limits: LimitsInForce,
 }
 
 /// Why input was not taken.
@@ -295,12 +297,33 @@ pub struct Spec {
     pub memory_bytes_max: u64,
     /// Wall-clock limit, after which the tree is stopped.
     pub wall_ms_max: Option<u64>,
+    /// What else it may use.
+    pub limits: Limits,
     /// How long the tree may run on without an engine before it is stopped.
     pub orphan_ttl_ms: u64,
     /// The sandbox it goes into: the one that the warden was last told of.
     pub sandbox: Option<Sandboxed>,
     /// What the engine wants to be written as `spec` into the task's folder.
     pub note: Vec<u8>,
+}
+
+/// What a command and all its descendants may use; none is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Time on processors, of the whole tree.
+    pub cpu_ms_max: Option<u64>,
+    /// Processes and threads at a time.
+    pub processes_max: Option<u64>,
+    /// Memory of the whole tree.
+    pub memory_bytes_max: Option<u64>,
+    /// Open files of each process.
+    pub open_files_max: Option<u64>,
+    /// Size of a file that is written.
+    pub file_bytes_max: Option<u64>,
+    /// Output that is kept: past it the head and the tail.
+    pub output_bytes_max: Option<u64>,
+    /// Space on the state folder's disk that output leaves free; none is a small share of the disk.
+    pub disk_free_bytes_min: Option<u64>,
 }
 
 /// The environment of a command.
@@ -345,6 +368,12 @@ pub enum EndedBy {
     Stopped,
     /// No engine came back for it.
     Abandoned,
+    /// The limit of processor time.
+    CpuLimit,
+    /// The kernel, because the tree used more memory than it may.
+    OomKilled,
+    /// The kernel, because it wrote a file bigger than it may.
+    FileSizeLimit,
 }
 
 /// Why a command did not start.
@@ -371,6 +400,8 @@ pub enum StartStage {
     Execute,
     /// Entering the sandbox.
     Sandbox,
+    /// Entering the limits.
+    Limits,
 }
 
 /// Why bytes are not a frame.
@@ -447,6 +478,7 @@ mod tests {
             outputs: Outputs::Separate,
             memory_bytes_max: 9,
             wall_ms_max: Some(5),
+            limits: Limits { processes_max: Some(3), ..Limits::default() },
             orphan_ttl_ms: 7,
             sandbox: None,
             note,

@@ -2,7 +2,7 @@
 //!
 //! Layout: magic (8 bytes), body length (`u32` LE), CRC-32 of the body (`u32` LE), postcard body,
 //! zeros up to [`RECORD_BYTES`]. A record that is torn, altered or not yet written reads as an error,
-//! never as an outcome.
+//! never as an outcome. The magic ends with the number of the body's layout; older ones are still read.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,12 @@ pub const RECORD_BYTES: usize = 4096;
 /// Most pids of background processes that a record lists.
 pub const BACKGROUND_PIDS_MAX: usize = 256;
 
-const MAGIC: &[u8; 8] = b"LWEXIT01";
+/// Most limits that a record lists as missing, and most bytes of the reason of each.
+const MISSING_MAX: usize = 4;
+const REASON_BYTES_MAX: usize = 300;
+
+const MAGIC: &[u8; 8] = b"LWEXIT02";
+const FIRST_MAGIC: &[u8; 8] = b"LWEXIT01";
 const PREFIX_BYTES: usize = 16;
 
 /// How a command ended.
@@ -40,6 +45,27 @@ pub struct ExitRecord {
     pub background_pids: Vec<u32>,
     /// Whether something still held a pipe open when the command ended.
     pub leaked_handles: bool,
+    /// Whether the kernel refused it a process because of its limit.
+    pub process_limit_hit: bool,
+    /// Whether the kernel killed a process of it because of its limit of memory.
+    pub oom_killed: bool,
+    /// Whether output was dropped because the disk had little room left.
+    pub low_disk: bool,
+    /// The error with which output could not be written.
+    pub store_errno: Option<i32>,
+    /// Which limits held it, and which could not.
+    pub limits: LimitsInForce,
+}
+
+/// Which layers hold the limits of a command, and which limits cannot be held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsInForce {
+    /// The kernel's limits of each process hold some.
+    pub rlimits: bool,
+    /// A cgroup holds some, for the whole tree.
+    pub cgroup_limits: bool,
+    /// What a cgroup would hold and none does: the limit's name, and why.
+    pub missing: Vec<String>,
 }
 
 /// How a process ended.
@@ -56,10 +82,54 @@ pub enum End {
 pub struct StreamTotal {
     /// Bytes stored in the artifact.
     pub bytes: u64,
-    /// Newlines among them.
+    /// Newlines that came, dropped ones too.
     pub lines: u64,
-    /// Bytes that were read but could not be stored.
+    /// Bytes that were read and are not stored, or not any more.
     pub dropped_bytes: u64,
+}
+
+impl StreamTotal {
+    /// Bytes that came: where the stream ends, counted from its beginning.
+    pub fn came(&self) -> u64 {
+        self.bytes + self.dropped_bytes
+    }
+}
+
+/// The first layout of the record.
+#[derive(Debug, Serialize, Deserialize)]
+struct FirstRecord {
+    task: String,
+    pid: u32,
+    end: End,
+    ended_by: Option<EndedBy>,
+    ended_at_ms: u64,
+    duration_ms: u64,
+    stdout: StreamTotal,
+    stderr: StreamTotal,
+    background_pids: Vec<u32>,
+    leaked_handles: bool,
+}
+
+impl From<FirstRecord> for ExitRecord {
+    fn from(first: FirstRecord) -> Self {
+        Self {
+            task: first.task,
+            pid: first.pid,
+            end: first.end,
+            ended_by: first.ended_by,
+            ended_at_ms: first.ended_at_ms,
+            duration_ms: first.duration_ms,
+            stdout: first.stdout,
+            stderr: first.stderr,
+            background_pids: first.background_pids,
+            leaked_handles: first.leaked_handles,
+            process_limit_hit: false,
+            oom_killed: false,
+            low_disk: false,
+            store_errno: None,
+            limits: LimitsInForce::default(),
+        }
+    }
 }
 
 /// Why there is no outcome in a record's file.
@@ -76,10 +146,15 @@ pub enum RecordError {
 impl ExitRecord {
     /// The record as the bytes of its file.
     ///
-    /// The list of background pids is cut to what fits; everything else is of bounded size.
+    /// The lists are cut to what fits; everything else is of bounded size.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut record = self.clone();
         record.background_pids.truncate(BACKGROUND_PIDS_MAX);
+        record.limits.missing.truncate(MISSING_MAX);
+        for reason in &mut record.limits.missing {
+            let end = (0..=REASON_BYTES_MAX).rev().find(|place| reason.is_char_boundary(*place));
+            reason.truncate(end.unwrap_or(0));
+        }
         // A record of bounded fields always serialises; an empty body would read as damaged.
         let body = postcard::to_stdvec(&record).unwrap_or_default();
         let mut bytes = Vec::with_capacity(RECORD_BYTES);
@@ -91,8 +166,9 @@ impl ExitRecord {
         bytes
     }
 
-    /// Reads a record back.
+    /// Reads a record back, from its file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        let bytes = bytes.get(..RECORD_BYTES).unwrap_or(bytes);
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(RecordError::Empty);
         }
@@ -105,10 +181,14 @@ impl ExitRecord {
         let (length, checksum) = numbers.split_first_chunk::<4>()?;
         let checksum = u32::from_le_bytes(checksum.try_into().ok()?);
         let body = rest.get(..usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-        if magic != MAGIC || crc32fast::hash(body) != checksum {
+        if crc32fast::hash(body) != checksum {
             return None;
         }
-        postcard::from_bytes(body).ok()
+        match magic {
+            MAGIC => postcard::from_bytes(body).ok(),
+            FIRST_MAGIC => postcard::from_bytes::<FirstRecord>(body).ok().map(Self::from),
+            _ => None,
+        }
     }
 }
 
@@ -128,6 +208,15 @@ mod tests {
             stderr: StreamTotal::default(),
             background_pids: vec![u32::MAX; 5000],
             leaked_handles: true,
+            process_limit_hit: true,
+            oom_killed: true,
+            low_disk: true,
+            store_errno: Some(i32::MAX),
+            limits: LimitsInForce {
+                rlimits: true,
+                cgroup_limits: true,
+                missing: vec!["ä".repeat(1000); 50],
+            },
         }
     }
 
@@ -138,6 +227,25 @@ mod tests {
         let read = ExitRecord::from_bytes(&bytes).unwrap();
         assert_eq!(read.background_pids.len(), BACKGROUND_PIDS_MAX);
         assert_eq!(read.end, End::Exited(7));
+        assert_eq!(read.limits.missing, vec!["ä".repeat(REASON_BYTES_MAX / 2); MISSING_MAX]);
+    }
+
+    #[test]
+    fn a_record_of_the_first_layout_is_still_read() {
+        // As the first version wrote it: `exit 7` after 5 ms, three bytes, one background process.
+        const BODY: &[u8] =
+            &[3, b't', b'_', b'x', 0xb9, 0x60, 0, 14, 1, 0, 1, 5, 3, 1, 0, 0, 0, 0, 1, 77, 1];
+        let mut bytes = b"LWEXIT01".to_vec();
+        bytes.extend(u32::try_from(BODY.len()).unwrap().to_le_bytes());
+        bytes.extend(crc32fast::hash(BODY).to_le_bytes());
+        bytes.extend(BODY);
+        bytes.resize(RECORD_BYTES, 0);
+        let read = ExitRecord::from_bytes(&bytes).unwrap();
+        assert_eq!((read.task.as_str(), read.pid, read.end), ("t_x", 12345, End::Exited(7)));
+        assert_eq!((read.ended_by, read.duration_ms), (Some(EndedBy::Timeout), 5));
+        assert_eq!((read.stdout.bytes, read.stdout.lines), (3, 1));
+        assert_eq!((read.background_pids, read.leaked_handles), (vec![77], true));
+        assert_eq!(read.limits, LimitsInForce::default());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use legwork::{
     Stream,
-    output::{Mask, MaskedStream, TaskOutput},
+    output::{Artifact, Mask, MaskedStream, TaskOutput},
 };
 
 /// Bytes that are copied at a time.
@@ -22,8 +22,11 @@ pub(super) struct Copier {
 /// One of our streams, with how much of the command's went there.
 pub(super) struct Sink {
     stream: Stream,
+    /// How far the command's stream has been passed on.
     pub written: u64,
     mask: Option<MaskedStream>,
+    /// What was dropped before it could be.
+    skipped: u64,
     open: bool,
 }
 
@@ -50,7 +53,7 @@ impl Copier {
     /// Copies the bytes with the secrets among them masked, if there is a mask.
     pub(super) fn masked(mask: Option<&Arc<Mask>>) -> Self {
         let masked = || mask.cloned().map(MaskedStream::new);
-        let sink = |stream| Sink { stream, written: 0, mask: masked(), open: true };
+        let sink = |stream| Sink { stream, written: 0, skipped: 0, mask: masked(), open: true };
         Self { stdout: sink(Stream::Stdout), stderr: sink(Stream::Stderr) }
     }
 
@@ -70,6 +73,8 @@ impl Copier {
     pub(super) async fn copy(&mut self, output: &TaskOutput) -> Vec<Failure> {
         let mut failures = Vec::new();
         loop {
+            self.stdout.skip_gap(&output.stdout);
+            self.stderr.skip_gap(&output.stderr);
             let stdout = output.stdout.read(self.stdout.written, PIECE_BYTES).unwrap_or_default();
             let stderr = output.stderr.read(self.stderr.written, PIECE_BYTES).unwrap_or_default();
             if stdout.is_empty() && stderr.is_empty() {
@@ -92,6 +97,23 @@ impl Copier {
 }
 
 impl Sink {
+    /// Goes on behind what was dropped.
+    fn skip_gap(&mut self, artifact: &Artifact) {
+        let next = artifact.skip(self.written);
+        if next > self.written
+            && let Some(mask) = &mut self.mask
+        {
+            mask.skip_gap();
+        }
+        self.skipped += next - self.written;
+        self.written = next;
+    }
+
+    /// How much was not passed on, of all that came.
+    pub(super) fn missed(&self, came: u64) -> u64 {
+        self.skipped + came.saturating_sub(self.written)
+    }
+
     async fn write(&mut self, piece: Vec<u8>) -> io::Result<()> {
         self.written += piece.len() as u64;
         let shown = match &mut self.mask {

@@ -3,7 +3,7 @@
 use std::{fmt::Write, process::ExitCode};
 
 use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::rebuilds};
-use legwork_warden::{CgroupKill, cgroup_kill, sandbox::Layer as Named};
+use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::Layer as Named};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -157,6 +157,12 @@ async fn layers(state: State) -> Vec<Layer> {
         CgroupKill::Available => Layer::available("cgroup_kill"),
         CgroupKill::Missing(reason) => Layer::missing("cgroup_kill", &reason),
     });
+    layers.push(match cgroup_limits() {
+        Ok(()) => Layer::available("cgroup_limits"),
+        Err(reason) => Layer::missing("cgroup_limits", &reason),
+    });
+    // Every kernel has them.
+    layers.push(Layer::available("rlimits"));
     let unknown = Named::ALL.into_iter().map(Named::as_str);
     let unknown: Vec<&str> =
         unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();

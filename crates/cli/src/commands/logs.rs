@@ -11,12 +11,12 @@ use legwork::{
     output::{Artifact, Mask, MaskedStream, MaskedWriter, TaskOutput, replay},
 };
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{copy::Copier, run::code_of_task};
 use crate::{
     arguments::LogsOptions,
-    render::{complain, complain_of},
+    render::{complain, complain_of, say},
     signals::Caught,
 };
 
@@ -42,7 +42,7 @@ pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
         return ended(follow(&mut observer, mask.as_ref()).await, &observer, true);
     }
     match observer.output().await {
-        Ok(output) => show(&output, mask),
+        Ok(output) => show(output, mask),
         Err(error) => complain_of(&error),
     }
 }
@@ -61,7 +61,14 @@ fn ended(
     }
 }
 
-fn show(output: &TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
+/// What is masked is read in whole lines: half a secret cannot be told from other text.
+fn readable<T>(output: TaskOutput, mask: Option<&T>) -> TaskOutput {
+    if mask.is_some() { output.in_whole_lines() } else { output }
+}
+
+fn show(output: TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
+    let gaps = [("stdout", output.stdout.gap()), ("stderr", output.stderr.gap())];
+    let output = &readable(output, mask.as_ref());
     let mut stdout = BufWriter::new(io::stdout().lock());
     let mut stderr = io::stderr().lock();
     let shown = match mask {
@@ -76,10 +83,17 @@ fn show(output: &TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
     };
     match shown {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&format!("the output cannot be shown: {error}"))
+            return complain(&format!("the output cannot be shown: {error}"));
         }
-        _ => ExitCode::SUCCESS,
+        _ => {}
     }
+    for (name, gap) in gaps {
+        if let Some(gap) = gap {
+            let (bytes, from) = (gap.bytes(), gap.from);
+            say(&format!("legwork: {bytes} bytes of {name} were dropped, from byte {from} on"));
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Copies what comes until the task has ended; an exit code if that was not the reason to stop.
@@ -91,7 +105,7 @@ async fn follow(
     let mut copier = Copier::masked(mask);
     loop {
         let over = observer.is_over();
-        let mut failures = copier.copy(&observer.output().await?).await;
+        let mut failures = copier.copy(&readable(observer.output().await?, mask)).await;
         if over {
             failures.extend(copier.finish().await);
         }
@@ -121,7 +135,7 @@ async fn print_json(
     let mut stderr = Pieces::new(Stream::Stderr, mask);
     loop {
         let over = observer.is_over();
-        let output = observer.output().await?;
+        let output = readable(observer.output().await?, mask);
         let last = over || !follow;
         let printed =
             stdout.print(&output.stdout, last).and_then(|()| stderr.print(&output.stderr, last));
@@ -151,29 +165,45 @@ impl Pieces {
 
     /// Prints what is new, and at the end what was held back.
     fn print(&mut self, artifact: &Artifact, last: bool) -> io::Result<()> {
-        while let Ok(piece) = artifact.read(self.done, PIECE_BYTES)
-            && !piece.is_empty()
-        {
+        loop {
+            let next = artifact.skip(self.done);
+            if next > self.done {
+                let (name, missing) = (self.stream.file_name(), next - self.done);
+                print_line(
+                    &json!({ "stream": name, "offset": self.done, "missing_bytes": missing }),
+                )?;
+                self.done = next;
+                if let Some(mask) = &mut self.mask {
+                    mask.skip_gap();
+                }
+            }
+            let piece = artifact.read(self.done, PIECE_BYTES).unwrap_or_default();
+            if piece.is_empty() {
+                break;
+            }
             let offset = self.done;
             self.done += piece.len() as u64;
             let shown = match &mut self.mask {
                 Some(mask) => mask.feed(&piece),
                 None => piece,
             };
-            self.print_line(offset, &shown)?;
+            self.print_text(offset, &shown)?;
         }
         let rest = self.mask.as_mut().filter(|_| last).map(MaskedStream::finish);
-        self.print_line(self.done, &rest.unwrap_or_default())
+        self.print_text(self.done, &rest.unwrap_or_default())
     }
 
-    fn print_line(&self, offset: u64, piece: &[u8]) -> io::Result<()> {
+    fn print_text(&self, offset: u64, piece: &[u8]) -> io::Result<()> {
         if piece.is_empty() {
             return Ok(());
         }
         let text = String::from_utf8_lossy(piece);
-        let line = json!({ "stream": self.stream.file_name(), "offset": offset, "text": text });
-        let mut stdout = io::stdout().lock();
-        writeln!(stdout, "{line}")?;
-        stdout.flush()
+        print_line(&json!({ "stream": self.stream.file_name(), "offset": offset, "text": text }))
     }
+}
+
+fn print_line(line: &Value) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
 }

@@ -3,8 +3,8 @@
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs,
-    Program, Registry, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
+    Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Limits, Outcome,
+    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -16,7 +16,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{Place, RunCommon, RunOptions, ShOptions},
     asking,
-    render::{DENIED, NOT_FOUND, complain, complain_of},
+    render::{DENIED, NOT_FOUND, complain, complain_of, say},
     signals::Caught,
     terminal,
 };
@@ -62,6 +62,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         duplicates: DuplicatePolicy::StartNew,
         memory_bytes_max: u64::MAX,
         wall_ms_max,
+        limits: Limits::default(),
     };
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);
@@ -197,9 +198,11 @@ impl Passing {
 
     /// Says what is missing of the output, and fails; nothing if nothing is.
     fn complete(self, outcome: &Outcome) -> Option<ExitCode> {
-        let dropped = outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes;
-        let lost = (dropped > 0).then(|| {
-            format!("{dropped} bytes of output could not be stored, and are not passed on")
+        // What is not stored may have been passed on before it was dropped.
+        let missed = self.copier.stdout.missed(outcome.stdout.came())
+            + self.copier.stderr.missed(outcome.stderr.came());
+        let lost = (missed > 0).then(|| {
+            format!("{missed} bytes of output could not be stored, and are not passed on")
         });
         self.problem.or(lost).map(|problem| complain(&problem))
     }
@@ -229,8 +232,11 @@ pub(super) fn code_of_task(task: &Task) -> ExitCode {
     }
 }
 
-/// The exit code that an outcome stands for.
+/// The exit code that an outcome stands for; a limit that ended the command is named.
 fn code_of(outcome: &Outcome) -> ExitCode {
+    if let Some(by) = outcome.ended_by.filter(|by| by.is_limit()) {
+        say(&format!("legwork: {}", by.sentence()));
+    }
     let code = match (outcome.ended_by, outcome.exit_status, outcome.signal) {
         (Some(EndedBy::Timeout), _, _) => i32::from(TIMED_OUT),
         (_, Some(code), _) => code,

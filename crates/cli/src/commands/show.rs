@@ -50,7 +50,7 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
         if artifact.bytes() > 0 {
             let place =
                 artifact.path().map_or("in the ledger".into(), |path| path.display().to_string());
-            lines.add(name, &format!("{} bytes, {place}", artifact.bytes()));
+            lines.add(name, &format!("{} bytes, {place}", artifact.kept_bytes()));
         }
     }
     lines.0
@@ -78,6 +78,16 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
     }
     if outcome.exit_status.is_some() || outcome.signal.is_some() {
         lines.add("Duration", &format!("{} ms", outcome.duration_ms));
+    }
+    if let Some(by) = outcome.ended_by {
+        lines.add("Ended by", by.as_str());
+    }
+    let flags: Vec<String> = outcome.flags.iter().map(|flag| flag.as_str().to_owned()).collect();
+    if !flags.is_empty() {
+        lines.add("Flags", &flags.join(", "));
+    }
+    for missing in &outcome.limits.missing {
+        lines.add("Not limited", missing);
     }
     let dropped = outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes;
     if dropped > 0 {

@@ -68,6 +68,17 @@ impl Scratch {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
     }
 
+    /// The same under a configuration.
+    pub fn limited(&self, policy: &str, cmd: &str) -> Value {
+        let input = json!({ "cmd": cmd, "login": false }).to_string();
+        let mut call = self.guarded("call", "open", Some(policy));
+        let output = call.args(["ExecCommand", "--json", &input]).output().unwrap();
+        let envelope: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("no JSON: {output:?}"));
+        assert_eq!(envelope["status"], "success", "{envelope:#}");
+        envelope["result"].clone()
+    }
+
     /// The result of an ExecCommand call that must succeed.
     pub fn result(&self, cmd: &str) -> Value {
         let envelope = self.exec(&json!({ "cmd": cmd }));
@@ -253,6 +264,19 @@ pub fn in_namespace(script: &str) -> Option<Command> {
     }
     eprintln!("SKIPPED: this machine allows no mount namespace");
     None
+}
+
+/// Runs a script with a small, full disk at `disk`, in a mount namespace of its own.
+pub fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<Output> {
+    let disk = scratch.file("disk");
+    fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "set -e; mount -t tmpfs -o {options} none {disk}; LW={}; {script}",
+        env!("CARGO_BIN_EXE_legwork")
+    )
+    .replace("$DISK", &disk);
+    let mut command = in_namespace(&script)?;
+    Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }
 
 /// Opens the gate that a fixture waits for.

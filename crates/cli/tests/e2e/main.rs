@@ -9,6 +9,8 @@ mod common;
 mod crash;
 mod exec_command;
 mod ledger;
+mod limits;
+mod limits_output;
 mod load;
 mod mcp;
 mod output;

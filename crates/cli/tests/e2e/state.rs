@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{Scratch, in_namespace, text};
+use crate::common::{Scratch, on_small_disk, text};
 
 fn envelope(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
@@ -30,19 +30,6 @@ fn a_state_folder_that_is_a_file() {
     let complaint = text(&output.stderr);
     assert!(complaint.starts_with("legwork: the state folder cannot be used: "), "{complaint}");
     assert!(complaint.contains(&file), "{complaint}");
-}
-
-/// Runs a script with a small, full disk at `disk`, in a mount namespace of its own.
-fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<Output> {
-    let disk = scratch.file("disk");
-    fs::create_dir(&disk).unwrap();
-    let script = format!(
-        "set -e; mount -t tmpfs -o {options} none {disk}; LW={}; {script}",
-        env!("CARGO_BIN_EXE_legwork")
-    )
-    .replace("$DISK", &disk);
-    let mut command = in_namespace(&script)?;
-    Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }
 
 #[test]
@@ -94,20 +81,23 @@ fn a_disk_without_inodes() {
 #[test]
 fn a_disk_that_fills_up_while_the_command_prints() {
     let scratch = Scratch::new();
-    let script = "$LW call ExecCommand '{\"cmd\":\"head -c 3000000 /dev/zero | tr \\\\\\\\0 x; exit 7\",\"login\":false}' \
-        --json --state $DISK/state";
+    let script = "echo '[limits]' > $DISK/p; echo 'disk_free_bytes_min = 0' >> $DISK/p; \
+        $LW call ExecCommand '{\"cmd\":\"head -c 3000000 /dev/zero | tr \\\\\\\\0 x; exit 7\",\"login\":false}' \
+        --json --policy $DISK/p --state $DISK/state";
     let Some(output) = on_small_disk(&scratch, "size=1m", script) else {
         return;
     };
     let result = &envelope(&output)["result"];
     assert_eq!(result["exit_status"], 7, "the exit code is exact: {output:?}");
-    assert_eq!(result["flags"], serde_json::json!(["output_dropped"]));
+    assert_eq!(result["flags"], serde_json::json!(["output_dropped", "disk_full"]));
     let stored = result["artifacts"][0]["bytes"].as_u64().unwrap();
     assert_eq!(
         result["dropped_bytes"].as_u64().unwrap() + stored,
         3_000_000,
         "all is accounted for"
     );
+    let preview = result["stdout_preview"].as_str().unwrap();
+    assert!(preview.starts_with('x') && preview.ends_with('x'), "head and tail are there");
 }
 
 #[test]
@@ -135,7 +125,9 @@ fn a_ledger_of_a_newer_version_is_refused() {
 #[test]
 fn a_run_that_cannot_keep_its_output_says_so_and_fails() {
     let scratch = Scratch::new();
-    let script = "$LW run --state $DISK/state -- head -c 3000000 /dev/zero | wc -c; exit 0";
+    // Nobody reads before the command has ended, so that what is dropped cannot have been passed on.
+    let script = "$LW run --mode open --state $DISK/state -- sh -c 'head -c 3000000 /dev/zero; : > done' | \
+        { until [ -e done ]; do :; done; wc -c; }; exit 0";
     let Some(output) = on_small_disk(&scratch, "size=1m", script) else { return };
     let complaint = text(&output.stderr);
     assert!(complaint.contains("bytes of output could not be stored"), "{output:?}");

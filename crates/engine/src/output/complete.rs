@@ -2,6 +2,8 @@
 
 use std::io;
 
+use legwork_warden::gaps::Gap;
+
 use super::{
     artifact::Artifact,
     clean::End,
@@ -20,30 +22,55 @@ pub struct Complete {
 impl Artifact {
     /// All of it as text, or head and tail with a marker between them if it is longer than this.
     pub fn complete(&self, mask: &Mask, bytes_max: u64) -> io::Result<Complete> {
-        if self.bytes() <= bytes_max {
+        let gap = self.shown_gap();
+        if gap.is_none() && self.bytes() <= bytes_max {
             let raw = self.read(0, self.bytes())?;
             let Scan { secrets, .. } = Scan::of(mask, &raw, 0, End::Final);
             return Ok(Complete { text: lossy(&raw, &secrets), truncated: false });
         }
-        let half = bytes_max / 2;
-        let raw = self.read(0, half)?;
+        let (head, tail) = halves(gap, self.bytes(), bytes_max);
+        let raw = self.read(0, head)?;
         let Scan { secrets, held } = Scan::of(mask, &raw, 0, End::Open);
         let head = raw.get(..held).unwrap_or_default();
         let head_text = lossy(head, &secrets);
         // A secret may have begun before the tail.
-        let start = self.bytes() - half;
-        let lead = start.min(mask.reach() as u64);
-        let raw = self.read(start - lead, lead + half)?;
+        let start = self.bytes() - tail;
+        let kept_from = self.gap().map_or(0, |gap| gap.to);
+        let lead = start.saturating_sub(kept_from).min(mask.reach() as u64);
+        let raw = self.read(start - lead, lead + tail)?;
         let lead = usize::try_from(lead).unwrap_or(0).min(raw.len());
         let lead =
             lead + raw.iter().skip(lead).take(3).take_while(|byte| is_inside(**byte)).count();
         let Scan { secrets, .. } = Scan::of(mask, &raw, lead, End::Final);
         let tail = raw.get(lead..).unwrap_or_default();
         let left_out = self.bytes() - (head.len() + tail.len()) as u64;
-        let place = self.path().map(|path| format!("; the whole stream is in {}", path.display()));
-        let marker =
-            format!("\n[... {left_out} bytes left out{} ...]\n", place.unwrap_or_default());
+        let marker = format!("\n[... {left_out} bytes left out{} ...]\n", self.place());
         Ok(Complete { text: [head_text, marker, lossy(tail, &secrets)].concat(), truncated: true })
+    }
+
+    /// Where the rest is, as far as it is anywhere.
+    fn place(&self) -> String {
+        let path = self.path().map(|path| path.display().to_string());
+        match (self.dropped_bytes(), path) {
+            (0, Some(path)) => format!("; the whole stream is in {path}"),
+            (0, None) => String::new(),
+            (dropped, path) => {
+                let rest = path.map(|path| format!(", the rest is in {path}")).unwrap_or_default();
+                format!("; {dropped} of them were dropped and are not stored{rest}")
+            }
+        }
+    }
+}
+
+/// How much of the head and of the tail is shown: one half each, but what one does not have is the other's.
+fn halves(gap: Option<Gap>, bytes: u64, bytes_max: u64) -> (u64, u64) {
+    let half = bytes_max / 2;
+    match gap {
+        None => (half, half),
+        Some(gap) => {
+            let (head, tail) = (gap.from, bytes - gap.to);
+            (head.min(bytes_max - tail.min(half)), tail.min(bytes_max - head.min(half)))
+        }
     }
 }
 
@@ -77,6 +104,24 @@ mod tests {
             let left_out: usize = left_out.parse().unwrap();
             assert_eq!(head.len() + left_out + tail.len(), 9 * 20);
         }
+    }
+
+    #[test]
+    fn what_was_dropped_is_said_at_its_place() {
+        let content = b"first\nhalf|dropped|half\nlast\n";
+        let artifact = || Artifact::of(content).with_gap(10, 19);
+        let all = artifact().complete(&Mask::default(), 100).unwrap();
+        let said = "[... 18 bytes left out; 9 of them were dropped and are not stored, \
+                    the rest is in /artifact ...]";
+        assert_eq!(
+            all.text,
+            format!("first\n\n{said}\nlast\n"),
+            "lines that were cut are not shown"
+        );
+        assert!(all.truncated);
+        let cut = artifact().complete(&Mask::default(), 8).unwrap();
+        assert!(cut.text.starts_with("firs\n[... 21 bytes left out; 9 "), "{}", cut.text);
+        assert!(cut.text.ends_with("...]\nast\n"), "{}", cut.text);
     }
 
     #[test]

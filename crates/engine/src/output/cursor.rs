@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     artifact::{Artifact, TaskOutput},
-    clean::{End, SEQUENCE_BYTES_MAX},
+    clean::{Cell, End, SEQUENCE_BYTES_MAX},
     mask::{Mask, Scan},
     preview::{Preview, apart, preview},
     tokens::{self, TOKEN},
@@ -222,7 +222,10 @@ fn fitting(piece: &Piece, budget_tokens: u64) -> usize {
 /// The last place for a cut that is not behind a given one: a line's end, else inside the line.
 fn cut_before(piece: &Piece, place: usize) -> usize {
     let kept = piece.cells.get(..place).unwrap_or_default();
-    let newline = kept.iter().rposition(|cell| cell.character == '\n').map(|last| last + 1);
+    let ends_line = |(last, cell): (usize, &Cell)| {
+        (cell.character == '\n' && is_cut(piece, last + 1)).then_some(last + 1)
+    };
+    let newline = kept.iter().enumerate().rev().find_map(ends_line);
     let inside = || (1..=place).rev().find(|place| is_cut(piece, *place));
     newline.or_else(inside).unwrap_or(0)
 }
@@ -239,7 +242,8 @@ fn settled(mask: &Mask, artifact: &Artifact, complete: bool) -> io::Result<u64> 
         return Ok(artifact.bytes());
     }
     let length = unfinished_bytes_max(mask);
-    let start = artifact.bytes().saturating_sub(length);
+    let shown_from = artifact.shown_gap().map_or(0, |gap| gap.to);
+    let start = artifact.bytes().saturating_sub(length).max(shown_from);
     let raw = artifact.read(start, length)?;
     Ok(start + Scan::of(mask, &raw, 0, End::Open).held as u64)
 }

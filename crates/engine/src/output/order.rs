@@ -2,10 +2,13 @@
 
 use std::io;
 
-use legwork_warden::folder::{Stream, TimelineRow};
+use legwork_warden::{
+    folder::{Stream, TimelineRow},
+    gaps::Gap,
+};
 
 use super::{
-    artifact::{TaskOutput, rows},
+    artifact::{Artifact, TaskOutput, rows},
     cursor::{Cursor, Selection},
 };
 
@@ -50,6 +53,14 @@ impl Stretch {
     pub(super) fn bytes(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
+
+    /// What is left of it on both sides of a gap.
+    pub(super) fn without(self, gap: Option<Gap>) -> impl Iterator<Item = Self> {
+        let Gap { from, to } = gap.unwrap_or(Gap { from: self.to, to: self.to });
+        let head = Self { to: self.to.min(from), ..self };
+        let tail = Self { from: self.from.max(to), ..self };
+        [head, tail].into_iter().filter(|part| part.from < part.to)
+    }
 }
 
 /// Puts what the streams hold between two places into the order in which it came.
@@ -93,12 +104,23 @@ pub(super) fn stretches(
 
 impl TaskOutput {
     /// What the selected streams hold beyond a cursor, in the order in which it came.
-    pub(super) fn stretches(&self, selection: Selection, from: Cursor) -> io::Result<Vec<Stretch>> {
+    /// What counts as missing is said by `gap`.
+    pub(super) fn stretches(
+        &self,
+        selection: Selection,
+        from: Cursor,
+        gap: fn(&Artifact) -> Option<Gap>,
+    ) -> io::Result<Vec<Stretch>> {
         let sizes = Cursor { stdout: self.stdout.bytes(), stderr: self.stderr.bytes() };
         let to = selection.moved(from, sizes);
         let is_mixed = to.stdout > from.stdout && to.stderr > from.stderr;
         let rows = if is_mixed { self.rows_since(from)? } else { Vec::new() };
-        Ok(stretches(rows, from, to))
+        let all = stretches(rows, from, to).into_iter();
+        let gap = |stream| match stream {
+            Stream::Stdout => gap(&self.stdout),
+            Stream::Stderr => gap(&self.stderr),
+        };
+        Ok(all.flat_map(|stretch| stretch.without(gap(stretch.stream))).collect())
     }
 
     /// All rows of the timeline.

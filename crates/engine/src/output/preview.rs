@@ -185,7 +185,8 @@ fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
 fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Preview {
     let size = view.bytes();
     // Sized with the largest numbers it could name; a budget too small for it still gets some output.
-    let largest = marker(view, size, view.lines().map(|_| size));
+    let dropped_at_all = view.gaps().map(|(_, bytes, _)| bytes).sum::<u64>();
+    let largest = marker(view, size + dropped_at_all, view.lines().map(|_| size), dropped_at_all);
     let marker_tokens = tokens::estimate(&largest) + 2;
     let mut budget = budget_tokens.saturating_sub(marker_tokens).max(budget_tokens / 2);
     loop {
@@ -194,7 +195,10 @@ fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Pr
         let tail_start = last.reach(tail).max(head_end);
         let kept_lines = first.newlines(0, head_end) + last.newlines(tail_start, size);
         let lines = view.lines().map(|lines| lines.saturating_sub(kept_lines));
-        let marker = marker(view, tail_start - head_end, lines);
+        let inside = view.gaps().filter(|(place, ..)| (head_end..=tail_start).contains(place));
+        let add = |sum: (u64, u64), gap: (u64, u64, u64)| (sum.0 + gap.1, sum.1 + gap.2);
+        let (missing, dropped) = inside.fold((0, 0), add);
+        let marker = marker(view, tail_start - head_end + missing, lines, dropped);
         let head_text: String = characters(first.cells.get(..head).unwrap_or_default()).collect();
         let tail_text: String = characters(last.cells.get(tail..).unwrap_or_default()).collect();
         let parts = [head_text.trim(), &marker, tail_text.trim()];
@@ -213,10 +217,14 @@ fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Pr
     }
 }
 
-fn marker(view: &View<'_>, bytes: u64, lines: Option<u64>) -> String {
+/// What stands between head and tail; of the bytes that are left out, some may have been dropped.
+fn marker(view: &View<'_>, bytes: u64, lines: Option<u64>, dropped: u64) -> String {
     let paths: Vec<String> = view.paths().map(|path| path.display().to_string()).collect();
     let place = match paths.as_slice() {
         [] => String::new(),
+        [path] if dropped > 0 => {
+            format!("; {dropped} of them were dropped and are not stored, the rest is in {path}")
+        }
         [path] => format!("; the whole stream is in {path}"),
         paths => format!("; the whole streams are in {}", paths.join(" and ")),
     };

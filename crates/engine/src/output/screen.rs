@@ -113,6 +113,7 @@ impl Emulator {
             if self.started.elapsed() >= self.patience {
                 at = at.max(artifact.bytes().saturating_sub(PLAYED_BYTES_AT_ONCE));
             }
+            at = artifact.skip(at);
             let piece = artifact.read(at, to.saturating_sub(at).min(PLAYED_BYTES_AT_ONCE))?;
             if piece.is_empty() {
                 break;

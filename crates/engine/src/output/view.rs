@@ -1,8 +1,8 @@
 //! One or both of a task's streams, as one run of bytes in the order in which they came.
 
-use std::{io, iter::Peekable, path::Path, vec};
+use std::{collections::VecDeque, io, path::Path};
 
-use legwork_warden::folder::Stream;
+use legwork_warden::{folder::Stream, gaps::Gap};
 
 use super::{
     artifact::{Artifact, TaskOutput},
@@ -56,7 +56,7 @@ impl TaskOutput {
         selection: Selection,
         from: Cursor,
     ) -> io::Result<View<'a>> {
-        let stretches = self.stretches(selection, from)?;
+        let stretches = self.stretches(selection, from, Artifact::shown_gap)?;
         let streams = Both {
             stdout: (selection != Selection::Stderr).then_some(&self.stdout),
             stderr: (selection != Selection::Stdout).then_some(&self.stderr),
@@ -80,7 +80,8 @@ impl<'a> View<'a> {
     pub(super) fn of(mask: &'a Mask, artifact: &'a Artifact) -> Self {
         let whole = Stretch { stream: Stream::Stdout, from: 0, to: artifact.bytes() };
         let streams = Both { stdout: Some(artifact), stderr: None };
-        Self::new(mask, streams, Cursor::default(), vec![whole])
+        let shown = whole.without(artifact.shown_gap()).collect();
+        Self::new(mask, streams, Cursor::default(), shown)
     }
 
     /// The cursor behind which it begins.
@@ -91,6 +92,26 @@ impl<'a> View<'a> {
     /// Its size.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What is missing: where in the view, how many bytes, and how many of those were dropped.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        [Stream::Stdout, Stream::Stderr].into_iter().filter_map(|stream| {
+            let gap = self.gap(stream)?;
+            let begins = |stretch: &Stretch| stretch.stream == stream && stretch.from >= gap.to;
+            let place = self.stretches.iter().take_while(|stretch| !begins(stretch));
+            Some((place.map(Stretch::bytes).sum(), gap.to - gap.from, gap.dropped))
+        })
+    }
+
+    /// What is missing of a stream beyond the view's beginning.
+    fn gap(&self, stream: Stream) -> Option<Missing> {
+        let (artifact, seen) = (self.streams.of(stream).as_ref()?, self.from.of(stream));
+        let (gap, shown) = (artifact.gap()?, artifact.shown_gap()?);
+        let unseen = |gap: Gap| Gap { from: gap.from.max(seen), to: gap.to };
+        let missing =
+            Missing { from: unseen(shown).from, to: shown.to, dropped: unseen(gap).bytes() };
+        (seen < shown.to).then_some(missing)
     }
 
     /// Its newlines, where they were counted.
@@ -128,6 +149,12 @@ impl<'a> View<'a> {
         for stretch in stretches {
             piece.take(stretch, streams.of_mut(stretch.stream));
         }
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            // A gap at the end has no stretch behind it.
+            if let Some(Missing { to, .. }) = self.gap(stream) {
+                piece.take(Stretch { stream, from: to, to }, streams.of_mut(stream));
+            }
+        }
         Ok(piece)
     }
 
@@ -150,31 +177,89 @@ impl<'a> View<'a> {
     fn text(&self, stream: Stream, stretches: &[Stretch], edges: Edges) -> io::Result<Text> {
         let mut own = stretches.iter().filter(|stretch| stretch.stream == stream);
         let (Some(artifact), Some(first)) = (self.streams.of(stream), own.next()) else {
-            return Ok(Text { reached: self.from.of(stream), ..Text::default() });
+            return Ok(self.text_of_nothing(stream));
         };
         let to = own.next_back().unwrap_or(first).to;
-        // A secret may have begun before.
-        let lead = first.from.min(self.mask.reach() as u64);
-        let raw = artifact.read(first.from - lead, to - first.from + lead)?;
-        let is_end = edges.complete && to == artifact.bytes();
+        let goes_to = artifact.shown_gap().filter(|gap| gap.from == to).map_or(to, |gap| gap.to);
+        let is_end = edges.complete && goes_to == artifact.bytes();
         let end = if is_end { End::Final } else { End::Open };
+        let passes = |gap: &Missing| to > gap.to || (to == gap.from && gap.to == artifact.bytes());
+        let mut text = Text::default();
+        let Some(gap) = self.gap(stream).filter(|gap| first.from <= gap.to && passes(gap)) else {
+            text.add(self.segment(artifact, (first.from, to), edges.inside, end)?);
+            return Ok(text);
+        };
+        if first.from < gap.from {
+            // What the head does not finish was never finished, as far as anybody can know.
+            text.add(self.segment(artifact, (first.from, gap.from), edges.inside, End::Open)?);
+        }
+        text.mark(gap);
+        if to > gap.to {
+            text.add(self.segment(artifact, (gap.to, to), false, end)?);
+        }
+        Ok(text)
+    }
+
+    /// The text of a stream of which nothing is read: a marker if there is nothing left but a gap.
+    fn text_of_nothing(&self, stream: Stream) -> Text {
+        let has_more = self.stretches.iter().any(|stretch| stretch.stream == stream);
+        let mut text = Text { reached: self.from.of(stream), ..Text::default() };
+        if let Some(gap) = self.gap(stream).filter(|_| !has_more) {
+            text.mark(gap);
+        }
+        text
+    }
+
+    /// Reads, masks and cleans what stands between two places with no gap between them.
+    fn segment(
+        &self,
+        artifact: &Artifact,
+        (from, to): (u64, u64),
+        inside: bool,
+        end: End,
+    ) -> io::Result<Segment> {
+        // A secret may have begun before.
+        let kept_from = artifact.gap().filter(|gap| gap.to <= from).map_or(0, |gap| gap.to);
+        let lead = (from - kept_from).min(self.mask.reach() as u64);
+        let raw = artifact.read(from - lead, to - from + lead)?;
         let lead = usize::try_from(lead).unwrap_or(0).min(raw.len());
-        Ok(Text::new(self.mask, raw, lead, first.from, edges.inside, end))
+        Ok(Segment::new(self.mask, raw, lead, from, inside, end))
     }
 }
 
-/// The cleaned part of one stream.
-#[derive(Debug, Default)]
-struct Text {
+/// What is missing of a stream.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    from: u64,
+    to: u64,
+    /// How many bytes of it are not stored; the others are lines that were cut.
+    dropped: u64,
+}
+
+impl Missing {
+    /// What stands in its place.
+    fn marker(&self, passed: u64) -> String {
+        let hidden = (self.to - passed.min(self.from)).saturating_sub(self.dropped);
+        let beside = match hidden {
+            0 => String::new(),
+            hidden => format!(", {hidden} beside them are not shown"),
+        };
+        format!("\n[... {} bytes were dropped and are not stored{beside} ...]\n", self.dropped)
+    }
+}
+
+/// A cleaned part of one stream, without a gap.
+#[derive(Debug)]
+struct Segment {
     raw: Vec<u8>,
     start: u64,
-    cells: Option<Peekable<vec::IntoIter<Cell>>>,
+    cells: Vec<Cell>,
     replaced: bool,
     masked: bool,
     reached: u64,
 }
 
-impl Text {
+impl Segment {
     /// The text of raw bytes behind a lead.
     fn new(mask: &Mask, mut raw: Vec<u8>, lead: usize, start: u64, inside: bool, end: End) -> Self {
         let Scan { mut secrets, held } = Scan::of(mask, &raw, lead, end);
@@ -193,21 +278,54 @@ impl Text {
         for cell in &mut cells {
             cell.end += broken;
         }
-        let cells = Some(cells.into_iter().peekable());
         Self { raw, start, cells, replaced, masked, reached }
+    }
+}
+
+/// The cleaned part of one stream.
+#[derive(Debug, Default)]
+struct Text {
+    /// The bytes, and where they begin.
+    raw: Vec<(u64, Vec<u8>)>,
+    /// The cells, each with its end in the stream.
+    cells: VecDeque<(Cell, u64)>,
+    replaced: bool,
+    masked: bool,
+    reached: u64,
+}
+
+impl Text {
+    fn add(&mut self, segment: Segment) {
+        let Segment { raw, start, cells, replaced, masked, reached } = segment;
+        self.cells.extend(cells.into_iter().map(|cell| (cell, start + cell.end as u64)));
+        self.raw.push((start, raw));
+        self.replaced |= replaced;
+        self.masked |= masked;
+        self.reached = reached;
+    }
+
+    /// Says what is missing here. The whole marker ends where the gap does, so that it is never cut.
+    fn mark(&mut self, gap: Missing) {
+        if gap.dropped > 0 {
+            let passed = if self.raw.is_empty() { gap.from } else { self.reached };
+            let cell = |character| (Cell { character, end: 0, secret: 0 }, gap.to);
+            self.cells.extend(gap.marker(passed).chars().map(cell));
+        }
+        self.reached = gap.to;
     }
 
     fn bytes(&self, stretch: Stretch) -> &[u8] {
-        let place = |offset: u64| usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        let end = place(stretch.to).min(self.raw.len());
-        self.raw.get(place(stretch.from)..end).unwrap_or_default()
+        let found = self.raw.iter().rev().find(|(start, _)| *start <= stretch.from);
+        let Some((start, raw)) = found else { return &[] };
+        let place = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+        let end = place(stretch.to).min(raw.len());
+        raw.get(place(stretch.from)..end).unwrap_or_default()
     }
 
     /// The next cell and its end, if that is not beyond an offset of the stream.
     fn next_until(&mut self, to: u64) -> Option<(Cell, u64)> {
-        let start = self.start;
-        let cell = self.cells.as_mut()?.next_if(|cell| start + cell.end as u64 <= to)?;
-        Some((cell, start + cell.end as u64))
+        let is_due = self.cells.front().is_some_and(|(_, end)| *end <= to);
+        if is_due { self.cells.pop_front() } else { None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use legwork_warden::folder::WindowSize;
+use legwork_warden::{folder::WindowSize, protocol::Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -274,6 +274,7 @@ impl Input {
             outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
             duplicates: self.duplicate_policy.unwrap_or_default(),
             wall_ms_max: None,
+            limits: Limits::default(),
             // A token is at least a byte: what is kept in memory is never cut in its preview, and what
             // is cut has its files.
             memory_bytes_max: max_output_tokens,
@@ -364,20 +365,20 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         return Err(super::lost(&task_id, reason));
     }
     let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
-    let out = output.stdout.with_totals(outcome.stdout.bytes, outcome.stdout.lines);
-    let err = output.stderr.with_totals(outcome.stderr.bytes, outcome.stderr.lines);
+    let out = output.stdout.with_totals(outcome.stdout.came(), outcome.stdout.lines);
+    let err = output.stderr.with_totals(outcome.stderr.came(), outcome.stderr.lines);
     let (stdout, stderr) = previews(shown.mask, &out, &err, shown.max_output_tokens)
         .map_err(|error| ToolError::state(&error))?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();
-        artifacts.push(ArtifactEntry { path, bytes: artifact.bytes() });
+        artifacts.push(ArtifactEntry { path, bytes: artifact.kept_bytes() });
         Some(artifacts.len() - 1)
     };
     let stdout_artifact = listed(stdout.truncated, &out);
     let stderr_artifact = listed(stderr.truncated, &err);
     let mut flags = outcome.flags.clone();
-    if out.bytes() < outcome.stdout.bytes || err.bytes() < outcome.stderr.bytes {
+    if out.kept_bytes() < outcome.stdout.bytes || err.kept_bytes() < outcome.stderr.bytes {
         flags.push(Flag::OutputMissing);
     }
     if stdout.replaced || stderr.replaced {
@@ -433,6 +434,9 @@ fn render_completed(completed: &Completed) -> String {
     if let Some(signal) = completed.signal {
         text.push_str(&format!("\nSignal: {} ({signal})", signal_name(signal)));
     }
+    if let Some(by) = completed.ended_by {
+        text.push_str(&format!("\nEnded by: {} ({})", by.as_str(), by.sentence()));
+    }
     let mut block = |label: &str, content: &str| text.push_str(&format!("\n\n{label}:\n{content}"));
     if let Some(stdout) = &completed.stdout_preview {
         block("stdout", stdout);
@@ -447,8 +451,11 @@ fn render_completed(completed: &Completed) -> String {
         block("Background processes", &lines.join("\n"));
     }
     if completed.dropped_bytes > 0 {
-        let lost = format!("{} bytes of output could not be stored", completed.dropped_bytes);
-        block("Incomplete", &lost);
+        let lost = format!("{} bytes of output are not stored", completed.dropped_bytes);
+        block("Incomplete", &format!("{lost}{}", why_dropped(&completed.flags)));
+    }
+    if completed.flags.contains(&Flag::ProcessLimitHit) {
+        block("Limited", "the command was refused more processes than processes_max");
     }
     if completed.flags.contains(&Flag::OutputMissing) {
         block(
@@ -469,6 +476,17 @@ fn render_completed(completed: &Completed) -> String {
         block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
     }
     text
+}
+
+/// Why output is not stored.
+fn why_dropped(flags: &[Flag]) -> &'static str {
+    let has = |flag| flags.contains(&flag);
+    match () {
+        () if has(Flag::DiskFull) => ": the disk was full",
+        () if has(Flag::LowDisk) => ": the disk has little room left",
+        () if has(Flag::WriteFailed) => ": the disk could not be written",
+        () => ": head and tail are kept (output_bytes_max)",
+    }
 }
 
 fn render_promoted(promoted: &PromotedToTask) -> String {

@@ -1,5 +1,6 @@
 //! `execute_command`: a program and its arguments, run directly, with everything it printed.
 
+use legwork_warden::protocol::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,6 +30,7 @@ The result is JSON with `stdout`, `stderr`, `return_code` and `timed_out`:
 - `return_code` is the exit status; -N if signal N ended it; null if it did not start or ran out of time.
 - A program that cannot be started is a result too: `stderr` begins with `Error: ` and says why.
 - `timed_out` is true when the timeout stopped it; what it had printed until then is there.
+- `ended_by` is there if another limit ended it: `cpu_limit`, `oom_killed` or `file_size_limit`.
 - Past 1 MiB a stream shows head and tail, `truncated` is true, and `artifacts` names the complete files.
 Use it for a single command whose complete output you need. Pipes and redirects need an explicit shell:
 `{"command": "bash", "args": ["-c", "ls | wc -l"]}`."#;
@@ -55,6 +57,9 @@ struct Executed {
     stderr: String,
     return_code: Option<i32>,
     timed_out: bool,
+    /// The limit that ended it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ended_by: Option<EndedBy>,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     truncated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -133,6 +138,7 @@ impl Input {
             outputs: Outputs::Separate,
             duplicates: DuplicatePolicy::StartNew,
             wall_ms_max: Some(timeout * 1000),
+            limits: Limits::default(),
             memory_bytes_max: u64::MAX,
         }
     }
@@ -173,6 +179,7 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
             (None, signal) => signal.map(|signal| -signal),
         },
         timed_out,
+        ended_by: outcome.ended_by.filter(|by| by.is_limit()),
         truncated: all.truncated,
         artifacts: all.artifacts,
     })

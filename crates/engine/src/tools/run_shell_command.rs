@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use legwork_warden::protocol::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
 use crate::{
+    config::Settings,
     engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
     id::TaskId,
+    limits::lower,
     model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
     run::{Ended, Run},
 };
@@ -131,6 +134,7 @@ impl Input {
             outputs: Outputs::Separate,
             duplicates: DuplicatePolicy::StartNew,
             wall_ms_max: u64::try_from(timeout.as_millis()).ok(),
+            limits: Limits::default(),
             memory_bytes_max: u64::MAX,
         }
     }
@@ -164,7 +168,7 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
         stderr: all.stderr,
         exit_code: outcome.exit_status,
         signal: outcome.signal,
-        error: ended_by_us(outcome.ended_by, engine.settings().shell_timeout),
+        error: ended_by_us(outcome.ended_by, engine.settings()),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),
@@ -174,13 +178,14 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
 }
 
 /// What to say when the command did not end by itself.
-fn ended_by_us(by: Option<EndedBy>, limit: Duration) -> Option<String> {
+fn ended_by_us(by: Option<EndedBy>, settings: &Settings) -> Option<String> {
     let why = match by? {
         EndedBy::Timeout => {
-            format!("the command was stopped: it ran into the limit of {} ms", limit.as_millis())
+            let own = u64::try_from(settings.shell_timeout.as_millis()).ok();
+            let limit = lower(own, settings.task_limits.wall_ms_max).unwrap_or(u64::MAX);
+            format!("the command was stopped: it ran into the limit of {limit} ms")
         }
-        EndedBy::Stopped => "the command was stopped: somebody asked for it".into(),
-        EndedBy::Abandoned => "the command was stopped: nobody came back for it".into(),
+        other => other.sentence().into(),
     };
     Some(why)
 }

@@ -65,6 +65,10 @@ impl Receipt for Known {
             lines.line(&format!("Pid: {pid}"));
         }
         lines.line(&format!("Duration: {} ms", task.duration_ms));
+        if !task.flags.is_empty() {
+            let flags: Vec<&str> = task.flags.iter().map(|flag| flag.as_str()).collect();
+            lines.line(&format!("Flags: {}", flags.join(", ")));
+        }
         if !task.brief.status.is_final() {
             let waits = match task.waiting_for_input {
                 Some(true) => "yes",

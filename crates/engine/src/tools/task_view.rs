@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     id::TaskId,
     ledger::{Task, now_ms},
-    model::{Denial, EndedBy, Outcome, signal_name},
+    model::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero, signal_name},
     output::{Mask, TaskOutput},
-    sandbox::SandboxReport,
+    sandbox::{MissingLayer, SandboxReport},
     status::Status,
 };
 
@@ -65,6 +65,10 @@ pub(super) struct TaskView {
     pub brief: TaskBrief,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_by: Option<EndedBy>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub flags: Vec<Flag>,
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub dropped_bytes: u64,
     pub pid: Option<u32>,
     pub background_pids: Vec<u32>,
     pub duration_ms: u64,
@@ -99,6 +103,8 @@ impl TaskView {
         Self {
             brief: TaskBrief::new(task, mask),
             ended_by: outcome.and_then(|outcome| outcome.ended_by),
+            flags: outcome.map(|outcome| outcome.flags.clone()).unwrap_or_default(),
+            dropped_bytes: output.stdout.dropped_bytes() + output.stderr.dropped_bytes(),
             pid: pid.filter(|pid| *pid != 0),
             background_pids: report.map_or_else(Vec::new, |report| report.background_pids.clone()),
             duration_ms: match (report, outcome) {
@@ -110,12 +116,31 @@ impl TaskView {
                 Some(report) if running => report.waiting_for_input,
                 _ => Some(false),
             },
-            sandbox: SandboxReport::clone(&task.sandbox),
+            sandbox: with_limits(SandboxReport::clone(&task.sandbox), report, outcome),
             denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
             warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
             artifacts: artifacts(output),
         }
     }
+}
+
+/// What a sandbox enforces, and what the limits of a command do.
+fn with_limits(
+    mut sandbox: SandboxReport,
+    report: Option<&Report>,
+    outcome: Option<&Outcome>,
+) -> SandboxReport {
+    let limits = match (report, outcome) {
+        (_, Some(outcome)) => outcome.limits.clone(),
+        (Some(report), None) => LimitsKnown::from(&report.limits),
+        (None, None) => LimitsKnown::default(),
+    };
+    sandbox.enforced.extend(limits.enforced.iter().map(|layer| layer.as_str().to_owned()));
+    sandbox.missing.extend(limits.missing.into_iter().map(|reason| MissingLayer {
+        layer: LimitLayer::CgroupLimits.as_str().to_owned(),
+        reason,
+    }));
+    sandbox
 }
 
 /// The files of an output.
@@ -124,7 +149,7 @@ pub(super) fn artifacts(output: &TaskOutput) -> Vec<ArtifactEntry> {
         .into_iter()
         .filter_map(|artifact| {
             let path = artifact.path()?.to_owned();
-            Some(ArtifactEntry { path, bytes: artifact.bytes() })
+            Some(ArtifactEntry { path, bytes: artifact.kept_bytes() })
         })
         .collect()
 }

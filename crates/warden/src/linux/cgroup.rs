@@ -10,10 +10,17 @@ use std::{
         unix::fs::OpenOptionsExt,
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// What the names of our cgroups begin with.
 const PREFIX: &str = "legwork-";
+
+/// What the names of tasks' own cgroups end with.
+const TASK_SUFFIX: &str = "-task";
+
+/// A cgroup that is younger may only be empty because its first process is on the way.
+const SWEPT_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether `cgroup.kill` can be used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +34,7 @@ pub enum CgroupKill {
 /// Tries what a spawner would do, and says how that went.
 pub fn probe() -> CgroupKill {
     let name = format!("probe-{}", std::process::id());
-    match base().and_then(|base| Cgroup::create(&base, &name)) {
+    match tree().and_then(|tree| Cgroup::create(&Base::at(&tree), &name)) {
         Ok(cgroup) => {
             cgroup.remove();
             CgroupKill::Available
@@ -36,54 +43,115 @@ pub fn probe() -> CgroupKill {
     }
 }
 
-/// The cgroup that this process is in, as a folder.
-pub(super) fn base() -> io::Result<PathBuf> {
-    let missing = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_owned());
-    let own = fs::read_to_string("/proc/self/cgroup")?;
-    let own = own
-        .lines()
-        .find_map(|line| line.strip_prefix("0::/"))
-        .ok_or_else(|| missing("not in a version 2 cgroup"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let mount = mounts
-        .lines()
-        .filter(|line| line.contains(" - cgroup2 "))
-        .find_map(|line| line.split(' ').nth(4))
-        .ok_or_else(|| missing("no version 2 cgroup filesystem is mounted"))?;
-    Ok(Path::new(mount).join(own))
+/// The tree of version 2: where it is mounted, and our own cgroup in it, as folders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub mount: PathBuf,
+    pub own: PathBuf,
 }
 
-/// Removes the empty cgroups of wardens that were killed together with their spawner.
-///
-/// One that another spawner has just made may go too; its warden then does without.
+/// Where wardens' cgroups are made, and where a warden goes when it leaves its own: where the spawner is.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    pub folder: PathBuf,
+    pub home: PathBuf,
+}
+
+impl Base {
+    /// Where the spawner is.
+    pub(super) fn at(tree: &Tree) -> Self {
+        Self { folder: tree.own.clone(), home: tree.own.clone() }
+    }
+}
+
+/// Finds the tree.
+pub(super) fn tree() -> io::Result<Tree> {
+    find_tree(
+        &fs::read_to_string("/proc/self/cgroup")?,
+        &fs::read_to_string("/proc/self/mountinfo")?,
+    )
+}
+
+/// Finds the tree in what the kernel says of our cgroups and our mounts.
+pub(super) fn find_tree(own: &str, mounts: &str) -> io::Result<Tree> {
+    let missing = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_owned());
+    let own = own
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or_else(|| missing("not in a version 2 cgroup"))?;
+    let mount = mounts
+        .lines()
+        .find_map(|line| line.split_once(" - cgroup2 "))
+        .ok_or_else(|| missing("no version 2 cgroup filesystem is mounted"))?
+        .0;
+    let below =
+        |path| below_mount(mount, path).ok_or_else(|| missing("a mount that cannot be read"));
+    Ok(Tree { mount: below("/")?, own: below(own)? })
+}
+
+/// The folder of a cgroup, below the mount of this row (its part before the dash): of the hierarchy perhaps only
+/// a part is mounted.
+pub(super) fn below_mount(row: &str, path: &str) -> Option<PathBuf> {
+    let mut fields = row.split(' ').skip(3);
+    let (root, mount) = (fields.next()?, fields.next()?);
+    let path =
+        Path::new(path).strip_prefix(root).or_else(|_| Path::new(path).strip_prefix("/")).ok()?;
+    Some(Path::new(mount).components().chain(path.components()).collect())
+}
+
+/// The name of a warden's cgroup.
+pub(super) fn name_of(warden: &str) -> String {
+    format!("{PREFIX}{warden}")
+}
+
+/// The name of the cgroup of a warden's task, where that is in the same tree.
+pub(super) fn name_of_task(warden: &str) -> String {
+    format!("{PREFIX}{warden}{TASK_SUFFIX}")
+}
+
+/// Removes the empty cgroups of wardens that were killed together with their spawner, and those inside them: a command
+/// may have used this program itself.
 pub(super) fn sweep(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else {
-        return;
-    };
-    for entry in entries.filter_map(Result::ok) {
-        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+    for entry in ours(base) {
+        if age(&entry).is_some_and(|age| age > SWEPT_AFTER) {
+            sweep(&entry.path());
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// The cgroups of ours in a folder.
+fn ours(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+}
+
+fn age(entry: &fs::DirEntry) -> Option<Duration> {
+    entry.metadata().ok()?.modified().ok()?.elapsed().ok()
 }
 
 /// The cgroup of one warden.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
-    parent: PathBuf,
+    home: PathBuf,
 }
 
 impl Cgroup {
-    pub(super) fn create(base: &Path, name: &str) -> io::Result<Self> {
-        let path = base.join(format!("{PREFIX}{name}"));
+    pub(super) fn create(base: &Base, name: &str) -> io::Result<Self> {
+        let path = base.folder.join(name_of(name));
         fs::create_dir(&path)?;
-        let cgroup = Self { path, parent: base.to_owned() };
+        let cgroup = Self { path, home: base.home.clone() };
         if !fs::exists(cgroup.path.join("cgroup.kill"))? {
             cgroup.remove();
             return Err(io::Error::new(io::ErrorKind::Unsupported, "no cgroup.kill (Linux 5.14)"));
         }
         Ok(cgroup)
+    }
+
+    /// Its folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Opens the folder, for a process that is to be born into it.
@@ -93,19 +161,39 @@ impl Cgroup {
         Ok(options.open(&self.path)?.into())
     }
 
-    /// Moves the calling process out, into the parent.
+    /// Moves the calling process out, to where it came from.
     pub(super) fn leave(&self) -> io::Result<()> {
-        fs::write(self.parent.join("cgroup.procs"), "0")
+        fs::write(self.home.join("cgroup.procs"), "0")
     }
 
-    /// Kills everything inside.
+    /// Kills everything inside, and in the task's own cgroup where that is beside it.
     pub(super) fn kill(&self) -> io::Result<()> {
+        let _ = fs::write(self.task().join("cgroup.kill"), "1");
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Removes the cgroup; one that still has members stays, and is no harm.
-    pub(super) fn remove(&self) {
-        let _ = fs::remove_dir(&self.path);
+    /// Removes the cgroup, and says whether it is gone; one that still has members stays, and is no harm.
+    pub(super) fn remove(&self) -> bool {
+        let task_is_gone = remove(&self.task());
+        remove(&self.path) && task_is_gone
+    }
+
+    fn task(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(TASK_SUFFIX);
+        path.into()
+    }
+}
+
+/// Removes the folder of a cgroup whose tree is over, and says whether it is gone.
+pub(super) fn remove(folder: &Path) -> bool {
+    match fs::remove_dir(folder) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(_) => {
+            let inside: Vec<_> = ours(folder).map(|entry| remove(&entry.path())).collect();
+            !inside.is_empty() && fs::remove_dir(folder).is_ok()
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
 
 use rustix::process::{Pid, Rlimit};
 
+use super::limits::{self, PreparedLimits};
 use crate::protocol::{StartFailure, StartStage};
 
 /// Stack of the child until it executes; the deepest call below it is `execve`.
@@ -36,6 +37,8 @@ pub(super) struct Prepared<'a> {
     pub umask: u32,
     /// The limit of open files that the engine was started with.
     pub open_files: Rlimit,
+    /// What it may use.
+    pub limits: &'a PreparedLimits,
 }
 
 /// What the child reads, and where it writes why it failed.
@@ -48,6 +51,7 @@ struct Shared {
     terminal: bool,
     umask: u32,
     open_files: libc::rlimit,
+    limits: *const PreparedLimits,
     failure: Option<(StartStage, c_int)>,
 }
 
@@ -66,6 +70,7 @@ impl Shared {
                 rlim_cur: prepared.open_files.current.unwrap_or(libc::RLIM_INFINITY),
                 rlim_max: prepared.open_files.maximum.unwrap_or(libc::RLIM_INFINITY),
             },
+            limits: prepared.limits,
             failure: None,
         }
     }
@@ -166,6 +171,9 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
         // has this call (5.11).
         libc::close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC.cast_signed());
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const shared.open_files);
+        if let Err(errno) = limits::apply(&*shared.limits) {
+            return (StartStage::Limits, errno);
+        }
         unblock_signals();
         libc::execve(shared.program, shared.argv, shared.environment);
         (StartStage::Execute, last_errno())

@@ -2,7 +2,8 @@
 //!
 //! Most commands end within milliseconds and print little; their output travels with the exit record and
 //! touches no file. [`Keep::spill`] makes the folder, moves what there is into it, and everything after
-//! that goes to files.
+//! that goes to files. Past the limit of the output, or where the disk has little room, the files stop growing:
+//! head and tail are kept, the middle is dropped and counted, and the command goes on.
 
 use std::{
     fs::File,
@@ -18,9 +19,11 @@ use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, mkdirat, openat, unlinkat,
 };
 
+use super::{room::Room, stored::Stored};
 use crate::{
     folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
-    protocol::Kept,
+    gaps::{GAPS_AT, GAPS_BYTES, Gaps},
+    protocol::{Kept, Limits},
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
 };
 
@@ -29,6 +32,9 @@ const ROW_EVERY_US: u64 = 10_000;
 
 /// Past this size of the timeline, rows come only once a second, whatever the stream.
 const TIMELINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// This part of what may be kept is given up at a time.
+const TRIMMED: u64 = 16;
 
 /// The output of one run.
 #[derive(Debug)]
@@ -42,6 +48,11 @@ pub(super) struct Keep {
     stderr: Stored,
     timeline: Stored,
     last_row: Option<(Stream, u64)>,
+    room: Room,
+    /// The error with which output could not be written.
+    pub store_errno: Option<i32>,
+    /// A gap could not be noted: what was stored until then stays, and nothing is added.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -50,26 +61,27 @@ struct Folder {
     exit: File,
 }
 
-/// The bytes of one file, or of the file that they would be in.
-#[derive(Debug, Default)]
-struct Stored {
-    memory: Vec<u8>,
-    file: Option<File>,
-    total: StreamTotal,
-}
-
 impl Keep {
-    /// Keeps up to this many bytes in memory; stdout's file will have this name.
-    pub(super) fn new(memory_bytes_max: u64, stdout_name: &'static str) -> Self {
+    /// Keeps up to this many bytes in memory, and what the limits allow in files; stdout's will have this name.
+    pub(super) fn new(memory_bytes_max: u64, limits: &Limits, stdout_name: &'static str) -> Self {
+        let room = Room::new(limits);
         Self {
             folder: None,
             stdout_name,
-            memory_bytes_max,
+            memory_bytes_max: memory_bytes_max.min(room.output_bytes_max),
             stdout: Stored::default(),
             stderr: Stored::default(),
             timeline: Stored::default(),
             last_row: None,
+            room,
+            store_errno: None,
+            closed: false,
         }
+    }
+
+    /// Whether output was dropped because the disk had little room left.
+    pub(super) fn was_low(&self) -> bool {
+        self.room.was_low
     }
 
     /// Whether there is a folder.
@@ -79,8 +91,7 @@ impl Keep {
 
     /// Whether this many more bytes would be too many for memory.
     pub(super) fn would_overflow(&self, more: usize) -> bool {
-        let held = self.stdout.total.bytes + self.stderr.total.bytes;
-        !self.is_spilled() && held + more as u64 > self.memory_bytes_max
+        !self.is_spilled() && self.kept_bytes() + more as u64 > self.memory_bytes_max
     }
 
     /// Makes the folder, reserves the exit record, and moves what there is into files.
@@ -124,6 +135,9 @@ impl Keep {
             stored.memory = Vec::new();
         }
         self.folder = Some(Folder { descriptor, exit });
+        if self.gaps() != Gaps::default() {
+            self.note_gaps();
+        }
         give_back_memory();
         Ok(())
     }
@@ -132,35 +146,119 @@ impl Keep {
     pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], since_start: Duration) {
         let time_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
         self.note_growth(stream, time_us);
-        let room =
-            self.memory_bytes_max.saturating_sub(self.stdout.total.bytes + self.stderr.total.bytes);
-        let folder = self.folder.as_ref().map(|folder| &folder.descriptor);
-        let (stored, name) = match stream {
-            Stream::Stdout => (&mut self.stdout, self.stdout_name),
-            Stream::Stderr => (&mut self.stderr, stream.file_name()),
+        let Some(folder) = &self.folder else {
+            let room = self.memory_bytes_max.saturating_sub(self.kept_bytes());
+            self.stored_mut(stream).append_to_memory(bytes, room);
+            return;
         };
-        match folder {
-            Some(folder) => stored.append_to_file(folder, name, bytes),
-            None => stored.append_to_memory(bytes, room),
+        let ceiling = self.room.ceiling(
+            folder.descriptor.as_fd(),
+            self.stdout.kept() + self.stderr.kept(),
+            bytes.len() as u64,
+            since_start,
+        );
+        if let Err((rest, error)) = self.write(stream, bytes) {
+            self.store_errno = error.raw_os_error().or(self.store_errno);
+            // Room can be made by giving up older output: what is printed last says most.
+            let made = is_full(&error) && self.trim_to(self.kept_bytes() / 2);
+            let left = if made { self.write(stream, rest) } else { Err((rest, error)) };
+            if let Err((lost, _)) = left {
+                self.stored_mut(stream).lose(lost);
+                self.note_gaps();
+            }
+        }
+        if self.kept_bytes() > ceiling && self.trim_to(ceiling - ceiling / TRIMMED) {
+            self.room.trimmed();
+        }
+    }
+
+    /// Writes to the file of a stream, which is made when it is first needed.
+    fn write<'b>(&mut self, stream: Stream, bytes: &'b [u8]) -> Result<(), (&'b [u8], io::Error)> {
+        if self.closed {
+            return Err((bytes, io::ErrorKind::BrokenPipe.into()));
+        }
+        let name = if stream == Stream::Stdout { self.stdout_name } else { stream.file_name() };
+        let made = match &self.folder {
+            Some(folder) if self.stored(stream).file.is_none() => {
+                create_file(&folder.descriptor, name).map(Some)
+            }
+            _ => Ok(None),
+        };
+        match made {
+            Ok(Some(file)) => self.stored_mut(stream).file = Some(file),
+            Ok(None) => {}
+            Err(error) => return Err((bytes, error)),
+        }
+        self.stored_mut(stream).append_to_file(bytes)
+    }
+
+    /// Drops from the middle of the streams until this much is kept of both; the bigger one gives first.
+    fn trim_to(&mut self, kept: u64) -> bool {
+        let smaller = self.stdout.kept().min(self.stderr.kept()).min(kept / 2);
+        let before = self.gaps();
+        for stored in [&mut self.stdout, &mut self.stderr] {
+            if stored.kept() > kept - smaller {
+                stored.gap = Some(stored.gap_for(kept - smaller));
+            }
+        }
+        let noted = self.gaps();
+        if noted == before || !self.note_gaps() {
+            (self.stdout.gap, self.stderr.gap) = (before.stdout, before.stderr);
+            return false;
+        }
+        self.stdout.punch();
+        self.stderr.punch();
+        self.gaps() == noted || self.note_gaps()
+    }
+
+    fn gaps(&self) -> Gaps {
+        Gaps { stdout: self.stdout.gap, stderr: self.stderr.gap }
+    }
+
+    /// Notes what is not kept, before it is removed.
+    fn note_gaps(&mut self) -> bool {
+        let noted = match &self.folder {
+            Some(folder) => folder.exit.write_all_at(&self.gaps().to_bytes(), GAPS_AT),
+            None => Ok(()),
+        };
+        // Without the note, bytes behind the gap would be taken for those that belong into it.
+        self.closed |= noted.is_err();
+        noted.is_ok()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.stdout.kept() + self.stderr.kept()
+    }
+
+    fn stored(&self, stream: Stream) -> &Stored {
+        match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        }
+    }
+
+    fn stored_mut(&mut self, stream: Stream) -> &mut Stored {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
         }
     }
 
     /// What has been stored of a stream so far.
     pub(super) fn total(&self, stream: Stream) -> StreamTotal {
-        match stream {
-            Stream::Stdout => self.stdout.total,
-            Stream::Stderr => self.stderr.total,
-        }
+        self.stored(stream).total()
+    }
+
+    /// How far a stream can be read.
+    pub(super) fn reach(&self, stream: Stream) -> u64 {
+        let stored = self.stored(stream);
+        if self.is_spilled() { stored.came } else { stored.memory.len() as u64 }
     }
 
     /// What is held in memory of a stream beyond an offset.
     pub(super) fn fresh(&self, stream: Stream, offset: u64) -> Vec<u8> {
-        let stored = match stream {
-            Stream::Stdout => &self.stdout,
-            Stream::Stderr => &self.stderr,
-        };
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        stored.memory.get(offset..).unwrap_or_default().to_vec()
+        self.stored(stream).memory.get(offset..).unwrap_or_default().to_vec()
     }
 
     /// Where everything is, with the bytes themselves if they are in memory.
@@ -187,7 +285,7 @@ impl Keep {
     }
 
     fn note_growth(&mut self, stream: Stream, time_us: u64) {
-        let full = self.timeline.total.bytes >= TIMELINE_BYTES_MAX;
+        let full = self.timeline.came >= TIMELINE_BYTES_MAX;
         let every = if full { 1_000_000 } else { ROW_EVERY_US };
         if let Some((last, last_us)) = self.last_row
             && (last == stream || full)
@@ -196,68 +294,39 @@ impl Keep {
             return;
         }
         self.last_row = Some((stream, time_us));
-        self.add_row(TimelineRow::Grew { stream, offset: self.total(stream).bytes, time_us });
+        self.add_row(TimelineRow::Grew { stream, offset: self.stored(stream).came, time_us });
     }
 
     /// Notes the size of the terminal from here on.
     pub(super) fn note_size(&mut self, size: WindowSize) {
-        self.add_row(TimelineRow::Resized { offset: self.stdout.total.bytes, size });
+        self.add_row(TimelineRow::Resized { offset: self.stdout.came, size });
     }
 
     fn add_row(&mut self, row: TimelineRow) {
         // The timeline only orders what the artifacts hold: losing a row loses no output.
-        match &self.folder {
-            Some(folder) => {
-                self.timeline.append_to_file(&folder.descriptor, TIMELINE, &row.to_bytes());
-            }
-            None => self.timeline.append_to_memory(&row.to_bytes(), self.memory_bytes_max),
+        let bytes = row.to_bytes();
+        let Some(folder) = &self.folder else {
+            self.timeline.memory.extend_from_slice(&bytes);
+            self.timeline.came += bytes.len() as u64;
+            return;
+        };
+        if self.timeline.file.is_none() {
+            self.timeline.file = create_file(&folder.descriptor, TIMELINE).ok();
+        }
+        let at = self.timeline.came;
+        let file = self.timeline.file.as_ref();
+        // A row that is not written whole is written over by the next one.
+        if file.is_some_and(|file| file.write_all_at(&bytes, at).is_ok()) {
+            self.timeline.came += bytes.len() as u64;
         }
     }
 }
 
-impl Stored {
-    fn append_to_memory(&mut self, bytes: &[u8], room: u64) {
-        let fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        let (stored, dropped) = bytes.split_at(fits);
-        self.memory.extend_from_slice(stored);
-        self.count(stored);
-        self.total.dropped_bytes += dropped.len() as u64;
-    }
-
-    fn append_to_file(&mut self, folder: &OwnedFd, name: &str, bytes: &[u8]) {
-        if self.file.is_none() {
-            self.file = create_file(folder, name).ok();
-        }
-        let mut rest = bytes;
-        while let Some(file) = &self.file
-            && !rest.is_empty()
-        {
-            match file.write_at(rest, self.total.bytes) {
-                Ok(written) if written > 0 => {
-                    let (stored, left) = rest.split_at(written);
-                    self.count(stored);
-                    rest = left;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                _ => break,
-            }
-        }
-        self.total.dropped_bytes += rest.len() as u64;
-    }
-
-    fn count(&mut self, stored: &[u8]) {
-        self.total.bytes += stored.len() as u64;
-        self.total.lines += newlines(stored);
-    }
-}
-
-/// Counts newlines; a plain loop over bytes is what the compiler turns into vector code.
-fn newlines(bytes: &[u8]) -> u64 {
-    // Blocks short enough for a byte-wide counter keep the vectors full.
-    bytes
-        .chunks(255)
-        .map(|block| u64::from(block.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>()))
-        .sum()
+fn is_full(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOSPC, Errno::DQUOT]
+        .iter()
+        .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
 }
 
 fn create_file(folder: &OwnedFd, name: &str) -> io::Result<File> {
@@ -274,11 +343,12 @@ fn give_back_memory() {
     }
 }
 
-/// Takes the disk space of the exit record now; a filesystem that cannot reserve gets zeros written.
+/// Takes the disk space of the exit record and the gaps now; a filesystem that cannot reserve gets zeros written.
 fn reserve(exit: &File) -> io::Result<()> {
-    match fallocate(exit.as_fd(), FallocateFlags::empty(), 0, RECORD_BYTES as u64) {
+    const BYTES: usize = RECORD_BYTES + GAPS_BYTES;
+    match fallocate(exit.as_fd(), FallocateFlags::empty(), 0, BYTES as u64) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-            exit.write_all_at(&[0; RECORD_BYTES], 0)
+            exit.write_all_at(&[0; BYTES], 0)
         }
         result => Ok(result?),
     }

@@ -13,6 +13,7 @@ use super::{
     command::{self, Prepared, c_string},
     input::InputSource,
     keep::Keep,
+    limits::{Found, Held, Limiter, PreparedLimits},
     notices::Notices,
     peer::PendingInput,
     sandbox::Ready,
@@ -57,6 +58,7 @@ pub(super) struct Run {
     notices: Option<Notices>,
     /// Whether it was started with an open stdin.
     had_input: bool,
+    limits: Held,
     keep: Keep,
     end: Option<ProcessEnd>,
     /// The outcome, once it has been made.
@@ -75,6 +77,7 @@ impl Run {
     /// Starts a command; on failure no process is left.
     pub(super) fn start(
         setup: &Setup,
+        limiter: &mut Limiter<'_>,
         spec: Spec,
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
@@ -87,15 +90,26 @@ impl Run {
         let [stdin, stdout, stderr] = &ends;
         let ends = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let terminal = streams.terminal.is_some();
-        let started_at = Instant::now();
-        let (pid, notices) = match sandbox {
-            Some(ready) => ready.enter(&spec, workdir, ends, terminal)?,
-            None => (start_plainly(setup, &spec, workdir, ends, terminal)?, None),
+        let (mut entered, mut limits) = limiter.prepare(&spec.limits, sandbox.is_some());
+        let start = |entered: &PreparedLimits| match sandbox {
+            Some(ready) => ready.enter(&spec, workdir, ends, terminal, entered),
+            None => start_plainly(setup, &spec, workdir, ends, terminal, entered),
         };
-        let mut keep = Keep::new(spec.memory_bytes_max, Stream::Stdout.file_name());
+        let started_at = Instant::now();
+        let mut started = start(&entered);
+        if let Err(StartFailure { stage: StartStage::Limits, errno }) = started
+            && entered.enters_group()
+        {
+            // A cgroup that takes no process is no reason to fail: what it would hold is reported as missing.
+            (entered, limits) =
+                limiter.prepare_without_group(&spec.limits, sandbox.is_some(), errno);
+            started = start(&entered);
+        }
+        let (pid, notices) = started?;
+        let stdout_name = if terminal { TERMINAL } else { Stream::Stdout.file_name() };
+        let mut keep = Keep::new(spec.memory_bytes_max, &spec.limits, stdout_name);
         let mut spill_at = started_at + LONG;
         if let Some(terminal) = &streams.terminal {
-            keep = Keep::new(spec.memory_bytes_max, TERMINAL);
             keep.note_size(terminal.size);
             // Its screen is made from files.
             spill_at = started_at;
@@ -112,6 +126,7 @@ impl Run {
             started_at,
             streams,
             had_input: spec.stdin == Stdin::Open,
+            limits,
             keep,
             end: None,
             record: None,
@@ -165,8 +180,7 @@ impl Run {
 
     /// New output for a follower who has seen this much.
     pub(super) fn growth(&self, stdout_bytes: u64, stderr_bytes: u64) -> Option<Growth> {
-        let (stdout, stderr) =
-            (self.keep.total(Stream::Stdout).bytes, self.keep.total(Stream::Stderr).bytes);
+        let (stdout, stderr) = (self.keep.reach(Stream::Stdout), self.keep.reach(Stream::Stderr));
         if stdout <= stdout_bytes && stderr <= stderr_bytes {
             return None;
         }
@@ -204,6 +218,16 @@ impl Run {
     /// Whether the command's own process has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// When its processor time is to be looked at again.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.limits.look_at().filter(|_| !self.has_ended())
+    }
+
+    /// Whether its processor time is used up, as far as that is due to be known.
+    pub(super) fn is_out_of_time(&mut self, now: Instant) -> bool {
+        !self.has_ended() && self.limits.is_out_of_time(now)
     }
 
     /// Whether the outcome has been made.
@@ -258,10 +282,13 @@ impl Run {
     pub(super) fn finish(
         &mut self,
         tasks: BorrowedFd<'_>,
+        limiter: &mut Limiter<'_>,
         mut background_pids: Vec<u32>,
     ) -> Option<Ended> {
         background_pids.truncate(BACKGROUND_PIDS_MAX);
         let ended = self.end.filter(|_| !self.is_over())?;
+        let Found { ended_by, process_limit_hit, oom_killed } =
+            limiter.found(&self.limits, ended.end);
         self.streams.close_terminal();
         let leaked_handles = self.streams.pipes.iter().any(|pipe| pipe.reader.is_some());
         let left_behind = leaked_handles || !background_pids.is_empty();
@@ -269,13 +296,18 @@ impl Run {
             task: self.task.clone(),
             pid: self.pid(),
             end: ended.end,
-            ended_by: self.ended_by,
+            ended_by: self.ended_by.or(ended_by),
             ended_at_ms: wall_clock_ms(),
             duration_ms: milliseconds(ended.at.duration_since(self.started_at)),
             stdout: self.keep.total(Stream::Stdout),
             stderr: self.keep.total(Stream::Stderr),
             background_pids,
             leaked_handles,
+            process_limit_hit,
+            oom_killed,
+            low_disk: self.keep.was_low(),
+            store_errno: self.keep.store_errno,
+            limits: self.limits.report.clone(),
         };
         self.record = Some(record.clone());
         self.spill_at = None;
@@ -316,6 +348,7 @@ impl Run {
             terminal: self.streams.terminal.as_ref().map(|terminal| terminal.size),
             waiting_for_input: source.map_or(Some(false), |source| source.is_waited_for()),
             background_pids: if self.has_ended() { left_behind } else { Vec::new() },
+            limits: self.limits.report.clone(),
         }
     }
 
@@ -394,9 +427,10 @@ fn start_plainly(
     workdir: BorrowedFd<'_>,
     streams: [BorrowedFd<'_>; 3],
     terminal: bool,
-) -> Result<Pid, StartFailure> {
+    limits: &PreparedLimits,
+) -> Result<(Pid, Option<Notices>), StartFailure> {
     let set = environment_set(&spec.environment.set)?;
-    command::start(&Prepared {
+    let prepared = Prepared {
         program: c_string(&spec.program)?,
         argv: spec.argv.iter().map(|text| c_string(text)).collect::<Result<_, _>>()?,
         environment: environment(setup, &spec.environment, &set),
@@ -405,7 +439,9 @@ fn start_plainly(
         terminal,
         umask: setup.umask,
         open_files: setup.open_files,
-    })
+        limits,
+    };
+    Ok((command::start(&prepared)?, None))
 }
 
 /// What is set, as the C strings that the program gets.

@@ -12,7 +12,6 @@ use std::{
         },
     },
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         OnceLock,
@@ -28,7 +27,8 @@ use rustix::{
 };
 
 use super::{
-    cgroup::{self, Cgroup},
+    cgroup::{self, Base, Cgroup},
+    limits::{Pids, Places},
     signals::{Signals, reset_all},
     socket, tree, warden,
 };
@@ -69,7 +69,9 @@ pub(super) struct Setup {
     pub open_files: Rlimit,
     /// The spawner itself, for as long as it lives.
     pub spawner: Pid,
-    cgroup_base: Option<PathBuf>,
+    /// Where cgroups with limits can be made.
+    pub places: Places,
+    cgroup_base: Option<Base>,
 }
 
 /// Becomes the spawner, and never returns, if this process was started as one.
@@ -201,9 +203,9 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let Some(setup) = requests.setup(mask.bits())? else {
         return Ok(());
     };
-    let mut wardens = Wardens { setup, alive: HashMap::new() };
+    let mut wardens = Wardens { setup, alive: HashMap::new(), dead: Vec::new() };
     let mut serving = true;
-    while serving || !wardens.alive.is_empty() {
+    while serving || !wardens.alive.is_empty() || !wardens.dead.is_empty() {
         let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
         if serving {
             interests.push(PollFd::new(&control, PollFlags::IN));
@@ -234,11 +236,13 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
 /// The wardens that are alive, each with its cgroup where it has one.
 struct Wardens {
     setup: Setup,
-    alive: HashMap<i32, Alive>,
+    alive: HashMap<i32, Warden>,
+    /// Those that are gone, but not all that they have left in their cgroups.
+    dead: Vec<Warden>,
 }
 
-/// A warden that has not been collected.
-struct Alive {
+/// A warden of ours.
+struct Warden {
     name: String,
     cgroup: Option<Cgroup>,
 }
@@ -246,8 +250,9 @@ struct Alive {
 impl Wardens {
     /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
     fn fork(&mut self, name: &str, channel: OwnedFd) {
-        let base = self.setup.cgroup_base.as_deref();
+        let base = self.setup.cgroup_base.as_ref();
         let mut group = base.and_then(|base| Cgroup::create(base, name).ok());
+        let mut pids = self.pids(name, group.as_ref());
         let opened = group.as_ref().and_then(|group| group.open().ok());
         let mut forked = cgroup::fork(opened.as_ref());
         if forked.is_err()
@@ -255,20 +260,24 @@ impl Wardens {
         {
             // A cgroup that takes no process (a container's policy) is no reason to fail.
             group.remove();
+            self.setup.places.forget(name);
+            pids = self.pids(name, None);
             forked = cgroup::fork(None);
         }
         match forked {
             Ok(0) => {
                 let setup = &self.setup;
-                let outcome =
-                    catch_unwind(AssertUnwindSafe(|| warden::run(setup, name, channel, group)));
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    warden::run(setup, name, channel, group, pids)
+                }));
                 std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
             }
             Ok(pid) => {
-                let warden = Alive { name: name.to_owned(), cgroup: group };
+                let warden = Warden { name: name.to_owned(), cgroup: group };
                 self.alive.insert(pid, warden);
             }
             Err(error) => {
+                self.setup.places.forget(name);
                 let errno = error.raw_os_error().unwrap_or(0);
                 let failure =
                     FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
@@ -279,22 +288,38 @@ impl Wardens {
         }
     }
 
+    /// The cgroup in which the processes of a warden are counted.
+    fn pids(&self, name: &str, group: Option<&Cgroup>) -> Result<Pids, String> {
+        let place = self.setup.places.pids.as_ref().map_err(Clone::clone)?;
+        Pids::create(place, name, group).map_err(|error| error.to_string())
+    }
+
     /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in, and
     /// leaving it first can take many milliseconds.
     fn collect(&mut self) {
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        let childless = loop {
+            let (pid, status) = match wait(WaitOptions::NOHANG) {
+                Ok(Some(collected)) => collected,
+                Ok(None) => break false,
+                Err(_) => break true,
+            };
             let Some(warden) = self.alive.remove(&pid.as_raw_pid()) else { continue };
             if status.exit_status() != Some(0) {
                 self.clean_up_after(&warden);
             }
-            if let Some(cgroup) = &warden.cgroup {
-                cgroup.remove();
-            }
-        }
+            self.dead.push(warden);
+        };
+        let places = &self.setup.places;
+        self.dead.retain(|warden| {
+            let is_gone = warden.cgroup.as_ref().is_none_or(Cgroup::remove);
+            let are_gone = places.forget(&warden.name);
+            // What is left without a child of ours is not ours to end.
+            !(childless || is_gone && are_gone)
+        });
     }
 
     /// Ends what a warden left behind that did not end by itself: its processes are our children now.
-    fn clean_up_after(&self, warden: &Alive) {
+    fn clean_up_after(&self, warden: &Warden) {
         if let Some(cgroup) = &warden.cgroup {
             let _ = cgroup.kill();
         }
@@ -331,6 +356,9 @@ impl Requests<'_> {
                 else {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
+                let places = Places::find();
+                places.sweep();
+                let cgroup_base = places.of_wardens().inspect(|base| cgroup::sweep(&base.folder));
                 return Ok(Some(Setup {
                     tasks,
                     wardens,
@@ -339,7 +367,8 @@ impl Requests<'_> {
                     umask,
                     open_files: raise_open_files(),
                     spawner: rustix::process::getpid(),
-                    cgroup_base: cgroup::base().ok().inspect(|base| cgroup::sweep(base)),
+                    places,
+                    cgroup_base,
                 }));
             }
         }

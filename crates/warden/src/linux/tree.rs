@@ -8,6 +8,7 @@ use std::{
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
     ptr,
+    time::Duration,
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -75,6 +76,19 @@ pub(super) fn processes() -> Vec<Process> {
         (!stat.is_dead()).then_some(Process { pid, group, state })
     });
     known.collect()
+}
+
+/// Time on processors of all descendants, with what each has collected of its own children.
+pub(super) fn cpu_time() -> Duration {
+    let mut walk = Walk::default();
+    walk.pass(&mut |_| {});
+    let ticks: u64 = walk
+        .members
+        .iter()
+        .filter_map(|member| stat(number(member.pid)).ok().flatten())
+        .map(|stat| stat.cpu_ticks)
+        .sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 /// Whether a descendant holds one of these sockets.
@@ -250,6 +264,8 @@ struct Stat {
     parent: u32,
     group: u32,
     session: u32,
+    /// Time on processors, its own and that of the children it has collected.
+    cpu_ticks: u64,
 }
 
 impl Stat {
@@ -269,11 +285,13 @@ fn stat(pid: u32) -> io::Result<Option<Stat>> {
     let state = fields.next().and_then(|field| field.chars().next());
     let mut number = || fields.next().and_then(|field| field.parse().ok());
     let (parent, group, session) = (number(), number(), number());
+    let cpu_ticks = fields.skip(7).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
     Ok(state.zip(parent).zip(group.zip(session)).map(|((state, parent), (group, session))| Stat {
         state,
         parent,
         group,
         session,
+        cpu_ticks,
     }))
 }
 

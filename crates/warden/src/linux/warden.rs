@@ -14,6 +14,7 @@ use rustix::{
 
 use super::{
     cgroup::Cgroup,
+    limits::{Limiter, Pids},
     peer::{Peer, PendingInput},
     run::{Run, bounded},
     sandbox::Sandboxes,
@@ -43,9 +44,11 @@ pub(super) fn run(
     name: &str,
     channel: OwnedFd,
     cgroup: Option<Cgroup>,
+    pids: Result<Pids, String>,
 ) -> io::Result<()> {
     let mut owner = Peer::new(channel)?;
-    let warden = match Warden::prepare(setup, name, cgroup) {
+    let limiter = Limiter::new(setup, name, pids, cgroup.as_ref());
+    let warden = match Warden::prepare(setup, name, cgroup, limiter) {
         Ok(warden) => warden,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -63,6 +66,7 @@ struct Warden<'a> {
     listener: OwnedFd,
     cgroup: Option<Cgroup>,
     sandboxes: Sandboxes,
+    limiter: Limiter<'a>,
     run: Option<Run>,
     stop: Option<Stop>,
     /// A stop is through with these survivors, which is told once the outcome is known.
@@ -103,7 +107,12 @@ fn sandbox_failure(error: &io::Error) -> StartFailure {
 }
 
 impl<'a> Warden<'a> {
-    fn prepare(setup: &'a Setup, name: &'a str, cgroup: Option<Cgroup>) -> io::Result<Self> {
+    fn prepare(
+        setup: &'a Setup,
+        name: &'a str,
+        cgroup: Option<Cgroup>,
+        limiter: Limiter<'a>,
+    ) -> io::Result<Self> {
         // The spawner's control socket is our stdin: let go of it.
         rustix::stdio::dup2_stdin(&setup.null)?;
         let signals = Signals::block_all()?;
@@ -118,6 +127,7 @@ impl<'a> Warden<'a> {
             listener,
             cgroup,
             sandboxes: Sandboxes::default(),
+            limiter,
             run: None,
             stop: None,
             stopped: None,
@@ -153,12 +163,14 @@ impl<'a> Warden<'a> {
             format!("{}.sock", self.name),
             rustix::fs::AtFlags::empty(),
         );
-        // The spawner removes our cgroup, unless it died before us.
-        if let Some(cgroup) = &self.cgroup
-            && rustix::process::getppid() != Some(self.setup.spawner)
-        {
-            let _ = cgroup.leave();
-            cgroup.remove();
+        // The task's own cgroup goes first, then the spawner removes ours, unless it died before us.
+        self.run = None;
+        if rustix::process::getppid() != Some(self.setup.spawner) {
+            self.limiter.leave();
+            if let Some(cgroup) = &self.cgroup {
+                let _ = cgroup.leave();
+                cgroup.remove();
+            }
         }
         outcome
     }
@@ -228,6 +240,7 @@ impl<'a> Warden<'a> {
         let run = self.run.as_ref();
         [
             run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()),
+            run.and_then(Run::look_at).filter(|_| self.stop.is_none()),
             run.and_then(Run::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
             self.abandoned_at().filter(|_| self.stop.is_none()),
@@ -551,13 +564,13 @@ impl<'a> Warden<'a> {
         stdin: Option<BorrowedFd<'_>>,
     ) -> Result<Run, StartFailure> {
         let Some(sandbox) = &spec.sandbox else {
-            return Run::start(self.setup, spec, workdir, stdin, None);
+            return Run::start(self.setup, &mut self.limiter, spec, workdir, stdin, None);
         };
         let ready = self.sandboxes.take(self.setup, &sandbox.artifacts);
         let ready = ready.map_err(|error| sandbox_failure(&error))?;
         // It was agreed upon with certain protections: not with fewer.
         let entered = if ready.enforces(&sandbox.enforced) {
-            Run::start(self.setup, spec, workdir, stdin, Some(&ready))
+            Run::start(self.setup, &mut self.limiter, spec, workdir, stdin, Some(&ready))
         } else {
             Err(StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM })
         };
@@ -599,6 +612,9 @@ impl<'a> Warden<'a> {
         if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
         }
+        if self.stop.is_none() && self.run.as_mut().is_some_and(|run| run.is_out_of_time(now)) {
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::CpuLimit);
+        }
         let ends = Ends { cgroup: self.cgroup.as_ref(), init: self.sandboxes.init() };
         if let Some(stop) = &mut self.stop
             && let Progress::Through(survivors) = stop.advance(now, self.childless, ends)
@@ -628,7 +644,8 @@ impl<'a> Warden<'a> {
         }
         let background = if self.childless { Vec::new() } else { self.left_behind() };
         let Some(run) = &mut self.run else { return };
-        if let Some(mut ended) = run.finish(self.setup.tasks.as_fd(), background) {
+        let tasks = self.setup.tasks.as_fd();
+        if let Some(mut ended) = run.finish(tasks, &mut self.limiter, background) {
             ended.reusable &= self.childless && !self.was_stopped;
             self.reusable = ended.reusable;
             self.tell_all(&FromWarden::Ended(Box::new(ended)));

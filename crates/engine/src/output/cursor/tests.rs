@@ -380,3 +380,56 @@ proptest! {
         prop_assert_eq!(only(&text, Stream::Stderr), "Q");
     }
 }
+
+/// Reads all of an output, a little at a time.
+fn read_to_end(output: &TaskOutput, mut cursor: Cursor, budget: u64) -> (String, Cursor) {
+    let mut all = String::new();
+    for _ in 0..10_000 {
+        let mask = Mask::default();
+        let fresh = output.since(&mask, cursor, Selection::Both, budget, true).unwrap();
+        check(&fresh, cursor, Selection::Both);
+        cursor = fresh.next;
+        all.push_str(&fresh.text);
+        if !fresh.more {
+            return (all, cursor);
+        }
+    }
+    panic!("it goes round in circles: {cursor:?}");
+}
+
+proptest! {
+    #[test]
+    fn what_was_dropped_is_said_once_and_at_its_place(
+        head in "[a-z\n]{0,80}",
+        dropped in 1usize..300,
+        tail in "[a-z\n]{0,80}",
+        stderr in "[A-Z\n]{0,60}",
+        budget in 1u64..40,
+        seen in 0u64..400,
+    ) {
+        let stdout = [head.as_bytes(), &vec![0; dropped], tail.as_bytes()].concat();
+        let (from, to) = (head.len() as u64, (head.len() + dropped) as u64);
+        let small = SmallOutput { stdout, stderr: stderr.clone().into(), timeline: Vec::new() };
+        let mut output = TaskOutput::from(&small);
+        output.stdout = output.stdout.with_gap(from, to);
+        let (all, cursor) = read_to_end(&output, Cursor::default(), budget);
+        // Lines that were cut are not shown.
+        let whole = head.rfind('\n').map_or(0, |place| place + 1);
+        let rest = tail.find('\n').map_or(tail.len(), |place| place + 1);
+        let beside = match head.len() - whole + rest {
+            0 => String::new(),
+            hidden => format!(", {hidden} beside them are not shown"),
+        };
+        let said = format!("[... {dropped} bytes were dropped and are not stored{beside} ...]");
+        let letters = |text: &str| text.replace(char::is_uppercase, "").replace('\n', "");
+        prop_assert_eq!(letters(&all), letters(&format!("{}{said}{}", &head[..whole], &tail[rest..])));
+        let ends = (output.stdout.bytes(), stderr.len() as u64);
+        prop_assert_eq!((cursor.stdout, cursor.stderr), ends);
+        // Whoever had read into it before it was dropped is told of the rest only.
+        let seen = seen.min(output.stdout.bytes());
+        let (rest, _) = read_to_end(&output, Cursor { stdout: seen, stderr: 0 }, budget);
+        let unseen = to.saturating_sub(seen.max(from));
+        let is_said = rest.contains(&format!("[... {unseen} bytes were dropped"));
+        prop_assert_eq!(is_said, unseen > 0);
+    }
+}

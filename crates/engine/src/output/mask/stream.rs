@@ -43,6 +43,14 @@ impl MaskedStream {
     }
 }
 
+impl MaskedStream {
+    /// Goes on behind a gap: what was held back is never finished, and is not shown.
+    pub fn skip_gap(&mut self) {
+        self.buffer.clear();
+        self.passed = 0;
+    }
+}
+
 /// A writer behind a masked stream.
 #[derive(Debug)]
 pub struct MaskedWriter<W> {

@@ -140,3 +140,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_what_is_left_out_the_dropped_part_is_named() {
+    let content: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
+    let artifact = || Artifact::of(content.as_bytes()).with_gap(50_000, 120_000);
+    let mask = Mask::default();
+    let (cut, _) = previews(&mask, &artifact(), &Artifact::default(), 400).unwrap();
+    let text = cut.text.unwrap();
+    let (head, rest) = text.split_once("[... ").unwrap();
+    let (numbers, rest) =
+        rest.split_once("; 70000 of them were dropped and are not stored").unwrap();
+    let (_, tail) = rest.split_once(", the rest is in /artifact ...]\n").unwrap();
+    let left_out: usize = numbers.split_once(" bytes, ").unwrap().0.parse().unwrap();
+    assert_eq!(head.len() + left_out + tail.len() + 1, content.len());
+    assert!(tokens::estimate(&text) <= 400);
+    // Where there is room for everything that is kept, the place itself says it.
+    let (whole, _) = previews(&mask, &artifact(), &Artifact::default(), 1_000_000).unwrap();
+    let head = content[..50_000].rfind('\n').unwrap() + 1;
+    let tail = 120_001 + content[120_000..].find('\n').unwrap();
+    let hidden = tail - head - 70_000;
+    let said = format!(
+        "\n[... 70000 bytes were dropped and are not stored, {hidden} beside them are not shown ...]\n"
+    );
+    assert_eq!(
+        whole.text.unwrap(),
+        format!("{}{said}{}", &content[..head], content[tail..].trim_end())
+    );
+}

@@ -33,7 +33,7 @@ use self::{
     seccomp::Filter,
     sleeper::{Confines, Sleeper},
 };
-use super::{notices::Notices, socket, spawner::Setup};
+use super::{limits::PreparedLimits, notices::Notices, socket, spawner::Setup};
 use crate::{
     protocol::{Spec, StartFailure},
     sandbox::{Enforcement, Layer, Profile},
@@ -134,8 +134,11 @@ impl Ready {
         workdir: BorrowedFd<'_>,
         streams: [BorrowedFd<'_>; 3],
         terminal: bool,
+        limits: &PreparedLimits,
     ) -> Result<(Pid, Option<Notices>), StartFailure> {
-        let notices = self.sleeper.wake(spec, workdir, streams, terminal)?;
+        limits.enter_as(self.sleeper.pid)?;
+        let order = sleeper::order(spec, workdir, terminal, limits)?;
+        let notices = self.sleeper.wake(&order, streams)?;
         Ok((self.sleeper.pid, notices))
     }
 }

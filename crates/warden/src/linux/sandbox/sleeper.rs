@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         command::{self, Prepared},
+        limits::PreparedLimits,
         notices::Notices,
         run::{environment, environment_set},
         socket,
@@ -55,7 +56,7 @@ pub(super) struct Sleeper {
 
 /// A command, as a sleeper gets it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
+pub(super) struct Order {
     program: Vec<u8>,
     argv: Vec<Vec<u8>>,
     environment: Environment,
@@ -63,6 +64,8 @@ struct Order {
     workdir: Vec<u8>,
     /// Device and number of the folder that it has to be.
     folder: (u64, u64),
+    /// The limits of the process.
+    rlimits: Vec<(u32, u64, u64)>,
 }
 
 /// What a sleeper answers.
@@ -91,13 +94,10 @@ impl Sleeper {
     /// Gives it its command. Returns where refused calls are told, if they are; on failure the process is ending.
     pub(super) fn wake(
         &self,
-        spec: &Spec,
-        workdir: BorrowedFd<'_>,
+        order: &Order,
         streams: [BorrowedFd<'_>; 3],
-        terminal: bool,
     ) -> Result<Option<Notices>, StartFailure> {
-        let order = order(spec, workdir, terminal).map_err(failed(StartStage::WorkingDirectory))?;
-        let frame = encode(&order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
+        let frame = encode(order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
         let mut sent = 0;
         while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
             let with = if sent == 0 { &streams[..] } else { &[] };
@@ -131,16 +131,24 @@ impl Sleeper {
     }
 }
 
-fn order(spec: &Spec, workdir: BorrowedFd<'_>, terminal: bool) -> io::Result<Order> {
-    let stat = fstat(workdir)?;
+/// Writes down what a sleeper is to become.
+pub(super) fn order(
+    spec: &Spec,
+    workdir: BorrowedFd<'_>,
+    terminal: bool,
+    limits: &PreparedLimits,
+) -> Result<Order, StartFailure> {
+    let lost = |errno: rustix::io::Errno| failed(StartStage::WorkingDirectory)(errno.into());
+    let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
     Ok(Order {
         program: spec.program.clone(),
         argv: spec.argv.clone(),
         environment: spec.environment.clone(),
         terminal,
-        workdir: rustix::fs::readlink(link, Vec::new())?.into_bytes(),
+        workdir: rustix::fs::readlink(link, Vec::new()).map_err(lost)?.into_bytes(),
         folder: (stat.st_dev, stat.st_ino),
+        rlimits: limits.to_numbers(),
     })
 }
 
@@ -370,6 +378,7 @@ impl Life<'_> {
             terminal: order.terminal,
             umask: self.setup.umask,
             open_files: self.setup.open_files,
+            limits: &PreparedLimits::from_numbers(&order.rlimits),
         }))
     }
 }
