@@ -12,7 +12,7 @@ use std::{
 use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
-use crate::{retention::Retention, sandbox::SandboxSettings};
+use crate::{plain_file::read_text, retention::Retention, sandbox::SandboxSettings};
 
 /// The system's file.
 const SYSTEM: &str = "/etc/legwork/config.toml";
@@ -173,7 +173,7 @@ impl Config {
         ];
         for (origin, path) in found {
             let Some(path) = path else { continue };
-            match std::fs::read_to_string(&path) {
+            match read_text(&path) {
                 Ok(text) => files.push((origin, path, text)),
                 Err(error) if is_absent(&error) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),
@@ -184,7 +184,12 @@ impl Config {
                 .map_err(|source| ConfigError::File { path: path.clone(), source })?;
             files.push((Origin::Given, path.clone(), text));
         }
-        Self::of(&files, mode)
+        let mut config = Self::of(&files, mode)?;
+        // Whoever may write one of these decides; one that is not there yet is told of here all the same.
+        config.sandbox.deciding.extend(user_file());
+        config.sandbox.deciding.push(workspace.join(PROJECT));
+        config.sandbox.deciding.extend(given.iter().cloned());
+        Ok(config)
     }
 
     fn of(files: &[(Origin, PathBuf, String)], mode: Mode) -> Result<Self, ConfigError> {

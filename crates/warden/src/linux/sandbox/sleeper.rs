@@ -27,7 +27,7 @@ use super::{
         socket,
         spawner::Setup,
     },
-    drop_capabilities,
+    capabilities::drop_capabilities,
     init::keep_only,
     seccomp::Filter,
 };
