@@ -96,7 +96,7 @@ fn without_namespaces_files_secrets_and_processes_are_still_kept() {
         house.allows(trust, &[format!("read {home}/harmless"), "read .netrc".to_owned()]);
     }
     house.allows(OPERATOR, &["write own"]);
-    house.refuses(UNTRUSTED, &["write own"]);
+    house.refuses(UNTRUSTED, &["write own", "write /tmp/new", "write /dev/shm/new"]);
 }
 
 #[test]
