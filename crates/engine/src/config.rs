@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     limits::{self, TaskLimits},
+    plain_file::read_text,
     retention::Retention,
     sandbox::SandboxSettings,
 };
@@ -167,7 +168,7 @@ impl Config {
         ];
         for (origin, path) in found {
             let Some(path) = path else { continue };
-            match std::fs::read_to_string(&path) {
+            match read_text(&path) {
                 Ok(text) => files.push((origin, path, text)),
                 Err(error) if is_absent(&error) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),
@@ -178,7 +179,12 @@ impl Config {
                 .map_err(|source| ConfigError::File { path: path.clone(), source })?;
             files.push((Origin::Given, path.clone(), text));
         }
-        Self::of(&files, mode)
+        let mut config = Self::of(&files, mode)?;
+        // Whoever may write one of these decides; one that is not there yet is told of here all the same.
+        config.sandbox.deciding.extend(user_file());
+        config.sandbox.deciding.push(workspace.join(PROJECT));
+        config.sandbox.deciding.extend(given.iter().cloned());
+        Ok(config)
     }
 
     fn of(files: &[(Origin, PathBuf, String)], mode: Mode) -> Result<Self, ConfigError> {

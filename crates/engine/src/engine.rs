@@ -505,6 +505,7 @@ impl Inner {
         }
         let plan = grant.into_plan();
         let spec = self.spec(&plan, &id, cage.as_deref(), note);
+        let watch = cage.and_then(|_| self.sandboxing.watch(wanted));
         let mut with = vec![plan.workdir.descriptor.as_fd()];
         if let Stdin::Given(stdin) = &plan.stdin {
             with.push(stdin.as_fd());
@@ -524,7 +525,6 @@ impl Inner {
             promoted: promoted.clone(),
         };
         self.hold(id.clone(), running);
-        let watch = cage.and_then(|_| self.sandboxing.watch_repository(wanted));
         tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender, watch));
         let folder = self.state.task(&id);
         let program = plan.program.display().to_string();

@@ -101,6 +101,13 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
                 .hint(SHORTAGE_HINT)
         }
+        StartStage::Descriptors if failure.errno == rustix::io::Errno::ISDIR.raw_os_error() => {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                "stdin is a folder, which would lead out of the sandbox",
+            )
+            .hint("give the command a file, a pipe or nothing")
+        }
         StartStage::WorkingDirectory => ToolError::new(
             ErrorKind::WorkdirNotFound,
             format!("the working directory cannot be entered: {problem}"),

@@ -48,6 +48,7 @@ mod observe;
 pub mod output;
 mod paths;
 mod place;
+mod plain_file;
 mod plan;
 mod pool;
 mod retention;

@@ -23,7 +23,7 @@ use crate::{
     model::Outcome,
     output::{SmallOutput, TaskFolder, TaskOutput},
     place::Warden,
-    sandbox::RepositoryWatch,
+    sandbox::Watch,
 };
 
 /// How far a run is.
@@ -269,7 +269,7 @@ pub(crate) async fn drive(
     mut warden: Warden,
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
-    repository: Option<RepositoryWatch>,
+    watched: Option<Watch>,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
@@ -291,7 +291,7 @@ pub(crate) async fn drive(
                     inner.sandboxing.recent.add(&task_id);
                 }
                 let mut outcome = Outcome::of(&ended);
-                outcome.warnings = repository.iter().flat_map(RepositoryWatch::news).collect();
+                outcome.warnings = watched.iter().flat_map(Watch::news).collect();
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&inner, &task_id, ended, &progress).await;
                 // One that was adopted would give the next command the environment of a dead engine.

@@ -20,6 +20,7 @@ mod python_client;
 mod readme;
 mod retention;
 mod run_verb;
+mod sandbox;
 mod secrets;
 mod snapshots;
 mod state;

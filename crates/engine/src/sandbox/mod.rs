@@ -3,6 +3,7 @@
 //! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands in the
 //! configuration is added to them.
 
+mod news;
 mod places;
 mod recent;
 mod repository;
@@ -15,11 +16,14 @@ use std::{
 };
 
 use legwork_gate::{Level, Mode};
-use legwork_warden::sandbox::{Enforcement, Missing, Profile};
+use legwork_warden::sandbox::{Enforcement, Guard, Missing, Profile};
 use serde::{Deserialize, Serialize};
 
-use self::{places::Places, repository::Repository};
-pub(crate) use self::{recent::Recent, repository::RepositoryWatch};
+pub(crate) use self::{news::Watch, recent::Recent};
+use self::{
+    places::{Places, guarded},
+    repository::Repository,
+};
 use crate::model::Trust;
 
 /// What was configured about sandboxes.
@@ -35,6 +39,8 @@ pub struct SandboxSettings {
     pub writable: Vec<PathBuf>,
     /// Paths that may not be read besides.
     pub unreadable: Vec<PathBuf>,
+    /// Files that decide about commands: not to be written by them.
+    pub deciding: Vec<PathBuf>,
 }
 
 /// What a command is to be confined to.
@@ -149,7 +155,8 @@ pub(crate) struct Sandboxing {
     /// The workspace, and the other folders that commands may run in.
     roots: Vec<PathBuf>,
     state: PathBuf,
-    repository: Option<Repository>,
+    /// Those that commands work in.
+    repositories: Vec<Repository>,
     /// Whose artifacts may be read.
     pub recent: Recent,
     profiles: Mutex<HashMap<Wanted, Arc<Profile>>>,
@@ -164,7 +171,7 @@ impl Sandboxing {
             roots: roots.to_vec(),
             workspace: workspace.to_owned(),
             state: state.to_owned(),
-            repository: Repository::around(workspace),
+            repositories: roots.iter().map(|root| Repository::around(root)).collect(),
             recent: Recent::new(state, &places::short_name(workspace)),
             profiles: Mutex::default(),
             cages: Mutex::default(),
@@ -201,30 +208,41 @@ impl Sandboxing {
         cage
     }
 
-    /// Looks at the workspace's repository before a command that may change what it is configured to run.
-    pub(crate) fn watch_repository(&self, wanted: Wanted) -> Option<RepositoryWatch> {
-        let may_change = wanted.level == Level::WorkspaceWrite && wanted.operator;
-        self.repository.as_ref().filter(|_| may_change).map(RepositoryWatch::begin)
+    /// Looks, before a command that may write, at what others run or trust.
+    pub(crate) fn watch(&self, wanted: Wanted) -> Option<Watch> {
+        if wanted.level != Level::WorkspaceWrite {
+            return None;
+        }
+        // A repository that a command makes in a folder shadows the one around it.
+        let possible = self.roots.iter().map(|root| root.join(".git"));
+        let known = self.repositories.iter().flat_map(Repository::folders);
+        let files = self.guarded_files();
+        Some(Watch::begin(known.chain(possible).collect(), files.into_iter()))
+    }
+
+    /// What is guarded in folders that may be written, but for repositories.
+    fn guarded_files(&self) -> Vec<PathBuf> {
+        let roots = self.roots.iter().chain(&self.settings.writable);
+        let writable: Vec<PathBuf> = roots.map(|path| places::expanded(path)).collect();
+        Places::shipped().unwritable(&self.settings.deciding, &writable)
     }
 
     fn make(&self, wanted: Wanted) -> Profile {
         let places = Places::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
         let all = |paths: Vec<PathBuf>| paths.into_iter().map(bytes).collect();
-        let repository = &self.repository;
         let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
         let mut tmp = None;
         if wanted.level == Level::WorkspaceWrite {
             writable.extend(self.roots.iter().cloned());
             writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
             writable.extend(places.caches());
-            writable.extend(repository.iter().flat_map(Repository::folders));
+            writable.extend(self.repositories.iter().flat_map(Repository::folders));
             // Whoever works there works nowhere in particular.
             writable.retain(|path| path != Path::new("/"));
-            unwritable.extend(
-                repository.iter().flat_map(|repository| repository.guards(wanted.operator)),
-            );
-            unwritable.extend(places.unwritable(&self.workspace));
+            unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
+            let files = self.guarded_files().into_iter();
+            unwritable.extend(files.map(|path| guarded(path, Guard::ReadOnly)));
             tmp = places::temporary(&self.state, &self.workspace).map(bytes);
         }
         let mut unreadable = places.unreadable();

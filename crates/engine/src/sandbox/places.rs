@@ -43,15 +43,15 @@ impl Places {
 
     /// What may not be read.
     pub(super) fn unreadable(&self) -> Vec<PathBuf> {
-        self.unreadable.iter().map(|path| expanded(path)).collect()
+        self.unreadable.iter().flat_map(|path| everywhere(path)).collect()
     }
 
-    /// What may not be written although it is in the workspace.
-    pub(super) fn unwritable(&self, workspace: &Path) -> Vec<Guarded> {
-        let inside = self.unwritable.iter().map(|path| expanded(path));
-        let inside = inside.filter(|path| path.starts_with(workspace));
-        let policy = workspace.join(".legwork.toml");
-        inside.chain([policy]).map(|path| guarded(path, Guard::ReadOnly)).collect()
+    /// What may not be written although it is in a folder that may.
+    pub(super) fn unwritable(&self, deciding: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+        let known = self.unwritable.iter().flat_map(|path| everywhere(path));
+        let real = |path: &PathBuf| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+        let inside = known.chain(deciding.iter().filter_map(real));
+        inside.filter(|path| writable.iter().any(|folder| path.starts_with(folder))).collect()
     }
 
     /// Caches that may be written; those of programs that are installed are made.
@@ -86,10 +86,35 @@ pub(super) fn guarded(path: PathBuf, guard: Guard) -> Guarded {
 
 /// A path with the home folder in the place of `~`.
 pub(super) fn expanded(path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), env::var_os("HOME")) {
-        (Ok(rest), Some(home)) => Path::new(&home).join(rest),
+    match (path.strip_prefix("~"), env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
         _ => path.to_owned(),
     }
+}
+
+/// Folders of the home that may be somewhere else, each with the variable that says so.
+const MOVABLE: [(&str, &str); 3] = [
+    ("~/.config", "XDG_CONFIG_HOME"),
+    ("~/.local/share", "XDG_DATA_HOME"),
+    ("~/.cache", "XDG_CACHE_HOME"),
+];
+
+/// Where a listed path is: in the home, where a variable says, or both.
+fn everywhere(path: &Path) -> Vec<PathBuf> {
+    let moved = MOVABLE.iter().find_map(|(folder, variable)| {
+        Some((env::var_os(variable)?, path.strip_prefix(folder).ok()?))
+    });
+    let named = path.to_str().and_then(|text| text.strip_prefix('$')).map(|text| {
+        let (variable, rest) = text.split_once('/').unwrap_or((text, ""));
+        (env::var_os(variable).unwrap_or_default(), Path::new(rest))
+    });
+    let listed = named.is_none().then(|| expanded(path));
+    let set = moved.or(named).map(|(value, rest)| {
+        // Some variables name several.
+        let all: Vec<PathBuf> = env::split_paths(&value).filter(|it| it.is_absolute()).collect();
+        all.into_iter().map(move |base| plain(&base.join(rest)))
+    });
+    listed.into_iter().chain(set.into_iter().flatten()).collect()
 }
 
 fn plain(path: &Path) -> PathBuf {
@@ -126,7 +151,8 @@ mod tests {
         assert!(places.unreadable.len() > 80 && places.unwritable.len() > 40);
         assert!(places.cache.iter().any(|cache| cache.program == "cargo"));
         for path in places.unreadable.iter().chain(&places.unwritable) {
-            assert!(path.starts_with("~") || path.is_absolute(), "{}", path.display());
+            let rooted = path.starts_with("~") || path.to_string_lossy().starts_with('$');
+            assert!(rooted || path.is_absolute(), "{}", path.display());
         }
     }
 }

@@ -83,6 +83,10 @@ impl Run {
         stdin: Option<BorrowedFd<'_>>,
         sandbox: Option<&Ready>,
     ) -> Result<Self, StartFailure> {
+        if sandbox.is_some() && stdin.is_some_and(is_folder) {
+            // It would lead past the sandbox's own mounts, and there is nothing to read in it.
+            return Err(StartFailure { stage: StartStage::Descriptors, errno: libc::EISDIR });
+        }
         let terminals = sandbox.and_then(|ready| ready.terminals.as_ref());
         let given = Given { null: setup.null.as_fd(), stdin, terminals };
         let (streams, ends) = Streams::open(spec.stdin, spec.outputs, &given)
@@ -478,4 +482,9 @@ fn milliseconds(duration: Duration) -> u64 {
 
 fn wall_clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, milliseconds)
+}
+
+fn is_folder(handle: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(handle)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
 }

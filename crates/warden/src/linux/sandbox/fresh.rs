@@ -1,7 +1,8 @@
 //! What a profile means just now: which of its paths exist, and whether that is still so.
 //!
 //! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what was mounted since
-//! is not there, and a secret that did not exist could not be covered. Both are noticed here for the price of a few
+//! is not there. A secret that did not exist could not be covered, and one that was replaced is covered no more,
+//! because a cover goes with the file under it. A socket may have come. All are noticed here for the price of a few
 //! questions to the kernel.
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::mounts::path;
+use super::{elsewhere::Mounts, mounts::path, sockets};
 use crate::sandbox::Profile;
 
 /// A profile, and how things are.
@@ -23,8 +24,14 @@ pub(super) struct Surroundings {
     pub writable: Vec<PathBuf>,
     /// What is shown wherever it is, by its real path.
     pub shown: Vec<PathBuf>,
-    /// What may not be read, by its real path.
+    /// What may not be read, wherever it is: by its real path, and by others to the same.
     pub unreadable: Vec<PathBuf>,
+    /// Our own state folder, by its real path.
+    pub state: PathBuf,
+    /// Sockets of other programs that would be seen.
+    pub sockets: Vec<PathBuf>,
+    /// Where else the same files are.
+    pub elsewhere: Mounts,
     /// Says when the mounts of this process's namespace change.
     mounts: Option<File>,
     /// Which file stood at these paths, if any.
@@ -39,20 +46,28 @@ impl Surroundings {
         let mounts = File::open("/proc/self/mounts").ok();
         let guarded = profile.unwritable.iter().map(|guarded| path(&guarded.path));
         let secrets = profile.unreadable.iter().map(|bytes| path(bytes));
-        let mut folders: Vec<PathBuf> =
-            secrets.filter(|path| !path.exists()).filter_map(nearest).collect();
+        let (secrets, absent): (Vec<&Path>, Vec<&Path>) = secrets.partition(|path| path.exists());
+        let mut folders: Vec<PathBuf> = absent.into_iter().filter_map(nearest).collect();
         folders.sort();
         folders.dedup();
         let mut writable = real_paths(&profile.writable);
         writable.sort();
         writable.dedup();
+        let state = path(&profile.state);
+        let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+        let elsewhere = Mounts::now();
+        let mut unreadable = elsewhere.everywhere(real_paths(&profile.unreadable));
+        unreadable.extend(elsewhere.others(&state));
         Self {
             mounts,
-            files: guarded.map(|path| (path.to_owned(), identity(path))).collect(),
+            files: guarded.chain(secrets).map(|path| (path.to_owned(), identity(path))).collect(),
             folders: folders.into_iter().map(|path| (path.clone(), changed(&path))).collect(),
-            writable,
             shown: real_paths(&profile.shown),
-            unreadable: real_paths(&profile.unreadable),
+            sockets: sockets::reachable(&writable, &state),
+            unreadable,
+            writable,
+            state,
+            elsewhere,
             profile,
         }
     }
@@ -67,6 +82,7 @@ impl Surroundings {
         same_mounts
             && self.files.iter().all(|(path, before)| identity(path) == *before)
             && self.folders.iter().all(|(path, before)| changed(path) == *before)
+            && sockets::reachable(&self.writable, &self.state) == self.sockets
     }
 }
 

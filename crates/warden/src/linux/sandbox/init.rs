@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{signals::Signals, socket},
+    capabilities::drop_capabilities,
     fresh::Surroundings,
     landlock::{self, Rules},
     mounts::{self, DEVICES},
@@ -215,7 +216,7 @@ fn harden() {
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        super::drop_capabilities();
+        drop_capabilities();
     }
 }
 

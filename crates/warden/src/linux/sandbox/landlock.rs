@@ -103,17 +103,23 @@ fn open_path(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
 }
 
-/// Everything but these paths: the neighbours of each, and of each folder on the way to it.
-pub(super) fn everything_but(hidden: &[PathBuf]) -> Vec<PathBuf> {
+/// All that is in these folders but the hidden paths: the neighbours of each, and of each folder on the way to it.
+pub(super) fn everything_in(folders: Vec<PathBuf>, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let mut shown = Vec::new();
-    let mut waiting = vec![PathBuf::from("/")];
+    let mut waiting = folders;
     while let Some(folder) = waiting.pop() {
+        if hidden.iter().any(|path| folder.starts_with(path)) {
+            continue;
+        }
         if !hidden.iter().any(|path| path.starts_with(&folder)) {
             shown.push(folder);
-        } else if !hidden.contains(&folder)
-            && let Ok(entries) = std::fs::read_dir(&folder)
-        {
-            waiting.extend(entries.filter_map(|entry| Some(entry.ok()?.path())));
+        } else if let Ok(entries) = std::fs::read_dir(&folder) {
+            // A link would open what it points to, which may be what is hidden; its target counts by itself.
+            let real = entries.filter_map(|entry| {
+                let entry = entry.ok()?;
+                (!entry.file_type().ok()?.is_symlink()).then(|| entry.path())
+            });
+            waiting.extend(real);
         }
     }
     shown
@@ -124,17 +130,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_but_a_path_is_its_neighbours_all_the_way_up() {
+    fn everything_but_a_path_is_its_neighbours_all_the_way_up_and_no_link() {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
         for folder in ["a/secret", "a/plain", "b"] {
             std::fs::create_dir_all(base.join(folder)).unwrap();
         }
-        let shown = everything_but(&[base.join("a/secret")]);
+        std::os::unix::fs::symlink(base.join("a/secret"), base.join("link")).unwrap();
+        let everything = || vec![PathBuf::from("/")];
+        let hidden = [base.join("a/secret")];
+        let shown = everything_in(everything(), &hidden);
         let below: Vec<&PathBuf> = shown.iter().filter(|path| path.starts_with(&base)).collect();
         assert_eq!(below.len(), 2, "{below:?}");
         assert!(shown.contains(&base.join("a/plain")) && shown.contains(&base.join("b")));
         assert!(!shown.contains(&PathBuf::from("/")));
-        assert_eq!(everything_but(&[]), [PathBuf::from("/")]);
+        assert_eq!(everything_in(everything(), &[]), everything());
+        assert_eq!(everything_in(vec![base.join("a")], &hidden), [base.join("a/plain")]);
+        assert!(everything_in(vec![base.join("a/secret/deep")], &hidden).is_empty());
     }
 }

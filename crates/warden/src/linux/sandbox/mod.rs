@@ -5,12 +5,15 @@
 //! two, so a warden that knows its profile keeps one ready. Nothing of a sandbox is used twice. Where the machine
 //! refuses a layer, what is left is used and the lack is told.
 
+mod capabilities;
+mod elsewhere;
 mod fresh;
 mod init;
 mod landlock;
 mod mounts;
 mod seccomp;
 mod sleeper;
+mod sockets;
 
 use std::{
     ffi::CString,
@@ -30,7 +33,7 @@ use self::{
     init::{Kinds, LAST_OUT, MAPPED, Report},
     landlock::Rules,
     mounts::DEVICES,
-    seccomp::Filter,
+    seccomp::{Filter, Sockets},
     sleeper::{Confines, Sleeper},
 };
 use super::{limits::PreparedLimits, notices::Notices, socket, spawner::Setup};
@@ -148,8 +151,9 @@ impl Sandboxes {
     pub(super) fn confine(&mut self, setup: &Setup, profile: Profile) -> io::Result<Enforcement> {
         self.forget();
         let is_root = rustix::process::geteuid().is_root();
+        let sockets = if profile.network { Sockets::Network } else { Sockets::Loopback };
         let confined = self.confined.insert(Confined {
-            filter: Filter::new(profile.network, is_root, seccomp::can_tell()),
+            filter: Filter::new(sockets, is_root, seccomp::can_tell()),
             surroundings: Surroundings::of(profile),
             rung: 0,
             refusals: Vec::new(),
@@ -406,15 +410,25 @@ impl Confined {
     }
 
     /// What is left where namespaces are refused: Landlock and the filter.
-    fn without_namespaces(&self, setup: &Setup) -> io::Result<Ready> {
-        let Surroundings { profile, writable, unreadable, .. } = &self.surroundings;
-        let own = [mounts::path(&profile.state).to_owned(), PathBuf::from("/dev")];
-        let hidden: Vec<PathBuf> = unreadable.iter().cloned().chain(own).collect();
+    fn without_namespaces(&mut self, setup: &Setup) -> io::Result<Ready> {
+        let Surroundings { profile, writable, unreadable, state, .. } = &self.surroundings;
+        if !profile.network {
+            // There is no other way to keep it from sending datagrams.
+            self.filter = self.filter.with(Sockets::Local);
+        }
+        let devices = PathBuf::from("/dev");
+        let hidden: Vec<PathBuf> = unreadable.iter().chain([state, &devices]).cloned().collect();
+        // They are everybody's: whoever may only read gets none.
         let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+        let temporary = temporary.into_iter().filter(|_| profile.tmp.is_some());
+        let (shared, temporary): (Vec<_>, Vec<_>) =
+            temporary.partition(|place| place.starts_with(&devices));
+        let inside = writable.iter().cloned().chain(temporary).collect();
+        let writable = [landlock::everything_in(inside, &hidden), shared].concat();
         let terminals = ["/dev/pts", "/dev/ptmx", "/dev/shm"].map(PathBuf::from);
         let rules = Rules {
-            readable: landlock::everything_but(&hidden),
-            writable: writable.iter().chain(&temporary).map(PathBuf::as_path).collect(),
+            readable: landlock::everything_in(vec![PathBuf::from("/")], &hidden),
+            writable: writable.iter().map(PathBuf::as_path).collect(),
             devices: DEVICES.map(PathBuf::from).into_iter().chain(terminals).collect(),
             refuse_tcp: !profile.network,
         };
@@ -458,8 +472,8 @@ impl Confined {
 }
 
 /// What a missing view of the files means.
-const UNGUARDED: &str =
-    "; /tmp is everybody's, and what is guarded inside the workspace can be written";
+const UNGUARDED: &str = "; /tmp is everybody's, what is guarded inside the workspace can be written, sockets and the modes of files \
+     outside can be reached, and what comes to be beside a secret cannot be read";
 
 fn names(tasks: &[String]) -> Vec<CString> {
     tasks.iter().filter_map(|task| CString::new(task.as_str()).ok()).collect()
@@ -493,35 +507,4 @@ fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>),
     let [rules, tasks, shown, terminals] =
         with.map(|there| if there { descriptors.next() } else { None });
     Ok((Made { namespaces, rules, artifacts: tasks.zip(shown) }, terminals, no_rules))
-}
-
-/// Gives up every capability, for good.
-///
-/// # Safety
-///
-/// System calls about the calling process alone; safe between clone and exec.
-pub(super) unsafe fn drop_capabilities() {
-    /// `SECBIT_NOROOT`, `SECBIT_NO_SETUID_FIXUP`, `SECBIT_NO_CAP_AMBIENT_RAISE`, each with its lock.
-    const NO_ROOT: u64 = 0b1110_1111;
-    const VERSION_3: u32 = 0x2008_0522;
-    const CAPABILITIES: u64 = 64;
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: i32,
-    }
-    // SAFETY: plain data on this stack, of the layout that the kernel documents.
-    unsafe {
-        for capability in 0..CAPABILITIES {
-            // The first number that the kernel does not know ends it.
-            if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
-                break;
-            }
-        }
-        libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT, 0, 0, 0);
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        let header = Header { version: VERSION_3, pid: 0 };
-        let none = [0_u32; 6];
-        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr());
-    }
 }

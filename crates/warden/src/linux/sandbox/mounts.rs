@@ -2,9 +2,11 @@
 //!
 //! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole tree is made
 //! read-only in one call, and what was taken aside is laid over its own place. Later mounts cover earlier ones, so
-//! the order is: temporary folders and devices, what may be written, what inside it may not, our state, secrets.
+//! the order is: temporary folders and devices, what may be written, what inside it may not, our state, secrets and
+//! other programs' sockets.
 
 use std::{
+    collections::BTreeSet,
     ffi::{CString, OsStr},
     fs, io,
     os::{
@@ -43,10 +45,12 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "/dev/ptmx"),
 ];
 
-/// What of `/run` is shown: no sockets, only what names are resolved by and where some systems keep programs.
-const RUN_SHOWN: [&str; 6] = [
-    "/run/systemd/resolve",
-    "/run/resolvconf",
+/// What of `/run` is shown: where the servers of names are written down, not the folders of that, which have sockets
+/// that resolve names for whoever has no network; and where some systems keep programs.
+const RUN_SHOWN: [&str; 7] = [
+    "/run/systemd/resolve/resolv.conf",
+    "/run/systemd/resolve/stub-resolv.conf",
+    "/run/resolvconf/resolv.conf",
     "/run/NetworkManager/resolv.conf",
     "/run/current-system",
     "/run/booted-system",
@@ -99,10 +103,9 @@ fn io_at(place: &Path) -> impl FnOnce(io::Error) -> Failed {
 
 /// Makes the view in this process's own mount namespace. `own_pids` is whether `/proc` has to be made anew.
 pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
-    let Surroundings { profile, writable, shown: shown_folders, unreadable, .. } = surroundings;
+    let Surroundings { profile, writable, shown: shown_folders, state, .. } = surroundings;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(at("making the mounts private"))?;
-    let state = path(&profile.state);
     let tasks = open_path(&state.join("tasks")).ok();
     let shown_rooms =
         shown_folders.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
@@ -131,11 +134,16 @@ pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
         attach(room, place)?;
         set_below(place, STILL).map_err(at_path(place))?;
     }
-    for guarded in &profile.unwritable {
-        guard(path(&guarded.path), guarded.guard)?;
+    let sockets = surroundings.elsewhere.everywhere(surroundings.sockets.clone());
+    let hidden = [&surroundings.unreadable[..], &sockets].concat();
+    let guarded = guarded(surroundings);
+    let kept = guarded.iter().map(|(place, _)| place).chain(&hidden).chain([state]);
+    hold_ways(kept.map(PathBuf::as_path), writable)?;
+    for (place, kind) in &guarded {
+        guard(place, *kind)?;
     }
     let shown = cover_state(state)?;
-    cover_secrets(unreadable)?;
+    cover(&hidden)?;
     Ok(View { tasks, shown, terminals })
 }
 
@@ -294,17 +302,47 @@ fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done<Option<OwnedFd>> {
     Ok(openat(CWD, "/dev/pts/ptmx", flags, Mode::empty()).ok())
 }
 
+/// What is guarded, wherever it is seen; makes what has to be there for that.
+fn guarded(surroundings: &Surroundings) -> Vec<(PathBuf, Guard)> {
+    let mut all = Vec::new();
+    for guarded in &surroundings.profile.unwritable {
+        let place = path(&guarded.path);
+        if guarded.guard == Guard::ReadOnlyFolder
+            && !place.exists()
+            && place.parent().is_some_and(Path::is_dir)
+        {
+            // If it cannot be made here, the command cannot make it either.
+            let _ = fs::create_dir(place);
+        }
+        let Ok(place) = place.canonicalize() else { continue };
+        let places = surroundings.elsewhere.everywhere(vec![place]).into_iter();
+        all.extend(places.map(|place| (place, guarded.guard)));
+    }
+    all
+}
+
+/// Holds the folders in place that lead from what may be written to what is kept: renamed, they would take it along,
+/// and the next sandbox would not know it.
+fn hold_ways<'a>(kept: impl Iterator<Item = &'a Path>, writable: &[PathBuf]) -> Done {
+    let leads = |folder: &&Path| {
+        writable.iter().any(|room| folder.starts_with(room))
+            && !writable.iter().any(|room| room == folder)
+    };
+    // A folder stands before what is in it.
+    let ways: BTreeSet<&Path> =
+        kept.flat_map(|place| place.ancestors().skip(1)).filter(leads).collect();
+    ways.into_iter().filter(|way| way.is_dir()).try_for_each(|way| attach(&take_aside(way)?, way))
+}
+
 /// Keeps a path as it is, inside something that may be written.
 fn guard(place: &Path, guard: Guard) -> Done {
-    if guard == Guard::ReadOnlyFolder && !place.exists() && place.parent().is_some_and(Path::is_dir)
-    {
-        // If it cannot be made here, the command cannot make it either.
-        let _ = fs::create_dir(place);
+    // It may be gone with a folder that was covered.
+    if !place.exists() {
+        return Ok(());
     }
-    let Ok(place) = place.canonicalize() else { return Ok(()) };
-    attach(&take_aside(&place)?, &place)?;
+    attach(&take_aside(place)?, place)?;
     if guard != Guard::InPlace {
-        set_below(&place, STILL).map_err(at_path(&place))?;
+        set_below(place, STILL).map_err(at_path(place))?;
     }
     Ok(())
 }
@@ -321,18 +359,18 @@ fn cover_state(state: &Path) -> Done<Option<OwnedFd>> {
     open_path(&shown).map(Some).map_err(at_path(&shown))
 }
 
-/// Covers secrets with something empty that nobody may open.
-fn cover_secrets(secrets: &[PathBuf]) -> Done {
+/// Covers secrets and sockets with something empty that nobody may open.
+fn cover(hidden: &[PathBuf]) -> Done {
     let blank = Path::new("/dev/shm/.blank");
     fs::File::create(blank)
         .and_then(|file| file.set_permissions(no_rights()))
         .map_err(io_at(blank))?;
-    for secret in secrets {
+    for place in hidden {
         // It may be gone with a folder that was covered.
-        let Ok(data) = fs::symlink_metadata(secret) else { continue };
+        let Ok(data) = fs::symlink_metadata(place) else { continue };
         let cover = if data.is_dir() { memory("4k", "0000")? } else { take_aside(blank)? };
-        attach(&cover, secret)?;
-        set(secret, STILL, 0).map_err(at_path(secret))?;
+        attach(&cover, place)?;
+        set(place, STILL, 0).map_err(at_path(place))?;
     }
     fs::remove_file(blank).map_err(io_at(blank))
 }

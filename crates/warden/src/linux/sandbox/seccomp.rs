@@ -65,8 +65,27 @@ const SET_GROUP_ID: u32 = 0o2000;
 /// The commands of `ioctl` that type into a terminal, by key or by selection.
 const TYPE_INTO_TERMINAL: [u32; 2] = [0x5412, 0x541C];
 
-const LOCAL_FAMILIES: &[u32] = &[1, 2, 10];
-const NETWORK_FAMILIES: &[u32] = &[1, 2, 10, 16];
+/// Which sockets can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sockets {
+    /// All of the machine's network.
+    Network,
+    /// The same but netlink: there is nothing but a loopback of its own.
+    Loopback,
+    /// Only those between processes.
+    Local,
+}
+
+impl Sockets {
+    /// Unix, IPv4, IPv6, netlink.
+    fn families(self) -> &'static [u32] {
+        match self {
+            Self::Network => &[1, 2, 10, 16],
+            Self::Loopback => &[1, 2, 10],
+            Self::Local => &[1],
+        }
+    }
+}
 
 /// Calls with their names.
 macro_rules! named {
@@ -145,7 +164,8 @@ const REFUSED_IN_PART_HERE: &[(&str, c_long)] = &[];
 
 /// The name of a call that may be refused.
 pub(in crate::linux) fn name_of(call: c_long) -> Option<&'static str> {
-    let all = [REFUSED, REFUSED_HERE, REFUSED_IN_PART, REFUSED_IN_PART_HERE].concat();
+    let newer: &[(&'static str, c_long)] = &[("SYS_fchmodat2", SYS_FCHMODAT2)];
+    let all = [REFUSED, REFUSED_HERE, REFUSED_IN_PART, REFUSED_IN_PART_HERE, newer].concat();
     let (name, _) = all.into_iter().find(|(_, number)| *number == call)?;
     name.strip_prefix("SYS_")
 }
@@ -205,19 +225,20 @@ pub(super) fn can_tell() -> bool {
 #[derive(Debug)]
 pub(in crate::linux) struct Filter {
     code: Vec<libc::sock_filter>,
+    is_root: bool,
     /// Whether refusals are told to the warden.
     pub told: bool,
 }
 
 impl Filter {
-    /// The filter of a command with or without a network. `told` is whether refusals are told to the warden.
-    pub(in crate::linux) fn new(network: bool, is_root: bool, told: bool) -> Self {
+    /// The filter of a command that may make these sockets. `told` is whether refusals are told to the warden.
+    pub(in crate::linux) fn new(sockets: Sockets, is_root: bool, told: bool) -> Self {
         let refuse = if told {
             libc::SECCOMP_RET_USER_NOTIF
         } else {
             libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
         };
-        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules(network, is_root))
+        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules(sockets, is_root))
             .into_iter()
             .map(|(call, answer, conditions)| {
                 let answer = match answer {
@@ -231,7 +252,12 @@ impl Filter {
         calls.sort_by_key(|(number, _)| *number);
         let mut code = prologue();
         code.extend(search(&calls));
-        Self { code, told }
+        Self { code, is_root, told }
+    }
+
+    /// The same with other sockets.
+    pub(super) fn with(&self, sockets: Sockets) -> Self {
+        Self::new(sockets, self.is_root, self.told)
     }
 
     /// As the kernel wants it; valid for as long as this is.
@@ -243,7 +269,7 @@ impl Filter {
     }
 }
 
-fn rules(network: bool, is_root: bool) -> Vec<Rule> {
+fn rules(sockets: Sockets, is_root: bool) -> Vec<Rule> {
     let always = |answer| move |call: &c_long| Rule { call: *call, when: When::Always, answer };
     let refuse = |call, when| Rule { call, when, answer: Answer::Refuse };
     let refused = REFUSED.iter().chain(REFUSED_HERE).map(|(_, call)| call);
@@ -257,7 +283,7 @@ fn rules(network: bool, is_root: bool) -> Vec<Rule> {
     for value in TYPE_INTO_TERMINAL {
         rules.push(refuse(libc::SYS_ioctl, When::Is { argument: 1, value }));
     }
-    let values = if network { NETWORK_FAMILIES } else { LOCAL_FAMILIES };
+    let values = sockets.families();
     rules.push(refuse(libc::SYS_socket, When::IsNot { argument: 0, values }));
     // The owner of a file may make it a program of its own rights; for root that would be everybody's way to root.
     let bits = if is_root { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
@@ -384,78 +410,4 @@ fn statement(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the program answers; the kernel's own interpreter, as far as it is used here.
-    fn run(filter: &Filter, call: c_long, arguments: [u64; 6]) -> u32 {
-        let load = |offset: u32| match offset {
-            NUMBER_AT => u32::try_from(call).unwrap(),
-            ARCHITECTURE_AT => ARCHITECTURE,
-            _ => (arguments[((offset - 16) / 8) as usize] & 0xffff_ffff) as u32,
-        };
-        let (mut place, mut value) = (0, 0);
-        loop {
-            let libc::sock_filter { code, jt, jf, k } = filter.code[place];
-            place += 1;
-            let step = |yes: bool| usize::from(if yes { jt } else { jf });
-            match u32::from(code) {
-                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => value = load(k),
-                code if code == libc::BPF_RET | libc::BPF_K => return k,
-                code if code == libc::BPF_JMP | libc::BPF_JA => place += k as usize,
-                code if code == libc::BPF_JMP | libc::BPF_JEQ => place += step(value == k),
-                code if code == libc::BPF_JMP | libc::BPF_JGE => place += step(value >= k),
-                code if code == libc::BPF_JMP | libc::BPF_JSET => place += step(value & k != 0),
-                code => panic!("{code}"),
-            }
-        }
-    }
-
-    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
-    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-
-    #[test]
-    fn every_named_call_is_refused_and_every_other_number_is_allowed() {
-        let filter = Filter::new(true, true, false);
-        let refused: Vec<c_long> =
-            REFUSED.iter().chain(REFUSED_HERE).map(|(_, call)| *call).collect();
-        for call in 0..600 {
-            let expected = match call {
-                call if refused.contains(&call) => EPERM,
-                call if UNKNOWN.contains(&call) => ENOSYS,
-                // With no arguments, a socket of family 0.
-                libc::SYS_socket => EPERM,
-                _ => ALLOW,
-            };
-            assert_eq!(run(&filter, call, [0; 6]), expected, "{call}");
-        }
-        assert_eq!(run(&filter, 0x4000_0000, [0; 6]), ENOSYS);
-    }
-
-    #[test]
-    fn arguments_decide_where_only_some_uses_are_refused() {
-        let (online, offline) = (Filter::new(true, false, false), Filter::new(false, true, false));
-        let new_user = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
-        assert_eq!(run(&online, libc::SYS_clone, [new_user, 0, 0, 0, 0, 0]), EPERM);
-        assert_eq!(run(&online, libc::SYS_clone, [0x11, 0, 0, 0, 0, 0]), ALLOW);
-        for (family, with, without) in
-            [(1, ALLOW, ALLOW), (2, ALLOW, ALLOW), (16, ALLOW, EPERM), (17, EPERM, EPERM)]
-        {
-            assert_eq!(run(&online, libc::SYS_socket, [family, 0, 0, 0, 0, 0]), with, "{family}");
-            assert_eq!(
-                run(&offline, libc::SYS_socket, [family, 0, 0, 0, 0, 0]),
-                without,
-                "{family}"
-            );
-        }
-        assert_eq!(run(&online, libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]), EPERM);
-        assert_eq!(run(&online, libc::SYS_ioctl, [0, 0x5413, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(run(&online, libc::SYS_fchmod, [3, 0o4755, 0, 0, 0, 0]), EPERM);
-        assert_eq!(run(&online, libc::SYS_fchmod, [3, 0o2755, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(run(&offline, libc::SYS_fchmod, [3, 0o2755, 0, 0, 0, 0]), EPERM);
-        let makes = u64::from(libc::O_CREAT.cast_unsigned());
-        assert_eq!(run(&online, libc::SYS_openat, [0, 0, makes, 0o4755, 0, 0]), EPERM);
-        assert_eq!(run(&online, libc::SYS_openat, [0, 0, 0, 0o4755, 0, 0]), ALLOW);
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ use super::{
         socket,
         spawner::Setup,
     },
-    drop_capabilities,
+    capabilities::drop_capabilities,
     init::keep_only,
     seccomp::Filter,
 };

@@ -1,0 +1,218 @@
+//! What ordinary work needs, for an operator in a workspace.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use super::house::{House, INTEGRATION, OPERATOR};
+use crate::common::{fixture, is_alive, parent};
+
+/// Whether a program is there for everybody; says so where it is not.
+fn has(program: &str) -> bool {
+    let found = ["/usr/local/bin", "/usr/bin", "/bin"]
+        .iter()
+        .any(|it| Path::new(it).join(program).exists());
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed");
+    }
+    found
+}
+
+/// Whether a user may run this program; says so where not.
+fn may_run(house: &House, program: &str) -> bool {
+    let ask = format!("{program} --version");
+    let may = house.outside("sh").args(["-c", &ask]).output().is_ok_and(|it| it.status.success());
+    if !may {
+        eprintln!("SKIPPED: this user cannot run {program} at all");
+    }
+    may
+}
+
+#[test]
+fn git_makes_commits_and_pushes() {
+    for house in House::each() {
+        house.script(
+            "workspace/work.sh",
+            "set -e\n\
+             git init -q -b main project && git init -q -b main --bare remote.git && cd project\n\
+             git config user.name me && git config user.email me@example.org\n\
+             echo text > file && git add file && git commit -qm first\n\
+             git remote add origin ../remote.git && git push -qu origin main\n\
+             git clone -q ../remote.git ../copy && git -C ../copy log --format=%s\n\
+             git checkout -qb other && git stash -q || true && git gc -q && git status --short",
+        );
+        assert_eq!(house.prints(OPERATOR, "./work.sh").trim(), "first");
+        // The same in the workspace itself, with its hooks guarded between the calls.
+        house.prints(OPERATOR, "git init -q -b main .");
+        house.prints(OPERATOR, "git config user.name me && git config user.email me@example.org");
+        house.prints(OPERATOR, "git add work.sh && git commit -qm second");
+        house.prints(
+            OPERATOR,
+            "git remote add origin ./remote.git && git push -qu origin main:second",
+        );
+        assert_eq!(house.prints(OPERATOR, "git log --format=%s").trim(), "second");
+        // And without a network, in the repository as it is.
+        house.prints(INTEGRATION, "git commit -q --allow-empty -m third && git checkout -qb other");
+    }
+}
+
+#[test]
+fn cargo_builds() {
+    for house in House::each() {
+        let cargo = env!("CARGO");
+        if !may_run(&house, cargo) {
+            continue;
+        }
+        house.file(
+            "workspace/Cargo.toml",
+            "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+        );
+        house.file("workspace/src/main.rs", "fn main() { println!(\"built\"); }\n");
+        let rustc = Path::new(cargo).with_file_name("rustc");
+        let cmd = format!("RUSTC={} {cargo} run -q --offline", rustc.display());
+        for trust in [OPERATOR, INTEGRATION] {
+            assert_eq!(house.prints(trust, &cmd).trim(), "built");
+        }
+    }
+}
+
+#[test]
+fn python_has_environments_processes_and_databases() {
+    if !has("python3") {
+        return;
+    }
+    for house in House::each() {
+        let run = |script: &str| {
+            house.file("workspace/script.py", script);
+            house.prints(OPERATOR, "python3 script.py").trim().to_owned()
+        };
+        house.prints(OPERATOR, "python3 -m venv --without-pip env && env/bin/python -c pass");
+        let processes = "import multiprocessing as m\n\
+                         def f(x): return x * x\n\
+                         if __name__ == '__main__':\n\
+                         \x20   with m.Pool(2) as p: print(sum(p.map(f, range(5))))\n\
+                         \x20   q = m.Queue(); q.put(1); print(q.get())\n\
+                         \x20   from multiprocessing import shared_memory as s\n\
+                         \x20   x = s.SharedMemory(create=True, size=10); x.close(); x.unlink()\n";
+        assert_eq!(run(processes), "30\n1");
+        let database = "import sqlite3\n\
+                        for place in ['own.db', '/tmp/own.db', ':memory:']:\n\
+                        \x20   c = sqlite3.connect(place); c.execute('pragma journal_mode=wal')\n\
+                        \x20   c.execute('create table t(x)'); c.execute('insert into t values (7)'); c.commit()\n\
+                        \x20   print(c.execute('select x from t').fetchone()[0])\n";
+        assert_eq!(run(database), "7\n7\n7");
+        let terminal = "import pty, os\nprint(os.waitstatus_to_exitcode(pty.spawn(['sh', '-c', 'test -t 0 && tty'])))\n";
+        let printed = run(terminal);
+        assert!(printed.contains("/dev/pts/") && printed.ends_with('0'), "{printed}");
+    }
+}
+
+#[test]
+fn a_test_that_listens_reaches_itself() {
+    let script = "import socket, threading\n\
+                  for family, address in [(socket.AF_INET, '127.0.0.1'), (socket.AF_UNIX, None)]:\n\
+                  \x20   s = socket.socket(family)\n\
+                  \x20   s.bind((address, 0) if address else '/tmp/own.sock'); s.listen()\n\
+                  \x20   c = socket.socket(family); c.connect(s.getsockname())\n\
+                  \x20   a, _ = s.accept(); c.send(b'x'); print(a.recv(1).decode())\n\
+                  \x20   if not address: import os; os.unlink('/tmp/own.sock')\n\
+                  s = socket.socket(socket.AF_UNIX); s.bind('\\0own'); s.listen()\n\
+                  socket.socket(socket.AF_UNIX).connect('\\0own'); print('x')\n\
+                  import socket; print(socket.getaddrinfo('localhost', 80)[0][4][0] in ('127.0.0.1', '::1'))\n";
+    if !has("python3") {
+        return;
+    }
+    for house in House::each() {
+        house.file("workspace/script.py", script);
+        for trust in [OPERATOR, INTEGRATION] {
+            assert_eq!(house.prints(trust, "python3 script.py"), "x\nx\nx\nTrue");
+        }
+    }
+}
+
+#[test]
+fn npm_installs_a_package_of_the_workspace() {
+    if !has("npm") {
+        return;
+    }
+    for house in House::each() {
+        if !may_run(&house, "npm") {
+            continue;
+        }
+        house.file(
+            "workspace/part/package.json",
+            r#"{"name":"part","version":"1.0.0","main":"index.js"}"#,
+        );
+        house.file("workspace/part/index.js", "module.exports = 'part';");
+        house.file(
+            "workspace/package.json",
+            r#"{"name":"whole","version":"1.0.0","dependencies":{"part":"file:./part"}}"#,
+        );
+        house.file("home/.npmrc", "//registry.example/:_authToken=secret");
+        house.prints(OPERATOR, "npm install --offline --no-audit --no-fund --silent");
+        assert_eq!(house.prints(OPERATOR, "node -p \"require('part')\"").trim(), "part");
+    }
+}
+
+#[test]
+fn temporary_files_devices_and_own_processes_are_there() {
+    for house in House::each() {
+        for trust in [OPERATOR, INTEGRATION] {
+            house.prints(
+                trust,
+                "f=$(mktemp) && echo x > $f && cat $f && mktemp -d && mktemp -p /dev/shm",
+            );
+            house.prints(trust, "echo x > /dev/null && head -c 4 /dev/urandom > /dev/full || true");
+            assert_eq!(
+                house.prints(trust, "echo out > /dev/stdout; echo err > /dev/stderr").trim(),
+                "out"
+            );
+            let seen = house.prints(trust, "ps -e -o comm=");
+            let strangers: Vec<&str> =
+                seen.lines().filter(|it| !["legwork-init", "sh", "ps"].contains(it)).collect();
+            assert!(strangers.is_empty(), "{strangers:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_on_a_terminal_has_a_real_one_and_cannot_type_into_it() {
+    for house in House::each() {
+        let input = json!({ "cmd": "tty && test -t 1 && stty size", "tty": true, "login": false });
+        let result = house.get(OPERATOR, "ExecCommand", &input);
+        let printed = result.to_string();
+        assert!(printed.contains("/dev/pts/0"), "{result:#}");
+        let typing = format!("{} probe type-into-terminal", fixture());
+        let input = json!({ "cmd": typing, "tty": true, "login": false });
+        let result = house.get(OPERATOR, "ExecCommand", &input);
+        assert!(result.to_string().contains("refused: Operation not permitted"), "{result:#}");
+        assert!(result["denials"].to_string().contains("ioctl"), "{result:#}");
+    }
+}
+
+#[test]
+fn background_work_outlives_its_command_and_is_stopped_by_a_stop() {
+    for house in House::each() {
+        let cmd = format!(
+            "{0} ignore-term ready >/dev/null 2>&1 & {0} wait-for ready; echo $!",
+            fixture()
+        );
+        let result = house.exec(OPERATOR, &cmd);
+        assert_eq!(result["exit_status"], 0, "{result:#}");
+        let pids: Vec<u32> = serde_json::from_value(result["background_pids"].clone())
+            .unwrap_or_else(|_| panic!("{result:#}"));
+        // By the machine's own numbers, not by those inside.
+        assert_eq!(pids.len(), 1, "{result:#}");
+        let inner: u32 =
+            fs::read_to_string(house.path("workspace/ready")).unwrap().parse().unwrap();
+        assert!(is_alive(pids[0]) && pids[0] != inner, "{result:#}");
+        let warden = parent(parent(pids[0]));
+        assert_eq!(
+            fs::read_to_string(format!("/proc/{warden}/comm")).unwrap().trim(),
+            "legwork-warden"
+        );
+        let id = result["task_id"].as_str().unwrap();
+        house.get(OPERATOR, "TaskStop", &json!({ "task_id": id, "grace_ms": 200 }));
+        assert!(!is_alive(pids[0]));
+    }
+}

@@ -1,0 +1,52 @@
+//! Reading a small file that a command may have put there.
+//!
+//! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a file without end.
+//! Reading it must neither wait nor fill the memory.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use rustix::fs::OFlags;
+
+/// The largest file that is read.
+const BYTES_MAX: u64 = 1024 * 1024;
+
+/// The text of a plain file of bounded size.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let data = file.metadata()?;
+    if !data.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    if data.len() > BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plain_file_is_not_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        std::fs::write(path("plain"), "text").unwrap();
+        assert_eq!(read_text(&path("plain")).unwrap(), "text");
+        std::fs::write(path("large"), vec![b'x'; 1024 * 1024 + 1]).unwrap();
+        assert_eq!(read_text(&path("large")).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        std::os::unix::fs::symlink("/dev/zero", path("endless")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        for name in ["endless", "pipe"] {
+            assert_eq!(read_text(&path(name)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
