@@ -12,7 +12,11 @@ use std::{
 use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
-use crate::{plain_file::read_text, retention::Retention, sandbox::SandboxSettings};
+use crate::{
+    plain_file::{read_text, read_text_itself},
+    retention::Retention,
+    sandbox::SandboxSettings,
+};
 
 /// The system's file.
 const SYSTEM: &str = "/etc/legwork/config.toml";
@@ -173,7 +177,9 @@ impl Config {
         ];
         for (origin, path) in found {
             let Some(path) = path else { continue };
-            match read_text(&path) {
+            // A project's file may be a command's work.
+            let read = if origin == Origin::Project { read_text_itself } else { read_text };
+            match read(&path) {
                 Ok(text) => files.push((origin, path, text)),
                 Err(error) if is_absent(&error) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),

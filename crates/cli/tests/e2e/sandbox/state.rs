@@ -127,3 +127,15 @@ fn the_way_to_a_workspace_in_a_temporary_folder_is_held() {
     let answer = call("echo still here");
     assert!(answer.contains("still here"), "{answer}");
 }
+
+#[test]
+fn a_link_in_the_place_of_a_policy_does_not_tell_what_it_leads_to() {
+    let house = House::own();
+    house.file("home/.netrc", "very-secret = 1\n");
+    house.script("workspace/make.sh", "ln -s ../home/.netrc .legwork.toml");
+    house.prints(OPERATOR, "./make.sh");
+    let input = r#"{"cmd":"true","login":false}"#;
+    let output = house.legwork("call", OPERATOR).args(["ExecCommand", input]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(!format!("{output:?}").contains("very-secret"), "{output:?}");
+}
