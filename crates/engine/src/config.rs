@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     limits::{self, TaskLimits},
-    plain_file::read_text,
+    plain_file::{read_text, read_text_itself},
     retention::Retention,
     sandbox::SandboxSettings,
 };
@@ -168,7 +168,9 @@ impl Config {
         ];
         for (origin, path) in found {
             let Some(path) = path else { continue };
-            match read_text(&path) {
+            // A project's file may be a command's work.
+            let read = if origin == Origin::Project { read_text_itself } else { read_text };
+            match read(&path) {
                 Ok(text) => files.push((origin, path, text)),
                 Err(error) if is_absent(&error) => {}
                 Err(source) => return Err(ConfigError::File { path, source }),

@@ -1,7 +1,7 @@
 //! Reading a small file that a command may have put there.
 //!
-//! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a file without end.
-//! Reading it must neither wait nor fill the memory.
+//! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a file without end, a
+//! link to a secret. Reading it must neither wait nor fill the memory, nor tell in an error what the command cannot read.
 
 use std::{
     fs::OpenOptions,
@@ -17,7 +17,16 @@ const BYTES_MAX: u64 = 1024 * 1024;
 
 /// The text of a plain file of bounded size.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    read(path, OFlags::NONBLOCK)
+}
+
+/// The same, of the file itself: a link is not followed.
+pub(crate) fn read_text_itself(path: &Path) -> io::Result<String> {
+    read(path, OFlags::NONBLOCK | OFlags::NOFOLLOW)
+}
+
+fn read(path: &Path, flags: OFlags) -> io::Result<String> {
+    let flags = flags.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let data = file.metadata()?;
     if !data.is_file() {
@@ -48,5 +57,8 @@ mod tests {
         for name in ["endless", "pipe"] {
             assert_eq!(read_text(&path(name)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
+        std::os::unix::fs::symlink("plain", path("link")).unwrap();
+        assert_eq!(read_text(&path("link")).unwrap(), "text");
+        assert!(read_text_itself(&path("link")).is_err());
     }
 }

@@ -29,7 +29,9 @@ impl Repository {
         for folder in workspace.ancestors() {
             let named = folder.join(".git");
             let Ok(data) = fs::metadata(&named) else { continue };
-            if data.is_dir() && is_repository(&named) {
+            // A link leads nowhere that would be opened for writing.
+            let is_own = folder == workspace || !named.is_symlink();
+            if data.is_dir() && is_own && is_repository(&named) {
                 return Self { own: named.clone(), common: named, named_by: None };
             }
             if data.is_file() {

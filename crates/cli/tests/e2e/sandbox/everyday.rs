@@ -1,6 +1,6 @@
 //! What ordinary work needs, for an operator in a workspace.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use serde_json::json;
 
@@ -214,5 +214,16 @@ fn background_work_outlives_its_command_and_is_stopped_by_a_stop() {
         let id = result["task_id"].as_str().unwrap();
         house.get(OPERATOR, "TaskStop", &json!({ "task_id": id, "grace_ms": 200 }));
         assert!(!is_alive(pids[0]));
+    }
+}
+
+#[test]
+fn a_history_that_is_linked_to_nowhere_takes_nothing_away() {
+    for house in House::each() {
+        symlink("/dev/null", house.path("home/.bash_history")).unwrap();
+        symlink("/proc/self/fd", house.path("home/.netrc")).unwrap();
+        for trust in [OPERATOR, INTEGRATION] {
+            house.prints(trust, "echo x > /dev/null && cat /dev/null");
+        }
     }
 }

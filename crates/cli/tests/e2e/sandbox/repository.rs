@@ -223,3 +223,36 @@ fn a_start_up_file_that_was_not_there_is_told() {
         house.refuses(OPERATOR, &["write .zshenv", "write .legwork.toml"]);
     }
 }
+
+#[test]
+fn a_link_in_the_place_of_a_repository_does_not_weaken_the_next_sandbox() {
+    for target in ["/proc/self/fd", "/dev/pts", "/etc", "/nowhere"] {
+        let house = House::own().with_policy("[sandbox]\nrequired = true\n");
+        house.prints(OPERATOR, &format!("ln -s {target} .git"));
+        house.prints(OPERATOR, "true");
+        house.prints(INTEGRATION, "true");
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_repository_opens_nothing() {
+    for house in House::each() {
+        for trust in [OPERATOR, INTEGRATION] {
+            let outside = house.name("outside");
+            house.prints(trust, &format!("ln -sfn {outside} .git"));
+            house.refuses(trust, &[format!("write {outside}/new"), "write .git/new".to_owned()]);
+            fs::remove_file(house.path("workspace/.git")).unwrap();
+        }
+        // The same for a cache, where the home is the workspace.
+        let house = house.with_home("workspace");
+        let outside = house.name("outside");
+        house.script(
+            "workspace/make.sh",
+            &format!(
+                "mkdir -p .cargo && ln -sfn {outside} .cargo/registry; ln -sfn {outside} .npm; true"
+            ),
+        );
+        house.prints(OPERATOR, "./make.sh");
+        house.refuses(OPERATOR, &[format!("write {outside}/new")]);
+    }
+}

@@ -105,3 +105,37 @@ fn a_file_that_never_ends_in_the_place_of_a_policy_is_an_error_and_no_wait() {
     house.prints(OPERATOR, "./pipe.sh");
     house.prints(OPERATOR, "true");
 }
+
+#[test]
+fn the_way_to_a_workspace_in_a_temporary_folder_is_held() {
+    let scratch = tempfile::tempdir().unwrap();
+    let workspace = scratch.path().join("below/workspace");
+    fs::create_dir_all(&workspace).unwrap();
+    let house = House::own().with_policy("[sandbox]\nrequired = true\n");
+    let call = |cmd: &str| {
+        let mut command = house.verb("call");
+        let policy = house.path("policy.toml");
+        command.arg("--workspace").arg(&workspace).arg("--policy").arg(policy);
+        let input = serde_json::json!({ "cmd": cmd, "login": false }).to_string();
+        let output = command.args(["ExecCommand", "--json", &input]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for way in [scratch.path(), &scratch.path().join("below")] {
+        let answer = call(&format!("{} probe replace {}", fixture(), way.display()));
+        assert!(answer.contains("refused: "), "{answer}");
+    }
+    let answer = call("echo still here");
+    assert!(answer.contains("still here"), "{answer}");
+}
+
+#[test]
+fn a_link_in_the_place_of_a_policy_does_not_tell_what_it_leads_to() {
+    let house = House::own();
+    house.file("home/.netrc", "very-secret = 1\n");
+    house.script("workspace/make.sh", "ln -s ../home/.netrc .legwork.toml");
+    house.prints(OPERATOR, "./make.sh");
+    let input = r#"{"cmd":"true","login":false}"#;
+    let output = house.legwork("call", OPERATOR).args(["ExecCommand", input]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(!format!("{output:?}").contains("very-secret"), "{output:?}");
+}

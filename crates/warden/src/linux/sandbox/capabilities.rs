@@ -1,11 +1,11 @@
 //! The rights of an administrator, which no confined process has.
 
-/// Gives up every capability, for good.
+/// Gives up every capability, for good. Whether none is left.
 ///
 /// # Safety
 ///
 /// System calls about the calling process alone; safe between clone and exec.
-pub(in crate::linux) unsafe fn drop_capabilities() {
+pub(super) unsafe fn drop_capabilities() -> bool {
     /// `SECBIT_NOROOT`, `SECBIT_NO_SETUID_FIXUP`, `SECBIT_NO_CAP_AMBIENT_RAISE`, each with its lock.
     const NO_ROOT: u64 = 0b1110_1111;
     const VERSION_3: u32 = 0x2008_0522;
@@ -27,6 +27,6 @@ pub(in crate::linux) unsafe fn drop_capabilities() {
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         let header = Header { version: VERSION_3, pid: 0 };
         let none = [0_u32; 6];
-        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr());
+        libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) == 0
     }
 }

@@ -57,6 +57,9 @@ const RUN_SHOWN: [&str; 7] = [
     "/run/opengl-driver",
 ];
 
+/// The temporary folders, which are the command's own.
+const TEMPORARY_FOLDERS: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// Size of a temporary folder in memory.
 const TEMPORARY: &str = "256m";
 
@@ -138,7 +141,8 @@ pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
     let hidden = [&surroundings.unreadable[..], &sockets].concat();
     let guarded = guarded(surroundings);
     let kept = guarded.iter().map(|(place, _)| place).chain(&hidden).chain([state]);
-    hold_ways(kept.map(PathBuf::as_path), writable)?;
+    let kept = kept.chain(writable).chain(shown_folders).map(PathBuf::as_path);
+    hold_ways(kept, writable)?;
     for (place, kind) in &guarded {
         guard(place, *kind)?;
     }
@@ -249,7 +253,8 @@ impl Temporary {
             None => [memory(TEMPORARY, "1777")?, memory(TEMPORARY, "1777")?],
         };
         let [one, two] = rooms;
-        Ok(Self([("/tmp", one), ("/var/tmp", two)]))
+        let [first, second] = TEMPORARY_FOLDERS;
+        Ok(Self([(first, one), (second, two)]))
     }
 
     fn attach(self) -> Done {
@@ -316,7 +321,9 @@ fn guarded(surroundings: &Surroundings) -> Vec<(PathBuf, Guard)> {
         }
         let Ok(place) = place.canonicalize() else { continue };
         let places = surroundings.elsewhere.everywhere(vec![place]).into_iter();
-        all.extend(places.map(|place| (place, guarded.guard)));
+        // A link may lead to where nothing can be written anyway.
+        let inside = |place: &PathBuf| surroundings.writable.iter().any(|it| place.starts_with(it));
+        all.extend(places.filter(inside).map(|place| (place, guarded.guard)));
     }
     all
 }
@@ -324,9 +331,9 @@ fn guarded(surroundings: &Surroundings) -> Vec<(PathBuf, Guard)> {
 /// Holds the folders in place that lead from what may be written to what is kept: renamed, they would take it along,
 /// and the next sandbox would not know it.
 fn hold_ways<'a>(kept: impl Iterator<Item = &'a Path>, writable: &[PathBuf]) -> Done {
+    let rooms = || writable.iter().map(PathBuf::as_path).chain(TEMPORARY_FOLDERS.map(Path::new));
     let leads = |folder: &&Path| {
-        writable.iter().any(|room| folder.starts_with(room))
-            && !writable.iter().any(|room| room == folder)
+        rooms().any(|room| folder.starts_with(room)) && !rooms().any(|room| room == *folder)
     };
     // A folder stands before what is in it.
     let ways: BTreeSet<&Path> =

@@ -318,8 +318,7 @@ impl Life<'_> {
         // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all of it is about
         // this process alone. The descriptor that comes back is nobody else's.
         let listener = unsafe {
-            drop_capabilities();
-            if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+            if !drop_capabilities() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
                 return Err(refused());
             }
             if let Some(rules) = self.confines.rules
