@@ -65,7 +65,7 @@ fn cargo_builds() {
         }
         house.file(
             "workspace/Cargo.toml",
-            "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+            "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n",
         );
         house.file("workspace/src/main.rs", "fn main() { println!(\"built\"); }\n");
         let rustc = Path::new(cargo).with_file_name("rustc");

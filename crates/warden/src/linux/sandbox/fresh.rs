@@ -6,9 +6,11 @@
 //! questions to the kernel.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,6 +35,8 @@ pub(super) struct Surroundings {
     pub state: PathBuf,
     /// Sockets of other programs that would be seen.
     pub sockets: Vec<PathBuf>,
+    /// Until when they are taken to be the same.
+    look_again_at: Cell<Option<Instant>>,
     /// Where else the same files are.
     pub elsewhere: Mounts,
     /// Says when the mounts of this process's namespace change.
@@ -68,6 +72,7 @@ impl Surroundings {
             files: guarded.chain(secrets).map(|path| (path.to_owned(), identity(path))).collect(),
             folders: folders.into_iter().map(|path| (path.clone(), changed(&path))).collect(),
             shown: real_paths(&profile.shown),
+            look_again_at: Cell::default(),
             sockets: sockets::reachable(&writable, &state),
             unreadable,
             writable,
@@ -87,7 +92,26 @@ impl Surroundings {
         same_mounts
             && self.files.iter().all(|(path, before)| identity(path) == *before)
             && self.folders.iter().all(|(path, before)| changed(path) == *before)
-            && sockets::reachable(&self.writable, &self.state) == self.sockets
+            && self.same_sockets()
+    }
+}
+
+/// A list of the machine's sockets that takes longer than this to read is not read for every command ...
+const LONG_LIST: Duration = Duration::from_micros(500);
+
+/// ... but as often as this.
+const LIST_FOR: Duration = Duration::from_secs(1);
+
+impl Surroundings {
+    fn same_sockets(&self) -> bool {
+        if self.look_again_at.get().is_some_and(|at| Instant::now() < at) {
+            return true;
+        }
+        let begun = Instant::now();
+        let found = sockets::reachable(&self.writable, &self.state);
+        let long = begun.elapsed() > LONG_LIST;
+        self.look_again_at.set(long.then(|| Instant::now() + LIST_FOR));
+        found == self.sockets
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     capabilities::drop_capabilities,
     fresh::Surroundings,
     landlock::{self, Rules},
-    mounts::{self, DEVICES},
+    mounts::{self, View},
 };
 
 /// Where the socket to the warden stands in the init.
@@ -41,6 +41,19 @@ pub(super) struct Kinds {
     pub user: bool,
     pub pid: bool,
     pub network: bool,
+    /// The small ones: queues and memory, names of the machine, the view of cgroups.
+    pub small: bool,
+}
+
+/// What part of a sandbox is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// What all commands see, for later ones to be copies of.
+    Template,
+    /// The rest, in a copy of that.
+    Copy,
 }
 
 impl Kinds {
@@ -50,9 +63,9 @@ impl Kinds {
             ("user", libc::CLONE_NEWUSER, self.user),
             ("mnt", libc::CLONE_NEWNS, true),
             ("net", libc::CLONE_NEWNET, self.network),
-            ("ipc", libc::CLONE_NEWIPC, true),
-            ("uts", libc::CLONE_NEWUTS, true),
-            ("cgroup", libc::CLONE_NEWCGROUP, true),
+            ("ipc", libc::CLONE_NEWIPC, self.small),
+            ("uts", libc::CLONE_NEWUTS, self.small),
+            ("cgroup", libc::CLONE_NEWCGROUP, self.small),
             ("pid", libc::CLONE_NEWPID, self.pid),
         ]
     }
@@ -96,9 +109,14 @@ pub(super) fn fork(kinds: Kinds) -> io::Result<i32> {
 }
 
 /// The whole life of the init.
-pub(super) fn live(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> ! {
+pub(super) fn live(
+    socket: BorrowedFd<'_>,
+    kinds: Kinds,
+    part: Part,
+    surroundings: &Surroundings,
+) -> ! {
     let code = match keep_only(socket) {
-        Ok(socket) => serve(socket.as_fd(), kinds, surroundings),
+        Ok(socket) => serve(socket.as_fd(), kinds, part, surroundings),
         Err(_) => 1,
     };
     // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
@@ -120,14 +138,14 @@ pub(super) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-fn serve(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> i32 {
+fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &Surroundings) -> i32 {
     let _ = rustix::thread::set_name(c"legwork-init");
     // The warden's end is the end of everything in here, whoever kills it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if kinds.user && heard(socket) != Some(MAPPED) {
         return 1;
     }
-    let made = make(socket, kinds, surroundings);
+    let made = make(socket, kinds, part, surroundings);
     if let Err(problem) = &made {
         let _ = send(socket, &Report::Failed(problem.clone()), &[]);
     }
@@ -159,21 +177,25 @@ fn send(socket: BorrowedFd<'_>, report: &Report, with: &[BorrowedFd<'_>]) -> io:
 }
 
 /// Builds everything and hands it to the warden.
-fn make(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> Result<(), String> {
+fn make(
+    socket: BorrowedFd<'_>,
+    kinds: Kinds,
+    part: Part,
+    surroundings: &Surroundings,
+) -> Result<(), String> {
     if kinds.network {
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
     }
-    let view = mounts::build(surroundings, kinds.pid).map_err(|failed| failed.to_string())?;
-    let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
-    let rules = Rules {
-        readable: vec!["/".into()],
-        writable: surroundings.writable.iter().chain(&temporary).map(PathBuf::as_path).collect(),
-        devices: DEVICES.map(PathBuf::from).into_iter().chain(["/dev/pts".into()]).collect(),
-        refuse_tcp: false,
+    if part != Part::Copy {
+        mounts::prepare(surroundings).map_err(|failed| failed.to_string())?;
+    }
+    let view = match part {
+        Part::Template => View::default(),
+        _ => mounts::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
     };
-    let (rules, no_rules) = match rules.build() {
-        Ok(rules) => (Some(rules), None),
-        Err(error) => (None, Some(landlock::why(&error))),
+    let (rules, no_rules) = match part {
+        Part::Copy => (None, None),
+        _ => rules(surroundings),
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut all = Vec::new();
@@ -186,6 +208,22 @@ fn make(socket: BorrowedFd<'_>, kinds: Kinds, surroundings: &Surroundings) -> Re
     all.extend(rest.into_iter().flatten());
     let handles: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
     send(socket, &Report::Ready { with, no_rules }, &handles).map_err(|error| error.to_string())
+}
+
+/// The Landlock rules, or why there are none. They hold for every copy of the view: what is mounted below a folder
+/// that may be written may be written too, and in `/dev` there is nothing but what may.
+fn rules(surroundings: &Surroundings) -> (Option<OwnedFd>, Option<String>) {
+    let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from);
+    let rules = Rules {
+        readable: vec!["/".into()],
+        writable: surroundings.writable.iter().chain(&own).map(PathBuf::as_path).collect(),
+        devices: Vec::new(),
+        refuse_tcp: false,
+    };
+    match rules.build() {
+        Ok(rules) => (Some(rules), None),
+        Err(error) => (None, Some(landlock::why(&error))),
+    }
 }
 
 /// Lets local connections work in a network namespace of its own.

@@ -16,6 +16,7 @@ mod sleeper;
 mod sockets;
 
 use std::{
+    convert::Infallible,
     ffi::CString,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -30,7 +31,7 @@ use rustix::{
 pub(super) use self::seccomp::name_of;
 use self::{
     fresh::Surroundings,
-    init::{Kinds, LAST_OUT, MAPPED, Report},
+    init::{Kinds, LAST_OUT, MAPPED, Part, Report},
     landlock::Rules,
     mounts::DEVICES,
     seccomp::{Filter, Sockets},
@@ -72,15 +73,29 @@ struct Confined {
     refusals: Vec<String>,
     /// Artifacts that the last command was shown: the next will want to see them too.
     shown: Vec<String>,
+    /// What all of its sandboxes are copies of.
+    template: Option<Template>,
     pending: Option<Pending>,
     ready: Option<Ready>,
+}
+
+/// A user namespace and a view of the files that sandboxes are copied from. No command is ever in it.
+#[derive(Debug)]
+struct Template {
+    /// The user namespace, if there is one, and the mount namespace.
+    namespaces: Vec<(OwnedFd, i32)>,
+    rules: Option<OwnedFd>,
+    no_rules: Option<String>,
 }
 
 /// A sandbox that its init is making.
 #[derive(Debug)]
 struct Pending {
     init: Init,
+    /// Those that it has in all.
     kinds: Kinds,
+    /// Those that were made for it, the others being the template's.
+    own: Kinds,
 }
 
 /// The init of a sandbox.
@@ -124,6 +139,18 @@ impl Made {
     }
 }
 
+impl Template {
+    /// Adds what a copy has of it: the user namespace and the rules.
+    fn lend(&self, made: &mut Made) -> io::Result<()> {
+        let user = self.namespaces.iter().find(|(_, kind)| *kind == libc::CLONE_NEWUSER);
+        if let Some((handle, kind)) = user {
+            made.namespaces.insert(0, (handle.try_clone()?, *kind));
+        }
+        made.rules = self.rules.as_ref().map(OwnedFd::try_clone).transpose()?;
+        Ok(())
+    }
+}
+
 impl Ready {
     /// Whether it has all of these.
     pub(super) fn enforces(&self, layers: &[Layer]) -> bool {
@@ -158,6 +185,7 @@ impl Sandboxes {
             rung: 0,
             refusals: Vec::new(),
             shown: Vec::new(),
+            template: None,
             pending: None,
             ready: None,
         });
@@ -296,7 +324,7 @@ fn throw_away(ready: Ready, going: &mut Vec<Pid>) {
 
 /// Sets of namespaces, strongest first; none of them is the last resort.
 fn rungs(profile: &Profile) -> Vec<Kinds> {
-    let kinds = |user, pid| Kinds { user, pid, network: !profile.network };
+    let kinds = |user, pid| Kinds { user, pid, network: !profile.network, small: true };
     let mut rungs = vec![kinds(true, true), kinds(true, false)];
     if rustix::process::geteuid().is_root() {
         rungs.extend([kinds(false, true), kinds(false, false)]);
@@ -331,6 +359,7 @@ impl Confined {
     fn refuse(&mut self, problem: String) {
         self.refusals.push(problem);
         self.rung += 1;
+        self.template = None;
     }
 
     fn throw_away(&mut self, going: &mut Vec<Pid>) {
@@ -340,26 +369,56 @@ impl Confined {
         if let Some(ready) = self.ready.take() {
             throw_away(ready, going);
         }
+        self.template = None;
     }
 
     /// Begins to make a sandbox, of the strongest kind that can be begun.
     fn begin(&mut self, going: &mut Vec<Pid>) {
         while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
-            match self.fork(kinds, going) {
+            // A temporary folder in memory is a part of the view, and each command's own: that view is not copied.
+            let begun = match self.surroundings.profile.tmp {
+                Some(_) => self.copy(kinds, going),
+                None => self.fork(kinds, Part::Whole, going),
+            };
+            match begun {
                 Ok(pending) => {
                     self.pending = Some(pending);
                     return;
                 }
-                Err(error) => self.refuse(error.to_string()),
+                Err(problem) => self.refuse(problem),
             }
         }
     }
 
-    fn fork(&self, kinds: Kinds, going: &mut Vec<Pid>) -> io::Result<Pending> {
+    /// Begins a copy of the template, which is made first where there is none.
+    fn copy(&mut self, kinds: Kinds, going: &mut Vec<Pid>) -> Result<Pending, String> {
+        if self.template.is_none() {
+            let outer = Kinds { user: kinds.user, pid: false, network: false, small: false };
+            let pending = self.fork(outer, Part::Template, going)?;
+            going.push(pending.init.pid);
+            let (made, _, no_rules) = receive(&pending)?;
+            let Made { namespaces, rules, .. } = made;
+            self.template = Some(Template { namespaces, rules, no_rules });
+        }
+        let namespaces = self.template.iter().flat_map(|template| &template.namespaces);
+        let (socket, other) = socket::socket_pair().map_err(|error| error.to_string())?;
+        let own = Kinds { user: false, ..kinds };
+        let live =
+            || -> Infallible { init::live(other.as_fd(), own, Part::Copy, &self.surroundings) };
+        let flags = own.flags().into_iter().fold(0, |all, flag| all | flag);
+        let pid = sleeper::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
+        Ok(Pending { init: Init { pid, socket }, kinds, own })
+    }
+
+    fn fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Pid>) -> Result<Pending, String> {
+        self.try_fork(kinds, part, going).map_err(|error| error.to_string())
+    }
+
+    fn try_fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Pid>) -> io::Result<Pending> {
         let (socket, other) = socket::socket_pair()?;
         let number = init::fork(kinds)?;
         if number == 0 {
-            init::live(other.as_fd(), kinds, &self.surroundings);
+            init::live(other.as_fd(), kinds, part, &self.surroundings);
         }
         let pid = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
         if kinds.user {
@@ -369,7 +428,7 @@ impl Confined {
                 return Err(error);
             }
         }
-        Ok(Pending { init: Init { pid, socket }, kinds })
+        Ok(Pending { init: Init { pid, socket }, kinds, own: kinds })
     }
 
     /// Waits for what the init has made, and puts a sleeper into it.
@@ -379,7 +438,11 @@ impl Confined {
         pending: Pending,
         going: &mut Vec<Pid>,
     ) -> Result<Ready, String> {
-        let (made, terminals, no_rules) = receive(&pending)?;
+        let (mut made, terminals, mut no_rules) = receive(&pending)?;
+        if let Some(template) = &self.template {
+            template.lend(&mut made).map_err(|error| error.to_string())?;
+            no_rules.clone_from(&template.no_rules);
+        }
         let enforcement = self.enforcement(Some(pending.kinds), no_rules.as_deref());
         let sleeper = self.sleeper(setup, &made).map_err(|error| error.to_string())?;
         let init = if pending.kinds.pid {
@@ -498,7 +561,7 @@ fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>),
         Err(_) => return Err("its init ended before it was made".into()),
     };
     let mut descriptors = received.descriptors.into_iter();
-    let flags = pending.kinds.flags();
+    let flags = pending.own.flags();
     let namespaces: Vec<(OwnedFd, i32)> =
         flags.iter().filter_map(|flag| Some((descriptors.next()?, *flag))).collect();
     if namespaces.len() != flags.len() {

@@ -1,5 +1,9 @@
 //! The view of the files that a confined command gets: everything as it is, but read-only, with holes.
 //!
+//! It is made in two steps. Most of it is the same for every command ([`prepare`]) and can be made once, as a mount
+//! namespace that later ones are copies of. The rest is each command's own ([`finish`]): `/proc`, terminals, memory
+//! that is shared by path, and where artifacts are shown.
+//!
 //! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole tree is made
 //! read-only in one call, and what was taken aside is laid over its own place. Later mounts cover earlier ones, so
 //! the order is: temporary folders and devices, what may be written, what inside it may not, our state, secrets and
@@ -60,6 +64,14 @@ const RUN_SHOWN: [&str; 7] = [
 /// The temporary folders, which are the command's own.
 const TEMPORARY_FOLDERS: [&str; 2] = ["/tmp", "/var/tmp"];
 
+/// Where terminals are, what makes them, and where memory is shared by path.
+const TERMINALS: &str = "/dev/pts";
+const MULTIPLEXER: &str = "/dev/pts/ptmx";
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where all artifacts are in the covered state folder, until that is covered too.
+const HIDDEN: &str = "hidden";
+
 /// Size of a temporary folder in memory.
 const TEMPORARY: &str = "256m";
 
@@ -71,7 +83,7 @@ const PLAIN: MountAttrFlags =
 const STILL: MountAttrFlags = PLAIN.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
 /// What a view leaves behind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct View {
     /// The folder of artifacts, below what hides it.
     pub tasks: Option<OwnedFd>,
@@ -104,12 +116,12 @@ fn io_at(place: &Path) -> impl FnOnce(io::Error) -> Failed {
     move |error| Failed { what: place, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
 }
 
-/// Makes the view in this process's own mount namespace. `own_pids` is whether `/proc` has to be made anew.
-pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
+/// Makes what all commands see, in this process's own mount namespace.
+pub(super) fn prepare(surroundings: &Surroundings) -> Done {
     let Surroundings { profile, writable, shown: shown_folders, state, .. } = surroundings;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(at("making the mounts private"))?;
-    let tasks = open_path(&state.join("tasks")).ok();
+    let tasks = take_aside(&state.join("tasks")).ok();
     let shown_rooms =
         shown_folders.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
     let rooms = writable.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
@@ -121,12 +133,7 @@ pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
 
     temporary.attach()?;
     cover_run(run)?;
-    let terminals = cover_dev(devices)?;
-    if own_pids {
-        let attributes = STILL | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = filesystem("proc", &[], attributes).map_err(at("a /proc of its own"))?;
-        attach(&proc, Path::new("/proc"))?;
-    }
+    cover_dev(devices)?;
     for (place, room) in writable.iter().zip(&rooms) {
         make_place(place, is_folder(room))?;
         attach(room, place)?;
@@ -146,9 +153,34 @@ pub(super) fn build(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
     for (place, kind) in &guarded {
         guard(place, *kind)?;
     }
-    let shown = cover_state(state)?;
+    cover_state(state, tasks)?;
     cover(&hidden)?;
-    Ok(View { tasks, shown, terminals })
+    set(Path::new("/dev"), MountAttrFlags::MOUNT_ATTR_RDONLY, 0).map_err(at("/dev"))
+}
+
+/// Makes what is a command's own. `own_pids` is whether `/proc` has to be made anew.
+pub(super) fn finish(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    if own_pids {
+        let proc = filesystem("proc", &[], STILL | quiet).map_err(at("a /proc of its own"))?;
+        attach(&proc, Path::new("/proc"))?;
+    }
+    let options = [("ptmxmode", "0666"), ("mode", "0620")];
+    let terminals = filesystem("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | quiet)
+        .map_err(at("terminals of its own"))?;
+    attach(&terminals, Path::new(TERMINALS))?;
+    attach(&memory(TEMPORARY, "1777")?, Path::new(SHARED_MEMORY))?;
+    let (all, shown) = (surroundings.state.join(HIDDEN), surroundings.state.join("tasks"));
+    let tasks = open_path(&all).ok();
+    if tasks.is_some() {
+        attach(&memory("4k", "0000")?, &all)?;
+        attach(&memory(FRAME, "0700")?, &shown)?;
+    }
+    Ok(View {
+        tasks,
+        shown: open_path(&shown).ok(),
+        terminals: open_path(Path::new(MULTIPLEXER)).ok(),
+    })
 }
 
 /// A path, as it travels.
@@ -283,8 +315,8 @@ fn cover_run(shown: Vec<(PathBuf, OwnedFd)>) -> Done {
     set(run, STILL, 0).map_err(at_path(run))
 }
 
-/// A `/dev` with nothing but what every program may use, and terminals of its own.
-fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done<Option<OwnedFd>> {
+/// A `/dev` with nothing but what every program may use, and places for what is a command's own.
+fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done {
     let dev = Path::new("/dev");
     attach(&memory(FRAME, "0755")?, dev)?;
     for (place, node) in devices {
@@ -294,17 +326,8 @@ fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done<Option<OwnedFd>> {
     for (target, place) in DEVICE_LINKS {
         symlink(target, place).map_err(io_at(dev))?;
     }
-    let (terminals, shared) = (Path::new("/dev/pts"), Path::new("/dev/shm"));
-    make_place(terminals, true)?;
-    make_place(shared, true)?;
-    let options = [("ptmxmode", "0666"), ("mode", "0620")];
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let made = filesystem("devpts", &options, attributes).map_err(at("terminals of its own"))?;
-    attach(&made, terminals)?;
-    attach(&memory(TEMPORARY, "1777")?, shared)?;
-    set(dev, MountAttrFlags::MOUNT_ATTR_RDONLY, 0).map_err(at_path(dev))?;
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    Ok(openat(CWD, "/dev/pts/ptmx", flags, Mode::empty()).ok())
+    make_place(Path::new(TERMINALS), true)?;
+    make_place(Path::new(SHARED_MEMORY), true)
 }
 
 /// What is guarded, wherever it is seen; makes what has to be there for that.
@@ -354,21 +377,27 @@ fn guard(place: &Path, guard: Guard) -> Done {
     Ok(())
 }
 
-/// Hides our own state; artifacts can be shown in it.
-fn cover_state(state: &Path) -> Done<Option<OwnedFd>> {
+/// Hides our own state, with a place in it where artifacts can be shown, and all of them below what will be covered.
+fn cover_state(state: &Path, tasks: Option<OwnedFd>) -> Done {
     // It may be in a folder that is covered already; then its place can still be made there.
     if make_place(state, true).is_err() {
-        return Ok(None);
+        return Ok(());
     }
     attach(&memory(FRAME, "0700")?, state)?;
-    let shown = state.join("tasks");
-    fs::create_dir(&shown).map_err(io_at(&shown))?;
-    open_path(&shown).map(Some).map_err(at_path(&shown))
+    if let Some(tasks) = tasks {
+        for name in [HIDDEN, "tasks"] {
+            make_place(&state.join(name), true)?;
+        }
+        let all = state.join(HIDDEN);
+        attach(&tasks, &all)?;
+        set_below(&all, STILL).map_err(at_path(&all))?;
+    }
+    set(state, STILL, 0).map_err(at_path(state))
 }
 
 /// Covers secrets and sockets with something empty that nobody may open.
 fn cover(hidden: &[PathBuf]) -> Done {
-    let blank = Path::new("/dev/shm/.blank");
+    let blank = Path::new("/dev/.blank");
     fs::File::create(blank)
         .and_then(|file| file.set_permissions(no_rights()))
         .map_err(io_at(blank))?;

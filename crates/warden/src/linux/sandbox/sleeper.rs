@@ -6,6 +6,7 @@
 //! rights, hands over where its refused system calls are told, and waits. What it is then sent, it executes.
 
 use std::{
+    convert::Infallible,
     ffi::{CString, c_char, c_int, c_void},
     io,
     mem::MaybeUninit,
@@ -84,11 +85,12 @@ impl Sleeper {
         shown: &[CString],
     ) -> io::Result<Self> {
         let (socket, other) = socket::socket_pair()?;
-        let mut errand = Errand::new(&confines, shown);
-        errand.sleeper = Some(Life { setup, confines, socket: other.as_fd() });
-        errand.run()?;
-        let pid = Pid::from_raw(errand.made).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { pid, socket })
+        let life = Life { setup, confines, socket: other.as_fd() };
+        let live = || -> Infallible { life.live() };
+        let mut errand = Errand::new(confines.namespaces.iter());
+        errand.show(confines.artifacts, shown);
+        errand.birth = Some(Birth { flags: 0, live: &live });
+        Ok(Self { pid: errand.run()?, socket })
     }
 
     /// Gives it its command. Returns where refused calls are told, if they are; on failure the process is ending.
@@ -162,7 +164,20 @@ fn failed(stage: StartStage) -> impl Fn(io::Error) -> StartFailure {
 
 /// Shows more artifacts in a sandbox that has been made.
 pub(super) fn show_more(confines: Confines<'_>, shown: &[CString]) -> io::Result<()> {
-    Errand::new(&confines, shown).run()
+    let mut errand = Errand::new(confines.namespaces.iter());
+    errand.show(confines.artifacts, shown);
+    errand.run().map(drop)
+}
+
+/// Makes a child of the warden that is born in these namespaces, and in new ones by the flags; `live` is its life.
+pub(super) fn bear<'a>(
+    namespaces: impl Iterator<Item = &'a (OwnedFd, i32)>,
+    flags: c_int,
+    live: &dyn Fn() -> Infallible,
+) -> io::Result<Pid> {
+    let mut errand = Errand::new(namespaces);
+    errand.birth = Some(Birth { flags, live });
+    errand.run()
 }
 
 /// What an usher does; read by it in the warden's memory.
@@ -170,10 +185,17 @@ struct Errand<'a> {
     namespaces: Vec<(RawFd, c_int)>,
     artifacts: Option<(RawFd, RawFd)>,
     shown: Vec<*const c_char>,
-    sleeper: Option<Life<'a>>,
-    /// The sleeper's process, as the warden sees it.
+    birth: Option<Birth<'a>>,
+    /// The process that was made, as the warden sees it; the usher's own if none was.
     made: c_int,
     errno: c_int,
+}
+
+/// A child to be made.
+struct Birth<'a> {
+    /// Namespaces that are made for it.
+    flags: c_int,
+    live: &'a dyn Fn() -> Infallible,
 }
 
 /// What a sleeper needs to live.
@@ -184,21 +206,25 @@ struct Life<'a> {
 }
 
 impl Errand<'_> {
-    fn new(confines: &Confines<'_>, shown: &[CString]) -> Self {
-        let raw = |(all, shown): (&OwnedFd, &OwnedFd)| (all.as_raw_fd(), shown.as_raw_fd());
-        let namespaces = confines.namespaces.iter();
+    fn new<'n>(namespaces: impl Iterator<Item = &'n (OwnedFd, i32)>) -> Self {
         Self {
             namespaces: namespaces.map(|(handle, kind)| (handle.as_raw_fd(), *kind)).collect(),
-            artifacts: confines.artifacts.map(raw),
-            shown: shown.iter().map(|name| name.as_ptr()).collect(),
-            sleeper: None,
+            artifacts: None,
+            shown: Vec::new(),
+            birth: None,
             made: 0,
             errno: 0,
         }
     }
 
+    /// Artifacts are shown on the way; their names have to live as long as this.
+    fn show(&mut self, artifacts: Option<(&OwnedFd, &OwnedFd)>, names: &[CString]) {
+        self.artifacts = artifacts.map(|(all, shown)| (all.as_raw_fd(), shown.as_raw_fd()));
+        self.shown = names.iter().map(|name| name.as_ptr()).collect();
+    }
+
     /// Sends an usher, and waits until it is through.
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) -> io::Result<Pid> {
         let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
         // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and everything it
         // points to outlive the call; the usher uses them only while this thread is suspended by CLONE_VFORK; all
@@ -214,8 +240,11 @@ impl Errand<'_> {
         };
         let _ = waitpid(Some(usher), WaitOptions::empty());
         // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler remembers.
-        match unsafe { ptr::read_volatile(&raw const self.errno) } {
-            0 => Ok(()),
+        let (errno, made) = unsafe {
+            (ptr::read_volatile(&raw const self.errno), ptr::read_volatile(&raw const self.made))
+        };
+        match errno {
+            0 => Ok(Some(made).filter(|pid| *pid > 0).and_then(Pid::from_raw).unwrap_or(usher)),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
@@ -232,12 +261,12 @@ extern "C" fn usher(argument: *mut c_void) -> c_int {
     // end only system calls are made here. The sleeper is no such child: it has a copy of the memory, in which
     // nothing was half-done, and it never returns into the warden's code.
     unsafe {
-        let done = enter(&*errand).and_then(|()| match &(*errand).sleeper {
+        let done = enter(&*errand).and_then(|()| match &(*errand).birth {
             None => Ok(0),
-            Some(life) => {
-                let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+            Some(Birth { flags, live }) => {
+                let flags = libc::CLONE_PARENT | libc::SIGCHLD | flags;
                 match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
-                    0 => life.live(),
+                    0 => match live() {},
                     pid if pid < 0 => Err(last_errno()),
                     pid => Ok(c_int::try_from(pid).unwrap_or(0)),
                 }
