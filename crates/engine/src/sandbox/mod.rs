@@ -240,7 +240,7 @@ impl Sandboxing {
             writable.extend(self.repositories.iter().flat_map(Repository::folders));
             // Whoever works there works nowhere in particular.
             writable.retain(|path| path != Path::new("/"));
-            writable = outermost(writable);
+            writable = outermost(&writable);
             unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
             let files = self.guarded_files().into_iter();
             unwritable.extend(files.map(|path| guarded(path, Guard::ReadOnly)));
@@ -262,7 +262,7 @@ impl Sandboxing {
 
 /// Those that are in none of the others. What is in a folder that may be written must not be named again: a command
 /// could put a link in its place, and what that leads to would be written by the next.
-fn outermost(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+fn outermost(paths: &[PathBuf]) -> Vec<PathBuf> {
     let inner = |path: &PathBuf| paths.iter().any(|it| it != path && path.starts_with(it));
     paths.iter().filter(|path| !inner(path)).cloned().collect()
 }

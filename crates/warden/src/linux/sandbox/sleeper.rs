@@ -86,10 +86,10 @@ impl Sleeper {
     ) -> io::Result<Self> {
         let (socket, other) = socket::socket_pair()?;
         let life = Life { setup, confines, socket: other.as_fd() };
-        let live = || -> Infallible { life.live() };
+        let until_it_executes = || -> Infallible { life.live() };
         let mut errand = Errand::new(confines.namespaces.iter());
         errand.show(confines.artifacts, shown);
-        errand.birth = Some(Birth { flags: 0, live: &live });
+        errand.birth = Some(Birth { flags: 0, live: &until_it_executes });
         Ok(Self { pid: errand.run()?, socket })
     }
 
