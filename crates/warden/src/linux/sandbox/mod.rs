@@ -49,6 +49,9 @@ const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How often a sandbox is made again because the files changed while it was made.
 const REMAKE_MAX: usize = 3;
 
+/// How often in a row making a sandbox may fail before it is taken to be impossible.
+const TRIES: usize = 2;
+
 /// The largest report of an init.
 const REPORT_BYTES: usize = 4096;
 
@@ -71,6 +74,10 @@ struct Confined {
     rung: usize,
     /// Why the stronger ones were.
     refusals: Vec<String>,
+    /// Whether a sandbox of that kind has been made.
+    proven: bool,
+    /// How often in a row none could be.
+    failures: usize,
     /// Artifacts that the last command was shown: the next will want to see them too.
     shown: Vec<String>,
     /// What all of its sandboxes are copies of.
@@ -184,6 +191,8 @@ impl Sandboxes {
             surroundings: Surroundings::of(profile),
             rung: 0,
             refusals: Vec::new(),
+            proven: false,
+            failures: 0,
             shown: Vec::new(),
             template: None,
             pending: None,
@@ -199,7 +208,8 @@ impl Sandboxes {
             && confined.ready.is_none()
             && confined.pending.is_none()
         {
-            confined.begin(&mut self.going);
+            // If that fails, the command that needs it tries again and is told.
+            let _ = confined.begin(&mut self.going);
         }
     }
 
@@ -340,26 +350,41 @@ impl Confined {
         }
         loop {
             if self.pending.is_none() {
-                self.begin(going);
+                self.begin(going)?;
             }
             let Some(pending) = self.pending.take() else {
                 return self.without_namespaces(setup);
             };
             let init = pending.init.pid;
             match self.complete(setup, pending, going) {
-                Ok(ready) => return Ok(ready),
+                Ok(ready) => {
+                    (self.proven, self.failures) = (true, 0);
+                    return Ok(ready);
+                }
                 Err(problem) => {
                     end(init, going);
-                    self.refuse(problem);
+                    self.refuse(problem)?;
                 }
             }
         }
     }
 
-    fn refuse(&mut self, problem: String) {
+    /// A sandbox could not be made. Files may have changed under it: it is tried again. If it is never made, the
+    /// machine refuses this kind, and the next weaker one is tried; but what has worked once is not given up.
+    fn refuse(&mut self, problem: String) -> io::Result<()> {
+        self.template = None;
+        self.surroundings = Surroundings::of(self.surroundings.profile.clone());
+        self.failures += 1;
+        if self.failures < TRIES {
+            return Ok(());
+        }
+        self.failures = 0;
+        if self.proven {
+            return Err(io::Error::other(problem));
+        }
         self.refusals.push(problem);
         self.rung += 1;
-        self.template = None;
+        Ok(())
     }
 
     fn throw_away(&mut self, going: &mut Vec<Pid>) {
@@ -373,7 +398,7 @@ impl Confined {
     }
 
     /// Begins to make a sandbox, of the strongest kind that can be begun.
-    fn begin(&mut self, going: &mut Vec<Pid>) {
+    fn begin(&mut self, going: &mut Vec<Pid>) -> io::Result<()> {
         while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
             // A temporary folder in memory is a part of the view, and each command's own: that view is not copied.
             let begun = match self.surroundings.profile.tmp {
@@ -383,11 +408,12 @@ impl Confined {
             match begun {
                 Ok(pending) => {
                     self.pending = Some(pending);
-                    return;
+                    return Ok(());
                 }
-                Err(problem) => self.refuse(problem),
+                Err(problem) => self.refuse(problem)?,
             }
         }
+        Ok(())
     }
 
     /// Begins a copy of the template, which is made first where there is none.
