@@ -25,6 +25,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Serves until the client closes our stdin.
 pub(crate) async fn serve(options: McpOptions) -> ExitCode {
+    legwork_warden::keep_heap();
     let tools = match options.guard.registry(&Registry::DEFAULT.join(",")) {
         Ok(tools) => tools,
         Err(problem) => return complain(&problem),

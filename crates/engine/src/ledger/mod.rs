@@ -38,7 +38,7 @@ static FINISH: LazyLock<String> = LazyLock::new(|| {
     format!(
         "UPDATE task SET status = :status, reason = :reason, outcome = :outcome,
                 updated_at_ms = :now, stdout = :stdout, stderr = :stderr, timeline = :timeline
-          WHERE id = :id AND status IN ({}) RETURNING trust",
+          WHERE id = :id AND status IN ({})",
         names(|status| status.may_become(Status::Failed))
     )
 });
@@ -205,18 +205,21 @@ impl Ledger {
         self.writer
             .write(move |connection| {
                 let output = output.as_deref();
+                let changed = connection.prepare_cached(&FINISH)?.execute(named_params! {
+                    ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
+                    ":now": now_ms(), ":id": id.as_str(),
+                    ":stdout": output.map(|output| &output.stdout),
+                    ":stderr": output.map(|output| &output.stderr),
+                    ":timeline": output.map(|output| &output.timeline),
+                })?;
+                if changed == 0 {
+                    return Ok(None);
+                }
+                // Returned by the statement itself it would take a temporary table.
+                let sql = "SELECT trust FROM task WHERE id = ?";
                 connection
-                    .prepare_cached(&FINISH)?
-                    .query_row(
-                        named_params! {
-                            ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
-                            ":now": now_ms(), ":id": id.as_str(),
-                            ":stdout": output.map(|output| &output.stdout),
-                            ":stderr": output.map(|output| &output.stderr),
-                            ":timeline": output.map(|output| &output.timeline),
-                        },
-                        |row| row.get(0),
-                    )
+                    .prepare_cached(sql)?
+                    .query_row([id.as_str()], |row| row.get(0))
                     .optional()
             })
             .await

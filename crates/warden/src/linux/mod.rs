@@ -23,4 +23,5 @@ mod watching;
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
 pub use limits::probe as cgroup_limits;
 pub use socket::{connect, is_alive, resume, send, socket_pair};
+pub use spawner::keep_heap;
 pub use spawner::{Spawner, raise_own_open_files, take_over_if_spawner};
