@@ -1,5 +1,5 @@
-# Prints the whole state of a bash, for a comparison; first of all what any command would change.
-\builtin printf '%s\0' "$?" "$_" "$-" "$!" "$#" "$0" "$@"
+# Prints the whole state of a bash. First what any command would change, and what the first command gets.
+/bin/sh -c 'printf "%s\0" "$@"; printf "\0\0environment\0\0"; /bin/cat "/proc/$$/environ"' sh "$?" "$-" "$!" "$#" "$0" "$@"
 \builtin printf '\0\0%s\0\0' state
 {
   \builtin declare -p
@@ -37,7 +37,5 @@ done
 \builtin printf 'priority %s %s %s\n' "${legwork_probe[17]}" "${legwork_probe[18]}" "${legwork_probe[40]}"
 \builtin read -r -d '' legwork_probe </proc/$$/task/$$/children
 \builtin printf 'children %s\n' "$legwork_probe"
-\builtin printf '\0\0%s\0\0' random "$RANDOM $RANDOM $RANDOM" environment
-/bin/cat /proc/self/environ
-\builtin printf '\0\0%s\0\0' end
+\builtin printf '\0\0%s\0\0' random "$RANDOM $RANDOM $RANDOM" end
 \builtin printf 'stderr\n' >&2

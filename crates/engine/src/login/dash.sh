@@ -1,5 +1,5 @@
-# Prints the whole state of a dash, but for its functions, which it cannot list; first what any command would change.
-printf '%s\0' "$?" "" "$-" "$!" "$#" "$0" "$@"
+# Prints the whole state of a dash, but for its functions, which it cannot list. The order is that of bash.sh.
+/bin/sh -c 'printf "%s\0" "$@"; printf "\0\0environment\0\0"; /bin/cat "/proc/$$/environ"' sh "$?" "$-" "$!" "$#" "$0" "$@"
 printf '\0\0%s\0\0' state
 {
   set
@@ -33,7 +33,5 @@ printf 'priority %s %s %s\n' "${18}" "${19}" "${41}"
 legwork_probe=
 read -r legwork_probe </proc/$$/task/$$/children
 printf 'children %s\n' "$legwork_probe"
-printf '\0\0%s\0\0' random "" environment
-/bin/cat /proc/self/environ
-printf '\0\0%s\0\0' end
+printf '\0\0%s\0\0' random "" end
 printf 'stderr\n' >&2

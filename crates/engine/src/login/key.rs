@@ -118,9 +118,13 @@ impl Login {
             key.add(part);
         }
         key.add_file(&self.program);
-        COMMON_FILES.iter().for_each(|file| key.add_file(Path::new(file)));
+        for file in COMMON_FILES {
+            key.add_file(Path::new(file));
+        }
         let home = self.value("HOME").unwrap_or_default();
-        OWN_FILES.iter().for_each(|file| key.add_file(&Path::new(&home).join(file)));
+        for file in OWN_FILES {
+            key.add_file(&Path::new(&home).join(file));
+        }
         for file in ["BASH_ENV", "ENV"].into_iter().filter_map(|name| self.value(name)) {
             key.add_file(Path::new(&file));
         }

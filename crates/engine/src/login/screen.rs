@@ -1,35 +1,33 @@
 //! Scripts that could see the little that is left of a difference.
 //!
-//! In dash nothing is left. A bash that has read a profile has `PIPESTATUS` before its first command, one
-//! entry in `BASH_ARGC`, and has forgotten that `$_` came from the environment. Whoever looks at those, or lists all
-//! variables, gets a real login. A file that the script reads could look too; that is the one thing taken on trust.
+//! In dash nothing is left. A bash that has read a profile has `PIPESTATUS` and another `$_` before its first
+//! command, and one entry in `BASH_ARGC`. Whoever looks at those, or lists all variables, gets a real login. A file
+//! that the script reads could look too; that is the one thing taken on trust.
 
 use super::key::Shell;
 
 /// Words that are enough by themselves.
-const WORDS: [&str; 5] = ["PIPESTATUS", "BASH_ARG", "declare", "typeset", "compgen"];
+const WORDS: [&str; 7] = ["PIPESTATUS", "BASH_ARG", "declare", "typeset", "compgen", "${_", "${!"];
 
-/// Commands that list variables when they stand alone or are told to.
-const LISTERS: [&str; 2] = ["set", "export"];
-
-/// Whether this text could be used to see that no profile was read.
+/// Whether this text could be used to see that no profile was read; too often rather than too seldom.
 pub(super) fn sees_the_difference(shell: Shell, text: &str) -> bool {
+    let last_argument =
+        |rest: &str| !rest.starts_with(|next: char| next == '_' || next.is_alphanumeric());
     shell == Shell::Bash
         && (WORDS.iter().any(|word| text.contains(word))
-            || LISTERS.iter().any(|lister| lists(text, lister)))
+            || after(text, "$_").any(last_argument)
+            || after(text, "set").any(has_no_arguments))
 }
 
-/// Whether a command of this name has no arguments that it would set, somewhere in the text; too often rather than
-/// too seldom.
-fn lists(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        let rest = text.get(at + name.len()..).unwrap_or_default();
-        let arguments = rest.trim_start_matches([' ', '\t', '\\', '"', '\'']);
-        let is_word = arguments.len() < rest.len();
-        let alone =
-            !arguments.starts_with(|first: char| first.is_alphanumeric() || "-+_$".contains(first));
-        alone || (is_word && arguments.starts_with("-p"))
-    })
+/// What follows each occurrence of a word.
+fn after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(word).filter_map(move |(at, _)| text.get(at + word.len()..))
+}
+
+/// Whether a `set` before this would list all variables.
+fn has_no_arguments(rest: &str) -> bool {
+    let rest = rest.trim_start_matches([' ', '\t', '\\', '"', '\'']);
+    !rest.starts_with(|next: char| next.is_alphanumeric() || "-+_$".contains(next))
 }
 
 #[cfg(test)]
@@ -45,15 +43,17 @@ mod tests {
             ("set -- a b; echo $1", false),
             ("export A=1 && make", false),
             ("export \"A=1\"", false),
-            ("echo offset; echo $reset_all", true),
+            ("echo the offset; echo $reset_all", true),
             ("env; printenv; exit $?", false),
             ("set", true),
             ("set | sort", true),
             ("x=$(set)", true),
             ("set>file", true),
-            ("export", true),
-            ("export -p", true),
-            ("export\t-p", true),
+            ("export; export -p", false),
+            ("echo $_", true),
+            ("echo ${_}", true),
+            ("echo $_x", false),
+            ("echo ${!P*}", true),
             ("'set' ; true", true),
             ("make | tee log; exit ${PIPESTATUS[0]}", true),
             ("declare -p", true),

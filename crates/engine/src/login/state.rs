@@ -18,21 +18,21 @@ pub(super) const STDERR: &[u8] = b"stderr\n";
 /// The state of a shell before the first command of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
-    /// What was printed before, and then `$?`, `$_`, `$-`, `$!`, `$#`, `$0` and the arguments.
+    /// What was printed before, and then `$?`, `$-`, `$!`, `$#`, `$0` and the arguments.
     first: Vec<Vec<u8>>,
     /// Variables, functions, options, and what the kernel knows of the process.
     lines: Vec<Vec<u8>>,
-    /// What its commands get, in their order.
+    /// What its first command gets, in that order.
     environment: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl State {
     /// Reads what the script printed: the state, and what the shell threw by its dice. None if any of it is missing.
     pub(super) fn read(printed: &[u8]) -> Option<(Self, Vec<u8>)> {
-        let (first, rest) = cut(printed, b"\0\0state\0\0")?;
+        let (first, rest) = cut(printed, b"\0\0environment\0\0")?;
+        let (environment, rest) = cut(rest, b"\0\0state\0\0")?;
         let (lines, rest) = cut(rest, b"\0\0random\0\0\0\0")?;
-        let (random, rest) = cut(rest, b"\0\0\0\0environment\0\0")?;
-        let (environment, rest) = cut(rest, b"\0\0end\0\0")?;
+        let (random, rest) = cut(rest, b"\0\0\0\0end\0\0")?;
         let pairs = environment.split(|byte| *byte == 0).filter(|pair| !pair.is_empty());
         let state = Self {
             first: first.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect(),
@@ -50,15 +50,12 @@ impl State {
     pub(super) fn environment(&self, shell: Shell) -> Environment {
         let mut set = self.environment.clone();
         if shell == Shell::Bash {
-            // It keeps its variables so that the one that came last is passed on first.
+            // It keeps its variables so that the one that came last is passed on first, counts itself, and says
+            // itself what the last argument was.
             set.reverse();
-            for (name, value) in &mut set {
-                match name.as_slice() {
-                    // It counts itself, and takes the last argument of the command before from here.
-                    b"SHLVL" => *value = one_less(value),
-                    b"_" => *value = self.first.get(1).cloned().unwrap_or_default(),
-                    _ => {}
-                }
+            set.retain(|(name, _)| name != b"_");
+            for (_, value) in set.iter_mut().filter(|(name, _)| name == b"SHLVL") {
+                *value = one_less(value);
             }
         }
         Environment { inherited: false, set, unset: Vec::new() }
@@ -105,20 +102,18 @@ pub(super) fn may_define_functions(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const PRINTED: &[u8] =
-        b"0\0last\0hBc\0\x000\0bash\0\0\0state\0\0declare -ir PPID=\"7\"\ndeclare -- A=\"1\"\n\
-        \0\0random\0\0\0\01 2 3\0\0\0\0environment\0\0A=1\0SHLVL=4\0_=/bin/cat\0\0\0end\0\0";
+    const PRINTED: &[u8] = b"0\0hBc\0\x000\0bash\0\0\0environment\0\0A=1\0SHLVL=4\0_=/bin/sh\0\
+        \0\0state\0\0declare -ir PPID=\"7\"\ndeclare -- A=\"1\"\n\0\0random\0\0\0\0one two\0\0\0\0end\0\0";
 
     #[test]
     fn the_environment_brings_bash_where_the_login_was() {
         let (state, random) = State::read(PRINTED).unwrap();
-        assert_eq!(random, b"1 2 3");
+        assert_eq!(random, b"one two");
         assert_eq!(state.lines, [b"declare -- A=\"1\"".to_vec(), Vec::new()]);
         let pair = |name: &str, value: &str| (name.into(), value.into());
-        let set = vec![pair("_", "last"), pair("SHLVL", "3"), pair("A", "1")];
-        assert_eq!(state.environment(Shell::Bash).set, set);
-        let set = vec![pair("A", "1"), pair("SHLVL", "4"), pair("_", "/bin/cat")];
-        assert_eq!(state.environment(Shell::Dash).set, set);
+        assert_eq!(state.environment(Shell::Bash).set, [pair("SHLVL", "3"), pair("A", "1")]);
+        let all = [pair("A", "1"), pair("SHLVL", "4"), pair("_", "/bin/sh")];
+        assert_eq!(state.environment(Shell::Dash).set, all);
     }
 
     #[test]
