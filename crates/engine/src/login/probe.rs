@@ -20,6 +20,7 @@ use crate::{
     engine::{Inner, MEMORY_BYTES_MAX},
     id,
     place::Warden,
+    retention::REMOVED,
 };
 
 /// How long a login may take to be of any use here.
@@ -86,8 +87,8 @@ impl Inner {
     ) -> Option<Printed> {
         let mut warden = self.pool.take(login.wanted).await.ok()?;
         let cage = self.confine(&mut warden, login.wanted).await.ok()?;
-        // Not the name of a task: what an engine that is killed leaves of it is nobody's.
-        let task = id::random("login_").ok()?;
+        // What an engine that is killed leaves of it is nobody's, and removed with the rest.
+        let task = id::random(REMOVED).ok()?;
         let spec = Spec {
             task: task.clone(),
             program: login.program.as_os_str().as_encoded_bytes().to_vec(),
