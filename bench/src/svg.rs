@@ -147,6 +147,7 @@ fn text(svg: &mut String, (left, top): (f64, f64), text: &str, style: &str) {
 /// With as many digits as can be read.
 fn figure(figure: f64, unit: &str) -> String {
     match figure {
+        long if unit == "us" && long >= 10_000.0 => format!("{:.1} ms", long / 1000.0),
         large if large >= 100.0 => format!("{large:.0} {unit}"),
         small if small < 10.0 => format!("{small:.2} {unit}"),
         middle => format!("{middle:.1} {unit}"),

@@ -172,6 +172,7 @@ fn a_profile_that_does_anything_else_is_read_by_a_real_login() {
         ("a process in the background that nobody waits for", "(sleep 600 &) >/dev/null 2>&1"),
         ("something else each time", "export NOW=$(date +%s.%N)"),
         ("a remembered command", "date >/dev/null"),
+        ("a line in a log", "date >>\"$HOME/log\""),
         ("a constant", "readonly GREETING=1; export GREETING"),
     ];
     let of_one = [

@@ -4,7 +4,8 @@
 //! profiles change nothing but the environment. Then the command is run with that environment and without the profile:
 //! the same effect. Whether a profile is of that kind is not read from its text but seen: two real logins and one
 //! start without the profile print everything that a script could see ([`state`]), and all three must be equal. What
-//! a profile does outside of its shell (a line in some log) cannot be seen so, and is not done again each time.
+//! a profile does outside of its shell cannot be seen so: one whose text ([`text`]) may write files is not replaced,
+//! and what a program that it calls writes is not written again each time.
 //!
 //! Any doubt means a real login: another shell, a terminal, an open stdin, output, a profile that hangs, that changes
 //! from one look to the next, or that could not be looked at. No call waits for a look: until something is known,
@@ -14,6 +15,7 @@ mod key;
 mod probe;
 mod screen;
 mod state;
+mod text;
 
 use std::{
     collections::HashMap,

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use super::{
     key::{Login, Shell},
-    state::{STDERR, State, may_define_functions, script},
+    state::{STDERR, State, script},
+    text::may_do_more,
 };
 use crate::{
     engine::{Inner, MEMORY_BYTES_MAX},
@@ -55,11 +56,9 @@ impl Inner {
         if first != second || dice_are_loaded {
             return None;
         }
-        if login.shell == Shell::Dash {
-            let shown = self.look(login, &login.argv("-lvc", ":"), &login.environment).await?;
-            if may_define_functions(&shown.stderr) {
-                return None;
-            }
+        let shown = self.look(login, &login.argv("-lvc", ":"), &login.environment).await?;
+        if may_do_more(login.shell, &shown.stderr) {
+            return None;
         }
         let environment = first.environment(login.shell);
         let argv = login.shell.without_profile(&login_argv);

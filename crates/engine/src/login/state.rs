@@ -89,15 +89,6 @@ fn one_less(count: &[u8]) -> Vec<u8> {
     count.map_or_else(Vec::new, |count| (count - 1).to_string().into_bytes())
 }
 
-/// Whether the text that a dash has read could define a function, which it cannot list: too often rather than too
-/// seldom. Text that is made only while it runs, and text that turns off the showing of texts, could hide one.
-pub(super) fn may_define_functions(text: &[u8]) -> bool {
-    let squeezed: Vec<u8> =
-        text.iter().copied().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'\\').collect();
-    let hints: [&[u8]; 4] = [b"()", b"eval", b"set+", b"set-"];
-    hints.iter().any(|hint| squeezed.windows(hint.len()).any(|window| window == *hint))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,19 +120,5 @@ mod tests {
         let quiet = State::read(PRINTED).unwrap().0;
         let loud = State::read(&[b"welcome\n", PRINTED].concat()).unwrap().0;
         assert_ne!(quiet, loud);
-    }
-
-    #[test]
-    fn a_text_that_may_define_a_function_is_found() {
-        for (text, may) in [
-            ("PATH=/x:$PATH\nexport PATH\nif [ \"$(id -u)\" -eq 0 ]; then :; fi", false),
-            ("f() { :; }", true),
-            ("f ( )\n{ :; }", true),
-            ("f (\\\n) { :; }", true),
-            ("eval \"$(tool init)\"", true),
-            ("set +v", true),
-        ] {
-            assert_eq!(may_define_functions(text.as_bytes()), may, "{text:?}");
-        }
     }
 }
