@@ -53,7 +53,7 @@ Use ExecCommand to run a shell script: builds, tests, git, searches, anything yo
 - `tty: true` gives a terminal, for programs that need one (editors, REPLs, pagers): type with TaskInput, and
   look with TaskOutput and `view: screen`. `accepts_input: true` opens stdin without a terminal.
 - Processes that a command leaves running in the background are listed and go on.
-- `login: false` starts faster, when the script needs nothing from your shell profile.";
+- `login: false` starts much faster, when the script needs nothing from your shell profile.";
 
 /// The tool.
 pub(super) fn tool() -> BuiltIn {
