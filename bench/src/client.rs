@@ -34,8 +34,20 @@ impl Client {
         Self::launch(legwork, arguments, TempDir::new().unwrap())
     }
 
+    /// The same for a user whose folder this is.
+    pub fn start_at_home(legwork: &Path, home: &Path) -> Self {
+        let mut command = Command::new(legwork);
+        command.env("HOME", home);
+        let arguments = ["--mode", "open", "--workspace", "/tmp"];
+        Self::launch_as(command, &arguments, TempDir::new().unwrap())
+    }
+
     fn launch(legwork: &Path, arguments: &[&str], state: TempDir) -> Self {
-        let mut child = Command::new(legwork)
+        Self::launch_as(Command::new(legwork), arguments, state)
+    }
+
+    fn launch_as(mut command: Command, arguments: &[&str], state: TempDir) -> Self {
+        let mut child = command
             .args(["mcp", "--state"])
             .arg(state.path())
             .args(arguments)
@@ -72,10 +84,11 @@ impl Client {
         self.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    fn send(&mut self, method: &str, params: &Value) {
+    fn send(&mut self, method: &str, params: &Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
     }
 
     /// Closes the server's stdin, as a client does that goes away.
@@ -96,18 +109,19 @@ impl Client {
         self.receive();
     }
 
-    /// Asks for a command without waiting for its answer.
-    pub fn ask(&mut self, cmd: &str) {
+    /// Asks for a command without waiting for its answer, and returns the number that this will have.
+    pub fn ask(&mut self, cmd: &str) -> u64 {
         let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",
                                 "duplicate_policy": "start_new", "yield_time_ms": 120_000 });
-        self.send("tools/call", &json!({ "name": "ExecCommand", "arguments": arguments }));
+        self.send("tools/call", &json!({ "name": "ExecCommand", "arguments": arguments }))
     }
 
-    /// Calls a tool that must succeed.
-    pub fn tool(&mut self, name: &str, input: &Value) {
+    /// Calls a tool that must succeed, and returns its text.
+    pub fn tool(&mut self, name: &str, input: &Value) -> String {
         self.send("tools/call", &json!({ "name": name, "arguments": input }));
         let answer = self.receive();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
+        answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Runs a command that must end with code 0, and returns its receipt.
@@ -118,10 +132,15 @@ impl Client {
 
     /// Receives one answer, which must be of a command that ended with code 0.
     pub fn expect_success(&mut self) -> String {
+        self.expect_any_success().1
+    }
+
+    /// The same, with the number of the question.
+    pub fn expect_any_success(&mut self) -> (u64, String) {
         let answer = self.receive();
         let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
         assert!(text.starts_with("Process exited with code 0"), "{answer}");
-        text.to_owned()
+        (answer["id"].as_u64().unwrap(), text.to_owned())
     }
 }
 

@@ -12,9 +12,13 @@
 )]
 
 mod client;
+mod crowd;
+mod gate;
 mod history;
+mod login;
 mod measure;
 mod report;
+mod svg;
 mod workloads;
 
 use std::path::PathBuf;
@@ -38,6 +42,9 @@ struct Arguments {
     /// Also write the figures as CSV to this file
     #[arg(long)]
     csv: Option<PathBuf>,
+    /// Also draw each workload into this folder
+    #[arg(long)]
+    svg: Option<PathBuf>,
 }
 
 fn main() {
@@ -47,11 +54,20 @@ fn main() {
     for (name, workload) in workloads::ALL {
         if arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             eprintln!("{name} ...");
+            report.begin(name);
             workload(&legwork, arguments.quick, &mut report);
         }
     }
     print!("{}", report.table());
     if let Some(path) = arguments.csv {
         std::fs::write(path, report.csv()).unwrap();
+    }
+    if let Some(folder) = arguments.svg {
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, _) in workloads::ALL {
+            if let Some(drawing) = svg::draw(&report, name) {
+                std::fs::write(folder.join(format!("{name}.svg")), drawing).unwrap();
+            }
+        }
     }
 }

@@ -2,22 +2,50 @@
 
 use std::fmt::Write;
 
+use crate::measure::percentile;
+
+/// Shares of the samples that a curve is drawn through.
+const SHARES: [f64; 12] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99];
+
 /// All figures of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    rows: Vec<Row>,
+    workload: &'static str,
+    pub rows: Vec<Row>,
+    pub curves: Vec<Curve>,
 }
 
+/// One figure.
 #[derive(Debug)]
-struct Row {
-    what: String,
-    legwork: f64,
-    raw: Option<f64>,
-    unit: &'static str,
-    goal: &'static str,
+pub struct Row {
+    pub workload: &'static str,
+    pub what: String,
+    pub legwork: f64,
+    pub raw: Option<f64>,
+    pub unit: &'static str,
+    pub goal: &'static str,
+}
+
+/// How long calls took: each share of them, and the microseconds that it stays below.
+#[derive(Debug)]
+pub struct Curve {
+    pub workload: &'static str,
+    pub what: String,
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Report {
+    /// What comes now belongs to this workload.
+    pub fn begin(&mut self, workload: &'static str) {
+        self.workload = workload;
+    }
+
+    /// Keeps how long calls took, for a drawing.
+    pub fn curve(&mut self, what: &str, micros: &[f64]) {
+        let points = SHARES.iter().map(|share| (*share, percentile(micros, *share))).collect();
+        self.curves.push(Curve { workload: self.workload, what: what.into(), points });
+    }
+
     /// Adds a figure beside the one of a raw spawn.
     pub fn compare(
         &mut self,
@@ -27,12 +55,26 @@ impl Report {
         unit: &'static str,
         goal: &'static str,
     ) {
-        self.rows.push(Row { what: what.into(), legwork, raw: Some(raw), unit, goal });
+        self.rows.push(Row {
+            workload: self.workload,
+            what: what.into(),
+            legwork,
+            raw: Some(raw),
+            unit,
+            goal,
+        });
     }
 
     /// Adds a figure that stands alone.
     pub fn note(&mut self, what: &str, figure: f64, unit: &'static str, goal: &'static str) {
-        self.rows.push(Row { what: what.into(), legwork: figure, raw: None, unit, goal });
+        self.rows.push(Row {
+            workload: self.workload,
+            what: what.into(),
+            legwork: figure,
+            raw: None,
+            unit,
+            goal,
+        });
     }
 
     /// For people.

@@ -1,21 +1,24 @@
 //! What is measured.
 
 use std::{
+    collections::HashMap,
     path::Path,
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tempfile::TempDir;
 
 use crate::{
     client::Client,
+    crowd::running,
+    gate::gate,
     history::history,
+    login::login,
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
-        tree, until,
     },
     report::Report,
 };
@@ -24,7 +27,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 9] = [
+pub const ALL: [(&str, Workload); 11] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -34,6 +37,8 @@ pub const ALL: [(&str, Workload); 9] = [
     ("start", start),
     ("run-verb", run_verb),
     ("history", history),
+    ("login", login),
+    ("gate", gate),
 ];
 
 /// The command of the trivial call, raw.
@@ -55,6 +60,8 @@ fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
     report.compare("trivial call, p50", median(&ours), median(&raw), "us", "1.4");
     report.compare("trivial call, minimum", minimum(&ours), minimum(&raw), "us", "");
     report.note("MCP ping, p50 (nothing is started)", median(&pings), "us", "");
+    report.curve("legwork", &ours);
+    report.curve("raw", &raw);
     let (ours, raw) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
     report.compare("trivial call, p99", ours, raw, "us", "");
 }
@@ -82,11 +89,14 @@ fn sandboxed(legwork: &Path, quick: bool, report: &mut Report) {
             }
         }
         let what = if network { "sandboxed call" } else { "sandboxed call, no network" };
+        report.curve(what, &ours);
+        report.curve(if network { "raw" } else { "raw, beside no network" }, &raw);
         report.compare(&format!("{what}, p50"), median(&ours), median(&raw), "us", "2.0");
         report.compare(&format!("{what}, minimum"), minimum(&ours), minimum(&raw), "us", "");
         let (high, raw_high) = (percentile(&ours, 0.99), percentile(&raw, 0.99));
         report.compare(&format!("{what}, p99"), high, raw_high, "us", "");
         if has_bwrap {
+            report.curve(if network { "bwrap" } else { "bwrap, no network" }, &theirs);
             let what = if network { "bwrap, p50" } else { "bwrap, no network, p50" };
             report.compare(what, median(&theirs), median(&raw), "us", "");
         }
@@ -134,16 +144,20 @@ fn cpu(legwork: &Path, quick: bool, report: &mut Report) {
 
 fn concurrent(legwork: &Path, quick: bool, report: &mut Report) {
     let calls = if quick { 600 } else { 4000 };
-    for width in [1_usize, 8, 64] {
+    for width in [1_usize, 8, 64, 256] {
         let mut client = Client::start(legwork);
-        let (mut ours, mut raw) = (Vec::new(), Vec::new());
+        let (mut ours, mut raw, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..3 {
-            ours.push(rate(calls, || pipelined(&mut client, calls, width)));
+            ours.push(rate(calls, || latencies.extend(pipelined(&mut client, calls, width))));
             raw.push(rate(calls, || spawn_in_threads(calls, width.min(2))));
         }
         let what = format!("calls/s, {width} at a time");
         let goal = if width == 64 { ">= 0.8" } else { "" };
         report.compare(&what, median(&ours), median(&raw), "1/s", goal);
+        let (middle, high) = (median(&latencies), percentile(&latencies, 0.99));
+        let what = format!("{width} at a time, p99 / p50 of a call");
+        report.note(&what, high / middle, "x", "");
+        report.curve(&format!("{width} at a time"), &latencies);
     }
 }
 
@@ -151,17 +165,21 @@ fn rate(calls: usize, work: impl FnOnce()) -> f64 {
     calls as f64 / (micros(work) / 1e6)
 }
 
-/// Keeps this many calls under way until all are answered.
-fn pipelined(client: &mut Client, calls: usize, width: usize) {
+/// Keeps this many calls under way until all are answered, and says how long each took, in microseconds.
+fn pipelined(client: &mut Client, calls: usize, width: usize) -> Vec<f64> {
+    let mut asked = HashMap::new();
+    let mut latencies = Vec::with_capacity(calls);
     for _ in 0..width.min(calls) {
-        client.ask("true");
+        asked.insert(client.ask("true"), Instant::now());
     }
     for done in 0..calls {
-        client.expect_success();
+        let (id, _) = client.expect_any_success();
+        latencies.push(asked[&id].elapsed().as_secs_f64() * 1e6);
         if done + width < calls {
-            client.ask("true");
+            asked.insert(client.ask("true"), Instant::now());
         }
     }
+    latencies
 }
 
 fn spawn_in_threads(calls: usize, threads: usize) {
@@ -214,40 +232,6 @@ fn flood(legwork: &Path, quick: bool, report: &mut Report) {
     report.compare(&format!("{what}, minimum"), minimum(&ours), minimum(&raw), "ms", "1.2");
     let growth = memory_kb(client.pid(), "status", "VmHWM:") - before;
     report.note("engine's growth over the flood", growth / 1e3, "MB", "~ 0");
-}
-
-fn running(legwork: &Path, quick: bool, report: &mut Report) {
-    let tasks = if quick { 100 } else { 500 };
-    let mut client = Client::start(legwork);
-    client.run("true");
-    for n in 0..tasks {
-        client.ask(&format!("exec sleep 60.{n}"));
-    }
-    let sleepers = |client: &Client| {
-        let named = |pid: &u32| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default() == "sleep\n"
-        };
-        tree(client.pid()).iter().filter(|pid| named(pid)).count()
-    };
-    until("all tasks run", || sleepers(&client) == tasks);
-    let wardens: Vec<u32> = tree(client.pid())
-        .into_iter()
-        .filter(|pid| {
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            comm == "legwork-warden\n"
-        })
-        .collect();
-    // As they are while they run on, not in their first quarter of a second.
-    thread::sleep(Duration::from_millis(500));
-    let pss: f64 = wardens.iter().map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:")).sum();
-    let what = format!("PSS of a warden, {tasks} running");
-    report.note(&what, pss / wardens.len() as f64, "kB", "< 100");
-    // Closing stdin stops them all; the client's end kills the server only afterwards.
-    let everything = tree(client.pid());
-    client.hang_up();
-    until("nothing is left", || {
-        everything.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}/exe")).exists())
-    });
 }
 
 fn start(legwork: &Path, quick: bool, report: &mut Report) {

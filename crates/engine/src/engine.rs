@@ -26,6 +26,7 @@ use crate::{
     failures::{denied, place_error, too_many_tasks, unprotected},
     id::{TaskId, random},
     ledger::{Ledger, LedgerError, Rebuilt, Registered, Task, now_ms, write_note},
+    login::Logins,
     model::{Caller, DuplicatePolicy, Outcome, Outputs, Request, Stdin, Trust},
     observe::Observer,
     output::{Mask, TaskOutput},
@@ -41,7 +42,7 @@ use crate::{
 };
 
 /// Most bytes of output that a warden holds in memory.
-const MEMORY_BYTES_MAX: u64 = 64 * 1024;
+pub(crate) const MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
 /// What commands are told about their terminals: what the screen understands.
 const TERM: &str = "xterm-256color";
@@ -132,6 +133,7 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) settings: Settings,
     pub(crate) sandboxing: Arc<Sandboxing>,
+    pub(crate) logins: Logins,
     /// What no answer, event or note may show; grows with the secrets that commands are given.
     mask: RwLock<Arc<Mask>>,
     running: Mutex<HashMap<TaskId, Running>>,
@@ -194,6 +196,7 @@ impl Engine {
             session: random("s_").unwrap_or_default(),
             pool: Pool::new(Place::new(state.clone()), sandboxing.clone()),
             sandboxing,
+            logins: Logins::default(),
             state,
             ledger,
             audit,
@@ -235,6 +238,7 @@ impl Engine {
     /// Returns the spawner's process id.
     pub fn warm_up(&self, trust: Trust) -> Result<u32, ToolError> {
         self.inner.pool.expect(self.inner.wanted(trust));
+        self.inner.logins.begin();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.inner)));
         self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
     }
@@ -445,6 +449,7 @@ impl Engine {
     ///
     /// Promoted tasks go on, and so do processes that ended commands left behind.
     pub async fn stop_all(&self, grace: Duration) {
+        self.inner.logins.close().await;
         let mut waiting = Vec::new();
         for run in self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).values() {
             let waited_for = !run.promoted.load(Ordering::Relaxed);
@@ -504,7 +509,8 @@ impl Inner {
             return Ok(Submitted::AlreadyRunning(running));
         }
         let plan = grant.into_plan();
-        let spec = self.spec(&plan, &id, cage.as_deref(), note);
+        let mut spec = self.spec(&plan, &id, cage.as_deref(), note);
+        self.shorten_login(&plan, wanted, &mut spec);
         let watch = cage.and_then(|_| self.sandboxing.watch(wanted));
         let mut with = vec![plan.workdir.descriptor.as_fd()];
         if let Stdin::Given(stdin) = &plan.stdin {
@@ -656,12 +662,17 @@ impl Inner {
             wall_ms_max: plan.wall_ms_max,
             limits: plan.limits,
             orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
-            sandbox: cage.map(|cage| protocol::Sandboxed {
-                enforced: cage.enforcement.enforced.clone(),
-                artifacts: self.sandboxing.recent.shown(),
-            }),
+            sandbox: self.sandboxed(cage),
             note,
         }
+    }
+
+    /// The sandbox that a warden is to start a command in.
+    pub(crate) fn sandboxed(&self, cage: Option<&Cage>) -> Option<protocol::Sandboxed> {
+        cage.map(|cage| protocol::Sandboxed {
+            enforced: cage.enforcement.enforced.clone(),
+            artifacts: self.sandboxing.recent.shown(),
+        })
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.
@@ -692,7 +703,7 @@ impl Inner {
     }
 
     /// Makes a warden have the right sandbox ready.
-    async fn confine(
+    pub(crate) async fn confine(
         &self,
         warden: &mut Warden,
         wanted: Wanted,
@@ -719,6 +730,14 @@ impl Inner {
     /// Whether a run's channel is held by this engine.
     pub(crate) fn is_ours(&self, id: &TaskId) -> bool {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
+    /// Whether a caller waits for a command right now.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running
+            .values()
+            .any(|run| !run.promoted.load(Ordering::Relaxed) && run.progress.borrow().end.is_none())
     }
 
     /// Forgets the channel of a run that is over.

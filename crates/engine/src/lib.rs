@@ -43,6 +43,7 @@ mod failures;
 mod id;
 mod ledger;
 mod limits;
+mod login;
 mod model;
 mod observe;
 pub mod output;

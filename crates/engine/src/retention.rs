@@ -25,7 +25,7 @@ use crate::{
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// What the name of a folder begins with that is being removed.
-const REMOVED: &str = ".removed-";
+pub(crate) const REMOVED: &str = ".removed-";
 
 /// Tasks that are removed in one step.
 const BATCH: usize = 64;

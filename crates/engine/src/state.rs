@@ -102,6 +102,11 @@ impl StateFolder {
         self.path.join("audit.jsonl")
     }
 
+    /// Where a look at a login is kept if it takes long.
+    pub(crate) fn look(&self, name: &str) -> PathBuf {
+        self.path.join("tasks").join(name)
+    }
+
     /// The folder of a task.
     pub fn task(&self, id: &TaskId) -> TaskFolder {
         TaskFolder::new(self.path.join("tasks").join(id.as_str()))

@@ -292,3 +292,8 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn parts(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
+
+/// The pid on the line that a script wrote into a file.
+pub fn announced_line(path: &str) -> u32 {
+    eventually(path, || fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok())
+}

@@ -12,6 +12,7 @@ mod ledger;
 mod limits;
 mod limits_output;
 mod load;
+mod login;
 mod mcp;
 mod output;
 mod policy;
