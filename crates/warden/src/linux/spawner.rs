@@ -161,7 +161,8 @@ impl Spawner {
             }
             let received = socket::receive(self.control.as_fd(), &mut buffer)?;
             if received.bytes == 0 {
-                return Err(io::Error::other("the spawner ended before it said hello"));
+                let problem = "the spawner ended before it said hello";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
             }
             decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
         }
