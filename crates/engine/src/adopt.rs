@@ -10,6 +10,7 @@ use std::{
 
 use legwork_warden::{
     connect,
+    failpoint::Failpoint,
     protocol::{FromWarden, Order, ToWarden, VERSION},
 };
 use tokio::{
@@ -73,6 +74,7 @@ impl Inner {
             Ok(Ok(FromWarden::Hello { version: VERSION, task: Some(held), .. })) if held == id => {}
             _ => return None,
         }
+        Failpoint::EngineBeforeAdoption.pass();
         channel.send(&ToWarden::Order { task: id.to_owned(), order: Order::Adopt }).await.ok()?;
         let mut earlier = Vec::new();
         loop {
@@ -84,6 +86,7 @@ impl Inner {
                 _ => return None,
             }
         }
+        Failpoint::EngineAfterAdoption.pass();
         for message in earlier {
             channel.unread(message);
         }

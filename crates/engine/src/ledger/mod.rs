@@ -20,6 +20,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, named_params};
 
 pub(crate) use self::{
@@ -143,6 +144,7 @@ impl Ledger {
                     return Ok(Ok(Registered::Full(running)));
                 }
                 insert(connection, &task)?;
+                Failpoint::EngineInRegistration.pass();
                 Ok(Ok(Registered::New))
             })
             .await?
@@ -205,7 +207,7 @@ impl Ledger {
         self.writer
             .write(move |connection| {
                 let output = output.as_deref();
-                connection
+                let trust = connection
                     .prepare_cached(&FINISH)?
                     .query_row(
                         named_params! {
@@ -217,7 +219,9 @@ impl Ledger {
                         },
                         |row| row.get(0),
                     )
-                    .optional()
+                    .optional();
+                Failpoint::EngineInOutcome.pass();
+                trust
             })
             .await
     }

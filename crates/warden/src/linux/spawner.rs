@@ -32,8 +32,11 @@ use super::{
     signals::{Signals, reset_all},
     socket, tree, warden,
 };
-use crate::protocol::{
-    Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
+use crate::{
+    failpoint::Failpoint,
+    protocol::{
+        Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
+    },
 };
 
 /// The private argument that turns a second start of the program into a spawner.
@@ -251,6 +254,7 @@ struct Warden {
 impl Wardens {
     /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
     fn fork(&mut self, name: &str, channel: OwnedFd) {
+        Failpoint::SpawnerBeforeFork.pass();
         let base = self.setup.cgroup_base.as_ref();
         let mut group = base.and_then(|base| Cgroup::create(base, name).ok());
         let mut pids = self.pids(name, group.as_ref());
@@ -274,6 +278,7 @@ impl Wardens {
                 std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
             }
             Ok(pid) => {
+                Failpoint::SpawnerAfterFork.pass();
                 let warden = Warden { name: name.to_owned(), cgroup: group };
                 self.alive.insert(pid, warden);
             }

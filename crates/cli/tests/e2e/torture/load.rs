@@ -1,6 +1,6 @@
 //! The load of a round: witnesses of every kind, over the server and by processes of their own.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -30,6 +30,11 @@ pub struct Load<'a> {
 
 /// Lines, their width, the pause after each, what comes then, more input of the call.
 type Kind = (u64, usize, u64, &'static str, Value);
+
+pub const SHORT: usize = 0;
+pub const BIG: usize = 2;
+pub const WITH_INPUT: usize = 6;
+pub const UNTIL_STOPPED: usize = 8;
 
 fn kinds() -> Vec<Kind> {
     vec![
@@ -75,6 +80,22 @@ impl<'a> Load<'a> {
         }
         let witness = self.witness(&kinds()[5], dice);
         self.sh(family, &witness);
+    }
+
+    /// A witness of a kind, by a process of its own that may die on the way; what it answered.
+    pub fn call_alone(&mut self, kind: usize, mut command: Command) -> Vec<Value> {
+        let witness = self.witness(&kinds()[kind], &mut Dice::new(kind as u64));
+        command.args(["ExecCommand", "--json", &witness.input.to_string()]);
+        let output = command.stderr(Stdio::null()).output().unwrap();
+        serde_json::from_slice(&output.stdout).into_iter().collect()
+    }
+
+    /// A witness of a kind that waits for input, which the server has acknowledged.
+    pub fn promote(&mut self, server: &mut Server, kind: usize) -> Value {
+        let witness = self.witness(&kinds()[kind], &mut Dice::new(kind as u64));
+        let answer = server.call("ExecCommand", &witness.input).unwrap();
+        assert_eq!(answer["result"]["disposition"], "promoted_to_task", "{answer}");
+        answer
     }
 
     fn words(&self, name: &str, kind: &Kind, code: i32) -> String {

@@ -4,6 +4,7 @@
 //! `LEGWORK_TORTURE_ROUNDS` says for how long (`just torture`), `LEGWORK_TORTURE_SEED` repeats what was chosen in a
 //! run; when exactly a kill meets its victim is up to the machine.
 
+mod failpoints;
 mod load;
 mod oracle;
 mod processes;

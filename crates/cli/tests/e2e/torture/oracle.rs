@@ -32,7 +32,7 @@ pub struct Row {
     id: String,
     command: String,
     pub status: String,
-    reason: Option<String>,
+    pub reason: Option<String>,
     pub outcome: Value,
     /// Whether both streams came as one.
     tty: bool,

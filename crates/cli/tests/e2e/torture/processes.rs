@@ -72,7 +72,7 @@ impl Family {
     }
 
     /// Kills a member, if it still is one.
-    fn kill(&self, pid: u32) -> bool {
+    pub fn kill(&self, pid: u32) -> bool {
         let opened: Option<OwnedFd> = Pid::from_raw(pid.cast_signed())
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // Looked at after it was opened: the number may have been somebody else's before.

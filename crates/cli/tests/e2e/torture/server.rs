@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::Duration,
@@ -29,7 +29,16 @@ impl Server {
     /// A server that has said hello.
     pub fn start(scratch: &Scratch, family: &Family) -> Self {
         let mut command = scratch.legwork("mcp");
-        family.mark(&mut command).arg("--structured").stderr(Stdio::null());
+        let mut server = Self::spawn(family.mark(&mut command));
+        let id = server.hello();
+        server.answer(id).unwrap();
+        server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        server
+    }
+
+    /// A server of which nothing is known yet.
+    pub fn spawn(command: &mut Command) -> Self {
+        command.arg("--structured").stderr(Stdio::null());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -43,15 +52,16 @@ impl Server {
             }
         });
         let stdin = child.stdin.take();
-        let mut server = Self { child, stdin, lines, answers: Vec::new(), next_id: 1 };
+        Self { child, stdin, lines, answers: Vec::new(), next_id: 1 }
+    }
+
+    /// Says hello and does not wait.
+    pub fn hello(&mut self) -> u64 {
         let hello = json!({
             "protocolVersion": "2025-06-18", "capabilities": {},
             "clientInfo": { "name": "torture", "version": "1" },
         });
-        let id = server.send("initialize", &hello);
-        server.answer(id).unwrap();
-        server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        server
+        self.send("initialize", &hello)
     }
 
     fn write(&mut self, message: &Value) {
@@ -95,6 +105,11 @@ impl Server {
     pub fn call(&mut self, tool: &str, input: &Value) -> Result<Value, String> {
         let id = self.send("tools/call", &json!({ "name": tool, "arguments": input }));
         Ok(self.answer(id)?["result"]["structuredContent"].clone())
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) {
+        let _ = self.child.wait();
     }
 
     pub fn kill(&mut self) -> Member {
