@@ -11,7 +11,7 @@ use std::{
 use legwork_warden::{
     connect,
     failpoint::Failpoint,
-    protocol::{FromWarden, Order, ToWarden, VERSION},
+    protocol::{FromWarden, Order, ToWarden, is_understood},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -71,7 +71,8 @@ impl Inner {
         let mut channel = Channel::new(connect(&self.state.wardens, &task.warden).ok()?).ok()?;
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive()).await {
-            Ok(Ok(FromWarden::Hello { version: VERSION, task: Some(held), .. })) if held == id => {}
+            Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))
+                if held == id && is_understood(version) => {}
             _ => return None,
         }
         Failpoint::EngineBeforeAdoption.pass();

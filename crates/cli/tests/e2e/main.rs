@@ -32,4 +32,5 @@ mod tasks;
 mod terminal;
 mod three_tools;
 mod torture;
+mod upgrade;
 mod waiting;

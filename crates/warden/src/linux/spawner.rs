@@ -35,7 +35,7 @@ use super::{
 use crate::{
     failpoint::Failpoint,
     protocol::{
-        Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
+        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, encode,
     },
 };
 
@@ -153,7 +153,9 @@ impl Spawner {
         let mut buffer = [0; 64];
         loop {
             match decoder.next_frame().map_err(io::Error::other)? {
-                Some(FromSpawner::Hello { version: VERSION }) => return Ok(()),
+                Some(FromSpawner::Hello { version }) if version == protocol::version() => {
+                    return Ok(());
+                }
                 Some(FromSpawner::Hello { version }) => {
                     return Err(io::Error::other(format!("the spawner speaks version {version}")));
                 }
@@ -195,7 +197,7 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     // What a killed warden leaves behind becomes our child, and is ended by us.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let hello = if tree::is_knowable() {
-        FromSpawner::Hello { version: VERSION }
+        FromSpawner::Hello { version: protocol::version() }
     } else {
         FromSpawner::Unfit {
             reason: "/proc belongs to another pid namespace: mount one of this namespace".into(),

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     failpoint::Failpoint,
     protocol::{
-        EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
+        EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, version,
     },
 };
 
@@ -180,7 +180,7 @@ impl<'a> Warden<'a> {
 
     fn greet(&mut self, mut peer: Peer) {
         peer.send(&FromWarden::Hello {
-            version: VERSION,
+            version: version(),
             pid: std::process::id(),
             task: self.run.as_ref().map(|run| run.task.clone()),
         });
