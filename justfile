@@ -33,3 +33,7 @@ build:
 bench *ARGUMENTS:
     cargo build --release --locked --package legwork-cli --package legwork-bench
     target/release/legwork-bench --csv bench/latest.csv {{ARGUMENTS}}
+
+# Kill everything of ours at random moments, a thousand times; LEGWORK_TORTURE_SEED repeats what was chosen
+torture ROUNDS="1000":
+    LEGWORK_TORTURE_ROUNDS={{ROUNDS}} cargo test --locked --package legwork-cli --test e2e -- torture --nocapture

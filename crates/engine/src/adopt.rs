@@ -10,7 +10,8 @@ use std::{
 
 use legwork_warden::{
     connect,
-    protocol::{FromWarden, Order, ToWarden, VERSION},
+    failpoint::Failpoint,
+    protocol::{FromWarden, Order, ToWarden, is_understood},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -70,9 +71,11 @@ impl Inner {
         let mut channel = Channel::new(connect(&self.state.wardens, &task.warden).ok()?).ok()?;
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive()).await {
-            Ok(Ok(FromWarden::Hello { version: VERSION, task: Some(held), .. })) if held == id => {}
+            Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))
+                if held == id && is_understood(version) => {}
             _ => return None,
         }
+        Failpoint::EngineBeforeAdoption.pass();
         channel.send(&ToWarden::Order { task: id.to_owned(), order: Order::Adopt }).await.ok()?;
         let mut earlier = Vec::new();
         loop {
@@ -84,6 +87,7 @@ impl Inner {
                 _ => return None,
             }
         }
+        Failpoint::EngineAfterAdoption.pass();
         for message in earlier {
             channel.unread(message);
         }

@@ -13,7 +13,10 @@ use std::{
 };
 
 use legwork_gate::{Explanation, Grant, Level, Mode, Policy, Verdict, judge};
-use legwork_warden::protocol::{self, Spec};
+use legwork_warden::{
+    failpoint::Failpoint,
+    protocol::{self, Spec},
+};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -505,9 +508,11 @@ impl Inner {
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         task.sandbox = cage.as_ref().map(|cage| cage.report.clone()).unwrap_or_default();
         let note = write_note(&task);
+        Failpoint::EngineBeforeRow.pass();
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
             return Ok(Submitted::AlreadyRunning(running));
         }
+        Failpoint::EngineAfterRow.pass();
         let plan = grant.into_plan();
         let mut spec = self.spec(&plan, &id, cage.as_deref(), note);
         self.shorten_login(&plan, wanted, &mut spec);
@@ -521,6 +526,7 @@ impl Inner {
             let _ = self.finish(&id, &Outcome::lost("warden_lost"), None).await;
             return Err(place_error(&error.into()));
         }
+        Failpoint::EngineAfterStart.pass();
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
         let control = RunControl::new(orders);

@@ -10,8 +10,8 @@ use legwork_warden::{
     connect,
     folder::WindowSize,
     protocol::{
-        self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, VERSION,
-        Watch,
+        self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, Watch,
+        is_understood,
     },
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -142,7 +142,7 @@ impl Observer {
             hello = timeout_at(deadline, channel.receive()).await;
         }
         match hello {
-            Ok(Ok(FromWarden::Hello { version: VERSION, task, .. })) => {
+            Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
                 Ok((task.as_deref() == Some(self.task.task_id.as_str())).then_some(channel))
             }
             Ok(Ok(FromWarden::Hello { version, .. })) => Err(ToolError::new(

@@ -10,7 +10,7 @@ use std::{
 
 use legwork_warden::{
     Spawner,
-    protocol::{Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, VERSION, encode},
+    protocol::{self, Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, encode},
     resume,
     sandbox::{Enforcement, Profile},
     send, socket_pair,
@@ -45,7 +45,7 @@ pub(crate) enum PlaceError {
     #[error("the engine is being closed")]
     Closed,
     /// The warden is of another version.
-    #[error("the warden speaks version {0} of the protocol, not {VERSION}")]
+    #[error("the warden speaks version {0} of the protocol")]
     Version(u32),
 }
 
@@ -178,7 +178,8 @@ impl Place {
         let mut channel = Channel::new(ours)?;
         let hello = tokio::time::timeout(HELLO, channel.receive()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
-            FromWarden::Hello { version: VERSION, .. } => Ok(Warden {
+            // Exactly ours: only then does it understand how commands are started.
+            FromWarden::Hello { version, .. } if version == protocol::version() => Ok(Warden {
                 name: name.to_owned(),
                 channel,
                 owed: None,

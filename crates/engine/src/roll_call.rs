@@ -13,7 +13,7 @@ use std::{
 
 use legwork_warden::{
     connect,
-    protocol::{Decoder, FromWarden, Order, ToWarden, VERSION, encode},
+    protocol::{Decoder, FromWarden, Order, ToWarden, encode, is_understood},
     send,
 };
 
@@ -55,9 +55,10 @@ fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
     stream.set_read_timeout(Some(ANSWER))?;
     let mut decoder = Decoder::default();
     let hello = receive(&mut stream, &mut decoder)?;
-    let FromWarden::Hello { version: VERSION, task: Some(task), .. } = hello else {
+    let FromWarden::Hello { version, task: Some(task), .. } = hello else { return Ok(None) };
+    if !is_understood(version) {
         return Ok(None);
-    };
+    }
     let order = ToWarden::Order { task: task.clone(), order: Order::Spill };
     let frame = encode(&order).map_err(io::Error::other)?;
     send(stream.as_fd(), &frame, &[])?;

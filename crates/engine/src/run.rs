@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use legwork_warden::folder::Stream;
 use legwork_warden::protocol::{
     self, FromWarden, Growth, Kept, Order, Report, StartFailure, ToWarden,
 };
+use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -286,6 +286,7 @@ pub(crate) async fn drive(
         };
         match message {
             Ok(FromWarden::Ended(ended)) => {
+                Failpoint::EngineHeardEnd.pass();
                 let reusable = ended.reusable;
                 if matches!(ended.kept, Kept::Folder) {
                     inner.sandboxing.recent.add(&task_id);
@@ -294,6 +295,7 @@ pub(crate) async fn drive(
                 outcome.warnings = watched.iter().flat_map(Watch::news).collect();
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&inner, &task_id, ended, &progress).await;
+                Failpoint::EngineBeforeFarewell.pass();
                 // One that was adopted would give the next command the environment of a dead engine.
                 if committed && reusable && warden.ours {
                     warden.owe_committed(task_id.as_str());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use legwork_warden::{
+    failpoint::Failpoint,
     is_alive,
     protocol::{StartFailure, StartStage},
     record::RecordError,
@@ -28,6 +29,7 @@ impl Inner {
         output: Option<Arc<SmallOutput>>,
     ) -> Result<(), LedgerError> {
         if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
+            Failpoint::EngineAfterOutcome.pass();
             let (status, reason) = Status::of(outcome);
             let entry = Entry::new("outcome")
                 .with("task_id", id.as_str())
@@ -116,6 +118,7 @@ impl Inner {
         if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
             return Ok(task);
         }
+        Failpoint::EngineBeforeSettlement.pass();
         let rebooted = task.boot_id != self.boot_id;
         let outcome = match self.outcome_without_warden(&task.task_id) {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),

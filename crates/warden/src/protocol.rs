@@ -3,7 +3,13 @@
 //! A frame is a little-endian `u32` length and a postcard body of that length. Descriptors travel
 //! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`, whose
 //! layout never changes: a peer of another version can always read the version and say no.
-//! Variants are only ever appended.
+//!
+//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version from [`OLDEST`]
+//! on. What makes that possible, and is held by recorded frames of each version: variants are only ever appended, and
+//! fields only at the very end of a frame. Of a frame that is shorter than we know, the rest is zeros: none, empty, no.
+//! Of one that is longer, the rest is not read. Whoever uses a variant that [`OLDEST`] does not have asks for the
+//! warden's version first. What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely:
+//! it only ever goes to wardens that the engine itself has forked.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -13,13 +19,34 @@ use crate::{
     sandbox::{Enforcement, Profile},
 };
 
-/// Version of everything below.
-pub const VERSION: u32 = 3;
+/// Version of everything below. Goes up with every change of what a warden and an engine of another version say.
+pub const VERSION: u32 = 4;
+
+/// The oldest version that is understood.
+pub const OLDEST: u32 = 4;
+
+/// The version that this process speaks.
+pub fn version() -> u32 {
+    // A test can pretend that this is another program.
+    #[cfg(debug_assertions)]
+    if let Some(other) = std::env::var_os("LEGWORK_PROTOCOL_VERSION") {
+        return other.to_str().and_then(|text| text.parse().ok()).unwrap_or(VERSION);
+    }
+    VERSION
+}
+
+/// Whether a warden of this version is understood.
+pub fn is_understood(version: u32) -> bool {
+    (OLDEST..=self::version()).contains(&version)
+}
 
 /// Longest frame body that is read; a longer one is an error, not an allocation.
 pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const HEADER_BYTES: usize = 4;
+
+/// Most bytes that a frame of an older version may lack.
+const ABSENT_BYTES_MAX: usize = 64;
 
 /// What an engine asks of its spawner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -252,7 +279,8 @@ pub enum Growth {
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How it ended.
+    /// How it ended; it travels as it is stored, since that says in which layout it is.
+    #[serde(with = "stored_record")]
     pub record: ExitRecord,
     /// Where its output is.
     pub kept: Kept,
@@ -260,6 +288,20 @@ pub struct Ended {
     pub reusable: bool,
     /// What the sandbox has refused, as far as the kernel tells.
     pub denials: Vec<Denial>,
+}
+
+mod stored_record {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::record::ExitRecord;
+
+    pub(super) fn serialize<S: Serializer>(record: &ExitRecord, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(&record.packed())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<ExitRecord, D::Error> {
+        ExitRecord::from_bytes(<&[u8]>::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 /// Where the output of a run is.
@@ -410,7 +452,7 @@ pub enum FrameError {
     /// The length is over [`FRAME_BYTES_MAX`].
     #[error("a frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// The body does not decode, or has bytes left over.
+    /// The body does not decode.
     #[error("a frame that does not decode")]
     Malformed,
 }
@@ -454,8 +496,13 @@ impl Decoder {
         let Some(body) = rest.get(..length) else {
             return Ok(None);
         };
-        let Ok((message, [])) = postcard::take_from_bytes(body) else {
-            return Err(FrameError::Malformed);
+        let message = match postcard::take_from_bytes(body) {
+            Ok((message, _)) => message,
+            Err(postcard::Error::DeserializeUnexpectedEnd) => {
+                let whole = [body, &[0; ABSENT_BYTES_MAX]].concat();
+                postcard::from_bytes(&whole).map_err(|_| FrameError::Malformed)?
+            }
+            Err(_) => return Err(FrameError::Malformed),
         };
         self.buffer.drain(..HEADER_BYTES + length);
         Ok(Some(message))
@@ -463,70 +510,4 @@ impl Decoder {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn start(note: Vec<u8>) -> ToWarden {
-        ToWarden::Start(Box::new(Spec {
-            task: "t_x".into(),
-            program: b"/bin/sh".to_vec(),
-            argv: vec![b"sh".to_vec()],
-            environment: Environment { inherited: true, set: vec![], unset: vec![] },
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            memory_bytes_max: 9,
-            wall_ms_max: Some(5),
-            limits: Limits { processes_max: Some(3), ..Limits::default() },
-            orphan_ttl_ms: 7,
-            sandbox: None,
-            note,
-        }))
-    }
-
-    fn order(order: Order) -> ToWarden {
-        ToWarden::Order { task: "t_x".into(), order }
-    }
-
-    proptest! {
-        #[test]
-        fn frames_survive_any_cut(note in proptest::collection::vec(any::<u8>(), 0..300), cut in 1usize..40) {
-            let sent = vec![order(Order::Committed), start(note), order(Order::Signal { signal: 2, group: true })];
-            let bytes: Vec<u8> = sent.iter().flat_map(|m| encode(m).unwrap()).collect();
-            let mut decoder = Decoder::default();
-            let mut got = Vec::new();
-            for piece in bytes.chunks(cut) {
-                decoder.feed(piece);
-                while let Some(message) = decoder.next_frame::<ToWarden>().unwrap() {
-                    got.push(message);
-                }
-            }
-            prop_assert_eq!(got, sent);
-        }
-
-        #[test]
-        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut decoder = Decoder::default();
-            decoder.feed(&bytes);
-            while let Ok(Some(_)) = decoder.next_frame::<ToWarden>() {}
-        }
-    }
-
-    #[test]
-    fn a_frame_over_the_limit_is_refused_before_it_is_read() {
-        let mut decoder = Decoder::default();
-        decoder.feed(&u32::MAX.to_le_bytes());
-        assert!(matches!(decoder.next_frame::<ToWarden>(), Err(FrameError::TooLong(_))));
-    }
-
-    #[test]
-    fn a_body_with_bytes_left_over_is_refused() {
-        let mut frame = encode(&order(Order::Committed)).unwrap();
-        frame.push(0);
-        frame[0] += 1;
-        let mut decoder = Decoder::default();
-        decoder.feed(&frame);
-        assert_eq!(decoder.next_frame::<ToWarden>(), Err(FrameError::Malformed));
-    }
-}
+mod tests;

@@ -145,9 +145,16 @@ pub enum RecordError {
 
 impl ExitRecord {
     /// The record as the bytes of its file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.packed();
+        bytes.resize(RECORD_BYTES, 0);
+        bytes
+    }
+
+    /// The record as the bytes of its file, without the zeros at the end.
     ///
     /// The lists are cut to what fits; everything else is of bounded size.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn packed(&self) -> Vec<u8> {
         let mut record = self.clone();
         record.background_pids.truncate(BACKGROUND_PIDS_MAX);
         record.limits.missing.truncate(MISSING_MAX);
@@ -162,7 +169,6 @@ impl ExitRecord {
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(0).to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
         bytes.extend_from_slice(&body);
-        bytes.resize(RECORD_BYTES, 0);
         bytes
     }
 

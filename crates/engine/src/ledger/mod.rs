@@ -20,6 +20,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, named_params};
 
 pub(crate) use self::{
@@ -143,6 +144,7 @@ impl Ledger {
                     return Ok(Ok(Registered::Full(running)));
                 }
                 insert(connection, &task)?;
+                Failpoint::EngineInRegistration.pass();
                 Ok(Ok(Registered::New))
             })
             .await?
@@ -212,6 +214,7 @@ impl Ledger {
                     ":stderr": output.map(|output| &output.stderr),
                     ":timeline": output.map(|output| &output.timeline),
                 })?;
+                Failpoint::EngineInOutcome.pass();
                 if changed == 0 {
                     return Ok(None);
                 }

@@ -21,6 +21,7 @@ use rustix::fs::{
 
 use super::{room::Room, stored::Stored};
 use crate::{
+    failpoint::Failpoint,
     folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
     gaps::{GAPS_AT, GAPS_BYTES, Gaps},
     protocol::{Kept, Limits},
@@ -29,6 +30,9 @@ use crate::{
 
 /// A stream that goes on gets a new row of the timeline only after this long.
 const ROW_EVERY_US: u64 = 10_000;
+
+/// What is written of a record that a test tears.
+const TORN_BYTES: usize = 24;
 
 /// Past this size of the timeline, rows come only once a second, whatever the stream.
 const TIMELINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -107,6 +111,7 @@ impl Keep {
             return Ok(());
         }
         mkdirat(tasks, task, Mode::RWXU)?;
+        Failpoint::WardenMadeFolder.pass();
         self.fill(tasks, task, note).inspect_err(|_| {
             for stored in [&mut self.stdout, &mut self.stderr, &mut self.timeline] {
                 stored.file = None;
@@ -120,6 +125,7 @@ impl Keep {
         let descriptor = openat(tasks, task, flags, Mode::empty())?;
         let exit = create_file(&descriptor, EXIT)?;
         reserve(&exit)?;
+        Failpoint::WardenReservedRecord.pass();
         create_file(&descriptor, SPEC)?.write_all(note)?;
         let names = [self.stdout_name, Stream::Stderr.file_name(), TIMELINE];
         let mut parts = [&mut self.stdout, &mut self.stderr, &mut self.timeline];
@@ -130,6 +136,7 @@ impl Keep {
                 stored.file = Some(file);
             }
         }
+        Failpoint::WardenFilledFolder.pass();
         // Only now is nothing left that could fail.
         for stored in parts {
             stored.memory = Vec::new();
@@ -278,7 +285,13 @@ impl Keep {
     /// The artifacts are left to the kernel's own time.
     pub(super) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
         if let Some(folder) = &self.folder {
-            folder.exit.write_all_at(&record.to_bytes(), 0)?;
+            let bytes = record.to_bytes();
+            if Failpoint::WardenInRecord.is_chosen() {
+                folder.exit.write_all_at(bytes.get(..TORN_BYTES).unwrap_or_default(), 0)?;
+                Failpoint::WardenInRecord.pass();
+            }
+            folder.exit.write_all_at(&bytes, 0)?;
+            Failpoint::WardenWroteRecord.pass();
             fdatasync(&folder.exit)?;
         }
         Ok(())

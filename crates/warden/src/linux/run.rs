@@ -22,6 +22,7 @@ use super::{
     tree,
 };
 use crate::{
+    failpoint::Failpoint,
     folder::{Stream, TERMINAL, WindowSize},
     protocol::{
         Ended, EndedBy, Environment, Growth, InputRefusal, Report, Spec, StartFailure, StartStage,
@@ -208,6 +209,7 @@ impl Run {
             (None, Some(signal)) => End::Signaled(signal),
             (None, None) => return,
         };
+        Failpoint::WardenSawEnd.pass();
         self.end = Some(ProcessEnd { end, at: Instant::now() });
         self.deadline = None;
         self.streams.command_ended();

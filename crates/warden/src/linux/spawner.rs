@@ -32,8 +32,11 @@ use super::{
     signals::{Signals, reset_all},
     socket, tree, warden,
 };
-use crate::protocol::{
-    Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, VERSION, encode,
+use crate::{
+    failpoint::Failpoint,
+    protocol::{
+        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, encode,
+    },
 };
 
 /// The private argument that turns a second start of the program into a spawner.
@@ -150,7 +153,9 @@ impl Spawner {
         let mut buffer = [0; 64];
         loop {
             match decoder.next_frame().map_err(io::Error::other)? {
-                Some(FromSpawner::Hello { version: VERSION }) => return Ok(()),
+                Some(FromSpawner::Hello { version }) if version == protocol::version() => {
+                    return Ok(());
+                }
                 Some(FromSpawner::Hello { version }) => {
                     return Err(io::Error::other(format!("the spawner speaks version {version}")));
                 }
@@ -161,7 +166,8 @@ impl Spawner {
             }
             let received = socket::receive(self.control.as_fd(), &mut buffer)?;
             if received.bytes == 0 {
-                return Err(io::Error::other("the spawner ended before it said hello"));
+                let problem = "the spawner ended before it said hello";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
             }
             decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
         }
@@ -191,7 +197,7 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     // What a killed warden leaves behind becomes our child, and is ended by us.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let hello = if tree::is_knowable() {
-        FromSpawner::Hello { version: VERSION }
+        FromSpawner::Hello { version: protocol::version() }
     } else {
         FromSpawner::Unfit {
             reason: "/proc belongs to another pid namespace: mount one of this namespace".into(),
@@ -250,6 +256,7 @@ struct Warden {
 impl Wardens {
     /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
     fn fork(&mut self, name: &str, channel: OwnedFd) {
+        Failpoint::SpawnerBeforeFork.pass();
         let base = self.setup.cgroup_base.as_ref();
         let mut group = base.and_then(|base| Cgroup::create(base, name).ok());
         let mut pids = self.pids(name, group.as_ref());
@@ -273,6 +280,7 @@ impl Wardens {
                 std::process::exit(i32::from(!matches!(outcome, Ok(Ok(())))));
             }
             Ok(pid) => {
+                Failpoint::SpawnerAfterFork.pass();
                 let warden = Warden { name: name.to_owned(), cgroup: group };
                 self.alive.insert(pid, warden);
             }

@@ -25,8 +25,11 @@ use super::{
     tree,
     watching::Watching,
 };
-use crate::protocol::{
-    EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, VERSION,
+use crate::{
+    failpoint::Failpoint,
+    protocol::{
+        EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, version,
+    },
 };
 
 /// Most observers at a time.
@@ -177,7 +180,7 @@ impl<'a> Warden<'a> {
 
     fn greet(&mut self, mut peer: Peer) {
         peer.send(&FromWarden::Hello {
-            version: VERSION,
+            version: version(),
             pid: std::process::id(),
             task: self.run.as_ref().map(|run| run.task.clone()),
         });
@@ -521,6 +524,7 @@ impl<'a> Warden<'a> {
 
     /// The outcome is safe: a clean warden forgets the run and is ready for the next one.
     fn committed(&mut self) {
+        Failpoint::WardenBeforeForgetting.pass();
         if self.reusable {
             self.run = None;
             self.reusable = false;
@@ -536,6 +540,7 @@ impl<'a> Warden<'a> {
         let Some(owner) = self.peers.get_mut(place) else {
             return;
         };
+        Failpoint::WardenBeforeStart.pass();
         let workdir = owner.take_descriptor();
         let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
         let started = match workdir {
@@ -544,6 +549,7 @@ impl<'a> Warden<'a> {
         };
         match started {
             Ok(run) => {
+                Failpoint::WardenAfterStart.pass();
                 self.run = Some(run);
                 self.childless = false;
             }
@@ -648,7 +654,9 @@ impl<'a> Warden<'a> {
         if let Some(mut ended) = run.finish(tasks, &mut self.limiter, background) {
             ended.reusable &= self.childless && !self.was_stopped;
             self.reusable = ended.reusable;
+            Failpoint::WardenBeforeTelling.pass();
             self.tell_all(&FromWarden::Ended(Box::new(ended)));
+            Failpoint::WardenAfterTelling.pass();
             if !self.has_owner {
                 self.spill_now();
             }

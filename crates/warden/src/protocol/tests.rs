@@ -1,0 +1,219 @@
+//! Frames on any cut, from any sender, and of any version.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::record::{End, StreamTotal};
+
+fn start(note: Vec<u8>) -> ToWarden {
+    ToWarden::Start(Box::new(Spec {
+        task: "t_x".into(),
+        program: b"/bin/sh".to_vec(),
+        argv: vec![b"sh".to_vec()],
+        environment: Environment { inherited: true, set: vec![], unset: vec![] },
+        stdin: Stdin::Null,
+        outputs: Outputs::Separate,
+        memory_bytes_max: 9,
+        wall_ms_max: Some(5),
+        limits: Limits { processes_max: Some(3), ..Limits::default() },
+        orphan_ttl_ms: 7,
+        sandbox: None,
+        note,
+    }))
+}
+
+fn order(order: Order) -> ToWarden {
+    ToWarden::Order { task: "t_x".into(), order }
+}
+
+proptest! {
+    #[test]
+    fn frames_survive_any_cut(note in proptest::collection::vec(any::<u8>(), 0..300), cut in 1usize..40) {
+        let sent = vec![order(Order::Committed), start(note), order(Order::Signal { signal: 2, group: true })];
+        let bytes: Vec<u8> = sent.iter().flat_map(|m| encode(m).unwrap()).collect();
+        let mut decoder = Decoder::default();
+        let mut got = Vec::new();
+        for piece in bytes.chunks(cut) {
+            decoder.feed(piece);
+            while let Some(message) = decoder.next_frame::<ToWarden>().unwrap() {
+                got.push(message);
+            }
+        }
+        prop_assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut decoder = Decoder::default();
+        decoder.feed(&bytes);
+        while let Ok(Some(_)) = decoder.next_frame::<ToWarden>() {}
+    }
+}
+
+#[test]
+fn a_frame_over_the_limit_is_refused_before_it_is_read() {
+    let mut decoder = Decoder::default();
+    decoder.feed(&u32::MAX.to_le_bytes());
+    assert!(matches!(decoder.next_frame::<ToWarden>(), Err(FrameError::TooLong(_))));
+}
+
+#[test]
+fn what_a_newer_peer_adds_is_not_read() {
+    let mut frame = encode(&order(Order::Committed)).unwrap();
+    frame.push(7);
+    frame[0] += 1;
+    let mut decoder = Decoder::default();
+    decoder.feed(&frame);
+    assert_eq!(decoder.next_frame::<ToWarden>(), Ok(Some(order(Order::Committed))));
+    assert_eq!(decoder.next_frame::<ToWarden>(), Ok(None));
+}
+
+#[test]
+fn a_body_that_makes_no_sense_is_refused() {
+    let mut decoder = Decoder::default();
+    decoder.feed(&[1, 0, 0, 0, 250]);
+    assert_eq!(decoder.next_frame::<ToWarden>(), Err(FrameError::Malformed));
+}
+
+/// The frames of each version that is understood, as they were: a name and the body in hex.
+const RECORDED: [(u32, &str); 1] = [(4, include_str!("frames-4.txt"))];
+
+fn record() -> ExitRecord {
+    ExitRecord {
+        task: "t_x".into(),
+        pid: 4711,
+        end: End::Exited(7),
+        ended_by: Some(EndedBy::Timeout),
+        ended_at_ms: 1_700_000_000_000,
+        duration_ms: 1234,
+        stdout: StreamTotal { bytes: 3, lines: 1, dropped_bytes: 0 },
+        stderr: StreamTotal::default(),
+        background_pids: vec![5],
+        leaked_handles: true,
+        process_limit_hit: false,
+        oom_killed: false,
+        low_disk: false,
+        store_errno: None,
+        limits: LimitsInForce::default(),
+    }
+}
+
+/// What an engine says to a warden that another one has forked.
+fn said() -> Vec<(&'static str, ToWarden)> {
+    let size = WindowSize { rows: 5, cols: 9 };
+    let watch = Watch { port: Some(80), waiting_for_input: true };
+    let stop = Order::Stop { signal: 15, grace_ms: 300, because: EndedBy::Stopped };
+    vec![
+        ("follow", order(Order::Follow { stdout_bytes: 1, stderr_bytes: 300 })),
+        ("signal", order(Order::Signal { signal: 2, group: true })),
+        ("close", order(Order::Close(Stream::Stderr))),
+        ("stop", order(stop)),
+        ("committed", order(Order::Committed)),
+        ("spill", order(Order::Spill)),
+        ("report", order(Order::Report)),
+        ("input", order(Order::Input(b"hi".to_vec()))),
+        ("withdraw-input", order(Order::WithdrawInput)),
+        ("end-input", order(Order::EndInput)),
+        ("resize", order(Order::Resize(size))),
+        ("watch", order(Order::Watch(watch))),
+        ("adopt", order(Order::Adopt)),
+    ]
+}
+
+/// What a warden says to an engine of another version.
+fn heard() -> Vec<(&'static str, FromWarden)> {
+    let memory = Kept::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
+    let ended = |kept| Ended { record: record(), kept, reusable: true, denials: vec![] };
+    let report = Report {
+        pid: 4711,
+        duration_ms: 5,
+        takes_input: true,
+        terminal: Some(WindowSize::default()),
+        waiting_for_input: Some(false),
+        background_pids: vec![6, 7],
+        limits: LimitsInForce::default(),
+    };
+    let in_folder = Growth::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
+    let bytes = Growth::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
+    let refusal = Some(InputRefusal::Closed);
+    vec![
+        ("hello", FromWarden::Hello { version: 4, pid: 9, task: Some("t_x".into()) }),
+        ("grew-in-folder", FromWarden::Grew(in_folder)),
+        ("grew", FromWarden::Grew(bytes)),
+        ("ended-in-folder", FromWarden::Ended(Box::new(ended(Kept::Folder)))),
+        ("ended", FromWarden::Ended(Box::new(ended(memory)))),
+        ("stopped", FromWarden::Stopped { survivors: vec![8] }),
+        ("spilled", FromWarden::Spilled(true)),
+        ("report", FromWarden::Report(Box::new(report))),
+        ("input-taken", FromWarden::InputTaken { bytes: 2, refusal }),
+        ("met", FromWarden::Met(Met::WaitingForInput)),
+        ("not-held", FromWarden::NotHeld),
+        ("adopted", FromWarden::Adopted(true)),
+    ]
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame[HEADER_BYTES..].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn frame(hex: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    let body: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+    [&u32::try_from(body.len()).unwrap().to_le_bytes()[..], &body].concat()
+}
+
+fn decoded<T: DeserializeOwned>(recorded: &str) -> T {
+    let mut decoder = Decoder::default();
+    decoder.feed(&frame(recorded));
+    decoder.next_frame().unwrap().unwrap()
+}
+
+#[test]
+fn frames_of_every_version_that_is_understood_are_read_as_they_were_meant() {
+    assert!(RECORDED.map(|(version, _)| version).into_iter().eq(OLDEST..=VERSION));
+    for (version, recording) in RECORDED {
+        let lines: Vec<(&str, &str)> =
+            recording.lines().filter_map(|line| line.split_once(' ')).collect();
+        let recorded = |direction: &str, name: &str| {
+            let name = format!("{direction}:{name}");
+            lines.iter().find(|(known, _)| *known == name).map(|(_, hex)| *hex)
+        };
+        for (name, message) in said() {
+            if let Some(hex) = recorded("to", name) {
+                assert_eq!(decoded::<ToWarden>(hex), message, "{version}: {name}");
+            }
+        }
+        for (name, message) in heard() {
+            if let Some(hex) = recorded("from", name) {
+                assert_eq!(decoded::<FromWarden>(hex), message, "{version}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_said_today_is_what_was_recorded_for_this_version() {
+    let to =
+        said().into_iter().map(|(name, it)| format!("to:{name} {}", hex(&encode(&it).unwrap())));
+    let from =
+        heard().into_iter().map(|(name, it)| format!("from:{name} {}", hex(&encode(&it).unwrap())));
+    let today: Vec<String> = to.chain(from).collect();
+    let (_, recording) = RECORDED.last().unwrap();
+    let lines: Vec<&str> = recording.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        lines,
+        today,
+        "\nthe protocol has changed: raise VERSION and record these frames\n{}",
+        today.join("\n")
+    );
+}
+
+#[test]
+fn what_an_older_peer_does_not_say_is_nothing() {
+    // A report from before its last field.
+    let (_, report) = heard().into_iter().find(|(name, _)| *name == "report").unwrap();
+    let whole = encode(&report).unwrap();
+    let empty = postcard::to_stdvec(&LimitsInForce::default()).unwrap().len();
+    let shorter = hex(&whole[..whole.len() - empty]);
+    assert_eq!(decoded::<FromWarden>(&shorter), report);
+}
