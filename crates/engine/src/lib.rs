@@ -47,6 +47,7 @@ mod login;
 mod model;
 mod observe;
 pub mod output;
+mod owner;
 mod paths;
 mod place;
 mod plain_file;

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use legwork_warden::{
 use rustix::process::{Resource, getrlimit};
 use tokio::{io::Interest, net::UnixStream};
 
-use crate::{id, sandbox::Wanted, state::StateFolder};
+use crate::{owner::Owner, sandbox::Wanted, state::StateFolder};
 
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -54,6 +54,7 @@ pub(crate) enum PlaceError {
 pub(crate) struct Place {
     state: Arc<StateFolder>,
     spawner: Mutex<Option<Spawner>>,
+    owner: OnceLock<Owner>,
 }
 
 /// A warden, ready to be given a command.
@@ -132,12 +133,12 @@ impl Drop for Warden {
 
 impl Place {
     pub(crate) fn new(state: Arc<StateFolder>) -> Self {
-        Self { state, spawner: Mutex::new(None) }
+        Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
     }
 
     /// Forks a warden; a spawner that has died is replaced once.
     pub(crate) async fn fork(&self) -> Result<Warden, PlaceError> {
-        let name = id::random("").map_err(io::Error::other)?;
+        let name = self.owner()?.name()?;
         let mut used = 0;
         match self.try_fork(&name, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
@@ -146,6 +147,15 @@ impl Place {
             }
             result => result,
         }
+    }
+
+    /// The mark of this engine, which its wardens carry.
+    fn owner(&self) -> io::Result<&Owner> {
+        if let Some(owner) = self.owner.get() {
+            return Ok(owner);
+        }
+        let owner = Owner::new(&self.state.engines())?;
+        Ok(self.owner.get_or_init(|| owner))
     }
 
     /// Starts the spawner, so that the first command need not wait for it.

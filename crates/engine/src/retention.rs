@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::{
     ledger::{History, LedgerError, OldTask, SET_ASIDE, now_ms, private_file},
+    owner::is_left_behind,
     state::StateFolder,
     usage::{folder_bytes, folder_sizes, ledger_bytes},
 };
@@ -144,6 +145,7 @@ impl Collection<'_> {
         self.collected.kept_bytes = ledger_bytes(self.state) + self.folders.values().sum::<u64>();
         self.remove_tasks()?;
         self.remove_sockets();
+        self.remove_locks();
         self.remove_temporary();
         self.remove_set_aside();
         Ok(())
@@ -230,6 +232,15 @@ impl Collection<'_> {
             let is_dead = || matches!(is_alive(&self.state.wardens, warden), Ok(false));
             if age(&path) > SOCKET_AGE && is_dead() && self.unlink(&path) {
                 self.collected.sockets += 1;
+            }
+        }
+    }
+
+    /// Removes the locks of engines that were killed.
+    fn remove_locks(&self) {
+        for path in entries(&self.state.engines()) {
+            if age(&path) > SOCKET_AGE && is_left_behind(&path) {
+                self.unlink(&path);
             }
         }
     }

@@ -1,6 +1,9 @@
 //! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use legwork_warden::{
     failpoint::Failpoint,
@@ -17,8 +20,15 @@ use crate::{
     ledger::{LedgerError, Task},
     model::Outcome,
     output::{SmallOutput, TaskOutput},
+    owner::is_owned,
     status::Status,
 };
+
+/// How long an engine that lives may take to say what became of a task whose warden is gone.
+const OWNER: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether it has.
+const OWNER_AGAIN: Duration = Duration::from_millis(10);
 
 impl Inner {
     /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
@@ -109,6 +119,19 @@ impl Inner {
         Ok(found.into_iter().next().unwrap_or(task))
     }
 
+    /// A task whose warden is gone, once its engine has had the time to say what became of it.
+    async fn left_to_its_engine(&self, mut task: Task) -> Result<Task, LedgerError> {
+        let patience = Instant::now() + OWNER;
+        while !task.status.is_final()
+            && Instant::now() < patience
+            && is_owned(&self.state.engines(), &task.warden)
+        {
+            tokio::time::sleep(OWNER_AGAIN).await;
+            task = self.read_again(task).await?;
+        }
+        Ok(task)
+    }
+
     /// Settles a task if its warden is gone, and returns it as it then is.
     pub(crate) async fn settle_if_gone(&self, task: Task) -> Result<Task, LedgerError> {
         if task.status.is_final() {
@@ -116,6 +139,10 @@ impl Inner {
         }
         // When in doubt it lives: a wrong "interrupted" could never be taken back.
         if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+            return Ok(task);
+        }
+        let task = self.left_to_its_engine(task).await?;
+        if task.status.is_final() {
             return Ok(task);
         }
         Failpoint::EngineBeforeSettlement.pass();

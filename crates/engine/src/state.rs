@@ -97,6 +97,11 @@ impl StateFolder {
         self.path.join(format!("ledger.db{suffix}"))
     }
 
+    /// The folder of the engines' locks.
+    pub(crate) fn engines(&self) -> PathBuf {
+        self.path.join("engines")
+    }
+
     /// The audit log's file.
     pub fn audit(&self) -> PathBuf {
         self.path.join("audit.jsonl")

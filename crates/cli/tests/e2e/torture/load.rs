@@ -62,6 +62,16 @@ impl<'a> Load<'a> {
         Self { scratch, journal, round, witnesses: Vec::new(), callers: Vec::new() }
     }
 
+    /// Whether every witness has begun, by its own word.
+    pub fn has_begun(&self) -> bool {
+        let journal = std::fs::read_to_string(&self.journal).unwrap_or_default();
+        let begun = |witness: &Witness| {
+            let start = format!("begin {} ", witness.name);
+            journal.lines().any(|line| line.starts_with(&start))
+        };
+        self.witnesses.iter().all(begun)
+    }
+
     /// Starts everything, and waits for nothing.
     pub fn begin(&mut self, family: &Family, server: &mut Server, dice: &mut Dice) {
         for kind in kinds() {

@@ -184,6 +184,7 @@ fn the_oracle_sees_what_is_wrong() {
     let mut load = Load::new(&scratch, 0);
     let mut server = Server::start(&scratch, &family);
     load.begin(&family, &mut server, &mut Dice::new(1));
+    eventually("all have begun", || load.has_begun().then_some(()));
     settle(&mut server, &load).unwrap();
     eventually("all is quiet", || family.commands().is_empty().then_some(()));
     let look = || Round::look(&scratch, &load, &Killed::default());
