@@ -58,6 +58,7 @@ mod roll_call;
 mod run;
 mod sandbox;
 mod settle;
+mod start;
 mod state;
 mod status;
 mod threads;
