@@ -25,6 +25,7 @@ mod run_verb;
 mod sandbox;
 mod secrets;
 mod snapshots;
+mod stalls;
 mod state;
 mod stop;
 mod task_input;
