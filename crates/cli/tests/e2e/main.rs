@@ -16,6 +16,7 @@ mod load;
 mod login;
 mod mcp;
 mod output;
+mod pids;
 mod policy;
 mod process;
 mod python_client;
