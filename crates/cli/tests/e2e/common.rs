@@ -279,6 +279,17 @@ pub fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<O
     Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }
 
+/// Whether a program is here and does this; where programs are required, it must be.
+pub fn has_program(program: &str, arguments: &[&str]) -> bool {
+    let works = Command::new(program).args(arguments).output();
+    let works = works.is_ok_and(|output| output.status.success());
+    assert!(works || std::env::var_os("LEGWORK_REQUIRE_PROGRAMS").is_none(), "no {program}");
+    if !works {
+        eprintln!("SKIPPED: {program} is not here, or may not do its work");
+    }
+    works
+}
+
 /// Opens the gate that a fixture waits for.
 pub fn open(gate: &str) {
     fs::File::create(gate).unwrap().flush().unwrap();

@@ -91,8 +91,8 @@ impl Scene<'_> {
 
     /// The death of a process between the call and the answer.
     fn in_a_call(&self, load: &mut Load, kind: usize) -> (Vec<Value>, Killed) {
-        let answers = load.call_alone(kind, self.doomed(self.scratch.legwork("call")));
-        (answers, self.dead())
+        let output = load.call_alone(kind, self.doomed(self.scratch.legwork("call")));
+        (serde_json::from_slice(&output.stdout).into_iter().collect(), self.dead())
     }
 
     /// The death of a server that is about to adopt what another one left.

@@ -1,6 +1,6 @@
 //! The load of a round: witnesses of every kind, over the server and by processes of their own.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -92,12 +92,11 @@ impl<'a> Load<'a> {
         self.sh(family, &witness);
     }
 
-    /// A witness of a kind, by a process of its own that may die on the way; what it answered.
-    pub fn call_alone(&mut self, kind: usize, mut command: Command) -> Vec<Value> {
+    /// A witness of a kind, by a process of its own that may die on the way.
+    pub fn call_alone(&mut self, kind: usize, mut command: Command) -> Output {
         let witness = self.witness(&kinds()[kind], &mut Dice::new(kind as u64));
         command.args(["ExecCommand", "--json", &witness.input.to_string()]);
-        let output = command.stderr(Stdio::null()).output().unwrap();
-        serde_json::from_slice(&output.stdout).into_iter().collect()
+        command.output().unwrap()
     }
 
     /// A witness of a kind that waits for input, which the server has acknowledged.

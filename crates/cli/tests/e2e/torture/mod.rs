@@ -9,6 +9,7 @@ mod load;
 mod oracle;
 mod processes;
 mod server;
+mod system_calls;
 
 use std::{
     env, fs,

@@ -1,0 +1,252 @@
+//! Something of ours or below us is stopped, slow, or never answers: nobody else has to wait for it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Scratch, announced, eventually, fixture, has_program, is_alive, open, signal, text},
+    mcp::Wire,
+};
+
+/// `legwork mcp` behind another program, which is given these words before it.
+fn behind(scratch: &Scratch, words: &[&str], tools: &str) -> Command {
+    let server = scratch.legwork("mcp");
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(server.get_program()).args(server.get_args());
+    command.args(["--tools", tools]).current_dir(scratch.workspace.path());
+    command.env("SHELL", "/bin/sh").env("XDG_CONFIG_HOME", scratch.state.path());
+    // What it leaves behind must not hold what the test itself prints to.
+    command.stderr(Stdio::null());
+    command
+}
+
+fn ask(wire: &mut Wire, tool: &str, input: &Value) -> u64 {
+    wire.send("tools/call", &json!({ "name": tool, "arguments": input }))
+}
+
+#[test]
+fn a_stopped_engine_holds_up_no_deadline_and_doubles_none() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let mut wire = Wire::spawn(behind(&scratch, &["env"], "execute_command"));
+    wire.initialize();
+    let input = json!({ "command": fixture(), "args": ["ignore-term", ready], "timeout": 1 });
+    ask(&mut wire, "execute_command", &input);
+    let pid = announced(&ready);
+    signal(wire.child.id(), Signal::STOP);
+    eventually("it is ended while the engine is stopped", || (!is_alive(pid)).then_some(()));
+    signal(wire.child.id(), Signal::CONT);
+    let answer = wire.read();
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    let result: Value = serde_json::from_str(told).unwrap();
+    assert_eq!(result["timed_out"], true, "{result}");
+    assert_eq!(scratch.tasks()[0]["outcome"]["ended_by"], "timeout");
+}
+
+#[test]
+fn a_slow_disk_holds_up_only_what_waits_for_it() {
+    let scratch = Scratch::new();
+    if !has_program("strace", &["-qq", "-o", "/dev/null", "true"]) {
+        return;
+    }
+    let slow = "inject=fsync,fdatasync:delay_enter=3000000";
+    let words =
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", slow];
+    let mut wire = Wire::spawn(behind(&scratch, &words, "all"));
+    // The ledger is made, which is synced.
+    wire.initialize();
+    let begin = Instant::now();
+    let big = format!("{} flood 200000", fixture());
+    let mut last = Vec::new();
+    for _ in 0..3 {
+        let input = json!({ "cmd": big, "login": false, "duplicate_policy": "start_new" });
+        last.push(ask(&mut wire, "ExecCommand", &input));
+    }
+    // Its window is over long before the disk is done.
+    let input =
+        json!({ "cmd": format!("{big}; exec sleep 1000"), "login": false, "yield_time_ms": 100 });
+    let mut first = vec![ask(&mut wire, "ExecCommand", &input)];
+    for number in 0..5 {
+        let input = json!({ "cmd": format!("echo {number}"), "login": false });
+        first.push(ask(&mut wire, "ExecCommand", &input));
+    }
+    let answered: Vec<u64> =
+        (0..first.len() + last.len()).map(|_| wire.read()["id"].as_u64().unwrap()).collect();
+    let (early, late) = answered.split_at(first.len());
+    assert!(first.iter().all(|id| early.contains(id)), "{first:?} {answered:?}");
+    assert!(last.iter().all(|id| late.contains(id)), "{last:?} {answered:?}");
+    assert!(begin.elapsed() > Duration::from_secs(3), "the disk was slow");
+}
+
+#[test]
+fn an_output_that_cannot_be_read_is_a_typed_error_for_that_read_only() {
+    let scratch = Scratch::new();
+    if !has_program("strace", &["-qq", "-o", "/dev/null", "true"]) {
+        return;
+    }
+    let result = scratch.result(&format!("{} flood 200000", fixture()));
+    let task = result["task_id"].as_str().unwrap();
+    let artifact = scratch.folder(&result["task_id"]).join("stdout");
+    let read = |fault: bool| {
+        let ordinary = scratch.legwork("call");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(&artifact);
+        command.args(["-e", "trace=read,pread64,preadv"]);
+        if fault {
+            command.args(["-e", "inject=read,pread64,preadv:error=EIO"]);
+        }
+        command.arg(ordinary.get_program()).args(ordinary.get_args());
+        command.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", scratch.state.path());
+        let input = json!({ "task_id": task }).to_string();
+        let output = command.args(["TaskOutput", "--json", &input]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let failed = read(true);
+    assert_eq!(failed["error"]["kind"], "state_unavailable", "{failed:#}");
+    assert_eq!(failed["error"]["retryable"], true);
+    let fine = read(false);
+    assert_eq!(fine["result"]["task"]["status"], "completed", "{fine:#}");
+    assert!(fine["result"]["output_preview"].as_str().unwrap().starts_with("000000000000000"));
+}
+
+#[test]
+fn a_clock_that_jumps_changes_neither_limits_nor_order() {
+    let scratch = Scratch::new();
+    if !has_program("faketime", &["-f", "+1d", "true"]) {
+        return;
+    }
+    let clock = scratch.file("clock");
+    let set = |offset: &str| {
+        let half = format!("{clock}.half");
+        fs::write(&half, offset).unwrap();
+        fs::rename(half, &clock).unwrap();
+    };
+    set("+0");
+    // The program `faketime` only says where its library is.
+    let preload =
+        Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().unwrap();
+    let mut command = behind(&scratch, &["env"], "all");
+    command.env("LD_PRELOAD", text(&preload.stdout).trim());
+    command.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    let mut started = Vec::new();
+    let mut start = |wire: &mut Wire, number: u32| {
+        let cmd = format!("exec sleep 10{number}");
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
+        let told = wire.tool("ExecCommand", &input);
+        started.push(told.lines().nth(1).unwrap().strip_prefix("Task: ").unwrap().to_owned());
+    };
+    start(&mut wire, 1);
+    for (number, jump) in ["+1d", "-1y", "+0"].into_iter().enumerate() {
+        let ready = scratch.file(&format!("ready-{number}"));
+        let input = json!({ "command": fixture(), "args": ["ignore-term", ready], "timeout": 1 });
+        let begin = Instant::now();
+        ask(&mut wire, "execute_command", &input);
+        announced(&ready);
+        set(jump);
+        let answer = wire.read();
+        let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(told.contains("\"timed_out\":true"), "{told}");
+        let took = begin.elapsed();
+        assert!(took > Duration::from_secs(1) && took < Duration::from_secs(20), "{took:?}");
+        start(&mut wire, u32::try_from(number).unwrap() + 2);
+    }
+    let listed = wire.tool("TaskList", &json!({}));
+    let places: Vec<usize> = started.iter().rev().map(|id| listed.find(id).unwrap()).collect();
+    assert!(places.is_sorted(), "newest first, whatever the clock said: {listed}");
+    // The clock really jumped.
+    let created: Vec<u64> =
+        scratch.tasks().iter().map(|task| task["created_at_ms"].as_u64().unwrap()).collect();
+    assert!(!created.is_sorted() && !created.iter().rev().is_sorted(), "{created:?}");
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_else_and_gets_every_answer_when_it_does() {
+    const CALLS: usize = 400;
+    let scratch = Scratch::new();
+    let mut command = scratch.legwork("mcp");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": { "name": "deaf", "version": "1" } } });
+    let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    write!(stdin, "{hello}\n{done}\n").unwrap();
+    let cmd = format!("{} flood 30000", fixture());
+    let input = json!({ "cmd": cmd, "login": false, "duplicate_policy": "start_new",
+        "max_output_tokens": 30_000 });
+    let writer = std::thread::spawn(move || {
+        for id in 1..=CALLS {
+            let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+                "params": { "name": "ExecCommand", "arguments": input } });
+            writeln!(stdin, "{call}").unwrap();
+        }
+        stdin
+    });
+    // Somebody else is served meanwhile.
+    let mut other = Wire::initialized(&scratch);
+    for _ in 0..20 {
+        other.assert_lives();
+    }
+    // As soon as it reads, it gets every answer.
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(CALLS + 1);
+    assert_eq!(lines.map(Result::unwrap).count(), CALLS + 1);
+    drop(writer.join().unwrap());
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("SKIPPED: only root can freeze a filesystem");
+        return;
+    }
+    let scratch = Scratch::new();
+    let (disk, gate) = (scratch.file("disk"), scratch.file("gate"));
+    fs::create_dir(&disk).unwrap();
+    // A filesystem of its own, which is frozen until the gate opens: a write to it waits and cannot be ended.
+    let script = format!(
+        "truncate -s 16M {disk}.image && mkfs.ext4 -q {disk}.image && mount -o loop {disk}.image {disk} \
+         && touch {disk}/file && fsfreeze --freeze {disk} && touch {disk}.frozen || exit 9
+         while [ ! -e {gate} ]; do sleep 0.02; done; fsfreeze --unfreeze {disk}; umount -l {disk}"
+    );
+    let mut keeper = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let frozen = format!("{disk}.frozen");
+    let made = eventually("it is frozen, or cannot be", || match keeper.try_wait().unwrap() {
+        Some(_) => Some(false),
+        None => fs::exists(&frozen).unwrap().then_some(true),
+    });
+    if !made {
+        eprintln!("SKIPPED: no filesystem can be made and frozen here");
+        return;
+    }
+    let task = scratch.promote(&format!("echo $$ > {gate}.pid; echo x > {disk}/file"), &json!({}));
+    let pid: u32 = announced_line(&format!("{gate}.pid"));
+    eventually("it waits for the disk", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") D ").then_some(())
+    });
+    let stopped = scratch.get("TaskStop", &json!({ "task_id": task, "grace_ms": 100 }));
+    open(&gate);
+    keeper.wait().unwrap();
+    assert_eq!(stopped["survivors"], json!([pid]), "{stopped:#}");
+    // Once the kernel lets it, it dies, and that is recorded.
+    eventually("its end is recorded", || {
+        (scratch.status(&task)["status"] == "cancelled").then_some(())
+    });
+    assert!(!is_alive(pid));
+}
+
+/// The number that a shell wrote into a file.
+fn announced_line(path: &str) -> u32 {
+    eventually(path, || fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok())
+}
