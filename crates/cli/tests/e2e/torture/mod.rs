@@ -129,6 +129,7 @@ fn play(scratch: &Scratch, round: u64, dice: &mut Dice) -> Round {
     let mut second = Server::start(scratch, &family);
     // What they start may be registered at any time before they end.
     let mut answers = load.answers();
+    first.hear_out();
     let round = settle(&mut second, &load).map(|()| {
         // What a command left behind goes on printing.
         let left = family.wait_for_commands();

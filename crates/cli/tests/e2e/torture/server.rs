@@ -22,6 +22,8 @@ pub struct Server {
     lines: Receiver<Value>,
     /// Envelopes of calls that nobody waited for.
     answers: Vec<Value>,
+    /// How many such calls there were.
+    asked: usize,
     next_id: u64,
 }
 
@@ -52,7 +54,7 @@ impl Server {
             }
         });
         let stdin = child.stdin.take();
-        Self { child, stdin, lines, answers: Vec::new(), next_id: 1 }
+        Self { child, stdin, lines, answers: Vec::new(), asked: 0, next_id: 1 }
     }
 
     /// Says hello and does not wait.
@@ -99,6 +101,17 @@ impl Server {
     /// Calls a tool and does not wait.
     pub fn ask(&mut self, tool: &str, input: &Value) {
         self.send("tools/call", &json!({ "name": tool, "arguments": input }));
+        self.asked += 1;
+    }
+
+    /// Waits until all that was asked is answered, or the server is gone: then it registers nothing more.
+    pub fn hear_out(&mut self) {
+        while self.answers.len() < self.asked {
+            match self.lines.recv_timeout(ANSWER) {
+                Ok(line) => self.keep(&line),
+                Err(_) => return,
+            }
+        }
     }
 
     /// The envelope of a call.
