@@ -6,13 +6,13 @@
 //! the engine ends, however that comes.
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
-use crate::id;
+use crate::{id, state::make_private};
 
 /// What stands between an engine's mark and the rest of a warden's name.
 const SEPARATOR: char = '-';
@@ -31,7 +31,7 @@ pub(crate) struct Owner {
 impl Owner {
     /// Takes a new mark in the folder of the engines, which is made.
     pub(crate) fn new(engines: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(engines)?;
+        make_private(engines)?;
         let mut mark = id::random("").map_err(io::Error::other)?;
         mark.truncate(MARK_CHARS);
         let path = engines.join(&mark);

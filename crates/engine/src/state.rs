@@ -31,7 +31,7 @@ pub enum StateError {
 }
 
 /// Makes a folder, and what is missing above it, for its owner only, whatever the mask says.
-fn make_private(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

@@ -4,7 +4,10 @@ use std::{fs, thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, parent};
+use crate::{
+    common::{Scratch, announced, eventually, fixture, is_alive, open, parent},
+    mcp::Wire,
+};
 
 #[test]
 fn output_is_matched_whenever_it_was_printed() {
@@ -100,12 +103,17 @@ fn the_end_of_a_long_output_is_shown_with_its_file() {
         fixture()
     );
     let task = scratch.promote(&cmd, &json!({}));
-    let opener = thread::spawn(move || open(&gate));
-    let waited = scratch.wait(&task, &json!({}));
-    opener.join().unwrap();
-    let shown = waited["output_preview"].as_str().unwrap();
+    let mut wire = Wire::initialized(&scratch);
+    let call = |tool: &str, input: &Value| json!({ "name": tool, "arguments": input });
+    wire.send("tools/call", &call("TaskWait", &json!({ "task_ids": [task] })));
+    // The warden hears of this one after the other: then the wait has begun.
+    wire.send("tools/call", &call("TaskStatus", &json!({ "task_id": task })));
+    wire.read();
+    open(&gate);
+    let waited = wire.read();
+    let shown = waited["result"]["content"][0]["text"].as_str().unwrap();
     assert!(shown.contains("bytes left out") && shown.contains("ERROR: linker"), "{shown}");
-    assert!(waited["artifacts"][0]["path"].is_string());
+    assert!(shown.contains("Artifacts:\n/"), "{shown}");
     // Of a task that is over, what it printed before the call is shown, too.
     let short = scratch.promote("echo boom; exit 1", &json!({}));
     eventually("it is over", || (scratch.status(&short)["status"] == "failed").then_some(()));

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::LazyLock,
     time::SystemTime,
@@ -12,6 +12,8 @@ use data_encoding::BASE32HEX_NOPAD;
 use legwork_warden::sandbox::{Guard, Guarded};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+use crate::state::make_private;
 
 /// The lists that come with the program.
 static SHIPPED: LazyLock<Places> =
@@ -74,7 +76,7 @@ impl Cache {
         }
         let folders = self.folders.iter().map(|folder| plain(&base.join(folder)));
         for folder in folders.clone() {
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            let _ = make_private(&folder);
         }
         folders.chain(self.files.iter().map(|file| base.join(file))).collect()
     }
@@ -129,7 +131,7 @@ fn is_installed(program: &str) -> bool {
 /// The folder that commands of a workspace see as `/tmp`, kept between calls.
 pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
     let folder = state.join("tmp").join(short_name(workspace));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+    make_private(&folder).ok()?;
     // It is in use: the clean-up goes by this time.
     let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::now()));
     Some(folder)

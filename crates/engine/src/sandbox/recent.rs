@@ -4,14 +4,14 @@
 //! where no run has one, and no question to the ledger where some have.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
-use crate::id::TaskId;
+use crate::{id::TaskId, state::make_private};
 
 /// How many are shown.
 const SHOWN: usize = 32;
@@ -53,7 +53,7 @@ impl Recent {
 
     fn append(&self, id: &TaskId) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            make_private(folder)?;
         }
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         if file.metadata()?.len() > FILE_BYTES_MAX {
