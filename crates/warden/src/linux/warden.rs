@@ -323,8 +323,10 @@ impl<'a> Warden<'a> {
                 }
             }
         }
-        // Our own inits are no part of what is supervised. Before the command's end nothing can be said, and need not.
-        if self.run.as_ref().is_some_and(Run::has_ended) && !self.sandboxes.is_empty() {
+        // Our own inits are no part of what is supervised. Before the command's end nothing can be said, and need not;
+        // once nothing is left, nothing comes.
+        let ended = self.run.as_ref().is_some_and(Run::has_ended);
+        if ended && !self.childless && !self.sandboxes.is_empty() {
             self.childless = tree::is_empty_but(|pid| self.sandboxes.is_ours(pid));
         }
     }
