@@ -458,6 +458,10 @@ impl Engine {
         };
         // A process that the kernel does not let die is not waited for.
         let _ = tokio::time::timeout(grace + DEATH, all_ended).await;
+        // Whoever comes next would do it, too.
+        if let Err(error) = self.inner.ledger.post().await {
+            tracing::warn!(%error, "the newest tasks are in the daybook only");
+        }
     }
 }
 

@@ -15,13 +15,16 @@ use legwork_warden::{
     sandbox::{Enforcement, Profile},
     send, socket_pair,
 };
-use rustix::process::{Resource, getrlimit};
-use tokio::{io::Interest, net::UnixStream};
+use rustix::{
+    io::Errno,
+    process::{Resource, getrlimit},
+};
+use tokio::net::unix::pipe;
 
 use crate::{owner::Owner, sandbox::Wanted, state::StateFolder};
 
 /// Bytes read from a channel at a time.
-const READ_BYTES: usize = 16 * 1024;
+const READ_BYTES: usize = 4 * 1024;
 
 /// How long a new warden may take to say hello.
 const HELLO: Duration = Duration::from_secs(5);
@@ -126,7 +129,7 @@ impl Drop for Warden {
         if let Ok(frame) = self.take_owed()
             && !frame.is_empty()
         {
-            let _ = send(self.channel.stream.as_fd(), &frame, &[]);
+            let _ = send(self.channel.socket.as_fd(), &frame, &[]);
         }
     }
 }
@@ -176,7 +179,7 @@ impl Place {
     async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
         let (ours, theirs) = socket_pair()?;
         if is_short_of_descriptors(&ours) {
-            return Err(io::Error::from(rustix::io::Errno::MFILE).into());
+            return Err(io::Error::from(Errno::MFILE).into());
         }
         {
             let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +235,9 @@ fn is_gone(error: &io::Error) -> bool {
 /// A connection to a warden.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    stream: UnixStream,
+    /// A socket, watched like the end of a pipe: only for what can be read. That a warden has taken a message is no
+    /// reason to wake up.
+    socket: pipe::Receiver,
     decoder: Decoder,
     /// Messages that were received and given back.
     unread: VecDeque<FromWarden>,
@@ -241,19 +246,19 @@ pub(crate) struct Channel {
 impl Channel {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        let stream = UnixStream::from_std(socket.into())?;
-        Ok(Self { stream, decoder: Decoder::default(), unread: VecDeque::new() })
+        let socket = pipe::Receiver::from_owned_fd_unchecked(socket)?;
+        Ok(Self { socket, decoder: Decoder::default(), unread: VecDeque::new() })
     }
 
     /// Lets the process at the other end go on, if somebody has stopped it.
     pub(crate) fn resume(&self) {
-        resume(&self.stream);
+        resume(&self.socket);
     }
 
     /// Whether the other end is known to be gone.
     pub(crate) fn is_closed(&self) -> bool {
         // Nothing is due from an idle warden: whatever can be read is the end.
-        !matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        !matches!(self.socket.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Sends a message.
@@ -266,12 +271,18 @@ impl Channel {
         let mut sent = 0;
         while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
             let with = if sent == 0 { with } else { &[] };
-            sent += self
-                .stream
-                .async_io(Interest::WRITABLE, || send(self.stream.as_fd(), rest, with))
-                .await?;
+            match send(self.socket.as_fd(), rest, with) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                result => sent += result?,
+            }
         }
         Ok(())
+    }
+
+    /// Waits until there is room for a message: hardly ever.
+    async fn writable(&self) -> io::Result<()> {
+        let again = self.socket.as_fd().try_clone_to_owned()?;
+        pipe::Sender::from_owned_fd_unchecked(again)?.writable().await
     }
 
     /// Gives a message back, to be received again.
@@ -288,9 +299,9 @@ impl Channel {
             if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
                 return Ok(message);
             }
-            self.stream.readable().await?;
+            self.socket.readable().await?;
             let mut buffer = [0; READ_BYTES];
-            match self.stream.try_read(&mut buffer) {
+            match self.socket.try_read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

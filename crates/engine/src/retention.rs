@@ -144,6 +144,9 @@ impl Collection<'_> {
         self.folders = folder_sizes(self.state)?;
         self.collected.kept_bytes = ledger_bytes(self.state) + self.folders.values().sum::<u64>();
         self.remove_tasks()?;
+        if self.collected.tasks > 0 && !self.collected.dry_run {
+            self.history.renew()?;
+        }
         self.remove_sockets();
         self.remove_locks();
         self.remove_temporary();

@@ -51,6 +51,7 @@ impl Inner {
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         task.sandbox = cage.as_ref().map(|cage| cage.report.clone()).unwrap_or_default();
         let note = write_note(&task);
+        let task = Arc::new(task);
         Failpoint::EngineBeforeRow.pass();
         if let Some(running) = self.register(task, grant.plan().duplicates).await? {
             return Ok(Submitted::AlreadyRunning(running));
@@ -135,7 +136,7 @@ impl Inner {
     /// Registers a task, or finds the equal one that really runs.
     async fn register(
         &self,
-        task: Task,
+        task: Arc<Task>,
         duplicates: DuplicatePolicy,
     ) -> Result<Option<Box<Task>>, ToolError> {
         let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;

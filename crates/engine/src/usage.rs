@@ -44,9 +44,9 @@ pub(crate) fn usage(state: &Arc<StateFolder>) -> Result<Usage, LedgerError> {
     })
 }
 
-/// What the ledger takes, with its log.
+/// What the ledger takes, with its log and its daybook.
 pub(crate) fn ledger_bytes(state: &StateFolder) -> u64 {
-    let files = ["", "-wal"].map(|suffix| state.beside_ledger(suffix));
+    let files = ["", "-wal", "-daybook"].map(|suffix| state.beside_ledger(suffix));
     files.iter().filter_map(|path| fs::metadata(path).ok()).map(|found| on_disk(&found)).sum()
 }
 

@@ -28,7 +28,7 @@ macro_rules! failpoints {
 failpoints! {
     /// Engine: it has a warden, and the ledger knows nothing of the task.
     EngineBeforeRow = "engine-before-row",
-    /// Engine: in the transaction that registers the task.
+    /// Engine: the entry of the daybook that registers the task is half written.
     EngineInRegistration = "engine-in-registration",
     /// Engine: the task is in the ledger, its warden knows nothing of it.
     EngineAfterRow = "engine-after-row",
@@ -36,12 +36,18 @@ failpoints! {
     EngineAfterStart = "engine-after-start",
     /// Engine: it has heard of the end, the ledger has not.
     EngineHeardEnd = "engine-heard-end",
-    /// Engine: in the transaction that records the outcome.
+    /// Engine: the entry of the daybook that records the outcome is half written.
     EngineInOutcome = "engine-in-outcome",
     /// Engine: the outcome is committed, and neither in the audit log nor told to anybody.
     EngineAfterOutcome = "engine-after-outcome",
     /// Engine: the warden is about to be told that the outcome is committed.
     EngineBeforeFarewell = "engine-before-farewell",
+    /// Engine: in the transaction that posts the daybook to the ledger.
+    EngineInPosting = "engine-in-posting",
+    /// Engine: the ledger has what the daybook has, and nobody was told.
+    EngineAfterPosting = "engine-after-posting",
+    /// Engine: a new daybook is written, and the old one in its place.
+    EngineBeforeNewDaybook = "engine-before-new-daybook",
     /// Engine: about to ask for the ownership of a warden.
     EngineBeforeAdoption = "engine-before-adoption",
     /// Engine: it owns the warden of another engine, and has not begun to listen.

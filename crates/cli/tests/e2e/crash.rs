@@ -173,8 +173,9 @@ fn another_boot_means_interrupted() {
     let ready = scratch.file("ready");
     let mut engine = start(&scratch, &[fixture(), "ignore-term", &ready]);
     let pid = announced(&ready);
+    assert_eq!(scratch.tasks().len(), 1);
     let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
-    ledger.execute("UPDATE task SET boot_id = 'another'", []).unwrap();
+    assert_eq!(ledger.execute("UPDATE task SET boot_id = 'another'", []).unwrap(), 1);
     // As long as the warden answers, it is of this boot, whatever the row says.
     assert_eq!(scratch.tasks()[0]["status"], "running");
     signal(engine.id(), Signal::KILL);

@@ -23,6 +23,24 @@ fn ledger(scratch: &Scratch) -> PathBuf {
     scratch.state.path().join("ledger.db")
 }
 
+fn daybook(scratch: &Scratch) -> PathBuf {
+    scratch.state.path().join("ledger.db-daybook")
+}
+
+/// Lets the daybook be begun anew, as it is when it has grown: what is over is in the ledger only.
+fn turn_the_page(scratch: &Scratch) {
+    scratch.tasks();
+    fs::remove_file(daybook(scratch)).unwrap();
+    scratch.tasks();
+}
+
+/// Removes the ledger and its daybook.
+fn lose(scratch: &Scratch) {
+    for file in [ledger(scratch), daybook(scratch)] {
+        fs::remove_file(file).unwrap();
+    }
+}
+
 /// Writes noise over a page of the ledger, counted from 1 as SQLite does.
 fn spoil(scratch: &Scratch, page: u64) {
     let file = OpenOptions::new().write(true).open(ledger(scratch)).unwrap();
@@ -82,7 +100,7 @@ fn the_ledger_removed_what_has_a_folder_is_there_again_in_full() {
     let (ready, gate) = (scratch.file("ready"), scratch.file("gate"));
     let cmd = format!("echo on; echo $$ > {ready}; {} wait-then-exit {gate} 5", fixture());
     let running = scratch.promote(&cmd, &json!({}));
-    fs::remove_file(ledger(&scratch)).unwrap();
+    lose(&scratch);
     let output = ps(&scratch);
     is_told(&scratch, &output, "is missing");
     assert!(!ids(&scratch).contains(&short), "it was nowhere else");
@@ -101,6 +119,98 @@ fn the_ledger_removed_what_has_a_folder_is_there_again_in_full() {
     let waited = scratch.wait(&running, &json!({ "exit": true }));
     assert_eq!(waited["tasks"][0]["exit_status"], 5, "{waited:#}");
     assert_eq!(scratch.printed(&json!(running)), b"on\n");
+}
+
+#[test]
+fn the_ledger_removed_the_daybook_still_knows_what_was_short() {
+    let scratch = Scratch::new();
+    scratch.result("echo old");
+    turn_the_page(&scratch);
+    let short = scratch.result("echo short; exit 3")["task_id"].clone();
+    fs::remove_file(ledger(&scratch)).unwrap();
+    let output = ps(&scratch);
+    is_told(&scratch, &output, "is missing");
+    let tasks = scratch.tasks();
+    assert!(!tasks.iter().any(|task| task["command"] == "echo old"), "it was nowhere else");
+    let found = tasks.iter().find(|task| task["task_id"] == short).unwrap();
+    assert_eq!(found["outcome"]["exit_status"], 3, "{found:#}");
+    assert_eq!(scratch.printed(&short), b"short\n");
+}
+
+#[test]
+fn the_daybook_removed_what_was_posted_and_what_runs_is_known() {
+    let scratch = Scratch::new();
+    let over = scratch.result("echo over")["task_id"].as_str().unwrap().to_owned();
+    let gate = scratch.file("gate");
+    let cmd = format!("{} wait-then-exit {gate} 5", fixture());
+    let running = scratch.promote(&cmd, &json!({}));
+    assert_eq!(ids(&scratch), [running.clone(), over]);
+    fs::remove_file(daybook(&scratch)).unwrap();
+    let again = scratch.exec(&json!({ "cmd": cmd }));
+    assert_eq!(again["result"]["disposition"], "already_running", "{again:#}");
+    open(&gate);
+    let waited = scratch.wait(&running, &json!({ "exit": true }));
+    assert_eq!(waited["tasks"][0]["exit_status"], 5, "{waited:#}");
+    assert_eq!(ids(&scratch).len(), 2);
+}
+
+#[test]
+fn the_daybook_removed_under_a_server_loses_nothing() {
+    let scratch = Scratch::new();
+    let mut wire = crate::mcp::Wire::initialized(&scratch);
+    let exec = |wire: &mut crate::mcp::Wire, cmd: &str| {
+        wire.tool("ExecCommand", &json!({ "cmd": cmd, "login": false }));
+    };
+    let gate = scratch.file("gate");
+    let waiting = format!("{} wait-then-exit {gate} 5", fixture());
+    wire.tool("ExecCommand", &json!({ "cmd": waiting, "login": false, "yield_time_ms": 0 }));
+    exec(&mut wire, "echo one");
+    fs::remove_file(daybook(&scratch)).unwrap();
+    open(&gate);
+    exec(&mut wire, "echo two");
+    let all_over = || scratch.tasks().iter().all(|task| task["status"] != "running").then_some(());
+    eventually("everything is recorded", all_over);
+    let tasks = scratch.tasks();
+    let commands: Vec<&Value> = tasks.iter().map(|task| &task["command"]).collect();
+    assert_eq!(commands, [&json!("echo two"), &json!("echo one"), &json!(waiting)]);
+    assert_eq!(tasks[2]["outcome"]["exit_status"], 5, "{tasks:#?}");
+}
+
+#[test]
+fn a_daybook_that_is_cut_off_anywhere_loses_no_more_than_its_last_entry() {
+    let scratch = Scratch::new();
+    for cut in [1, 9, 60] {
+        scratch.result(&format!("echo {cut}"));
+        let whole = fs::read(daybook(&scratch)).unwrap();
+        fs::write(daybook(&scratch), &whole[..whole.len() - cut]).unwrap();
+        assert_eq!(scratch.result("echo on")["exit_status"], 0);
+        let tasks = scratch.tasks();
+        assert_eq!(tasks[0]["outcome"]["exit_status"], 0, "{tasks:#?}");
+        // Its end was cut off, and it was too short for a folder.
+        assert_eq!(tasks[1]["command"], json!(format!("echo {cut}")));
+        assert_eq!(tasks[1]["reason"], "warden_lost", "{tasks:#?}");
+        assert!(tasks[2..].iter().all(|task| task["status"] != "running"), "{tasks:#?}");
+    }
+}
+
+#[test]
+fn a_spoilt_daybook_is_set_aside_and_what_runs_is_known() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let running = scratch
+        .promote(&format!("{} wait-then-exit {gate} 5", fixture()), &json!({ "yield_time_ms": 0 }));
+    for place in [2, 60] {
+        scratch.result("echo on");
+        let mut bytes = fs::read(daybook(&scratch)).unwrap();
+        bytes[place] ^= 0x10;
+        fs::write(daybook(&scratch), bytes).unwrap();
+        let output = ps(&scratch);
+        is_told(&scratch, &output, "its daybook cannot be read");
+        assert!(ids(&scratch).contains(&running));
+    }
+    open(&gate);
+    let waited = scratch.wait(&running, &json!({ "exit": true }));
+    assert_eq!(waited["tasks"][0]["exit_status"], 5, "{waited:#}");
 }
 
 #[test]
@@ -124,16 +234,19 @@ fn the_ledger_removed_under_a_server_loses_nothing() {
     };
     exec(&mut wire, "echo one");
     exec(&mut wire, "echo two");
-    for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
-        fs::remove_file(scratch.state.path().join(name)).unwrap();
-    }
+    wire.tool("TaskList", &json!({}));
+    let remove = || {
+        for name in ["ledger.db", "ledger.db-daybook", "ledger.db-wal", "ledger.db-shm"] {
+            // Whoever was the last to close the ledger has removed its log.
+            let _ = fs::remove_file(scratch.state.path().join(name));
+        }
+    };
+    remove();
     exec(&mut wire, "echo three");
     let commands: Vec<Value> = scratch.tasks().iter().map(|task| task["command"].clone()).collect();
     assert_eq!(commands, ["echo three", "echo two", "echo one"]);
     // Another process may be the first to miss it.
-    for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
-        fs::remove_file(scratch.state.path().join(name)).unwrap();
-    }
+    remove();
     assert!(ids(&scratch).len() < 3, "what is short is only known to the server");
     exec(&mut wire, "echo four");
     assert_eq!(ids(&scratch).len(), 4);
@@ -148,6 +261,7 @@ fn a_page_of_the_table_spoilt_the_rows_on_other_pages_are_salvaged() {
         scratch.result(&big);
     }
     let kept = spilled(&scratch, "kept");
+    turn_the_page(&scratch);
     let before = ids(&scratch);
     let connection = Connection::open(ledger(&scratch)).unwrap();
     let sql =
@@ -213,6 +327,8 @@ fn crashed(scratch: &Scratch) {
         let input = json!({ "cmd": format!("echo {number}"), "login": false });
         wire.tool("ExecCommand", &input);
     }
+    // Whoever reads the ledger makes sure that everything is in it.
+    wire.tool("TaskList", &json!({}));
     signal(wire.child.id(), Signal::KILL);
     wire.child.wait().unwrap();
 }
@@ -315,9 +431,14 @@ fn of_many_processes_one_rebuilds_and_all_see_the_same() {
     }
     assert_eq!(told, 1);
     let names = fs::read_dir(scratch.state.path()).unwrap();
-    let aside = names
-        .filter(|name| name.as_ref().unwrap().file_name().to_str().unwrap().contains(".damaged-"));
-    assert_eq!(aside.count(), 1);
+    let mut aside: Vec<String> = names
+        .map(|name| name.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains(".damaged-"))
+        .collect();
+    aside.sort();
+    // The ledger and its daybook.
+    assert_eq!(aside.len(), 2, "{aside:?}");
+    assert_eq!(aside[1], format!("{}-daybook", aside[0]));
 }
 
 #[test]
@@ -335,18 +456,38 @@ fn a_rebuild_that_was_cut_off_is_taken_up_again() {
 }
 
 #[test]
-fn a_ledger_that_another_process_holds_is_waited_for_and_then_refused() {
+fn a_ledger_that_another_process_holds_keeps_no_command_waiting() {
     let scratch = Scratch::new();
     scratch.result("true");
     let holder = Connection::open(ledger(&scratch)).unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let mut wire = crate::mcp::Wire::initialized(&scratch);
+    wire.tool("ExecCommand", &json!({ "cmd": "touch started", "login": false }));
+    assert!(scratch.workspace.path().join("started").exists());
+    // A list would not be the whole truth.
     let begin = Instant::now();
-    let envelope = scratch.exec(&json!({ "cmd": "touch started" }));
-    assert_eq!(envelope["error"]["kind"], "state_unavailable", "{envelope:#}");
-    assert_eq!(envelope["error"]["retryable"], true);
+    let (code, _, told) = parts(&ps(&scratch));
+    assert_eq!(code, Some(125), "{told}");
+    assert!(begin.elapsed() > Duration::from_secs(4) && begin.elapsed() < Duration::from_secs(25));
+    holder.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(ids(&scratch).len(), 2);
+}
+
+#[test]
+fn a_daybook_that_another_process_holds_is_waited_for_and_then_refused() {
+    let scratch = Scratch::new();
+    scratch.result("true");
+    let holder = fs::File::open(daybook(&scratch)).unwrap();
+    let mut wire = crate::mcp::Wire::initialized(&scratch);
+    holder.lock().unwrap();
+    let begin = Instant::now();
+    let call =
+        json!({ "name": "ExecCommand", "arguments": { "cmd": "touch started", "login": false } });
+    let refused = wire.request("tools/call", &call);
+    assert!(refused.to_string().contains("state_unavailable"), "{refused:#}");
     assert!(begin.elapsed() > Duration::from_secs(4) && begin.elapsed() < Duration::from_secs(25));
     assert!(!scratch.workspace.path().join("started").exists());
-    holder.execute_batch("ROLLBACK").unwrap();
+    holder.unlock().unwrap();
     assert_eq!(scratch.result("echo on")["exit_status"], 0);
 }
 
@@ -382,7 +523,7 @@ fn a_folder_whose_note_is_torn_keeps_its_output_and_its_code() {
     let note = scratch.folder(&json!(task)).join("spec");
     let bytes = fs::read(&note).unwrap();
     fs::write(&note, &bytes[..bytes.len() / 2]).unwrap();
-    fs::remove_file(ledger(&scratch)).unwrap();
+    lose(&scratch);
     let found = scratch.tasks()[0].clone();
     assert_eq!(found["outcome"]["exit_status"], 7, "{found:#}");
     assert!(found["command"].as_str().unwrap().starts_with("(not known"), "{found:#}");
@@ -402,7 +543,7 @@ fn a_reboot_and_a_lost_ledger_together_are_interrupted_and_not_run_again() {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let changed = fs::read_to_string(&note).unwrap().replace(boot.trim(), "another");
     fs::write(&note, changed).unwrap();
-    fs::remove_file(ledger(&scratch)).unwrap();
+    lose(&scratch);
     let status = scratch.status(&task);
     assert_eq!((&status["status"], &status["reason"]), (&json!("interrupted"), &json!("reboot")));
     assert_eq!(scratch.printed(&json!(task)), b"kept\n");

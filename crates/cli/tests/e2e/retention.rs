@@ -24,6 +24,8 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// Makes a task older than it is.
 fn age(scratch: &Scratch, task: &str, days: i64) {
+    // Whoever reads the ledger makes sure that everything is in it.
+    scratch.tasks();
     let ledger = Connection::open(scratch.state.path().join("ledger.db")).unwrap();
     let sql =
         "UPDATE task SET created_at_ms = created_at_ms - ?1, updated_at_ms = updated_at_ms - ?1

@@ -5,9 +5,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::{
-    BUSY_MS, LedgerError, approvals, now_ms,
+    BUSY_MS, LedgerError, approvals,
+    daybook::{Daybook, Wait},
+    now_ms,
     opened::{self, Opened},
-    restore::restore_all,
+    post::{catch_up, renew},
+    register_again,
+    restore::missing,
 };
 use crate::{id::TaskId, model::Outcome, state::StateFolder};
 
@@ -34,19 +38,33 @@ pub(crate) struct OldTask {
 pub(crate) struct History {
     state: Arc<StateFolder>,
     opened: Opened,
+    daybook: Daybook,
 }
 
 impl History {
     pub(crate) fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
-        let (opened, _) = opened::open(&state, None)?;
+        let (opened, mut daybook, _) = opened::open(&state, None)?;
         opened.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        Ok(Self { state, opened })
+        catch_up(&opened, &mut daybook)?;
+        Ok(Self { state, opened, daybook })
     }
 
     /// Puts back the tasks that have a folder and no row.
-    pub(crate) fn restore(&self) -> Result<usize, LedgerError> {
-        let holders = HashMap::new();
-        self.commit(|connection| Ok(restore_all(&self.state, connection, &holders)?.len()))
+    pub(crate) fn restore(&mut self) -> Result<usize, LedgerError> {
+        let Self { state, opened, daybook } = self;
+        daybook.locked(Wait::Patiently, |page| {
+            catch_up(opened, page.book())?;
+            let missing = missing(state, &opened.connection, &HashMap::new())?;
+            let restored = missing.len();
+            missing.into_iter().try_for_each(|task| register_again(page, task))?;
+            catch_up(opened, page.book())?;
+            Ok(restored)
+        })
+    }
+
+    /// Makes sure that what was removed is not posted once more, after a crash.
+    pub(crate) fn renew(&mut self) -> Result<(), LedgerError> {
+        renew(&self.state, &self.opened, &mut self.daybook)
     }
 
     /// The oldest tasks beyond this place.

@@ -1,9 +1,12 @@
-//! The ledger: SQLite, shared by every process on the state folder; two commits for each command.
+//! The ledger: SQLite, shared by every process on the state folder, and a daybook before it, which every command's start
+//! and end are written to first.
 
 mod approvals;
+mod daybook;
 mod history;
 mod note;
 mod opened;
+mod post;
 mod rebuild;
 mod restore;
 mod salvage;
@@ -21,8 +24,14 @@ use std::{
 };
 
 use legwork_warden::failpoint::Failpoint;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, named_params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
+use self::{
+    daybook::{End, Page, Start, What},
+    restore::missing_one,
+    schema::SCHEMA_VERSION,
+    writer::Writer,
+};
 pub(crate) use self::{
     history::{History, OldTask},
     note::write as write_note,
@@ -31,7 +40,6 @@ pub(crate) use self::{
     restore::task_id,
 };
 pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
-use self::{schema::SCHEMA_VERSION, task::insert, writer::Writer};
 use crate::{id::TaskId, model::Outcome, output::SmallOutput, state::StateFolder, status::Status};
 
 /// Ends a task, whatever it was before that may end.
@@ -48,14 +56,6 @@ static CANCEL: LazyLock<String> = LazyLock::new(|| {
     format!(
         "UPDATE task SET status = 'cancelling', updated_at_ms = ? WHERE id = ? AND status IN ({})",
         names(|status| status.may_become(Status::Cancelling))
-    )
-});
-
-static FIND_EQUAL: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {} FROM task WHERE fingerprint = ? AND outcome IS NULL AND status IN ({}) LIMIT 1",
-        Task::COLUMNS,
-        names(Status::may_be_joined)
     )
 });
 
@@ -88,6 +88,9 @@ pub enum LedgerError {
     /// Its files are not the ones that are open here.
     #[error("the ledger: another one stands in its place")]
     Replaced,
+    /// Another process writes to its daybook, for too long.
+    #[error("the ledger: another process holds its daybook")]
+    Busy,
     /// Another process takes too long to rebuild it.
     #[error("the ledger is being rebuilt by another process")]
     Rebuilding,
@@ -119,35 +122,35 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger, and makes, migrates or rebuilds it; of a rebuild, now or later, is told.
     pub fn open(state: Arc<StateFolder>, tell: fn(&Rebuilt)) -> Result<Self, LedgerError> {
-        let (opened, rebuilt) = opened::open(&state, None)?;
+        let (opened, daybook, rebuilt) = opened::open(&state, None)?;
         if let Some(rebuilt) = rebuilt {
             tell(&rebuilt);
         }
-        Ok(Self { writer: Arc::new(Writer::new(state, tell, opened)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, tell, opened, daybook)) })
     }
 
     /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one has yet to end.
     /// All in one atomic step.
     pub(crate) async fn register(
         &self,
-        task: Task,
+        task: Arc<Task>,
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
         self.writer
-            .write(move |connection| {
-                if unless_equal && let Some(running) = find_equal(connection, &task.fingerprint)? {
-                    return Ok(running.map(|task| Registered::Equal(Box::new(task))));
+            .note(move |page| {
+                if unless_equal && let Some(running) = page.equal(&task.fingerprint) {
+                    return Ok(Registered::Equal(Box::new(running)));
                 }
-                let running = count_open(connection, None)?;
+                let running = page.open_tasks();
                 if running >= tasks_max {
-                    return Ok(Ok(Registered::Full(running)));
+                    return Ok(Registered::Full(running));
                 }
-                insert(connection, &task)?;
-                Failpoint::EngineInRegistration.pass();
-                Ok(Ok(Registered::New))
+                let start = What::Start(Start::new(task.clone()));
+                page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
+                Ok(Registered::New)
             })
-            .await?
+            .await
     }
 
     /// Checks the structure of the whole ledger; one that is damaged is rebuilt.
@@ -157,18 +160,21 @@ impl Ledger {
 
     /// Puts back a task that has a folder and no row; says whether there is one.
     pub(crate) async fn restore(&self, id: &TaskId) -> Result<bool, LedgerError> {
-        let (id, state) = (id.clone(), self.writer.state.clone());
+        let id = id.clone();
         self.writer
-            .write(move |connection| Ok(restore::restore(&state, connection, &id, &HashMap::new())))
-            .await?
+            .note_with_ledger(move |page, opened, state| {
+                let missing = missing_one(state, &opened.connection, &id, &HashMap::new())?;
+                let found = missing.is_some();
+                missing.map(|task| register_again(page, task)).transpose()?;
+                Ok(found)
+            })
+            .await
     }
 
     /// A task with this fingerprint that may be joined.
     pub(crate) async fn equal(&self, fingerprint: &[u8; 32]) -> Result<Option<Task>, LedgerError> {
         let fingerprint = *fingerprint;
-        let found =
-            self.writer.read(move |connection| find_equal(connection, &fingerprint)).await?;
-        found.transpose()
+        self.writer.note(move |page| Ok(page.equal(&fingerprint))).await
     }
 
     /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. If this is
@@ -202,28 +208,52 @@ impl Ledger {
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
     ) -> Result<Option<String>, LedgerError> {
-        let id = id.clone();
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
+        let end = move || {
+            let (reason, outcome, output) = (reason.clone(), outcome.clone(), output.clone());
+            What::End(End { status, reason, outcome, output })
+        };
+        self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
+    }
+
+    /// Notes what happened to a task, if it may still get that status; returns the trust of its caller if so.
+    async fn change(
+        &self,
+        id: &TaskId,
+        next: Status,
+        what: impl Fn() -> What + Clone + Send + 'static,
+        in_it: Failpoint,
+    ) -> Result<Option<String>, LedgerError> {
+        let (task, happened) = (id.clone(), what.clone());
+        let noted = self
+            .writer
+            .note(move |page| {
+                let Some((status, trust)) = page.open(&task) else { return Ok(None) };
+                let trust = status.may_become(next).then(|| trust.to_owned());
+                if trust.is_some() {
+                    page.append(task.clone(), happened(), in_it)?;
+                }
+                Ok(Some(trust))
+            })
+            .await?;
+        if let Some(trust) = noted {
+            return Ok(trust);
+        }
+        // Open tasks are all in the daybook, unless somebody has removed that.
+        let task = id.clone();
         self.writer
-            .write(move |connection| {
-                let output = output.as_deref();
-                let changed = connection.prepare_cached(&FINISH)?.execute(named_params! {
-                    ":status": status.as_str(), ":reason": reason, ":outcome": outcome,
-                    ":now": now_ms(), ":id": id.as_str(),
-                    ":stdout": output.map(|output| &output.stdout),
-                    ":stderr": output.map(|output| &output.stderr),
-                    ":timeline": output.map(|output| &output.timeline),
-                })?;
-                Failpoint::EngineInOutcome.pass();
-                if changed == 0 {
+            .note_with_ledger(move |page, opened, _| {
+                let sql = "SELECT status, trust FROM task WHERE id = ?";
+                let found =
+                    opened.connection.prepare_cached(sql)?.query_row([task.as_str()], |row| {
+                        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+                    });
+                let Some((status, trust)) = found.optional()? else { return Ok(None) };
+                if !Status::from_name(&status).is_some_and(|status| status.may_become(next)) {
                     return Ok(None);
                 }
-                // Returned by the statement itself it would take a temporary table.
-                let sql = "SELECT trust FROM task WHERE id = ?";
-                connection
-                    .prepare_cached(sql)?
-                    .query_row([id.as_str()], |row| row.get(0))
-                    .optional()
+                page.append(task.clone(), what(), in_it)?;
+                Ok(Some(trust))
             })
             .await
     }
@@ -254,23 +284,19 @@ impl Ledger {
 
     /// Records that a task is being stopped: it is no longer one to be joined.
     pub(crate) async fn cancelling(&self, id: &TaskId) -> Result<(), LedgerError> {
-        let id = id.clone();
-        self.writer
-            .write(move |connection| {
-                connection.prepare_cached(&CANCEL)?.execute((now_ms(), id.as_str())).map(drop)
-            })
-            .await
+        let changed =
+            self.change(id, Status::Cancelling, || What::Cancelling, Failpoint::EngineInOutcome);
+        changed.await.map(drop)
     }
 
     /// Takes a task out again that never started and left nothing.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
-        let id = id.clone();
-        self.writer
-            .write(move |connection| {
-                let sql = "DELETE FROM task WHERE id = ? AND outcome IS NULL";
-                connection.prepare_cached(sql)?.execute([id.as_str()]).map(drop)
-            })
-            .await
+        self.change(id, Status::Failed, || What::Forget, Failpoint::EngineInOutcome).await.map(drop)
+    }
+
+    /// Makes sure that whoever reads the ledger itself, and not through this program, finds everything.
+    pub(crate) async fn post(&self) -> Result<(), LedgerError> {
+        self.writer.read(|_| Ok(())).await
     }
 
     /// The newest tasks first, of one workspace or of all: those that have not ended, or all.
@@ -364,11 +390,27 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-fn find_equal(
-    connection: &Connection,
-    fingerprint: &[u8; 32],
-) -> rusqlite::Result<Option<Result<Task, LedgerError>>> {
-    connection.prepare_cached(&FIND_EQUAL)?.query_row([fingerprint], Task::read).optional()
+/// The tasks that are not over, oldest first.
+fn open_tasks(connection: &Connection) -> Result<Vec<Task>, LedgerError> {
+    let sql = format!("SELECT {} FROM task {OPEN} ORDER BY sequence", Task::COLUMNS);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map([None::<&str>], Task::read)?;
+    Ok(readable(rows.collect::<rusqlite::Result<Vec<_>>>()?))
+}
+
+/// Registers a task that only its folder knew of, as far as it has come.
+fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError> {
+    let (id, status, reason) = (task.task_id.clone(), task.status, task.reason.take());
+    let outcome = task.outcome.take();
+    task.status = Status::Running;
+    let start = What::Start(Start::new(Arc::new(task)));
+    page.append(id.clone(), start, Failpoint::EngineInRegistration)?;
+    if let Some(outcome) = outcome {
+        let outcome = serde_json::to_string(&outcome).unwrap_or_default();
+        let end = What::End(End { status, reason, outcome, output: None });
+        page.append(id, end, Failpoint::EngineInOutcome)?;
+    }
+    Ok(())
 }
 
 /// Milliseconds since 1970.

@@ -17,8 +17,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{
-    BUSY_MS, LedgerError, is_busy,
-    rebuild::{Rebuilt, rebuild},
+    BUSY_MS, LedgerError,
+    daybook::Daybook,
+    is_busy, open_tasks,
+    post::{post, posted},
+    rebuild::{DAYBOOK, Lock, Rebuilt, rebuild},
     schema::{SCHEMA_VERSION, migrate},
 };
 use crate::state::StateFolder;
@@ -58,7 +61,7 @@ impl Damage {
 
 /// Tells one file from another of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId(u64, u64);
+pub(super) struct FileId(pub u64, pub u64);
 
 impl FileId {
     /// The file at this path, if there is one.
@@ -75,6 +78,8 @@ pub(super) struct Opened {
     log: PathBuf,
     ledger_id: Option<FileId>,
     log_id: Option<FileId>,
+    /// Whether the last user of the ledger was cut off.
+    crashed: bool,
     /// Held for as long as the ledger is open.
     _presence: File,
 }
@@ -100,28 +105,65 @@ impl Opened {
     }
 }
 
-/// Opens the ledger; one that is missing or damaged is rebuilt before, with what another connection still sees of
-/// it, if there is one.
+/// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what another connection and
+/// another daybook still see of it, if there are any.
 pub(super) fn open(
     state: &StateFolder,
-    rescue: Option<&Connection>,
-) -> Result<(Opened, Option<Rebuilt>), LedgerError> {
+    mut rescue: Option<(&Connection, &mut Daybook)>,
+) -> Result<(Opened, Daybook, Option<Rebuilt>), LedgerError> {
     let mut rebuilt = None;
     let mut tries = 0;
     loop {
         let found = FileId::at(&state.ledger());
-        let error = match try_open(state) {
-            Ok(opened) => return Ok((opened, rebuilt)),
+        let opened = try_open(state)
+            .and_then(|opened| open_daybook(state, &opened).map(|daybook| (opened, daybook)));
+        let error = match opened {
+            Ok((opened, daybook)) => return Ok((opened, daybook, rebuilt)),
             Err(error) => error,
         };
         tries += 1;
         match Damage::of(&error) {
             Some(damage) if tries <= TRIES => {
+                let rescue =
+                    rescue.as_mut().map(|(connection, daybook)| (*connection, &mut **daybook));
                 rebuilt = rebuild(state, &damage, found, rescue)?.or(rebuilt);
             }
             _ => return Err(error),
         }
     }
+}
+
+/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has as open.
+pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
+    let path = state.beside_ledger(DAYBOOK);
+    let connection = &opened.connection;
+    let open = || Daybook::open(&path, |generation| posted(connection, generation));
+    let mut daybook = match open()? {
+        Some(daybook) if !daybook.is_short() => daybook,
+        _ => {
+            // Two processes must not begin it, each for itself.
+            let _alone = Lock::take(state)?;
+            match open()? {
+                Some(daybook) if !daybook.is_short() => daybook,
+                found => {
+                    found.map(|mut daybook| post_all(opened, &mut daybook)).transpose()?;
+                    Daybook::begin(&path, open_tasks(connection)?)?;
+                    open()?.ok_or(LedgerError::Replaced)?
+                }
+            }
+        }
+    };
+    if opened.crashed {
+        // What the ledger has forgotten in a power cut, the daybook may still know.
+        daybook.everything()?;
+    }
+    Ok(daybook)
+}
+
+/// Posts everything that a daybook has.
+fn post_all(opened: &Opened, daybook: &mut Daybook) -> Result<(), LedgerError> {
+    daybook.everything()?;
+    post(opened, &daybook.batch())
 }
 
 fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
@@ -148,7 +190,7 @@ fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
     connection.busy_timeout(Duration::ZERO)?;
     let _ = flock(&presence, FlockOperation::LockShared);
     let (ledger_id, log_id) = (FileId::at(&path), FileId::at(&log));
-    Ok(Opened { connection, path, log, ledger_id, log_id, _presence: presence })
+    Ok(Opened { connection, path, log, ledger_id, log_id, crashed, _presence: presence })
 }
 
 /// Takes the lock that says that we are here, and says whether we are the only one; if so nobody else gets in

@@ -17,11 +17,14 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::{
-    LedgerError, now_ms,
+    LedgerError,
+    daybook::{self, Daybook, Wait},
+    now_ms,
     opened::{Damage, FileId, PATIENCE, private_file},
-    restore::restore_all,
+    restore::missing,
     salvage::{Salvaged, salvage},
     schema::migrate,
+    task::insert,
 };
 use crate::{
     audit::{Audit, Entry},
@@ -31,7 +34,10 @@ use crate::{
 
 /// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
 /// its log is gone already.
-const FILES: [&str; 3] = ["", "-wal", "-shm"];
+const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
+
+/// What the daybook has behind the ledger's name.
+pub(super) const DAYBOOK: &str = "-daybook";
 
 /// What files that were set aside have behind the ledger's name, before the time.
 pub(crate) const SET_ASIDE: &str = ".damaged-";
@@ -87,11 +93,16 @@ pub(super) fn rebuild(
     state: &StateFolder,
     damage: &Damage,
     found: Option<FileId>,
-    rescue: Option<&Connection>,
+    rescue: Option<(&Connection, &mut Daybook)>,
 ) -> Result<Option<Rebuilt>, LedgerError> {
     let mut lock = Lock::take(state)?;
     if FileId::at(&state.ledger()) != found {
         return Ok(None);
+    }
+    // Nobody writes to the daybook from here on; whoever waits for it will find another one.
+    let daybook = File::open(state.beside_ledger(DAYBOOK)).ok();
+    if let Some(daybook) = &daybook {
+        daybook::lock(daybook, Wait::Patiently)?;
     }
     let is_new = *damage == Damage::Missing && rescue.is_none() && !has_history(state);
     let stamp = lock.begin(found.is_none())?;
@@ -135,7 +146,7 @@ fn set_aside(state: &StateFolder, stamp: &str) -> io::Result<Option<String>> {
 fn build(
     state: &StateFolder,
     old: Option<&Path>,
-    rescue: Option<&Connection>,
+    rescue: Option<(&Connection, &mut Daybook)>,
     is_new: bool,
 ) -> Result<(Salvaged, u64), LedgerError> {
     let path = state.beside_ledger(".new");
@@ -156,9 +167,10 @@ fn build(
         let transaction = connection.transaction()?;
         let mut salvaged = salvage(old, rescue, &transaction)?;
         // Whoever holds a task that is in no folder yet puts it into one.
-        let restored = restore_all(state, &transaction, &roll_call(state))?;
+        let restored = missing(state, &transaction, &roll_call(state))?;
         for task in &restored {
-            salvaged.lost.remove(task);
+            insert(&transaction, task, None)?;
+            salvaged.lost.remove(task.task_id.as_str());
         }
         in_order(&transaction)?;
         transaction.commit()?;
@@ -202,13 +214,14 @@ fn note(state: &StateFolder, rebuilt: &Rebuilt) {
     }
 }
 
-/// Held by the one process that rebuilds. Its file has the time of a rebuild that is under way.
-struct Lock {
+/// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of a rebuild that is
+/// under way.
+pub(super) struct Lock {
     file: File,
 }
 
 impl Lock {
-    fn take(state: &StateFolder) -> Result<Self, LedgerError> {
+    pub(super) fn take(state: &StateFolder) -> Result<Self, LedgerError> {
         let file = private_file(&state.beside_ledger(".rebuild"))?;
         let deadline = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {

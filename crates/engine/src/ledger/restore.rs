@@ -1,4 +1,4 @@
-//! Puts tasks back into the ledger that only their folders know of.
+//! Tasks that only their folders know of.
 
 use std::{
     collections::HashMap,
@@ -9,46 +9,42 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{
-    LedgerError, note, now_ms,
-    task::{Task, insert},
-};
+use super::{LedgerError, note, now_ms, task::Task};
 use crate::{id::TaskId, model::Outcome, output::TaskFolder, state::StateFolder, status::Status};
 
 /// What stands in the place of a command whose folder does not tell it.
 const UNKNOWN: &str = "(not known: the note in its folder cannot be read)";
 
-/// Puts back all tasks that have a folder and no row, and returns their ids. Who holds a task is known by its id.
-pub(super) fn restore_all(
+/// All tasks that have a folder and no row. Who holds a task is known by its id.
+pub(super) fn missing(
     state: &StateFolder,
     connection: &Connection,
     holders: &HashMap<String, String>,
-) -> Result<Vec<String>, LedgerError> {
+) -> Result<Vec<Task>, LedgerError> {
     let entries = fs::read_dir(state.path().join("tasks"))?;
-    let mut restored = Vec::new();
+    let mut missing = Vec::new();
     for entry in entries.filter_map(Result::ok) {
-        let Some(id) = task_id(&entry) else { continue };
-        if restore(state, connection, &id, holders)? {
-            restored.push(id.to_string());
+        if let Some(id) = task_id(&entry) {
+            missing.extend(missing_one(state, connection, &id, holders)?);
         }
     }
-    Ok(restored)
+    Ok(missing)
 }
 
-/// Puts back one task that has a folder and no row; says whether there was one.
-pub(super) fn restore(
+/// A task that has a folder and no row, as its folder has it.
+pub(super) fn missing_one(
     state: &StateFolder,
     connection: &Connection,
     id: &TaskId,
     holders: &HashMap<String, String>,
-) -> Result<bool, LedgerError> {
+) -> Result<Option<Task>, LedgerError> {
     let mut is_there = connection.prepare_cached("SELECT 1 FROM task WHERE id = ?")?;
     if is_there.exists([id.as_str()])? {
-        return Ok(false);
+        return Ok(None);
     }
     let folder = state.task(id);
     if !folder.path().is_dir() {
-        return Ok(false);
+        return Ok(None);
     }
     let mut task = folder.note().ok().and_then(|bytes| note::read(&bytes));
     task = task.filter(|task| task.task_id == *id);
@@ -66,8 +62,7 @@ pub(super) fn restore(
         task.updated_at_ms = i64::try_from(record.ended_at_ms).unwrap_or(task.updated_at_ms);
         task.outcome = Some(outcome);
     }
-    insert(connection, &task)?;
-    Ok(true)
+    Ok(Some(task))
 }
 
 /// The task whose folder this is.

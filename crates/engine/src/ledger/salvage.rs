@@ -13,7 +13,7 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, config::DbConfig, params_from_iter, types::Value,
 };
 
-use super::BUSY_MS;
+use super::{BUSY_MS, LedgerError, daybook::Daybook, post::enter_batch, rebuild::DAYBOOK};
 
 /// Rows that are read together.
 const RANGE: i64 = 256;
@@ -30,14 +30,15 @@ pub(super) struct Salvaged {
     pub lost: BTreeSet<String>,
 }
 
-/// Copies what can be read of the old ledger, and of a connection that still has it open, into a new one.
+/// Copies what can be read of the old ledger and its daybook, and of a connection and a daybook that are still open,
+/// into a new one.
 pub(super) fn salvage(
     old: Option<&Path>,
-    rescue: Option<&Connection>,
+    rescue: Option<(&Connection, &mut Daybook)>,
     new: &Connection,
-) -> rusqlite::Result<Salvaged> {
+) -> Result<Salvaged, LedgerError> {
     let mut known = BTreeSet::new();
-    if let Some(rescue) = rescue {
+    if let Some((rescue, _)) = &rescue {
         merge(rescue, new)?;
     }
     if let Some(old) = old.filter(|old| old.exists()) {
@@ -50,6 +51,14 @@ pub(super) fn salvage(
             known.extend(known_ids(&opened).into_values());
         }
     }
+    if let Some((_, daybook)) = rescue {
+        // What was read before stays, whatever is wrong with the rest.
+        let _ = daybook.everything();
+        enter_batch(new, &daybook.batch())?;
+    }
+    if let Some(daybook) = old.and_then(daybook_of) {
+        enter_batch(new, &daybook.batch())?;
+    }
     let mut is_there = new.prepare("SELECT 1 FROM task WHERE id = ?")?;
     let mut lost = BTreeSet::new();
     for id in known {
@@ -59,6 +68,13 @@ pub(super) fn salvage(
     }
     let tasks: i64 = new.query_row("SELECT count(*) FROM task", [], |row| row.get(0))?;
     Ok(Salvaged { tasks: tasks.cast_unsigned(), lost })
+}
+
+/// The daybook that was set aside with a ledger, if it can be read at all.
+fn daybook_of(old: &Path) -> Option<Daybook> {
+    let mut path = old.as_os_str().to_owned();
+    path.push(DAYBOOK);
+    Daybook::salvage(Path::new(&path))
 }
 
 /// Copies what can be read here and is not known there; what cannot be written is an error.

@@ -2,16 +2,17 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{LedgerError, approvals};
+use super::{LedgerError, approvals, post};
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
     "ALTER TABLE task ADD COLUMN sandbox TEXT;
      ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
     GROWTH,
+    post::SCHEMA,
 ];
 
 /// Version of the schema.

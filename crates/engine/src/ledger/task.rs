@@ -1,11 +1,11 @@
 //! A task as a row: what is written when it is registered, and how it reads back.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
-use super::LedgerError;
+use super::{LedgerError, daybook::End};
 use crate::{id::TaskId, model::Outcome, output::Mask, sandbox::SandboxReport, status::Status};
 
 /// A task, as the ledger has it.
@@ -110,29 +110,56 @@ impl Task {
     }
 }
 
-/// Writes a new row.
-pub(super) fn insert(connection: &Connection, task: &Task) -> rusqlite::Result<()> {
-    let outcome = task.outcome.as_ref();
+/// Writes a new row, of a task that may have ended meanwhile; says whether there was none.
+pub(super) fn insert(
+    connection: &Connection,
+    task: &Task,
+    end: Option<&End>,
+) -> rusqlite::Result<bool> {
     // What is not confined says so by saying nothing.
     let confined = *task.sandbox != SandboxReport::default();
     let sandbox = confined.then(|| serde_json::to_string(&task.sandbox).unwrap_or_default());
+    let (status, reason, outcome) = match (end, &task.outcome) {
+        (Some(end), _) => (end.status, &end.reason, Some(Cow::Borrowed(end.outcome.as_str()))),
+        (None, outcome) => {
+            let json = |outcome| Cow::Owned(serde_json::to_string(outcome).unwrap_or_default());
+            (task.status, &task.reason, outcome.as_ref().map(json))
+        }
+    };
+    let output = end.and_then(|end| end.output.as_deref());
     connection
         .prepare_cached(
             "INSERT INTO task (id, tool, status, reason, command, description, workdir, shell, login, tty,
                                workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, sandbox, warden,
-                               boot_id, fingerprint)
-             VALUES (:id, :tool, :status, :reason, :command, :description, :workdir, :shell, :login, :tty,
-                     :workspace, :asked_by, :trust, :created, :updated, :outcome, :sandbox, :warden,
-                     :boot_id, :fingerprint)",
+                               boot_id, fingerprint, stdout, stderr, timeline)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21,
+                     ?22, ?23)
+             ON CONFLICT (id) DO NOTHING",
         )?
-        .execute(named_params! {
-            ":id": task.task_id.as_str(), ":tool": task.tool, ":status": task.status.as_str(),
-            ":reason": task.reason, ":command": task.command, ":description": task.description,
-            ":workdir": task.workdir, ":shell": task.shell, ":login": task.login, ":tty": task.tty,
-            ":workspace": task.workspace, ":asked_by": task.asked_by, ":trust": task.trust,
-            ":created": task.created_at_ms, ":updated": task.updated_at_ms,
-            ":outcome": outcome.map(|outcome| serde_json::to_string(outcome).unwrap_or_default()),
-            ":sandbox": sandbox, ":warden": task.warden, ":boot_id": task.boot_id, ":fingerprint": task.fingerprint,
-        })
-        .map(drop)
+        .execute(params![
+            task.task_id.as_str(),
+            task.tool,
+            status.as_str(),
+            reason,
+            task.command,
+            task.description,
+            task.workdir,
+            task.shell,
+            task.login,
+            task.tty,
+            task.workspace,
+            task.asked_by,
+            task.trust,
+            task.created_at_ms,
+            task.updated_at_ms,
+            outcome,
+            sandbox,
+            task.warden,
+            task.boot_id,
+            task.fingerprint,
+            output.map(|output| &output.stdout),
+            output.map(|output| &output.stderr),
+            output.map(|output| &output.timeline),
+        ])
+        .map(|written| written > 0)
 }

@@ -24,8 +24,8 @@ fn no_rebuild(rebuilt: &Rebuilt) {
     panic!("{}", rebuilt.message());
 }
 
-fn task(number: u8, workspace: &str) -> Task {
-    Task {
+fn task(number: u8, workspace: &str) -> Arc<Task> {
+    Arc::new(Task {
         task_id: TaskId::random().unwrap(),
         tool: "ExecCommand".into(),
         status: Status::Running,
@@ -46,7 +46,7 @@ fn task(number: u8, workspace: &str) -> Task {
         warden: "warden".into(),
         boot_id: "boot".into(),
         fingerprint: [number; 32],
-    }
+    })
 }
 
 #[tokio::test]
@@ -56,6 +56,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-2.sql"),
         include_str!("fixtures/schema-3.sql"),
         include_str!("fixtures/schema-4.sql"),
+        include_str!("fixtures/schema-5.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
@@ -128,6 +129,74 @@ async fn a_start_beyond_the_limit_is_not_registered() {
     assert!(matches!(refused, Registered::Full(2)), "{refused:?}");
     let joined = ledger.register(task(1, "/w"), true, 2).await.unwrap();
     assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
+}
+
+#[tokio::test]
+async fn two_processes_know_of_each_others_tasks_at_once_and_join_them() {
+    let (_folder, state) = state();
+    let one = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let two = Ledger::open(state, no_rebuild).unwrap();
+    let new = task(1, "/w");
+    assert!(matches!(one.register(new.clone(), true, 2).await.unwrap(), Registered::New));
+    let joined = two.register(task(1, "/w"), true, 2).await.unwrap();
+    assert!(matches!(joined, Registered::Equal(found) if *found == *new));
+    two.register(task(2, "/w"), true, 2).await.unwrap();
+    assert!(matches!(one.register(task(3, "/w"), true, 2).await.unwrap(), Registered::Full(2)));
+    // Each of them may be the one to hear of the end, and only one is the first.
+    let ended = Outcome { exit_status: Some(3), ..Outcome::default() };
+    let trust = two.finish(&new.task_id, &ended, None).await.unwrap();
+    assert_eq!(trust.as_deref(), Some("trusted_operator"));
+    assert_eq!(one.finish(&new.task_id, &Outcome::lost("x"), None).await.unwrap(), None);
+    let found = one.find(new.task_id.as_str()).await.unwrap();
+    assert_eq!(found[0].outcome.as_ref().unwrap().exit_status, Some(3));
+    assert!(matches!(one.register(task(1, "/w"), true, 2).await.unwrap(), Registered::New));
+}
+
+#[tokio::test]
+async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
+    let (_folder, state) = state();
+    let one = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let two = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let (running, stopping, over) = (task(1, "/w"), task(2, "/w"), task(3, "/w"));
+    for task in [&running, &stopping, &over] {
+        one.register((*task).clone(), true, 10).await.unwrap();
+    }
+    one.cancelling(&stopping.task_id).await.unwrap();
+    let output = SmallOutput { stdout: b"out".into(), ..SmallOutput::default() };
+    one.finish(&over.task_id, &Outcome::default(), Some(Arc::new(output))).await.unwrap();
+    let size = || std::fs::metadata(state.beside_ledger("-daybook")).unwrap().len();
+    let before = size();
+    let mut history = History::open(state.clone()).unwrap();
+    history.renew().unwrap();
+    assert!(size() < before);
+    for ledger in [&one, &two] {
+        let joined = ledger.register(task(1, "/w"), true, 10).await.unwrap();
+        assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
+        // One that is being stopped is not joined.
+        assert_eq!(ledger.equal(&[2; 32]).await.unwrap(), None);
+        assert_eq!(ledger.count(None, true).await.unwrap(), 3);
+        assert_eq!(ledger.count(None, false).await.unwrap(), 2);
+        let kept = ledger.small_output(&over.task_id).await.unwrap().unwrap();
+        assert_eq!(kept.stdout, b"out");
+    }
+    assert!(two.finish(&running.task_id, &Outcome::default(), None).await.unwrap().is_some());
+    assert_eq!(one.count(None, false).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn what_was_posted_before_is_not_posted_again_and_what_was_removed_stays_so() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let (old, new) = (task(1, "/w"), task(2, "/w"));
+    ledger.register(old.clone(), true, 10).await.unwrap();
+    ledger.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
+    let history = History::open(state.clone()).unwrap();
+    history.remove(&history.oldest(0, 10).unwrap()).unwrap();
+    drop(ledger);
+    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    ledger.register(new.clone(), true, 10).await.unwrap();
+    let listed = ledger.list(None, true, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|task| &task.task_id).collect::<Vec<_>>(), [&new.task_id]);
 }
 
 fn approval() -> Approval {

@@ -1,6 +1,7 @@
 //! The one writer of a process: what waits together is committed together.
 //!
-//! A write that comes alone is committed at once, on the thread that asked. While many tasks are ready, the
+//! What happens to tasks is noted in the daybook, and posted to the ledger a little later, or before the ledger is
+//! read. Everything else is written to the ledger itself. A write that comes alone is committed at once, on the thread that asked. While many tasks are ready, the
 //! writer's turn comes after theirs, and one commit serves them all. When another process holds the ledger,
 //! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that turns out to be
 //! damaged is rebuilt, and one that was replaced is opened anew; then the write is tried again.
@@ -8,17 +9,20 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use rusqlite::Connection;
-use tokio::sync::oneshot;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{Notify, oneshot};
 
 use super::{
-    BUSY_MS, LedgerError, is_busy,
-    opened::{self, Damage, Opened},
+    BUSY_MS, LedgerError,
+    daybook::{Daybook, Page, Wait},
+    is_busy,
+    opened::{self, Damage, Opened, open_daybook},
+    post::{catch_up, post, post_late, renew},
     rebuild::{Rebuilt, rebuild},
     salvage::merge,
 };
@@ -26,6 +30,16 @@ use crate::{state::StateFolder, threads::in_thread};
 
 /// Commits between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 1000;
+
+/// How long entries of the daybook wait for others, to be posted together.
+const POSTED_AFTER: Duration = Duration::from_millis(200);
+
+/// So many entries, or bytes of them, do not wait any longer.
+const ENTRIES_MAX: usize = 256;
+const ENTRY_BYTES_MAX: u64 = 256 * 1024;
+
+/// With so many bytes unposted nothing new is noted before that is done.
+const UNPOSTED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// How often a ledger is mended for one write before that is given up.
 const MENDS: u32 = 2;
@@ -36,8 +50,16 @@ pub(super) struct Writer {
     pub state: Arc<StateFolder>,
     tell: fn(&Rebuilt),
     opened: Mutex<Opened>,
+    /// Taken after the ledger, never before it.
+    daybook: Mutex<Daybook>,
     queue: Mutex<Queue>,
-    commits: AtomicU64,
+    /// Rows and commits since the start.
+    written: AtomicU64,
+    checkpoints: AtomicU64,
+    /// Whether a posting is coming.
+    posting: AtomicBool,
+    /// Told when it should not wait any longer.
+    hurry: Notify,
 }
 
 #[derive(Default)]
@@ -83,9 +105,119 @@ where
 }
 
 impl Writer {
-    pub(super) fn new(state: Arc<StateFolder>, tell: fn(&Rebuilt), opened: Opened) -> Self {
-        let commits = AtomicU64::new(0);
-        Self { state, tell, opened: Mutex::new(opened), queue: Mutex::default(), commits }
+    pub(super) fn new(
+        state: Arc<StateFolder>,
+        tell: fn(&Rebuilt),
+        opened: Opened,
+        daybook: Daybook,
+    ) -> Self {
+        Self {
+            state,
+            tell,
+            opened: Mutex::new(opened),
+            daybook: Mutex::new(daybook),
+            queue: Mutex::default(),
+            written: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            posting: AtomicBool::new(false),
+            hurry: Notify::new(),
+        }
+    }
+
+    /// Notes something in the daybook, now, or in a thread if another process is at it.
+    pub(super) async fn note<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut work: impl FnMut(&mut Page<'_>) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        if let Some(mut daybook) = free(self.daybook.try_lock())
+            && daybook.pending_bytes() < UNPOSTED_BYTES_MAX
+        {
+            match daybook.locked(Wait::No, &mut work) {
+                Err(error) if may_pass(&error) => {}
+                result => {
+                    self.see_to_posting(&daybook);
+                    return result;
+                }
+            }
+        }
+        let writer = self.clone();
+        let patient = move || {
+            writer.patiently(|opened| {
+                if writer.daybook().pending_bytes() >= UNPOSTED_BYTES_MAX {
+                    writer.post(opened, true)?;
+                }
+                writer.daybook().locked(Wait::Patiently, &mut work)
+            })
+        };
+        let noted = in_thread(patient).await.unwrap_or(Err(LedgerError::Cut));
+        self.see_to_posting(&self.daybook());
+        noted
+    }
+
+    /// Notes something that depends on what is in the ledger, in a thread: everything is posted before, and nothing
+    /// is written meanwhile.
+    pub(super) async fn note_with_ledger<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut work: impl FnMut(&mut Page<'_>, &Opened, &StateFolder) -> Result<T, LedgerError>
+        + Send
+        + 'static,
+    ) -> Result<T, LedgerError> {
+        let writer = self.clone();
+        let patient = move || {
+            writer.patiently(|opened| {
+                writer.daybook().locked(Wait::Patiently, |page| {
+                    catch_up(opened, page.book())?;
+                    work(page, opened, &writer.state)
+                })
+            })
+        };
+        let noted = in_thread(patient).await.unwrap_or(Err(LedgerError::Cut));
+        self.see_to_posting(&self.daybook());
+        noted
+    }
+
+    /// Sees to it that what was noted is posted, soon.
+    fn see_to_posting(self: &Arc<Self>, daybook: &Daybook) {
+        if daybook.pending() == 0 {
+            return;
+        }
+        if !self.posting.swap(true, Ordering::Relaxed) {
+            tokio::spawn(self.clone().post_later());
+        }
+        if daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX {
+            self.hurry.notify_one();
+        }
+    }
+
+    /// Posts what has come together after a while, in a thread.
+    async fn post_later(self: Arc<Self>) {
+        let _ = tokio::time::timeout(POSTED_AFTER, self.hurry.notified()).await;
+        self.posting.store(false, Ordering::Relaxed);
+        let writer = self.clone();
+        let posted = in_thread(move || writer.patiently(|opened| writer.post(opened, true))).await;
+        if let Some(Err(error)) = posted {
+            tracing::warn!(%error, "what happened is in the daybook, and not in the ledger yet");
+        }
+        self.checkpoint().await;
+    }
+
+    /// Posts what is not in the ledger yet; nobody who writes to the daybook waits meanwhile.
+    fn post(&self, opened: &Opened, may_renew: bool) -> Result<(), LedgerError> {
+        let batch = {
+            let mut daybook = self.daybook();
+            if !daybook.is_behind()? {
+                return Ok(());
+            }
+            daybook.batch()
+        };
+        post(opened, &batch)?;
+        self.written.fetch_add(batch.entries.len() as u64 / 2 + 1, Ordering::Relaxed);
+        let mut daybook = self.daybook();
+        daybook.posted(&batch);
+        if may_renew && daybook.has_grown() {
+            renew(&self.state, opened, &mut daybook)?;
+        }
+        Ok(())
     }
 
     /// Reads now, or in a thread if the connection is in use.
@@ -102,14 +234,25 @@ impl Writer {
         work: impl Fn(&Opened) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
         let read = move |opened: &Opened| opened.check().and_then(|()| work(opened));
-        let now = self.try_opened().map(|opened| read(&opened));
-        match now {
-            Some(Err(error)) if may_pass(&error) => {}
-            Some(result) => return result,
-            None => {}
+        if let Some(opened) = free(self.opened.try_lock()) {
+            match self.post(&opened, false).and_then(|()| read(&opened)) {
+                Err(error) if may_pass(&error) || is_full(&error) => {}
+                result => return result,
+            }
         }
         let writer = self.clone();
-        let patient = move || writer.patiently(read);
+        let patient = move || {
+            writer.patiently(|opened| {
+                match writer.post(opened, false) {
+                    // What is in the ledger can be read all the same.
+                    Err(error) if is_full(&error) => {
+                        tracing::warn!(%error, "the newest tasks are in the daybook only");
+                    }
+                    result => result?,
+                }
+                read(opened)
+            })
+        };
         in_thread(patient).await.unwrap_or(Err(LedgerError::Cut))
     }
 
@@ -154,7 +297,7 @@ impl Writer {
 
     /// Commits a batch if nobody is in the way; what is returned has not been committed.
     fn commit_now(&self, mut batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
-        let committed = match self.try_opened() {
+        let committed = match free(self.opened.try_lock()) {
             Some(opened) => commit(&opened, &mut batch).is_ok(),
             None => false,
         };
@@ -182,7 +325,9 @@ impl Writer {
     /// The writer waits for it: with commits going on meanwhile there would always be something left to move,
     /// and the log would never begin anew but grow for ever.
     async fn checkpoint(self: &Arc<Self>) {
-        if self.commits.fetch_add(1, Ordering::Relaxed) % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 {
+        let before = self.written.fetch_add(1, Ordering::Relaxed);
+        if before / CHECKPOINT_EVERY > self.checkpoints.load(Ordering::Relaxed) {
+            self.checkpoints.store(before / CHECKPOINT_EVERY, Ordering::Relaxed);
             let writer = self.clone();
             let checkpoint = move || {
                 writer.patiently(|opened| {
@@ -201,13 +346,8 @@ impl Writer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ledger, if it is free; it does not wait for other processes either.
-    fn try_opened(&self) -> Option<MutexGuard<'_, Opened>> {
-        match self.opened.try_lock() {
-            Ok(opened) => Some(opened),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    fn daybook(&self) -> MutexGuard<'_, Daybook> {
+        self.daybook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the ledger, waiting for other processes, and mending it where that is needed.
@@ -231,28 +371,60 @@ impl Writer {
         }
     }
 
-    /// Opens the ledger that stands in the place of this one, or rebuilds it first; what only the old connection
-    /// still sees is taken along.
+    /// Opens the ledger and the daybook that stand in the place of these, or rebuilds them first; what only these
+    /// still know is taken along.
     fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {
+        let mut daybook = self.daybook();
+        let damage = Damage::of(error);
+        if damage.is_none() && opened.check().is_ok() {
+            // Only the daybook is another one: this happens whenever it has grown.
+            daybook.read_to_end()?;
+            post_late(opened, &daybook.batch())?;
+            *daybook = open_daybook(&self.state, opened)?;
+            return Ok(());
+        }
         opened.abandon();
-        let mut rebuilt = match Damage::of(error) {
+        let known = daybook.batch();
+        let mut rebuilt = match damage {
             Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
             None => None,
         };
-        let (new, at_open) = opened::open(&self.state, Some(&opened.connection))?;
+        let (new, new_daybook, at_open) =
+            opened::open(&self.state, Some((&opened.connection, &mut daybook)))?;
         rebuilt = rebuilt.or(at_open);
         match rebuilt {
             Some(rebuilt) => (self.tell)(&rebuilt),
             None => merge_into(&opened.connection, &new)?,
         }
-        *opened = new;
+        post_late(&new, &known)?;
+        (*opened, *daybook) = (new, new_daybook);
         Ok(())
     }
 }
 
+/// What a lock guards, if nobody has it.
+fn free<T>(lock: Result<T, TryLockError<T>>) -> Option<T> {
+    match lock {
+        Ok(guarded) => Some(guarded),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Whether nothing can be written, and what is there can be read.
+fn is_full(error: &LedgerError) -> bool {
+    let LedgerError::Sqlite(error) = error else { return false };
+    let codes = [ErrorCode::DiskFull, ErrorCode::ReadOnly, ErrorCode::SystemIoFailure];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+}
+
 /// Whether a thread may do what could not be done at once.
 fn may_pass(error: &LedgerError) -> bool {
-    is_mendable(error) || matches!(error, LedgerError::Sqlite(error) if is_busy(error))
+    match error {
+        LedgerError::Busy => true,
+        LedgerError::Sqlite(error) if is_busy(error) => true,
+        error => is_mendable(error),
+    }
 }
 
 /// Whether another ledger is the answer.
@@ -286,6 +458,6 @@ fn commit(opened: &Opened, jobs: &mut [Box<dyn Job>]) -> Result<(), LedgerError>
 impl Writer {
     /// For looking over SQLite's shoulder.
     pub(super) fn with_connection(&self, look: impl FnOnce(&mut Connection)) {
-        look(&mut self.try_opened().unwrap().connection);
+        look(&mut self.opened.lock().unwrap().connection);
     }
 }

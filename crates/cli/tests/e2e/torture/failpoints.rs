@@ -28,12 +28,13 @@ enum Recorded {
 /// What must be recorded when the process dies here; `big` is a run that is in its folder by then.
 fn expected(point: Failpoint, big: bool) -> Recorded {
     use Failpoint::{
-        EngineAfterAdoption, EngineAfterOutcome, EngineAfterRow, EngineAfterStart,
-        EngineBeforeAdoption, EngineBeforeFarewell, EngineBeforeRow, EngineBeforeSettlement,
-        EngineHeardEnd, EngineInOutcome, EngineInRegistration, SpawnerAfterFork, SpawnerBeforeFork,
-        WardenAfterStart, WardenAfterTelling, WardenBeforeForgetting, WardenBeforeStart,
-        WardenBeforeTelling, WardenFilledFolder, WardenInRecord, WardenMadeFolder,
-        WardenReservedRecord, WardenSawEnd, WardenWroteRecord,
+        EngineAfterAdoption, EngineAfterOutcome, EngineAfterPosting, EngineAfterRow,
+        EngineAfterStart, EngineBeforeAdoption, EngineBeforeFarewell, EngineBeforeNewDaybook,
+        EngineBeforeRow, EngineBeforeSettlement, EngineHeardEnd, EngineInOutcome, EngineInPosting,
+        EngineInRegistration, SpawnerAfterFork, SpawnerBeforeFork, WardenAfterStart,
+        WardenAfterTelling, WardenBeforeForgetting, WardenBeforeStart, WardenBeforeTelling,
+        WardenFilledFolder, WardenInRecord, WardenMadeFolder, WardenReservedRecord, WardenSawEnd,
+        WardenWroteRecord,
     };
     match point {
         EngineBeforeRow | EngineInRegistration | SpawnerBeforeFork => Recorded::Nothing,
@@ -42,6 +43,9 @@ fn expected(point: Failpoint, big: bool) -> Recorded {
         | EngineInOutcome
         | EngineAfterOutcome
         | EngineBeforeFarewell
+        | EngineInPosting
+        | EngineAfterPosting
+        | EngineBeforeNewDaybook
         | EngineBeforeAdoption
         | EngineAfterAdoption
         | WardenWroteRecord
@@ -130,6 +134,21 @@ impl Scene<'_> {
         (vec![answer], killed)
     }
 
+    /// The death of a process that makes the ledger what the daybook says, or begins a new daybook.
+    fn in_a_posting(&self, load: &mut Load, kind: usize) -> (Vec<Value>, Killed) {
+        let mut call = self.scratch.legwork("call");
+        self.family.mark(&mut call);
+        let output = load.call_alone(kind, call);
+        if self.point == Failpoint::EngineBeforeNewDaybook {
+            let mut ps = self.scratch.legwork("ps");
+            self.family.mark(&mut ps);
+            assert!(ps.output().unwrap().status.success());
+            fs::remove_file(self.scratch.state.path().join("ledger.db-daybook")).unwrap();
+        }
+        let _ = self.doomed(self.scratch.legwork("ps")).output().unwrap();
+        (serde_json::from_slice(&output.stdout).into_iter().collect(), self.dead())
+    }
+
     /// Plays the scene, lets a new server settle everything, and looks; none if nobody died.
     fn play(&self, number: u64, kind: usize) -> bool {
         let mut load = Load::new(self.scratch, number);
@@ -138,6 +157,9 @@ impl Scene<'_> {
                 self.in_an_adoption(&mut load)
             }
             Failpoint::EngineBeforeSettlement => self.in_a_settlement(&mut load),
+            Failpoint::EngineInPosting
+            | Failpoint::EngineAfterPosting
+            | Failpoint::EngineBeforeNewDaybook => self.in_a_posting(&mut load, kind),
             _ => self.in_a_call(&mut load, kind),
         };
         let died = !killed.pids.is_empty();

@@ -1,0 +1,407 @@
+//! The daybook: starts and ends of tasks, in the order in which they happened, before they are posted to the ledger.
+//!
+//! An entry is one small write under a lock: as safe from the end of any process as a commit, at a tenth of its
+//! price. Entries are *posted* to the ledger together, some time later, or as soon as somebody wants to read it;
+//! the ledger says up to where that is done. Every task that is open is in the daybook, so that a start need not ask
+//! the ledger whether an equal one runs, or how many do. When it has grown, it is begun anew with the tasks that
+//! are still open.
+
+mod entry;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::{self, File},
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use legwork_warden::failpoint::Failpoint;
+use rustix::fs::{FlockOperation, flock};
+
+pub(super) use self::entry::{End, Entry, Start, What};
+use self::entry::{Next, next};
+use super::{
+    BUSY_MS, LedgerError, now_ms,
+    opened::{Damage, FileId, private_file},
+    task::Task,
+};
+use crate::{id::TaskId, status::Status};
+
+/// What a daybook begins with.
+const MAGIC: [u8; 8] = *b"LWDAYBK1";
+
+/// The magic, the generation, where the tasks end that were carried over, and a checksum.
+const HEADER_BYTES: usize = 36;
+
+/// A daybook that has grown by this much since it was begun is begun anew.
+const GROWN_BYTES: u64 = 1024 * 1024;
+
+/// What tells one daybook from the one before it.
+pub(super) type Generation = [u8; 16];
+
+/// How somebody waits for the daybook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Not at all.
+    No,
+    /// For as long as for the ledger.
+    Patiently,
+}
+
+/// The daybook, as one process sees it.
+#[derive(Debug)]
+pub(super) struct Daybook {
+    path: PathBuf,
+    file: File,
+    id: FileId,
+    generation: Generation,
+    /// Where what was carried over ends.
+    carried: u64,
+    /// Up to where its entries have been read.
+    read: u64,
+    /// Up to where they are known to be in the ledger.
+    posted: u64,
+    /// The tasks that are not over.
+    open: HashMap<TaskId, Open>,
+    /// The entries beyond that place, each with the place where it ends.
+    pending: VecDeque<(u64, Arc<Entry>)>,
+    buffer: Vec<u8>,
+}
+
+/// A task that is not over.
+#[derive(Debug)]
+struct Open {
+    start: Arc<Entry>,
+    status: Status,
+}
+
+/// Entries that are not in the ledger yet.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub generation: Generation,
+    pub entries: Vec<(u64, Arc<Entry>)>,
+}
+
+/// The daybook while nobody else writes to it.
+#[derive(Debug)]
+pub(super) struct Page<'a> {
+    book: &'a mut Daybook,
+}
+
+impl Daybook {
+    /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of it.
+    pub(super) fn open(
+        path: &Path,
+        posted: impl FnOnce(&Generation) -> rusqlite::Result<Option<u64>>,
+    ) -> Result<Option<Self>, LedgerError> {
+        let Some(mut book) = Self::unread(path)? else { return Ok(None) };
+        book.posted = posted(&book.generation)?.unwrap_or(book.carried);
+        book.locked(Wait::Patiently, |_| Ok(()))?;
+        Ok(Some(book))
+    }
+
+    /// What can be read of a daybook that nobody writes to any more.
+    pub(super) fn salvage(path: &Path) -> Option<Self> {
+        let mut book = Self::unread(path).ok().flatten()?;
+        // What was read before stays, whatever is wrong with the rest.
+        let _ = book.everything();
+        Some(book)
+    }
+
+    fn unread(path: &Path) -> Result<Option<Self>, LedgerError> {
+        let file = match File::options().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let found = file.metadata()?;
+        // As after a power cut.
+        if found.len() == 0 {
+            return Ok(None);
+        }
+        let mut header = [0; HEADER_BYTES];
+        let read = file.read_exact_at(&mut header, 0).ok().and_then(|()| read_header(&header));
+        let (generation, carried) = read.ok_or_else(|| damaged("its first bytes"))?;
+        Ok(Some(Self {
+            path: path.to_owned(),
+            id: id_of(&found),
+            file,
+            generation,
+            carried,
+            read: HEADER_BYTES as u64,
+            posted: carried,
+            open: HashMap::new(),
+            pending: VecDeque::new(),
+            buffer: Vec::new(),
+        }))
+    }
+
+    /// Begins a daybook with these open tasks, in the place of any that is there.
+    pub(super) fn begin(path: &Path, open: Vec<Task>) -> Result<(), LedgerError> {
+        let mut generation = Generation::default();
+        getrandom::fill(&mut generation).map_err(io::Error::other)?;
+        let mut bytes = vec![0; HEADER_BYTES];
+        for task in open {
+            let entry =
+                |what| Entry { task: task.task_id.clone(), at_ms: task.updated_at_ms, what };
+            let cancelling = (task.status == Status::Cancelling).then(|| entry(What::Cancelling));
+            let start = entry(What::Start(Start::new(Arc::new(task.clone()))));
+            for entry in [start].into_iter().chain(cancelling) {
+                entry.write(&mut bytes).ok_or_else(too_long)?;
+            }
+        }
+        let header = write_header(generation, bytes.len() as u64);
+        if let Some(place) = bytes.get_mut(..HEADER_BYTES) {
+            place.copy_from_slice(&header);
+        }
+        let new = path.with_extension("db-daybook.new");
+        let file = private_file(&new)?;
+        file.set_len(0)?;
+        file.write_all_at(&bytes, 0)?;
+        Failpoint::EngineBeforeNewDaybook.pass();
+        fs::rename(&new, path)?;
+        Ok(())
+    }
+
+    /// The tasks that are known not to be over, if one of them has this fingerprint and may be joined.
+    pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
+        self.open.values().find_map(|open| {
+            let What::Start(start) = &open.start.what else { return None };
+            if start.fingerprint != *fingerprint || !open.status.may_be_joined() {
+                return None;
+            }
+            start.row().map(|task| Task { status: open.status, ..task.into_owned() })
+        })
+    }
+
+    /// Takes the lock, sees what others have written, and does something with the page that is open.
+    pub(super) fn locked<T>(
+        &mut self,
+        wait: Wait,
+        work: impl FnOnce(&mut Page<'_>) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        lock(&self.file, wait)?;
+        let done = self.read_on(true).and_then(|()| work(&mut Page { book: self }));
+        let _ = flock(&self.file, FlockOperation::Unlock);
+        done
+    }
+
+    /// Whether others must be asked for, or told, what is not in the ledger yet; entries that others have written
+    /// meanwhile are seen.
+    pub(super) fn is_behind(&mut self) -> Result<bool, LedgerError> {
+        self.read_on(false)?;
+        Ok(!self.pending.is_empty())
+    }
+
+    /// How many entries are not in the ledger.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// How many bytes these take.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.read.saturating_sub(self.posted)
+    }
+
+    /// What is to be posted.
+    pub(super) fn batch(&self) -> Batch {
+        Batch { generation: self.generation, entries: self.pending.iter().cloned().collect() }
+    }
+
+    /// Takes everything in it for not posted, and reads it again, even if another daybook stands in its place.
+    pub(super) fn everything(&mut self) -> Result<(), LedgerError> {
+        self.posted = HEADER_BYTES as u64;
+        self.read = self.posted;
+        self.open.clear();
+        self.pending.clear();
+        self.read_to_end()
+    }
+
+    /// Reads what was written before another daybook came in its place.
+    pub(super) fn read_to_end(&mut self) -> Result<(), LedgerError> {
+        let end = self.file.metadata()?.len();
+        self.read_to(end, false)
+    }
+
+    /// Notes that the ledger has this much.
+    pub(super) fn posted(&mut self, batch: &Batch) {
+        let Some((end, _)) = batch.entries.last() else { return };
+        if batch.generation == self.generation && *end > self.posted {
+            self.posted = *end;
+            let done = self.pending.partition_point(|(place, _)| place <= end);
+            self.pending.drain(..done);
+        }
+    }
+
+    /// Whether it should be begun anew.
+    pub(super) fn has_grown(&self) -> bool {
+        self.read > self.carried.saturating_mul(2) + GROWN_BYTES
+    }
+
+    /// Whether the ledger says of it what it can no longer hold, as after a power cut.
+    pub(super) fn is_short(&self) -> bool {
+        self.posted > self.read
+    }
+
+    /// Reads what was written since; with the lock, what a writer has left half done is cut off.
+    fn read_on(&mut self, locked: bool) -> Result<(), LedgerError> {
+        let found = fs::metadata(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LedgerError::Replaced,
+            _ => error.into(),
+        })?;
+        if id_of(&found) != self.id {
+            return Err(LedgerError::Replaced);
+        }
+        if found.len() == self.read {
+            return Ok(());
+        }
+        self.read_to(found.len(), locked)
+    }
+
+    fn read_to(&mut self, end: u64, locked: bool) -> Result<(), LedgerError> {
+        let unread = end.checked_sub(self.read).ok_or_else(|| damaged("what was there is gone"))?;
+        let mut bytes = vec![0; usize::try_from(unread).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut bytes, self.read)?;
+        let mut rest = bytes.as_slice();
+        loop {
+            match next(rest) {
+                Next::Entry(entry, length) => {
+                    self.read += length as u64;
+                    self.enter(Arc::new(entry));
+                    rest = rest.get(length..).unwrap_or_default();
+                }
+                Next::Nothing if rest.is_empty() || !locked => return Ok(()),
+                Next::Nothing => {
+                    tracing::warn!(bytes = rest.len(), "an entry that was cut off is removed");
+                    return Ok(self.file.set_len(self.read)?);
+                }
+                // Perhaps it was only being written: with the lock there is no doubt.
+                Next::Damage if !locked => return Err(LedgerError::Busy),
+                Next::Damage => return Err(damaged("an entry")),
+            }
+        }
+    }
+
+    /// Takes note of an entry that ends where has been read to.
+    fn enter(&mut self, entry: Arc<Entry>) {
+        match &entry.what {
+            What::Start(_) => {
+                let open = Open { start: entry.clone(), status: Status::Running };
+                self.open.insert(entry.task.clone(), open);
+            }
+            What::Cancelling => {
+                if let Some(open) = self.open.get_mut(&entry.task) {
+                    open.status = Status::Cancelling;
+                }
+            }
+            What::End(_) | What::Forget => drop(self.open.remove(&entry.task)),
+        }
+        if self.read > self.posted {
+            self.pending.push_back((self.read, entry));
+        }
+    }
+}
+
+impl Page<'_> {
+    /// How many tasks are open.
+    pub(super) fn open_tasks(&self) -> u64 {
+        self.book.open.len() as u64
+    }
+
+    /// An open task that is equal and may be joined.
+    pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
+        self.book.equal(fingerprint)
+    }
+
+    /// The status of a task that is open, and the trust of who asked for it.
+    pub(super) fn open(&self, task: &TaskId) -> Option<(Status, &str)> {
+        let open = self.book.open.get(task)?;
+        match &open.start.what {
+            What::Start(start) => Some((open.status, &start.trust)),
+            _ => None,
+        }
+    }
+
+    /// The daybook itself.
+    pub(super) fn book(&mut self) -> &mut Daybook {
+        self.book
+    }
+
+    /// Writes an entry. All of it is there, or nothing.
+    pub(super) fn append(
+        &mut self,
+        task: TaskId,
+        what: What,
+        in_it: Failpoint,
+    ) -> Result<(), LedgerError> {
+        let book = &mut *self.book;
+        let entry = Entry { task, at_ms: now_ms(), what };
+        book.buffer.clear();
+        entry.write(&mut book.buffer).ok_or_else(too_long)?;
+        if in_it.is_chosen() {
+            let half = book.buffer.get(..book.buffer.len() / 2).unwrap_or_default();
+            book.file.write_all_at(half, book.read)?;
+            in_it.pass();
+        }
+        if let Err(error) = book.file.write_all_at(&book.buffer, book.read) {
+            // What is left of it would be cut off by whoever comes next, too.
+            let _ = book.file.set_len(book.read);
+            return Err(error.into());
+        }
+        book.read += book.buffer.len() as u64;
+        book.buffer.shrink_to(KEPT_BYTES);
+        book.enter(Arc::new(entry));
+        Ok(())
+    }
+}
+
+/// Bytes that are kept for the next entry.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// Takes the lock of a daybook.
+pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
+    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(error) if error != rustix::io::Errno::WOULDBLOCK => {
+                return Err(io::Error::from(error).into());
+            }
+            Err(_) if wait == Wait::No || Instant::now() >= deadline => {
+                return Err(LedgerError::Busy);
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn id_of(found: &fs::Metadata) -> FileId {
+    FileId(found.dev(), found.ino())
+}
+
+fn damaged(what: &str) -> LedgerError {
+    LedgerError::Unsound(Damage::Found(format!("its daybook cannot be read: {what}")))
+}
+
+fn too_long() -> LedgerError {
+    io::Error::other("an entry is too long for the daybook").into()
+}
+
+fn write_header(generation: Generation, carried: u64) -> Vec<u8> {
+    let mut header = [&MAGIC[..], &generation, &carried.to_le_bytes()].concat();
+    header.extend(crc32fast::hash(&header).to_le_bytes());
+    header
+}
+
+fn read_header(header: &[u8; HEADER_BYTES]) -> Option<(Generation, u64)> {
+    let (body, checksum) = header.split_last_chunk::<4>()?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let rest = body.strip_prefix(&MAGIC)?;
+    let (generation, carried) = rest.split_first_chunk::<16>()?;
+    Some((*generation, u64::from_le_bytes(carried.try_into().ok()?)))
+}
