@@ -57,7 +57,7 @@ impl Tool for CountFiles {
             }
             let files = text("stdout").len();
             let summary_text = Some(format!("{files} files"));
-            Ok(Success { result: json!({ "files": files }), summary_text, receipt: None })
+            Ok(Success { result: json!({ "files": files }).into(), summary_text, receipt: None })
         })
     }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, fstat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -88,30 +88,41 @@ const TEXT_CHARS: usize = 4096;
 /// What is noted.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Wall-clock time in milliseconds since 1970.
-    at_ms: i64,
-    event: &'static str,
-    fields: Vec<(&'static str, Value)>,
+    /// The line from its time on, as far as it is in words of our own, in which there are no secrets.
+    own: String,
+    /// What others have said.
+    foreign: Vec<(&'static str, Value)>,
 }
 
 impl Entry {
     /// Something that happens now.
     pub(crate) fn new(event: &'static str) -> Self {
-        Self { at_ms: now_ms(), event, fields: Vec::new() }
+        let at_ms = now_ms();
+        let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
+        Self { own, foreign: Vec::new() }
     }
 
-    /// The same with one more thing that is known of it.
+    /// The same with one more thing that is known of it, by whomever it was said.
     #[must_use]
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.fields.push((name, value.into()));
+        self.foreign.push((name, value.into()));
+        self
+    }
+
+    /// The same with something in our own words.
+    #[must_use]
+    pub(crate) fn own(mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Self {
+        // Nothing that is noted here can fail to be written as JSON.
+        let value = serde_json::to_string(value).unwrap_or_default();
+        self.own.extend([",\"", name, "\":", &value]);
         self
     }
 
     /// The line without its hash and what closes it.
     fn body(&self, previous: &str) -> String {
-        let Self { at_ms, event, fields } = self;
-        let mut body = format!("{{\"prev\":\"{previous}\",\"at_ms\":{at_ms},\"event\":\"{event}\"");
-        for (name, value) in fields {
+        let mut body = String::with_capacity(LINE_BYTES);
+        body.extend(["{\"prev\":\"", previous, "\"", &self.own]);
+        for (name, value) in &self.foreign {
             // Writing to a string cannot fail.
             let _ = write!(body, ",\"{name}\":{value}");
         }
@@ -121,18 +132,18 @@ impl Entry {
     /// The same with who asked.
     #[must_use]
     pub(crate) fn by(self, caller: &Caller) -> Self {
-        self.with("asked_by", caller.name.as_str()).with("trust", caller.trust.as_str())
+        self.own("trust", caller.trust.as_str()).with("asked_by", caller.name.as_str())
     }
 
     /// The same with a command.
     #[must_use]
     pub(crate) fn command(self, text: &str) -> Self {
-        self.with("command", text).with("command_digest", digest(text))
+        self.own("command_digest", &digest(text)).with("command", text)
     }
 
     /// The same as it is written down: secrets masked, and only then what is very long cut.
     fn shown(mut self, mask: &Mask) -> Self {
-        for (_, value) in &mut self.fields {
+        for (_, value) in &mut self.foreign {
             mask.json(value);
             if let Value::String(text) = value
                 && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS)
@@ -143,6 +154,9 @@ impl Entry {
         self
     }
 }
+
+/// Bytes of a usual line.
+const LINE_BYTES: usize = 1024;
 
 impl Appender {
     fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
@@ -156,7 +170,7 @@ impl Appender {
     }
 
     fn append_locked(&mut self, entry: &Entry) -> io::Result<()> {
-        let size = self.file.metadata()?.len();
+        let size = fstat(&self.file)?.st_size.cast_unsigned();
         let (mut at, mut previous, torn_bytes) = match &self.last {
             Some((end, hash)) if *end == size => (size, hash.clone(), 0),
             _ => end_of(&mut self.file, size)?,

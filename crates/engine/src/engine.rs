@@ -295,8 +295,8 @@ impl Engine {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
         let entry = Entry::new("verdict")
-            .with("task_id", id.as_str())
-            .with("tool", plan.tool)
+            .own("task_id", &id)
+            .own("tool", plan.tool)
             .by(caller)
             .command(&plan.text)
             .with("workdir", plan.workdir.path.display().to_string());

@@ -42,13 +42,13 @@ impl Inner {
             Failpoint::EngineAfterOutcome.pass();
             let (status, reason) = Status::of(outcome);
             let entry = Entry::new("outcome")
-                .with("task_id", id.as_str())
-                .with("status", status.as_str())
-                .with("reason", reason)
-                .with("exit_status", outcome.exit_status)
-                .with("signal", outcome.signal)
-                .with("duration_ms", outcome.duration_ms)
-                .with("trust", trust);
+                .own("task_id", id)
+                .own("status", &status)
+                .own("reason", &reason)
+                .own("exit_status", &outcome.exit_status)
+                .own("signal", &outcome.signal)
+                .own("duration_ms", &outcome.duration_ms)
+                .own("trust", &trust);
             self.note(entry).await;
         }
         Ok(())

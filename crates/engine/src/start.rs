@@ -127,7 +127,7 @@ impl Inner {
             Verdict::Deny(denial) => ("deny", &denial.explanation),
         };
         let entry = entry
-            .with("verdict", name)
+            .own("verdict", name)
             .with("rule", explanation.rule.as_str())
             .with("reason", explanation.reason.as_str());
         self.audit.append(entry, &self.mask()).await.map_err(|error| ToolError::state(&error))

@@ -225,7 +225,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
                 attend(run, wait, shown, caller.progress.as_ref()).await?
             }
         };
-    super::success(&ExecResult { outcome, command_diagnostics }, summary)
+    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary))
 }
 
 impl Input {

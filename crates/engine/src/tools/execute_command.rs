@@ -97,7 +97,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
         None if executed.timed_out => "command timed out".into(),
         None => "command could not be started".into(),
     };
-    super::success(&executed, summary)
+    Ok(super::success(executed, summary))
 }
 
 impl Input {

@@ -15,7 +15,14 @@ mod task_stop;
 mod task_view;
 mod task_wait;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -88,17 +95,20 @@ impl Tool for BuiltIn {
 }
 
 /// A result that can be told to a model, also when it was read back from its JSON.
-trait Receipt: Serialize + DeserializeOwned {
+trait Receipt: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The text for a model.
     fn receipt(&self) -> String;
 }
 
 /// What a tool brought, from its typed result.
-fn success<R: Receipt>(result: &R, summary: impl Into<String>) -> Result<Success, ToolError> {
+fn success<R: Receipt>(result: R, summary: impl Into<String>) -> Success {
     let receipt = Some(result.receipt());
-    let result = serde_json::to_value(result)
-        .map_err(|error| ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))?;
-    Ok(Success { result, summary_text: Some(summary.into()), receipt })
+    let later = move || serde_json::to_value(&result).unwrap_or_default();
+    Success {
+        result: ToolResult::Later(Arc::new(later)),
+        summary_text: Some(summary.into()),
+        receipt,
+    }
 }
 
 /// Renders a result of this type.
@@ -110,11 +120,41 @@ fn render<R: Receipt>(result: &Value) -> String {
     }
 }
 
+/// A result, as JSON: most callers want only the text that is made of it.
+#[derive(Clone)]
+pub enum ToolResult {
+    /// It is at hand.
+    Now(Value),
+    /// It is made when somebody asks.
+    Later(Arc<dyn Fn() -> Value + Send + Sync>),
+}
+
+impl ToolResult {
+    fn value(&self) -> Value {
+        match self {
+            Self::Now(value) => value.clone(),
+            Self::Later(make) => make(),
+        }
+    }
+}
+
+impl From<Value> for ToolResult {
+    fn from(value: Value) -> Self {
+        Self::Now(value)
+    }
+}
+
+impl fmt::Debug for ToolResult {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value().fmt(formatter)
+    }
+}
+
 /// What a tool brought.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Success {
     /// The result, as its contract says.
-    pub result: Value,
+    pub result: ToolResult,
     /// The result in one line.
     pub summary_text: Option<String>,
     /// The text for a model, where the tool has it at hand; it is what `render` would make of the result.
@@ -155,14 +195,51 @@ pub enum EnvelopeStatus {
 /// An envelope together with the text for a model.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    envelope: Envelope,
+    tool_name: String,
+    brought: Result<Brought, ToolError>,
+    sandbox_missing: Vec<MissingLayer>,
     receipt: String,
+    envelope: OnceLock<Envelope>,
+}
+
+/// What a tool brought, and what must not be shown of it.
+#[derive(Debug, Clone)]
+struct Brought {
+    result: ToolResult,
+    summary_text: Option<String>,
+    mask: Arc<Mask>,
+}
+
+impl Brought {
+    /// The result as it is shown, and whether anything is masked in it.
+    fn shown(&self) -> (Value, bool) {
+        let mut result = self.result.value();
+        let masked = self.mask.json(&mut result);
+        (result, masked)
+    }
 }
 
 impl Answer {
     /// The envelope.
     pub fn envelope(&self) -> &Envelope {
-        &self.envelope
+        self.envelope.get_or_init(|| {
+            let (status, result, summary_text, error) = match &self.brought {
+                Ok(brought) => {
+                    let summary = brought.summary_text.as_deref();
+                    let summary = summary.map(|text| brought.mask.text(text).into_owned());
+                    (EnvelopeStatus::Success, Some(brought.shown().0), summary, None)
+                }
+                Err(error) => (EnvelopeStatus::Error, None, None, Some(error.clone())),
+            };
+            Envelope {
+                tool_name: self.tool_name.clone(),
+                status,
+                summary_text,
+                result,
+                error,
+                sandbox_missing: self.sandbox_missing.clone(),
+            }
+        })
     }
 
     /// The text for a model.
@@ -172,48 +249,42 @@ impl Answer {
 
     /// Why the call failed, if it did.
     pub fn error(&self) -> Option<&ToolError> {
-        self.envelope.error.as_ref()
+        self.brought.as_ref().err()
     }
 
     /// The answer of a call that failed.
     pub fn failed(tool: &str, error: ToolError) -> Self {
-        let receipt = render_error(&error);
-        let envelope = Envelope {
-            tool_name: tool.to_owned(),
-            status: EnvelopeStatus::Error,
-            summary_text: None,
-            result: None,
-            error: Some(error),
-            sandbox_missing: Vec::new(),
-        };
-        Self { envelope, receipt }
+        Self::new(tool, render_error(&error), Err(error))
     }
 
-    fn succeeded(tool: &dyn Tool, mask: &Mask, mut success: Success) -> Self {
-        let masked = mask.json(&mut success.result);
-        // The receipt is made from the result: from the one that is shown.
-        let mut receipt =
-            success.receipt.filter(|_| !masked).unwrap_or_else(|| tool.render(&success.result));
-        mask.string(&mut receipt);
-        if let Some(summary) = &mut success.summary_text {
-            mask.string(summary);
-        }
-        let envelope = Envelope {
-            tool_name: tool.definition().name.to_owned(),
-            status: EnvelopeStatus::Success,
-            summary_text: success.summary_text,
-            result: Some(success.result),
-            error: None,
+    fn succeeded(tool: &dyn Tool, mask: Arc<Mask>, success: Success) -> Self {
+        let Success { result, summary_text, receipt } = success;
+        let brought = Brought { result, summary_text, mask };
+        // The receipt is made from the result: from the one that is shown, if that is another.
+        let whole = receipt.filter(|text| matches!(brought.mask.text(text), Cow::Borrowed(_)));
+        let receipt = whole.unwrap_or_else(|| {
+            let mut receipt = tool.render(&brought.shown().0);
+            brought.mask.string(&mut receipt);
+            receipt
+        });
+        Self::new(tool.definition().name, receipt, Ok(brought))
+    }
+
+    fn new(tool: &str, receipt: String, brought: Result<Brought, ToolError>) -> Self {
+        Self {
+            tool_name: tool.to_owned(),
+            brought,
             sandbox_missing: Vec::new(),
-        };
-        Self { envelope, receipt }
+            receipt,
+            envelope: OnceLock::new(),
+        }
     }
 
     /// The answer of a command that ran with less protection than it should have.
     pub(crate) fn lacking(mut self, missing: &[MissingLayer]) -> Self {
-        self.envelope.sandbox_missing = missing.to_vec();
+        self.sandbox_missing = missing.to_vec();
         // Two tools promise a text that is their JSON and nothing else.
-        if !missing.is_empty() && self.envelope.tool_name == exec_command::NAME {
+        if !missing.is_empty() && self.tool_name == exec_command::NAME {
             let lines = missing.iter().map(|one| format!("{}: {}", one.layer, one.reason));
             let lines = lines.collect::<Vec<_>>().join("\n");
             self.receipt.push_str(&format!("\n\nProtection missing:\n{lines}"));
@@ -426,7 +497,7 @@ impl Registry {
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
-            Ok(success) => Answer::succeeded(tool, &engine.mask(), success),
+            Ok(success) => Answer::succeeded(tool, engine.mask(), success),
             Err(error) => Answer::failed(name, error.masked(&engine.mask())),
         }
     }

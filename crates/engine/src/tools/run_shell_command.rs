@@ -105,7 +105,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
         (Some(code), None) => format!("command exited with status {code}"),
         (None, None) => "command was ended by a signal".into(),
     };
-    super::success(&ran, summary)
+    Ok(super::success(ran, summary))
 }
 
 impl Input {

@@ -135,7 +135,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         next_cursor,
     };
     let summary = if sent.accepted_input { "input accepted" } else { "input not accepted" };
-    super::success(&sent, summary)
+    Ok(super::success(sent, summary))
 }
 
 impl Input {

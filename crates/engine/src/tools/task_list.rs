@@ -65,7 +65,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let mask = engine.mask();
     let tasks: Vec<TaskBrief> = tasks.iter().map(|task| TaskBrief::new(task, &mask)).collect();
     let list = List { total, returned: tasks.len(), tasks };
-    super::success(&list, format!("{total} tasks"))
+    Ok(super::success(list, format!("{total} tasks")))
 }
 
 impl Receipt for List {

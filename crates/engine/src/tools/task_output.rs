@@ -142,7 +142,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         (false, true) => Retrieval::NotReady,
     };
     let summary = shown.retrieval_status.line().to_lowercase();
-    super::success(&shown, summary)
+    Ok(super::success(shown, summary))
 }
 
 /// Reads a cursor, which must be one of this task.

@@ -53,7 +53,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let report = observer.report().await?;
     let task = TaskView::new(observer.task(), &engine.mask(), report.as_ref(), &output);
     let summary = task.brief.summary.clone();
-    super::success(&Known { task }, summary)
+    Ok(super::success(Known { task }, summary))
 }
 
 impl Receipt for Known {

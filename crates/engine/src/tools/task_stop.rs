@@ -82,7 +82,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         task: TaskBrief::new(observer.task(), &engine.mask()),
     };
     let summary = stopped.first_line().to_lowercase();
-    super::success(&stopped, summary)
+    Ok(super::success(stopped, summary))
 }
 
 /// The number of a signal, by its name with or without `SIG`.

@@ -148,7 +148,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let waited =
         describe(engine, &ids, ended, effective_tokens(engine, input.max_output_tokens)).await?;
     let summary = waited.first_line();
-    super::success(&waited, summary)
+    Ok(super::success(waited, summary))
 }
 
 impl Conditions {

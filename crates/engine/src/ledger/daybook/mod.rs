@@ -12,14 +12,17 @@ use std::{
     collections::{HashMap, VecDeque},
     fs::{self, File},
     io,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use legwork_warden::failpoint::Failpoint;
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, Stat, flock, fstat, stat},
+    io::Errno,
+};
 
 pub(super) use self::entry::{End, Entry, Start, What};
 use self::entry::{Next, next};
@@ -117,9 +120,9 @@ impl Daybook {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let found = file.metadata()?;
+        let found = fstat(&file).map_err(io::Error::from)?;
         // As after a power cut.
-        if found.len() == 0 {
+        if found.st_size == 0 {
             return Ok(None);
         }
         let mut header = [0; HEADER_BYTES];
@@ -248,17 +251,18 @@ impl Daybook {
 
     /// Reads what was written since; with the lock, what a writer has left half done is cut off.
     fn read_on(&mut self, locked: bool) -> Result<(), LedgerError> {
-        let found = fs::metadata(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => LedgerError::Replaced,
-            _ => error.into(),
+        let found = stat(&self.path).map_err(|error| match error {
+            Errno::NOENT => LedgerError::Replaced,
+            _ => io::Error::from(error).into(),
         })?;
         if id_of(&found) != self.id {
             return Err(LedgerError::Replaced);
         }
-        if found.len() == self.read {
+        let end = found.st_size.cast_unsigned();
+        if end == self.read {
             return Ok(());
         }
-        self.read_to(found.len(), locked)
+        self.read_to(end, locked)
     }
 
     fn read_to(&mut self, end: u64, locked: bool) -> Result<(), LedgerError> {
@@ -367,7 +371,7 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(error) if error != rustix::io::Errno::WOULDBLOCK => {
+            Err(error) if error != Errno::WOULDBLOCK => {
                 return Err(io::Error::from(error).into());
             }
             Err(_) if wait == Wait::No || Instant::now() >= deadline => {
@@ -378,8 +382,8 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
     }
 }
 
-fn id_of(found: &fs::Metadata) -> FileId {
-    FileId(found.dev(), found.ino())
+fn id_of(found: &Stat) -> FileId {
+    FileId(found.st_dev, found.st_ino)
 }
 
 fn damaged(what: &str) -> LedgerError {
