@@ -36,5 +36,6 @@ mod tasks;
 mod terminal;
 mod three_tools;
 mod torture;
+mod unread;
 mod upgrade;
 mod waiting;
