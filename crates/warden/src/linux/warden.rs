@@ -1,6 +1,7 @@
 //! The warden's loop: one thread, one `poll`, no surprises.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
@@ -31,6 +32,9 @@ use crate::{
         EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, version,
     },
 };
+
+/// What wardens are called in a list of processes.
+pub(super) const NAME: &CStr = c"legwork-warden";
 
 /// Most observers at a time.
 const OBSERVERS_MAX: usize = 64;
@@ -120,7 +124,7 @@ impl<'a> Warden<'a> {
         rustix::stdio::dup2_stdin(&setup.null)?;
         let signals = Signals::block_all()?;
         let _ = rustix::process::setsid();
-        let _ = rustix::thread::set_name(c"legwork-warden");
+        let _ = rustix::thread::set_name(NAME);
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let listener = socket::listen_for_adoption(setup.wardens.as_fd(), name)?;
         Ok(Self {
