@@ -33,13 +33,28 @@ impl Disk {
     pub fn open(image: &Path) -> Option<Self> {
         let mount = image.with_extension("mounted");
         fs::create_dir(&mount).unwrap();
-        let mounted =
-            Command::new("mount").args(["-o", "loop", text(image), text(&mount)]).output().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-o", "loop,errors=remount-ro", text(image), text(&mount)])
+            .output()
+            .unwrap();
         if !mounted.status.success() {
             eprintln!("SKIPPED: no filesystem in a file can be mounted here: {mounted:?}");
             return None;
         }
         Some(Self { image: image.to_owned(), mount })
+    }
+
+    /// Lets the kernel find an error in it, after which nothing can be written; false where it does not let itself.
+    pub fn make_read_only(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let place = format!(" {} ", text(&self.mount));
+        let device = mounts.lines().find(|line| line.contains(&place)).unwrap();
+        let device = device.split(' ').next().unwrap().trim_start_matches("/dev/");
+        let told = fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "by a test");
+        if let Err(error) = &told {
+            eprintln!("SKIPPED: no error can be made here: {error}");
+        }
+        told.is_ok()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -22,6 +22,7 @@ mod policy;
 mod power_cut;
 mod process;
 mod python_client;
+mod read_only;
 mod readme;
 mod retention;
 mod run_verb;
