@@ -172,6 +172,35 @@ fn a_clock_that_jumps_changes_neither_limits_nor_order() {
 }
 
 #[test]
+fn the_time_in_which_the_machine_slept_counts() {
+    let scratch = Scratch::new();
+    if !cfg!(debug_assertions) {
+        eprintln!("SKIPPED: only a program with debug assertions can be told that it has slept");
+        return;
+    }
+    let (ready, slept) = (scratch.file("ready"), scratch.file("slept"));
+    let mut command = behind(&scratch, &["env"], "all");
+    command.env("LEGWORK_SLEPT", &slept);
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    let input = json!({ "command": fixture(), "args": ["ignore-term", ready], "timeout": 120 });
+    let call = ask(&mut wire, "execute_command", &input);
+    let pid = announced(&ready);
+    let task = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
+    assert_eq!(scratch.status(&task)["status"], "running");
+    let half = format!("{slept}.half");
+    fs::write(&half, "119000000").unwrap();
+    fs::rename(half, &slept).unwrap();
+    // The warden looks at the clock whenever something happens.
+    scratch.status(&task);
+    let answer = wire.read();
+    assert_eq!(answer["id"], call);
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("\"timed_out\":true"), "{told}");
+    assert!(!is_alive(pid));
+}
+
+#[test]
 fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone() {
     if !rustix::process::getuid().is_root() {
         eprintln!("SKIPPED: only root can freeze a filesystem");

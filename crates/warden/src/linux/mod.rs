@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod command;
+mod deadline;
 mod input;
 mod keep;
 mod left;

@@ -15,6 +15,7 @@ use rustix::{
 
 use super::{
     cgroup::Cgroup,
+    deadline::Deadline,
     limits::{Limiter, Pids},
     peer::{Peer, PendingInput},
     run::{Run, bounded},
@@ -246,7 +247,7 @@ impl<'a> Warden<'a> {
     fn wake_at(&self) -> Option<Instant> {
         let run = self.run.as_ref();
         [
-            run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()),
+            run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()).map(Deadline::look_at),
             run.and_then(Run::look_at).filter(|_| self.stop.is_none()),
             run.and_then(Run::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
@@ -621,7 +622,7 @@ impl<'a> Warden<'a> {
             let _ = run.spill(self.setup.tasks.as_fd());
         }
         let deadline = self.run.as_ref().and_then(|run| run.deadline);
-        if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
+        if self.stop.is_none() && deadline.is_some_and(Deadline::is_over) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
         }
         if self.stop.is_none() && self.run.as_mut().is_some_and(|run| run.is_out_of_time(now)) {
