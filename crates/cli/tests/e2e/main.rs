@@ -6,6 +6,7 @@ mod approvals;
 mod audit;
 mod bad_input;
 mod common;
+mod completions;
 mod crash;
 mod disk;
 mod exec_command;
