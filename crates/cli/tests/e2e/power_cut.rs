@@ -33,9 +33,10 @@ const AT_ONCE: usize = 6;
 
 /// The command of a number.
 fn command_of(number: usize) -> String {
-    let prints = match is_big(number) {
-        true => format!("{} flood {BIG_BYTES}", fixture()),
-        false => format!("echo {number}"),
+    let prints = if is_big(number) {
+        format!("{} flood {BIG_BYTES}", fixture())
+    } else {
+        format!("echo {number}")
     };
     format!("{prints}; : {number}; exit {}", code(number))
 }
@@ -49,9 +50,10 @@ fn code(number: usize) -> usize {
 }
 
 fn printed(number: usize) -> Vec<u8> {
-    match is_big(number) {
-        true => (0..BIG_BYTES / 16).flat_map(|line| format!("{line:015}\n").into_bytes()).collect(),
-        false => format!("{number}\n").into_bytes(),
+    if is_big(number) {
+        (0..BIG_BYTES / 16).flat_map(|line| format!("{line:015}\n").into_bytes()).collect()
+    } else {
+        format!("{number}\n").into_bytes()
     }
 }
 

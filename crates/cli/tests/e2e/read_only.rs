@@ -2,10 +2,11 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, fixture, open},
+    common::{Scratch, eventually, fixture, open, signal},
     disk::Disk,
     mcp::Wire,
 };
@@ -75,4 +76,16 @@ fn a_disk_that_becomes_read_only_refuses_starts_and_takes_no_truth_from_what_run
     let told = envelope(&wire.read())["result"]["task"].clone();
     assert_eq!((&told["status"], &told["exit_status"]), (&json!("failed"), &json!(7)), "{told:#}");
     assert_eq!(told["flags"], json!(["output_dropped", "write_failed"]), "{told:#}");
+    // Wardens keep what they cannot write for as long as somebody may come; here nobody will.
+    let children = |pid: u32| -> Vec<u32> {
+        let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    };
+    for spawner in children(wire.child.id()) {
+        for warden in children(spawner) {
+            signal(warden, Signal::KILL);
+        }
+    }
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
 }
