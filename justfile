@@ -34,6 +34,9 @@ bench *ARGUMENTS:
     cargo build --release --locked --package legwork-cli --package legwork-bench
     target/release/legwork-bench --csv bench/latest.csv {{ARGUMENTS}}
 
-# Kill everything of ours at random moments, a thousand times; LEGWORK_TORTURE_SEED repeats what was chosen
+# Kill everything of ours at random moments, a thousand times, and let the rest go wrong at length: power cuts, stalls,
+# pids used again, 10 GB of output (needs 10 GB of disk); LEGWORK_TORTURE_SEED repeats what was chosen
 torture ROUNDS="1000":
-    LEGWORK_TORTURE_ROUNDS={{ROUNDS}} cargo test --locked --package legwork-cli --test e2e -- torture --nocapture
+    LEGWORK_TORTURE_ROUNDS={{ROUNDS}} LEGWORK_POWER_CUTS=40 LEGWORK_UNREAD_CALLS=2000 LEGWORK_MANY_CALLS=10000 \
+        LEGWORK_FLOOD_BYTES=10000000000 cargo test --locked --package legwork-cli --test e2e -- \
+        torture:: stalls:: pids:: power_cut:: read_only:: unread:: many_trivial_calls a_big_flood --nocapture --test-threads 1

@@ -71,6 +71,14 @@ pub(crate) enum Verb {
     Doctor(DoctorOptions),
     /// Remove tasks that are past their time; never one that runs
     Gc(GcOptions),
+    /// Print what makes a shell complete our words
+    Completions(CompletionsOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsOptions {
+    /// The shell that is to read it, for example by `source <(legwork completions bash)`
+    pub shell: clap_complete::Shell,
 }
 
 /// Where to work, and where to keep what is known.

@@ -62,6 +62,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Audit(verb) => commands::audit::audit(verb),
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
         Verb::Gc(options) => commands::gc::gc(options).await,
+        Verb::Completions(options) => commands::completions::completions(&options),
     }
 }
 

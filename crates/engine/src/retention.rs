@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use legwork_warden::is_alive;
+use legwork_warden::{end_left_by, is_alive};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
@@ -228,14 +228,18 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Removes the sockets of wardens that are gone.
+    /// Removes the sockets of wardens that are gone, and ends what a finished command of theirs may have left.
     fn remove_sockets(&mut self) {
         for path in entries(&self.state.path().join("wardens")) {
             let Some(warden) = name(&path).strip_suffix(".sock") else { continue };
             let is_dead = || matches!(is_alive(&self.state.wardens, warden), Ok(false));
-            if age(&path) > SOCKET_AGE && is_dead() && self.unlink(&path) {
-                self.collected.sockets += 1;
+            if age(&path) < SOCKET_AGE || !is_dead() {
+                continue;
             }
+            if !self.collected.dry_run {
+                end_left_by(warden);
+            }
+            self.collected.sockets += u64::from(self.unlink(&path));
         }
     }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use legwork_warden::{
+    end_left_by,
     failpoint::Failpoint,
     is_alive,
     protocol::{StartFailure, StartStage},
@@ -22,7 +23,11 @@ use crate::{
     output::{SmallOutput, TaskOutput},
     owner::is_owned,
     status::Status,
+    threads::in_thread,
 };
+
+/// Why nothing is known of a run whose warden was killed.
+const WARDEN_LOST: &str = "warden_lost";
 
 /// How long an engine that lives may take to say what became of a task whose warden is gone.
 const OWNER: Duration = Duration::from_secs(3);
@@ -38,6 +43,8 @@ impl Inner {
         outcome: &Outcome,
         output: Option<Arc<SmallOutput>>,
     ) -> Result<(), LedgerError> {
+        let known = self.with_survivors(id, outcome).await?;
+        let outcome = known.as_ref().unwrap_or(outcome);
         if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
             Failpoint::EngineAfterOutcome.pass();
             let (status, reason) = Status::of(outcome);
@@ -52,6 +59,23 @@ impl Inner {
             self.note(entry).await;
         }
         Ok(())
+    }
+
+    /// What is known of a run that has lost its warden, once what it left behind was ended, or is named.
+    async fn with_survivors(
+        &self,
+        id: &TaskId,
+        outcome: &Outcome,
+    ) -> Result<Option<Outcome>, LedgerError> {
+        if outcome.lost.as_deref() != Some(WARDEN_LOST) {
+            return Ok(None);
+        }
+        let found = self.ledger.find(id.as_str()).await?;
+        let Some(warden) = found.into_iter().next().map(|task| task.warden) else {
+            return Ok(None);
+        };
+        let left = in_thread(move || end_left_by(&warden)).await;
+        Ok(Some(Outcome { background_pids: left.unwrap_or_default(), ..outcome.clone() }))
     }
 
     /// Notes something that has happened already.
@@ -86,7 +110,7 @@ impl Inner {
         match self.state.task(id).exit_record() {
             Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
             Ok(Ok(_) | Err(RecordError::Damaged)) => Outcome::lost("exit_record_damaged"),
-            Ok(Err(RecordError::Empty)) | Err(_) => Outcome::lost("warden_lost"),
+            Ok(Err(RecordError::Empty)) | Err(_) => Outcome::lost(WARDEN_LOST),
         }
     }
 

@@ -24,7 +24,7 @@ pub mod sandbox;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    CgroupKill, Spawner, cgroup_kill, cgroup_limits, connect, is_alive, keep_heap,
+    CgroupKill, Spawner, cgroup_kill, cgroup_limits, connect, end_left_by, is_alive, keep_heap,
     raise_own_open_files, resume, send, socket_pair, take_over_if_spawner,
 };
 

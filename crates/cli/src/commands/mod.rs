@@ -4,6 +4,7 @@ pub(crate) mod approvals;
 pub(crate) mod attach;
 pub(crate) mod audit;
 pub(crate) mod call;
+pub(crate) mod completions;
 mod copy;
 pub(crate) mod doctor;
 pub(crate) mod gc;

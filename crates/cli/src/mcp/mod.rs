@@ -1,18 +1,19 @@
 //! MCP over stdin and stdout. All knowledge of rmcp's types is in this folder.
 
 mod asking;
+mod backlog;
 mod server;
 mod transport;
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::Registry;
-use rmcp::ServiceExt;
+use rmcp::{ServiceExt, transport::stdio_pipes};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     arguments::McpOptions,
-    mcp::{server::Server, transport::StdioTransport},
+    mcp::{backlog::Backlog, server::Server, transport::StdioTransport},
     render::{complain, complain_of},
     signals,
 };
@@ -47,8 +48,10 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     }
     engine.tidy_up();
     let gone = CancellationToken::new();
-    let transport = StdioTransport::new(gone.clone());
-    let server = match Server::new(engine.clone(), options.structured, trust) {
+    let (reader, writer) = stdio_pipes();
+    let backlog = Arc::new(Backlog::new(writer, gone.clone()));
+    let transport = StdioTransport::new(reader, backlog.clone(), gone.clone());
+    let server = match Server::new(engine.clone(), options.structured, trust, backlog) {
         Ok(server) => server,
         Err(problem) => return complain(&problem),
     };

@@ -21,7 +21,10 @@ use rmcp::{
 use serde_json::Value;
 use tokio::{sync::mpsc, time::timeout};
 
-use super::asking::{Seal, Way, by_request};
+use super::{
+    asking::{Seal, Way, by_request},
+    backlog::Backlog,
+};
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
@@ -35,11 +38,17 @@ pub(super) struct Server {
     structured: bool,
     trust: Trust,
     seal: Seal,
+    backlog: Arc<Backlog>,
 }
 
 impl Server {
-    pub(super) fn new(engine: Engine, structured: bool, trust: Trust) -> Result<Self, String> {
-        Ok(Self { engine, structured, trust, seal: Seal::new()? })
+    pub(super) fn new(
+        engine: Engine,
+        structured: bool,
+        trust: Trust,
+        backlog: Arc<Backlog>,
+    ) -> Result<Self, String> {
+        Ok(Self { engine, structured, trust, seal: Seal::new()?, backlog })
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -136,8 +145,12 @@ impl ServerHandler for Server {
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
+        let call = async {
+            let _place = self.backlog.place().await;
+            self.engine.call(&name, input, &caller).await
+        };
         tokio::select! {
-            answer = self.engine.call(&name, input, &caller) => {
+            answer = call => {
                 if way == Way::Retry
                     && let Some(question) = self.seal.question(&self.engine, &request, &answer).await
                 {

@@ -9,15 +9,14 @@ use rmcp::{
     RoleServer,
     model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::{StdioReader, StdioWriter, Transport, stdio_pipes},
+    transport::{StdioReader, Transport},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    sync::Mutex,
-};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_util::sync::CancellationToken;
+
+use super::backlog::{Backlog, HangUp};
 
 /// Longest line that is read.
 const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -28,12 +27,14 @@ const LINE_BYTES_KEPT: usize = 64 * 1024;
 /// The transport between rmcp and our stdin and stdout.
 pub(super) struct StdioTransport {
     reader: BufReader<StdioReader>,
-    writer: Arc<Mutex<StdioWriter>>,
+    backlog: Arc<Backlog>,
     line: Vec<u8>,
     /// The rest of a line that is too long is being skipped.
     skipping: bool,
     /// A request has been handed on; before that, nothing else may be.
     opened: bool,
+    /// Made when for the first time nothing may be read.
+    hang_up: Option<HangUp>,
     /// Cancelled when stdin ends.
     gone: CancellationToken,
 }
@@ -46,15 +47,24 @@ enum Line {
 }
 
 impl StdioTransport {
-    pub(super) fn new(gone: CancellationToken) -> Self {
-        let (reader, writer) = stdio_pipes();
+    pub(super) fn new(reader: StdioReader, backlog: Arc<Backlog>, gone: CancellationToken) -> Self {
         Self {
             reader: BufReader::new(reader),
-            writer: Arc::new(Mutex::new(writer)),
+            backlog,
             line: Vec::new(),
             skipping: false,
             opened: false,
+            hang_up: None,
             gone,
+        }
+    }
+
+    /// Waits until the client has read some of its answers; the end of stdin if it leaves instead.
+    async fn wait_for_client(&mut self) -> Option<Line> {
+        let hang_up = self.hang_up.get_or_insert_with(HangUp::of_stdin);
+        tokio::select! {
+            () = self.backlog.until_more_may_be_read() => None,
+            () = hang_up.happened() => Some(Line::End),
         }
     }
 
@@ -86,6 +96,7 @@ impl StdioTransport {
     /// Takes the message out of a whole line, or says what is wrong with it.
     fn take_message(&mut self) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Complaint> {
         let line = std::mem::take(&mut self.line);
+        self.backlog.note_read(line.len());
         let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
         let parsed = if text.trim_ascii().is_empty() { Ok(None) } else { parse(text).map(Some) };
         if line.capacity() <= LINE_BYTES_KEPT {
@@ -101,13 +112,26 @@ impl StdioTransport {
         self.opened
     }
 
+    /// Writes a message; what waits to be written is its text alone.
+    fn write<M: Serialize>(
+        &self,
+        message: &M,
+    ) -> impl Future<Output = std::io::Result<()>> + Send + use<M> {
+        let backlog = self.backlog.clone();
+        let line = serde_json::to_vec(message).map(|mut line| {
+            line.push(b'\n');
+            backlog.count(line.len());
+            line
+        });
+        async move { backlog.write(&line?).await }
+    }
+
     /// Answers in a task of its own: this one may be dropped while it waits for the client to read.
     fn complain(&self, complaint: Complaint) {
         if let Some((error, id)) = complaint.0 {
-            let writer = self.writer.clone();
             // An id that could not be read is null, not absent.
             let answer = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            tokio::spawn(async move { write(&writer, &answer).await });
+            tokio::spawn(self.write(&answer));
         }
     }
 }
@@ -177,14 +201,6 @@ fn id_in(text: &[u8]) -> Option<RequestId> {
     serde_json::from_str(value.get(..end)?.trim()).ok()
 }
 
-async fn write(writer: &Mutex<StdioWriter>, message: &impl Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let mut writer = writer.lock().await;
-    writer.write_all(&line).await?;
-    writer.flush().await
-}
-
 impl Transport<RoleServer> for StdioTransport {
     type Error = std::io::Error;
 
@@ -192,13 +208,17 @@ impl Transport<RoleServer> for StdioTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let writer = self.writer.clone();
-        async move { write(&writer, &item).await }
+        self.write(&item)
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let taken = match self.read_line().await {
+            let line = if self.backlog.may_read() { None } else { self.wait_for_client().await };
+            let line = match line {
+                Some(line) => line,
+                None => self.read_line().await,
+            };
+            let taken = match line {
                 Line::Whole => self.take_message(),
                 Line::TooLong => Err(too_long(&std::mem::take(&mut self.line))),
                 // The last line may lack its newline.
@@ -217,6 +237,6 @@ impl Transport<RoleServer> for StdioTransport {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.writer.lock().await.shutdown().await
+        self.backlog.close().await
     }
 }

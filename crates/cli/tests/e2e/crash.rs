@@ -1,11 +1,13 @@
 //! Whichever of our processes is killed: a recorded outcome, never an invented one.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, parent, signal};
+use crate::common::{
+    Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parent, signal,
+};
 
 /// The newest task, once it has a final status.
 fn settled(scratch: &Scratch) -> Value {
@@ -123,6 +125,94 @@ fn engine_and_warden_killed_is_settled_by_the_next_one() {
     let task = settled(&scratch);
     assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
     nothing_is_left(&scratch, pid);
+}
+
+/// Whether this machine has this means of protection.
+fn has_layer(scratch: &Scratch, name: &str) -> bool {
+    let output = scratch.legwork("doctor").arg("--json").output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let layers = told["layers"].as_array().unwrap();
+    layers.iter().any(|layer| layer["name"] == name && layer["available"] == true)
+}
+
+/// Starts a command that has started another process, and kills all of ours; returns the pids of both.
+fn all_of_ours_killed(scratch: &Scratch, mut command: Command) -> (u32, u32) {
+    let (ready, other) = (scratch.file("ready"), scratch.file("other"));
+    let script =
+        format!("setsid {0} ignore-term {other} & exec {0} ignore-term {ready}", fixture());
+    let mut engine =
+        command.args(["--", "sh", "-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+    announced(&other);
+    announced(&ready);
+    // In a sandbox they see other numbers.
+    let find = |path: &str| {
+        let words = format!("ignore-term\0{path}\0");
+        let pids = std::fs::read_dir("/proc").unwrap();
+        let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        let is_it = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).ends_with(&words)
+        };
+        pids.into_iter().find(is_it).unwrap()
+    };
+    let (pid, other) = (find(&ready), find(&other));
+    let warden = parent(pid);
+    for killed in [engine.id(), parent(warden), warden] {
+        signal(killed, Signal::KILL);
+    }
+    engine.wait().unwrap();
+    (pid, other)
+}
+
+#[test]
+fn all_of_ours_killed_the_command_dies_too_and_what_it_started_is_ended() {
+    let scratch = Scratch::new();
+    let (pid, other) = all_of_ours_killed(&scratch, scratch.legwork("run"));
+    eventually("the command dies with its warden", || (!is_alive(pid)).then_some(()));
+    assert!(is_alive(other), "nobody has looked yet");
+    let task = settled(&scratch);
+    assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
+    if !has_layer(&scratch, "cgroup_kill") {
+        eprintln!("SKIPPED: without cgroups what it started cannot be ended by anybody");
+        signal(other, Signal::KILL);
+        return;
+    }
+    assert!(!is_alive(other), "ended by its cgroup before the end was recorded");
+    assert_eq!(task["outcome"]["background_pids"], Value::Null);
+}
+
+#[test]
+fn all_of_ours_killed_what_cannot_be_ended_is_named() {
+    let scratch = Scratch::new();
+    // Processes are counted, but there is no tree with `cgroup.kill`.
+    let script = "mount -t tmpfs none /sys/fs/cgroup/unified && exec \"$0\" \"$@\"";
+    let Some(mut command) = in_namespace(script) else {
+        return;
+    };
+    if !std::path::Path::new("/sys/fs/cgroup/unified").exists() {
+        eprintln!("SKIPPED: processes are counted where they can be ended");
+        return;
+    }
+    command.args([env!("CARGO_BIN_EXE_legwork"), "run", "--mode", "open", "--state"]);
+    command.arg(scratch.state.path());
+    let (pid, other) = all_of_ours_killed(&scratch, command);
+    eventually("the command dies with its warden", || (!is_alive(pid)).then_some(()));
+    let task = settled(&scratch);
+    assert_eq!(task["outcome"]["background_pids"], json!([other]), "{task:#}");
+    assert!(is_alive(other), "nothing is signalled by its number");
+    signal(other, Signal::KILL);
+}
+
+#[test]
+fn all_of_ours_killed_nothing_of_a_sandbox_is_left() {
+    let scratch = Scratch::new();
+    if !has_layer(&scratch, "pid_namespace") {
+        eprintln!("SKIPPED: no sandbox with processes of its own here");
+        return;
+    }
+    let (pid, other) = all_of_ours_killed(&scratch, scratch.guarded("run", "guarded", None));
+    eventually("everything in it dies", || (!is_alive(pid) && !is_alive(other)).then_some(()));
+    assert_eq!(settled(&scratch)["reason"], "warden_lost");
 }
 
 #[test]

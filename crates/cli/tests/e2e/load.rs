@@ -20,6 +20,13 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
+/// Memory of a process.
+fn memory_kb(pid: u32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let own = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    own.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
 /// Processes below a process.
 fn below(pid: u32) -> usize {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -201,12 +208,18 @@ fn many_trivial_calls_leave_nothing_but_their_rows() {
         }
     };
     calls(100);
-    let (processes, open) = (below(server), descriptors(server));
+    let (processes, open, memory) = (below(server), descriptors(server), memory_kb(server));
     calls(many());
     assert!(below(server) <= processes + 4, "{} processes, {processes} before", below(server));
     assert!(descriptors(server) <= open + 4, "{} descriptors, {open} before", descriptors(server));
     assert!(scratch.folders().is_empty());
     let log = fs::metadata(scratch.state.path().join("ledger.db-wal")).unwrap().len();
+    let (now, open_now) = (below(server), descriptors(server));
+    eprintln!(
+        "{} calls: processes {processes} -> {now}, descriptors {open} -> {open_now}, memory {memory} -> {} kB, log {log} bytes",
+        many(),
+        memory_kb(server)
+    );
     assert!(log < 64 << 20, "the log has {log} bytes");
 }
 

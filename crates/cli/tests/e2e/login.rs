@@ -25,6 +25,9 @@ const PLAIN: &str = "export GREETING='hello  there'\nPATH=\"$HOME/bin:$PATH\"\ne
 /// What a script prints with which its own shell was called.
 const CALLED_AS: &str = "tr '\\0' ' ' </proc/$$/cmdline | cut -d' ' -f1-3";
 
+/// How long a look at a login may take.
+const LOOK: Duration = Duration::from_secs(20);
+
 /// A server whose commands have a home of their own.
 struct Home {
     scratch: Scratch,
@@ -299,4 +302,35 @@ fn at_once<T: Send>(cases: impl Iterator<Item = T> + Send, each: impl Fn(T) + Sy
             });
         }
     });
+}
+
+#[test]
+fn a_profile_that_prints_and_hangs_holds_up_no_answer_and_its_time_counts() {
+    let policies = TempDir::new().unwrap();
+    let policy = policies.path().join("policy.toml");
+    fs::write(&policy, "[limits]\nwall_ms_max = 1000\n").unwrap();
+    let profile = "echo from the profile\nread -r line <\"$HOME/nobody-writes\"\n";
+    for shell in ["bash", "sh"] {
+        let arguments = ["--mode", "open", "--policy", policy.to_str().unwrap()];
+        let mut home = Home::with(profile, &arguments);
+        let fifo = home.folder.join("nobody-writes");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let input = json!({ "shell": shell, "cmd": "echo ran", "yield_time_ms": 100 });
+        let begin = Instant::now();
+        let answer = home.wire.exec(&input)["result"]["structuredContent"].clone();
+        assert_eq!(answer["result"]["disposition"], "promoted_to_task", "{answer:#}");
+        let task = answer["result"]["task_handle"]["task_id"].clone();
+        home.wire.tool("TaskWait", &json!({ "task_ids": [task] }));
+        assert!(begin.elapsed() < LOOK, "nobody waits for a look: {:?}", begin.elapsed());
+        let told = home.wire.tool("TaskOutput", &json!({ "task_id": task }));
+        assert!(told.contains("Status: failed") && !told.contains("ran"), "{told}");
+        assert!(told.contains("from the profile"), "what it prints is the command's: {told}");
+        let ended = &home.scratch.tasks()[0]["outcome"]["ended_by"];
+        assert_eq!(ended, "timeout", "the profile's time is the command's");
+        // A look is under way, and hangs too: it does not keep the server.
+        let begin = Instant::now();
+        drop(home.wire.stdin.take());
+        assert!(home.wire.child.wait().unwrap().success());
+        assert!(begin.elapsed() < LOOK, "{:?}", begin.elapsed());
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 use legwork_warden::{
     folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow},
     gaps::{GAPS_AT, GAPS_BYTES, Gap, Gaps},
-    record::{ExitRecord, RecordError},
+    record::{ExitRecord, RECORD_BYTES, RecordError},
 };
 
 use super::cursor::{Cursor, Selection};
@@ -74,7 +74,7 @@ impl TaskFolder {
         // After the size: what is gone of that much is noted by now.
         let notes = notes.map(|(notes, stream)| (notes.clone(), stream));
         let gap = match &notes {
-            Some((notes, stream)) => notes.gap(*stream)?,
+            Some((notes, stream)) => notes.lost(*stream, stored, notes.gap(*stream)?)?,
             None => None,
         };
         let bytes = stored.max(gap.map_or(0, |gap| gap.to));
@@ -121,6 +121,23 @@ impl Notes {
         }
         let problem = "what is missing of the output cannot be read: its notes are damaged";
         Err(io::Error::new(io::ErrorKind::InvalidData, problem))
+    }
+}
+
+impl Notes {
+    /// The gap, and with it what was recorded and is not in the file: the record is synced, the output is not, and the
+    /// power may have failed.
+    fn lost(&self, stream: Stream, stored: u64, gap: Option<Gap>) -> io::Result<Option<Gap>> {
+        let Ok(record) = ExitRecord::from_bytes(&read_file(&self.0, 0, RECORD_BYTES)?) else {
+            return Ok(gap);
+        };
+        let came = match stream {
+            Stream::Stdout => record.stdout.came(),
+            Stream::Stderr => record.stderr.came(),
+        };
+        let known = stored.max(gap.map_or(0, |gap| gap.to));
+        let from = gap.map_or(stored, |gap| gap.from);
+        Ok(if came > known { Some(Gap { from, to: came }) } else { gap })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The child is made with `clone(CLONE_VM | CLONE_VFORK)`: no page table is copied, the warden sleeps
 //! until the child executes or exits, and the child reports a failure by writing it into the memory they
 //! share. It is a child of the warden, which alone collects it: until then its number is nobody else's,
-//! so no pidfd is needed for it. `posix_spawn` was rejected because it can neither change to an opened folder
+//! so no pidfd is needed for it. It dies with the warden, whoever kills that. `posix_spawn` was rejected because it can neither change to an opened folder
 //! nor be told the rest of what happens here. A sandboxed command has a process already
 //! ([`super::sandbox`]): it takes the same last steps.
 
@@ -43,6 +43,8 @@ pub(super) struct Prepared<'a> {
 
 /// What the child reads, and where it writes why it failed.
 struct Shared {
+    /// The warden, as the child sees it.
+    parent: libc::pid_t,
     program: *const c_char,
     argv: *const *const c_char,
     environment: *const *const c_char,
@@ -57,8 +59,14 @@ struct Shared {
 
 impl Shared {
     /// Valid for as long as what it is made of.
-    fn new(prepared: &Prepared<'_>, argv: &[*const c_char], environment: &[*const c_char]) -> Self {
+    fn new(
+        prepared: &Prepared<'_>,
+        parent: libc::pid_t,
+        argv: &[*const c_char],
+        environment: &[*const c_char],
+    ) -> Self {
         Self {
+            parent,
             program: prepared.program.as_ptr(),
             argv: argv.as_ptr(),
             environment: environment.as_ptr(),
@@ -80,7 +88,8 @@ impl Shared {
 pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let argv = pointers(&prepared.argv);
     let environment = pointers(&prepared.environment);
-    let mut shared = Shared::new(prepared, &argv, &environment);
+    let own = rustix::process::getpid().as_raw_pid();
+    let mut shared = Shared::new(prepared, own, &argv, &environment);
     let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
     // SAFETY: the stack is a live allocation and its end is aligned down to 16 bytes; `shared` and
     // everything `shared` points to outlive the call, and the child uses them only while
@@ -115,7 +124,9 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
 pub(super) fn execute(prepared: &Prepared<'_>) -> StartFailure {
     let argv = pointers(&prepared.argv);
     let environment = pointers(&prepared.environment);
-    let shared = Shared::new(prepared, &argv, &environment);
+    // Zero if it is outside of our pid namespace. If it were gone, so would we be.
+    let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
+    let shared = Shared::new(prepared, parent, &argv, &environment);
     // SAFETY: everything that `shared` points to lives on in this process until it executes.
     let (stage, errno) = unsafe { prepare_and_execute(&shared) };
     StartFailure { stage, errno }
@@ -152,6 +163,11 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
     // are async-signal-safe and touch only this process, not the warden (CLONE_FILES, CLONE_FS and
     // CLONE_SIGHAND are not set).
     unsafe {
+        // Without the warden nobody would know of the command, nor end it. Looked at afterwards: it may be gone already.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        if libc::getppid() != shared.parent {
+            return (StartStage::Process, libc::ESRCH);
+        }
         if libc::setsid() < 0 {
             return (StartStage::Process, last_errno());
         }

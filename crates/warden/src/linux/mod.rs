@@ -2,8 +2,10 @@
 
 mod cgroup;
 mod command;
+mod deadline;
 mod input;
 mod keep;
+mod left;
 mod limits;
 mod notices;
 mod peer;
@@ -21,6 +23,7 @@ mod warden;
 mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
+pub use left::end_left_by;
 pub use limits::probe as cgroup_limits;
 pub use socket::{connect, is_alive, resume, send, socket_pair};
 pub use spawner::keep_heap;

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process, kill_process_group}
 
 use super::{
     command::{self, Prepared, c_string},
+    deadline::Deadline,
     input::InputSource,
     keep::Keep,
     limits::{Found, Held, Limiter, PreparedLimits},
@@ -45,7 +46,7 @@ const SPILL_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Run {
     pub task: String,
     pub orphan_ttl: Duration,
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Deadline>,
     /// When it is to be spilled because it is long, or after that failed.
     pub spill_at: Option<Instant>,
     /// What is written as `spec` into the folder.
@@ -123,7 +124,7 @@ impl Run {
             task: spec.task,
             note: spec.note,
             orphan_ttl: bounded(spec.orphan_ttl_ms),
-            deadline: spec.wall_ms_max.map(|limit| started_at + bounded(limit)),
+            deadline: spec.wall_ms_max.map(|limit| Deadline::after(bounded(limit))),
             spill_at: Some(spill_at),
             ended_by: None,
             pid,

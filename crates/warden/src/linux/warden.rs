@@ -1,6 +1,7 @@
 //! The warden's loop: one thread, one `poll`, no surprises.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
@@ -14,6 +15,7 @@ use rustix::{
 
 use super::{
     cgroup::Cgroup,
+    deadline::Deadline,
     limits::{Limiter, Pids},
     peer::{Peer, PendingInput},
     run::{Run, bounded},
@@ -31,6 +33,9 @@ use crate::{
         EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, version,
     },
 };
+
+/// What wardens are called in a list of processes.
+pub(super) const NAME: &CStr = c"legwork-warden";
 
 /// Most observers at a time.
 const OBSERVERS_MAX: usize = 64;
@@ -120,7 +125,7 @@ impl<'a> Warden<'a> {
         rustix::stdio::dup2_stdin(&setup.null)?;
         let signals = Signals::block_all()?;
         let _ = rustix::process::setsid();
-        let _ = rustix::thread::set_name(c"legwork-warden");
+        let _ = rustix::thread::set_name(NAME);
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let listener = socket::listen_for_adoption(setup.wardens.as_fd(), name)?;
         Ok(Self {
@@ -242,7 +247,7 @@ impl<'a> Warden<'a> {
     fn wake_at(&self) -> Option<Instant> {
         let run = self.run.as_ref();
         [
-            run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()),
+            run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()).map(Deadline::look_at),
             run.and_then(Run::look_at).filter(|_| self.stop.is_none()),
             run.and_then(Run::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
@@ -617,7 +622,7 @@ impl<'a> Warden<'a> {
             let _ = run.spill(self.setup.tasks.as_fd());
         }
         let deadline = self.run.as_ref().and_then(|run| run.deadline);
-        if self.stop.is_none() && deadline.is_some_and(|at| now >= at) {
+        if self.stop.is_none() && deadline.is_some_and(Deadline::is_over) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
         }
         if self.stop.is_none() && self.run.as_mut().is_some_and(|run| run.is_out_of_time(now)) {

@@ -35,7 +35,7 @@ const SETTLED: Duration = Duration::from_secs(60);
 pub struct Dice(u64);
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -67,15 +67,21 @@ impl Dice {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
+/// A number that the environment sets.
+pub fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
+}
+
+/// The seed that is asked for, or another one each time.
+pub fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    number("LEGWORK_TORTURE_SEED").unwrap_or(u64::try_from(now).unwrap())
 }
 
 #[test]
 fn killed_at_random_moments_nothing_is_lost_invented_doubled_or_left() {
     let rounds = number("LEGWORK_TORTURE_ROUNDS").unwrap_or(12);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let seed = number("LEGWORK_TORTURE_SEED").unwrap_or(u64::try_from(now).unwrap());
+    let seed = seed();
     eprintln!("LEGWORK_TORTURE_SEED={seed} LEGWORK_TORTURE_ROUNDS={rounds}");
     let mut dice = Dice::new(seed);
     let scratch = Scratch::new();

@@ -29,7 +29,10 @@ use crate::{
     record::{End, LimitsInForce},
 };
 
-pub(super) use self::{groups::Pids, places::Places};
+pub(super) use self::{
+    groups::Pids,
+    places::{Place, Places},
+};
 
 /// Processes of ours that are counted with a command's: the warden.
 const OURS: u64 = 1;

@@ -392,7 +392,6 @@ impl Life<'_> {
         };
         let workdir = enter_folder(&order).map_err(failed(StartStage::WorkingDirectory))?;
         let set = environment_set(&order.environment.set)?;
-        let _ = rustix::process::set_parent_process_death_signal(None);
         Err(command::execute(&Prepared {
             program: command::c_string(&order.program)?,
             argv: order

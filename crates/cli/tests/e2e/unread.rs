@@ -1,0 +1,137 @@
+//! A client that asks and does not read: memory is bounded, nobody else waits, and nothing is lost.
+
+use std::{
+    collections::HashSet,
+    fmt::Write,
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Scratch, announced, eventually, fixture, is_alive},
+    mcp::Wire,
+};
+
+/// How many calls; with fewer than this the test would see nothing.
+const CALLS: usize = 600;
+const ANSWER_BYTES: usize = 30_000;
+
+/// What the server may take beyond one that has nothing to do; without a bound, two thousand unread answers take 290 MB.
+const MEMORY_KB_MAX: usize = 40_000;
+
+fn calls() -> usize {
+    std::env::var("LEGWORK_UNREAD_CALLS").map_or(CALLS, |calls| calls.parse().unwrap())
+}
+
+fn call(id: usize, cmd: &str) -> Value {
+    let input = json!({ "cmd": cmd, "login": false, "duplicate_policy": "start_new",
+        "yield_time_ms": 600_000, "max_output_tokens": 30_000 });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": "ExecCommand", "arguments": input } })
+}
+
+/// A command with a long answer.
+fn flood() -> String {
+    format!("{} flood {ANSWER_BYTES}", fixture())
+}
+
+/// A server that has been asked for much by a client that reads nothing.
+struct Deaf {
+    server: Child,
+    /// Writes the questions, as far as they are taken, and then holds the server's stdin open.
+    writer: Child,
+}
+
+impl Deaf {
+    fn new(scratch: &Scratch, first: &str) -> Self {
+        let hello = json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "deaf", "version": "1" } } });
+        let done = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        let mut questions = format!("{hello}\n{done}\n{}\n", call(0, first));
+        for id in 1..calls() {
+            writeln!(questions, "{}", call(id, &flood())).unwrap();
+        }
+        let file = scratch.file("questions");
+        fs::write(&file, questions).unwrap();
+        let mut writer = Command::new("cat");
+        writer.args([&file, "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut writer = writer.spawn().unwrap();
+        let mut server = scratch.legwork("mcp");
+        server.stdin(writer.stdout.take().unwrap()).stdout(Stdio::piped());
+        Self { server: server.spawn().unwrap(), writer }
+    }
+}
+
+/// Most memory that a server has had.
+fn memory_kb(server: &Child) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// Waits until all that was begun has ended, but for so many, and returns how many that were.
+fn at_rest(scratch: &Scratch, running: usize) -> usize {
+    eventually("the server is at rest", || {
+        let listed = scratch.legwork("ps").args(["--json", "-n", "10000"]).output().unwrap();
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        let tasks = listed["tasks"].as_array().unwrap();
+        let is_open = |task: &&Value| matches!(task["status"].as_str(), Some("queued" | "running"));
+        let (open, ended) = (tasks.iter().filter(is_open).count(), tasks.len() - running);
+        (open == running && ended * ANSWER_BYTES > 1 << 20).then_some(tasks.len())
+    })
+}
+
+#[test]
+fn answers_that_are_not_read_take_bounded_memory_and_all_arrive_when_they_are() {
+    let scratch = Scratch::new();
+    let mut deaf = Deaf::new(&scratch, &flood());
+    let begun = at_rest(&scratch, 0);
+    assert!(begun < calls(), "the rest is not begun while nobody reads");
+    // Somebody else is served meanwhile.
+    let mut other = Wire::initialized(&scratch);
+    for _ in 0..20 {
+        other.assert_lives();
+    }
+    assert_eq!(at_rest(&scratch, 0), begun + 20);
+    let mut missing: HashSet<u64> = (0..calls() as u64).collect();
+    let lines = BufReader::new(deaf.server.stdout.take().unwrap()).lines();
+    for line in lines.skip(1).take(calls()) {
+        let answer: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+        let printed = told.strip_prefix("Process exited with code 0\n\nstdout:\n").unwrap();
+        assert_eq!(printed.trim_end().len(), ANSWER_BYTES - 1, "{printed}");
+        assert!(missing.remove(&answer["id"].as_u64().unwrap()), "answered twice");
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+    let memory_kb = memory_kb(&deaf.server) - memory_kb(&other.child);
+    eprintln!("{begun} of {} were begun unread, {memory_kb} kB", calls());
+    assert!(memory_kb < MEMORY_KB_MAX, "{memory_kb} kB");
+    // The end of its stdin.
+    drop(deaf.writer.stdin.take());
+    deaf.writer.wait().unwrap();
+    assert!(deaf.server.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_that_does_not_read_is_missed_when_it_leaves() {
+    for leaves_stdout_open in [true, false] {
+        let scratch = Scratch::new();
+        let ready = scratch.file("ready");
+        let mut deaf = Deaf::new(&scratch, &format!("exec {} ignore-term {ready}", fixture()));
+        let pid = announced(&ready);
+        at_rest(&scratch, 1);
+        let stdout = deaf.server.stdout.take().filter(|_| leaves_stdout_open);
+        if leaves_stdout_open {
+            deaf.writer.kill().unwrap();
+        }
+        let ended = eventually("the server ends", || deaf.server.try_wait().unwrap());
+        assert!(ended.success(), "{ended:?}");
+        assert!(!is_alive(pid), "its command has ended with it");
+        drop((stdout, deaf.writer.stdin.take()));
+        deaf.writer.wait().unwrap();
+    }
+}
