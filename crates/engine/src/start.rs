@@ -2,8 +2,10 @@
 
 use std::{
     env,
+    future::poll_fn,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     sync::{Arc, atomic::AtomicBool},
+    task::Poll,
 };
 
 use legwork_gate::{Explanation, Grant, Level, Mode, Verdict};
@@ -87,15 +89,21 @@ impl Inner {
         Ok(Submitted::Started(Run::new(id, program, folder, control, progress, promoted)))
     }
 
-    /// Starts a granted plan in a task of its own: a caller who leaves in the middle drops a run that is whole.
+    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves in the middle drops a
+    /// run that is whole.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         id: TaskId,
         grant: Grant<Plan>,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
-        let started = tokio::spawn(self.clone().start(id, grant, caller.clone())).await;
-        started.unwrap_or_else(|error| {
+        let mut start = Box::pin(self.clone().start(id, grant, caller.clone()));
+        if let Poll::Ready(started) =
+            poll_fn(|context| Poll::Ready(start.as_mut().poll(context))).await
+        {
+            return started;
+        }
+        tokio::spawn(start).await.unwrap_or_else(|error| {
             Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
         })
     }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use rmcp::{
     RoleServer,
-    model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId},
+    model::{
+        CallToolRequest, CallToolRequestMethod, CallToolRequestParams, ClientRequest, ErrorCode,
+        ErrorData, JsonObject, JsonRpcMessage, JsonRpcVersion2_0, RequestId, RequestMetaObject,
+    },
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{StdioReader, Transport},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_util::sync::CancellationToken;
@@ -139,7 +142,45 @@ impl StdioTransport {
 /// What to answer to a message that is none; nothing if it wants no answer.
 struct Complaint(Option<(ErrorData, Option<RequestId>)>);
 
+/// A call of a tool, which most messages are. rmcp reads every message into a tree of its own, and tries one kind after
+/// the other on it, which takes longer than most of what follows; so this one is read straight. What has anything more
+/// to it is left to rmcp.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    #[serde(rename = "jsonrpc")]
+    _version: JsonRpcVersion2_0,
+    id: RequestId,
+    #[serde(rename = "method")]
+    _method: CallToolRequestMethod,
+    params: CallParams,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallParams {
+    name: String,
+    arguments: Option<JsonObject>,
+    #[serde(rename = "_meta")]
+    meta: Option<RequestMetaObject>,
+}
+
+/// The message, if it is a plain call.
+fn parse_call(text: &[u8]) -> Option<RxJsonRpcMessage<RoleServer>> {
+    let Call { id, params, .. } = serde_json::from_slice(text).ok()?;
+    let mut wanted = CallToolRequestParams::new(params.name);
+    wanted.arguments = params.arguments;
+    let mut call = CallToolRequest::new(wanted);
+    if let Some(meta) = params.meta {
+        call.extensions.insert(meta);
+    }
+    Some(JsonRpcMessage::request(ClientRequest::CallToolRequest(call), id))
+}
+
 fn parse(text: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Complaint> {
+    if let Some(call) = parse_call(text) {
+        return Ok(call);
+    }
     match serde_json::from_slice(text) {
         // A request whose id is no id reads as a notification, which would never be answered.
         Ok(JsonRpcMessage::Notification(_)) if has_id(text) => {
@@ -238,5 +279,44 @@ impl Transport<RoleServer> for StdioTransport {
 
     async fn close(&mut self) -> Result<(), Self::Error> {
         self.backlog.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_reads_as_rmcp_would_read_it() {
+        let calls = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#,
+            r#"{"params":{"arguments":{"a":[1,{"b":null}]},"name":"x"},"id":"s","method":"tools/call","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":7},"name":"x","arguments":{}}}"#,
+        ];
+        for text in calls {
+            let straight = parse_call(text.as_bytes()).expect(text);
+            let theirs: RxJsonRpcMessage<RoleServer> = serde_json::from_str(text).unwrap();
+            assert_eq!(format!("{straight:?}"), format!("{theirs:?}"));
+            // With what the debug form leaves out.
+            let json = |message| serde_json::to_value(message).unwrap();
+            assert_eq!(json(&straight), json(&theirs));
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_call_is_left_to_rmcp() {
+        let others = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"name":"x"}}"#,
+            r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"x"}}"#,
+            r#"{"jsonrpc":"1.0","id":1,"method":"tools/call","params":{"name":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","requestState":"y"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"},"result":{}}"#,
+            r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}]"#,
+        ];
+        for text in others {
+            assert!(parse_call(text.as_bytes()).is_none(), "{text}");
+        }
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Peer {
     pub input: Option<PendingInput>,
     /// Set while the peer waits for something that has to be looked for.
     pub watching: Option<Watching>,
+    /// Whether the last read had room left: whatever comes later, the poll will tell.
+    is_read: bool,
     /// Whether it has asked for anything.
     pub spoke: bool,
     /// Set once the peer is gone, or did not speak the protocol.
@@ -55,6 +57,7 @@ impl Peer {
             follows: None,
             input: None,
             watching: None,
+            is_read: false,
             spoke: false,
             closed: false,
         })
@@ -102,7 +105,7 @@ impl Peer {
         loop {
             match self.decoder.next_frame() {
                 Ok(Some(message)) => return Some(message),
-                Ok(None) if self.closed => return None,
+                Ok(None) if self.closed || std::mem::take(&mut self.is_read) => return None,
                 Ok(None) => {}
                 Err(_) => {
                     self.closed = true;
@@ -113,6 +116,7 @@ impl Peer {
             match socket::receive(self.socket.as_fd(), &mut buffer) {
                 Ok(received) if received.bytes == 0 => self.closed = true,
                 Ok(received) => {
+                    self.is_read = received.bytes < READ_BYTES;
                     self.descriptors.extend(received.descriptors);
                     self.decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
                 }

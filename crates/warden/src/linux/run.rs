@@ -91,15 +91,15 @@ impl Run {
         }
         let terminals = sandbox.and_then(|ready| ready.terminals.as_ref());
         let given = Given { null: setup.null.as_fd(), stdin, terminals };
-        let (streams, ends) = Streams::open(spec.stdin, spec.outputs, &given)
+        let (mut streams, ends) = Streams::open(spec.stdin, spec.outputs, &given)
             .map_err(|error| failure(StartStage::Descriptors, &error))?;
         let [stdin, stdout, stderr] = &ends;
-        let ends = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let lent = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let terminal = streams.terminal.is_some();
         let (mut entered, mut limits) = limiter.prepare(&spec.limits, sandbox.is_some());
         let start = |entered: &PreparedLimits| match sandbox {
-            Some(ready) => ready.enter(&spec, workdir, ends, terminal, entered),
-            None => start_plainly(setup, &spec, workdir, ends, terminal, entered),
+            Some(ready) => ready.enter(&spec, workdir, lent, terminal, entered),
+            None => start_plainly(setup, &spec, workdir, lent, terminal, entered),
         };
         let started_at = Instant::now();
         let mut started = start(&entered);
@@ -112,6 +112,7 @@ impl Run {
             started = start(&entered);
         }
         let (pid, notices) = started?;
+        streams.started(ends);
         let stdout_name = if terminal { TERMINAL } else { Stream::Stdout.file_name() };
         let mut keep = Keep::new(spec.memory_bytes_max, &spec.limits, stdout_name);
         let mut spill_at = started_at + LONG;

@@ -65,27 +65,31 @@ impl Signals {
         }
     }
 
-    /// Reads everything that is pending.
+    /// Reads what is pending.
     pub(super) fn take(&self) -> Arrived {
         let mut arrived = Arrived::default();
-        loop {
-            // SAFETY: the buffer is one `signalfd_siginfo`, plain data, and its size is passed.
-            let (read, info) = unsafe {
-                let mut info: libc::signalfd_siginfo = mem::zeroed();
-                let size = mem::size_of::<libc::signalfd_siginfo>();
-                (libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size), info)
-            };
-            if read <= 0 {
-                return arrived;
-            }
+        // One more than there are signals that matter, so that one read is enough.
+        let mut infos: [libc::signalfd_siginfo; 5] = [EMPTY; 5];
+        // SAFETY: the buffer is an array of plain data, and its size is passed.
+        let read = unsafe {
+            let (start, size) = (infos.as_mut_ptr().cast(), mem::size_of_val(&infos));
+            libc::read(self.0.as_raw_fd(), start, size)
+        };
+        let count = usize::try_from(read).unwrap_or(0) / mem::size_of::<libc::signalfd_siginfo>();
+        for info in infos.iter().take(count) {
             if info.ssi_signo.cast_signed() == libc::SIGCHLD {
                 arrived.child = true;
             } else {
                 arrived.terminate = true;
             }
         }
+        arrived
     }
 }
+
+/// No signal.
+// SAFETY: it is made of numbers only.
+const EMPTY: libc::signalfd_siginfo = unsafe { mem::zeroed() };
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {

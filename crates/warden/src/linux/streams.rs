@@ -35,6 +35,9 @@ pub(super) const DRAIN_READS_MAX: usize = PIPE_BYTES_MAX / READ_BYTES * 2;
 #[derive(Debug)]
 pub(super) struct Streams {
     pub pipes: [Pipe; 2],
+    /// The command's own ends of the pipes. For as long as we hold them its end is one event, and not three: that its
+    /// streams are closed is told when its end is.
+    held: Vec<OwnedFd>,
     pub input: Option<Input>,
     pub terminal: Option<Terminal>,
 }
@@ -101,7 +104,7 @@ impl Streams {
             Outputs::Separate => Pipe::open(Stream::Stderr)?,
             _ => (Pipe::none(Stream::Stderr), stdout_writer.try_clone()?),
         };
-        let ours = Self { pipes: [stdout, stderr], input, terminal: None };
+        let ours = Self { pipes: [stdout, stderr], held: Vec::new(), input, terminal: None };
         Ok((ours, [stdin, End::Ours(stdout_writer), End::Ours(stderr_writer)]))
     }
 
@@ -130,13 +133,29 @@ impl Streams {
         let mut terminal = Terminal { master: master.try_clone()?, held: Some(slave), size };
         terminal.resize(size);
         let pipe = Pipe { reader: Some(master), ..Pipe::none(Stream::Stdout) };
-        let ours =
-            Self { pipes: [pipe, Pipe::none(Stream::Stderr)], input, terminal: Some(terminal) };
+        let ours = Self {
+            pipes: [pipe, Pipe::none(Stream::Stderr)],
+            held: Vec::new(),
+            input,
+            terminal: Some(terminal),
+        };
         Ok((ours, ends))
     }
 
-    /// The command itself has ended: whatever is left of its terminal's users must not hold it open.
+    /// The command has been started, with these ends.
+    pub(super) fn started(&mut self, [_, stdout, stderr]: CommandEnds<'_>) {
+        if self.terminal.is_none() {
+            let ours = |end| match end {
+                End::Ours(descriptor) => Some(descriptor),
+                End::Given(_) => None,
+            };
+            self.held = [stdout, stderr].into_iter().filter_map(ours).collect();
+        }
+    }
+
+    /// The command itself has ended: whatever is left of its terminal's users must not hold it open, and nor must we.
     pub(super) fn command_ended(&mut self) {
+        self.held.clear();
         self.input = None;
         if let Some(terminal) = &mut self.terminal {
             terminal.held = None;

@@ -39,6 +39,9 @@ const MAGIC: [u8; 8] = *b"LWDAYBK1";
 /// The magic, the generation, where the tasks end that were carried over, and a checksum.
 const HEADER_BYTES: usize = 36;
 
+/// How often a daybook is opened that is begun anew meanwhile.
+const OPENS_MAX: u32 = 10;
+
 /// A daybook that has grown by this much since it was begun is begun anew.
 const GROWN_BYTES: u64 = 1024 * 1024;
 
@@ -98,7 +101,21 @@ impl Daybook {
     /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of it.
     pub(super) fn open(
         path: &Path,
-        posted: impl FnOnce(&Generation) -> rusqlite::Result<Option<u64>>,
+        posted: impl Fn(&Generation) -> rusqlite::Result<Option<u64>>,
+    ) -> Result<Option<Self>, LedgerError> {
+        for _ in 1..OPENS_MAX {
+            match Self::open_once(path, &posted) {
+                // Whoever begins it anew holds the lock that was waited for.
+                Err(LedgerError::Replaced) => {}
+                opened => return opened,
+            }
+        }
+        Self::open_once(path, &posted)
+    }
+
+    fn open_once(
+        path: &Path,
+        posted: impl Fn(&Generation) -> rusqlite::Result<Option<u64>>,
     ) -> Result<Option<Self>, LedgerError> {
         let Some(mut book) = Self::unread(path)? else { return Ok(None) };
         book.posted = posted(&book.generation)?.unwrap_or(book.carried);
@@ -408,4 +425,29 @@ fn read_header(header: &[u8; HEADER_BYTES]) -> Option<(Generation, u64)> {
     let rest = body.strip_prefix(&MAGIC)?;
     let (generation, carried) = rest.split_first_chunk::<16>()?;
     Some((*generation, u64::from_le_bytes(carried.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_daybook_that_is_begun_anew_while_it_is_opened_is_opened_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db-daybook");
+        Daybook::begin(&path, Vec::new()).unwrap();
+        let turns = Cell::new(0);
+        let opened = Daybook::open(&path, |_| {
+            // Between the file and its lock.
+            if turns.replace(turns.get() + 1) < 2 {
+                Daybook::begin(&path, Vec::new()).unwrap();
+            }
+            Ok(None)
+        });
+        let book = opened.unwrap().unwrap();
+        assert_eq!(book.id, id_of(&stat(&path).unwrap()));
+        assert_eq!(turns.get(), 3);
+    }
 }
