@@ -36,7 +36,7 @@ pub(super) struct StdioTransport {
     skipping: bool,
     /// A request has been handed on; before that, nothing else may be.
     opened: bool,
-    /// Made when for the first time nothing may be read.
+    /// There while nothing may be read.
     hang_up: Option<HangUp>,
     /// Cancelled when stdin ends.
     gone: CancellationToken,
@@ -254,10 +254,15 @@ impl Transport<RoleServer> for StdioTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let line = if self.backlog.may_read() { None } else { self.wait_for_client().await };
-            let line = match line {
-                Some(line) => line,
-                None => self.read_line().await,
+            // However much there is to be read, what was read is answered in between.
+            tokio::task::coop::consume_budget().await;
+            let line = if self.backlog.may_read() {
+                self.hang_up = None;
+                self.read_line().await
+            } else if let Some(end) = self.wait_for_client().await {
+                end
+            } else {
+                continue;
             };
             let taken = match line {
                 Line::Whole => self.take_message(),
