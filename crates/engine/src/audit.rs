@@ -69,7 +69,8 @@ impl Audit {
         }
         let audit = self.clone();
         let patient = move || audit.lock().append(&entry, FlockOperation::LockExclusive);
-        in_thread(patient).await.unwrap_or_else(|| Err(io::Error::other("the wait was cut off")))
+        let waited = Box::pin(in_thread(patient)).await;
+        waited.unwrap_or_else(|| Err(io::Error::other("the wait was cut off")))
     }
 
     /// Appends an entry that has nothing of a command in it, waiting for whoever else does.

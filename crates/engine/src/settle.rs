@@ -128,9 +128,12 @@ impl Inner {
 
     /// Settles every task that only seems to run.
     pub(crate) async fn settle_all(&self) -> Result<(), LedgerError> {
-        for task in self.ledger.list(None, false, u32::MAX).await? {
+        for id in self.ledger.open_ids().await? {
             // Of our own we would know.
-            if !self.is_ours(&task.task_id) {
+            if self.is_ours(&id) {
+                continue;
+            }
+            for task in self.ledger.find(id.as_str()).await? {
                 self.settle_if_gone(task).await?;
             }
         }

@@ -52,15 +52,16 @@ impl Inner {
         }
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         task.sandbox = cage.as_ref().map(|cage| cage.report.clone()).unwrap_or_default();
-        let note = write_note(&task);
+        let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
         Failpoint::EngineBeforeRow.pass();
-        if let Some(running) = self.register(task, grant.plan().duplicates).await? {
+        let registered = self.register(task, note.clone(), grant.plan().duplicates).await?;
+        if let Some(running) = registered {
             return Ok(Submitted::AlreadyRunning(running));
         }
         Failpoint::EngineAfterRow.pass();
         let plan = grant.into_plan();
-        let mut spec = self.spec(&plan, &id, cage.as_deref(), note);
+        let mut spec = self.spec(&plan, &id, cage.as_deref(), note.to_vec());
         self.shorten_login(&plan, wanted, &mut spec);
         let watch = cage.and_then(|_| self.sandboxing.watch(wanted));
         let mut with = vec![plan.workdir.descriptor.as_fd()];
@@ -69,7 +70,7 @@ impl Inner {
         }
         if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
-            let _ = self.finish(&id, &Outcome::lost("warden_lost"), None).await;
+            let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
             return Err(place_error(&error.into()));
         }
         Failpoint::EngineAfterStart.pass();
@@ -145,17 +146,19 @@ impl Inner {
     async fn register(
         &self,
         task: Arc<Task>,
+        note: Arc<[u8]>,
         duplicates: DuplicatePolicy,
     ) -> Result<Option<Box<Task>>, ToolError> {
         let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;
         let tasks_max = self.settings.tasks_max;
         let mut settled_all = false;
         loop {
-            let registered = self.ledger.register(task.clone(), unless_equal, tasks_max).await;
+            let registered =
+                self.ledger.register(task.clone(), note.clone(), unless_equal, tasks_max).await;
             match registered.map_err(|error| ToolError::state(&error))? {
                 Registered::New => return Ok(None),
                 Registered::Equal(equal) => {
-                    let settled = self.settle_if_gone(*equal).await;
+                    let settled = Box::pin(self.settle_if_gone(*equal)).await;
                     let settled = settled.map_err(|error| ToolError::state(&error))?;
                     if !settled.status.is_final() {
                         return Ok(Some(Box::new(settled)));
@@ -166,7 +169,8 @@ impl Inner {
                 }
                 // Some of them may only seem to run.
                 Registered::Full(_) => {
-                    self.settle_all().await.map_err(|error| ToolError::state(&error))?;
+                    let settled = Box::pin(self.settle_all()).await;
+                    settled.map_err(|error| ToolError::state(&error))?;
                     settled_all = true;
                 }
             }
@@ -282,7 +286,8 @@ impl Inner {
             return Ok(Some(known));
         }
         let profile = self.sandboxing.profile(wanted);
-        let enforcement = warden.confine(wanted, &profile).await;
+        // Rare, and long: what is boxed here and below keeps the way of a usual start short.
+        let enforcement = Box::pin(warden.confine(wanted, &profile)).await;
         let enforcement = enforcement.map_err(|error| place_error(&error.into()))?;
         Ok(Some(self.sandboxing.learn(wanted, enforcement)))
     }

@@ -134,6 +134,7 @@ impl Ledger {
     pub(crate) async fn register(
         &self,
         task: Arc<Task>,
+        note: Arc<[u8]>,
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
@@ -146,7 +147,7 @@ impl Ledger {
                 if running >= tasks_max {
                     return Ok(Registered::Full(running));
                 }
-                let start = What::Start(Start::new(task.clone()));
+                let start = What::Start(Start::new(task.clone(), note.clone()));
                 page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
                 Ok(Registered::New)
             })
@@ -241,21 +242,19 @@ impl Ledger {
         }
         // Open tasks are all in the daybook, unless somebody has removed that.
         let task = id.clone();
-        self.writer
-            .note_with_ledger(move |page, opened, _| {
-                let sql = "SELECT status, trust FROM task WHERE id = ?";
-                let found =
-                    opened.connection.prepare_cached(sql)?.query_row([task.as_str()], |row| {
-                        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-                    });
-                let Some((status, trust)) = found.optional()? else { return Ok(None) };
-                if !Status::from_name(&status).is_some_and(|status| status.may_become(next)) {
-                    return Ok(None);
-                }
-                page.append(task.clone(), what(), in_it)?;
-                Ok(Some(trust))
-            })
-            .await
+        let by_row = self.writer.note_with_ledger(move |page, opened, _| {
+            let sql = "SELECT status, trust FROM task WHERE id = ?";
+            let found = opened.connection.prepare_cached(sql)?.query_row([task.as_str()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            });
+            let Some((status, trust)) = found.optional()? else { return Ok(None) };
+            if !Status::from_name(&status).is_some_and(|status| status.may_become(next)) {
+                return Ok(None);
+            }
+            page.append(task.clone(), what(), in_it)?;
+            Ok(Some(trust))
+        });
+        Box::pin(by_row).await
     }
 
     /// The output of a task that has no folder; none if it has one, or has not ended.
@@ -314,8 +313,11 @@ impl Ledger {
                     (true, Some(_)) => "WHERE workspace = ?1",
                     (true, None) => "WHERE ?1 IS NULL",
                 };
+                // First which ones, then what is known of them: rows are long, and most are not wanted.
                 let sql = format!(
-                    "SELECT {} FROM task {condition} ORDER BY sequence DESC LIMIT ?2",
+                    "SELECT {} FROM task WHERE sequence IN
+                         (SELECT sequence FROM task {condition} ORDER BY sequence DESC LIMIT ?2)
+                      ORDER BY sequence DESC",
                     Task::COLUMNS,
                 );
                 let mut statement = connection.prepare_cached(&sql)?;
@@ -324,6 +326,11 @@ impl Ledger {
             })
             .await
             .map(readable)
+    }
+
+    /// The ids of all tasks that have not ended.
+    pub(crate) async fn open_ids(&self) -> Result<Vec<TaskId>, LedgerError> {
+        self.writer.note(|page| Ok(page.open_ids())).await
     }
 
     /// How many tasks a list without a limit would have.
@@ -403,7 +410,8 @@ fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError
     let (id, status, reason) = (task.task_id.clone(), task.status, task.reason.take());
     let outcome = task.outcome.take();
     task.status = Status::Running;
-    let start = What::Start(Start::new(Arc::new(task)));
+    let note = write_note(&task).into();
+    let start = What::Start(Start::new(Arc::new(task), note));
     page.append(id.clone(), start, Failpoint::EngineInRegistration)?;
     if let Some(outcome) = outcome {
         let outcome = serde_json::to_string(&outcome).unwrap_or_default();

@@ -20,6 +20,18 @@ fn state() -> (TempDir, Arc<StateFolder>) {
     (folder, state)
 }
 
+impl Ledger {
+    async fn register_noted(
+        &self,
+        task: Arc<Task>,
+        unless_equal: bool,
+        tasks_max: u64,
+    ) -> Result<Registered, LedgerError> {
+        let note = write_note(&task).into();
+        self.register(task, note, unless_equal, tasks_max).await
+    }
+}
+
 fn no_rebuild(rebuilt: &Rebuilt) {
     panic!("{}", rebuilt.message());
 }
@@ -71,7 +83,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         let output = ledger.small_output(&tasks[0].task_id).await.unwrap().unwrap();
         assert_eq!(output.stdout, b"one\n");
         assert_eq!(ledger.count(Some("/w"), true).await.unwrap(), 1);
-        let registered = ledger.register(task(1, "/w"), true, 10).await.unwrap();
+        let registered = ledger.register_noted(task(1, "/w"), true, 10).await.unwrap();
         assert!(matches!(registered, Registered::New));
         assert_eq!(ledger.count(None, true).await.unwrap(), 2);
         assert_eq!(ledger.open_approvals().await.unwrap(), []);
@@ -97,7 +109,7 @@ async fn totals_are_right_whatever_is_added_and_removed() {
     let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
     for number in 0..20 {
         let workspace = if number % 4 == 0 { "/a" } else { "/b" };
-        ledger.register(task(number, workspace), false, 100).await.unwrap();
+        ledger.register_noted(task(number, workspace), false, 100).await.unwrap();
     }
     let open = ledger.list(None, false, 100).await.unwrap();
     for task in &open[..6] {
@@ -122,12 +134,12 @@ async fn a_start_beyond_the_limit_is_not_registered() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state, no_rebuild).unwrap();
     for number in 0..2 {
-        let registered = ledger.register(task(number, "/w"), true, 2).await.unwrap();
+        let registered = ledger.register_noted(task(number, "/w"), true, 2).await.unwrap();
         assert!(matches!(registered, Registered::New));
     }
-    let refused = ledger.register(task(9, "/w"), true, 2).await.unwrap();
+    let refused = ledger.register_noted(task(9, "/w"), true, 2).await.unwrap();
     assert!(matches!(refused, Registered::Full(2)), "{refused:?}");
-    let joined = ledger.register(task(1, "/w"), true, 2).await.unwrap();
+    let joined = ledger.register_noted(task(1, "/w"), true, 2).await.unwrap();
     assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
 }
 
@@ -137,11 +149,14 @@ async fn two_processes_know_of_each_others_tasks_at_once_and_join_them() {
     let one = Ledger::open(state.clone(), no_rebuild).unwrap();
     let two = Ledger::open(state, no_rebuild).unwrap();
     let new = task(1, "/w");
-    assert!(matches!(one.register(new.clone(), true, 2).await.unwrap(), Registered::New));
-    let joined = two.register(task(1, "/w"), true, 2).await.unwrap();
+    assert!(matches!(one.register_noted(new.clone(), true, 2).await.unwrap(), Registered::New));
+    let joined = two.register_noted(task(1, "/w"), true, 2).await.unwrap();
     assert!(matches!(joined, Registered::Equal(found) if *found == *new));
-    two.register(task(2, "/w"), true, 2).await.unwrap();
-    assert!(matches!(one.register(task(3, "/w"), true, 2).await.unwrap(), Registered::Full(2)));
+    two.register_noted(task(2, "/w"), true, 2).await.unwrap();
+    assert!(matches!(
+        one.register_noted(task(3, "/w"), true, 2).await.unwrap(),
+        Registered::Full(2)
+    ));
     // Each of them may be the one to hear of the end, and only one is the first.
     let ended = Outcome { exit_status: Some(3), ..Outcome::default() };
     let trust = two.finish(&new.task_id, &ended, None).await.unwrap();
@@ -149,7 +164,7 @@ async fn two_processes_know_of_each_others_tasks_at_once_and_join_them() {
     assert_eq!(one.finish(&new.task_id, &Outcome::lost("x"), None).await.unwrap(), None);
     let found = one.find(new.task_id.as_str()).await.unwrap();
     assert_eq!(found[0].outcome.as_ref().unwrap().exit_status, Some(3));
-    assert!(matches!(one.register(task(1, "/w"), true, 2).await.unwrap(), Registered::New));
+    assert!(matches!(one.register_noted(task(1, "/w"), true, 2).await.unwrap(), Registered::New));
 }
 
 #[tokio::test]
@@ -159,7 +174,7 @@ async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
     let two = Ledger::open(state.clone(), no_rebuild).unwrap();
     let (running, stopping, over) = (task(1, "/w"), task(2, "/w"), task(3, "/w"));
     for task in [&running, &stopping, &over] {
-        one.register((*task).clone(), true, 10).await.unwrap();
+        one.register_noted((*task).clone(), true, 10).await.unwrap();
     }
     one.cancelling(&stopping.task_id).await.unwrap();
     let output = SmallOutput { stdout: b"out".into(), ..SmallOutput::default() };
@@ -170,7 +185,7 @@ async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
     history.renew().unwrap();
     assert!(size() < before);
     for ledger in [&one, &two] {
-        let joined = ledger.register(task(1, "/w"), true, 10).await.unwrap();
+        let joined = ledger.register_noted(task(1, "/w"), true, 10).await.unwrap();
         assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
         // One that is being stopped is not joined.
         assert_eq!(ledger.equal(&[2; 32]).await.unwrap(), None);
@@ -188,13 +203,13 @@ async fn what_was_posted_before_is_not_posted_again_and_what_was_removed_stays_s
     let (_folder, state) = state();
     let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
     let (old, new) = (task(1, "/w"), task(2, "/w"));
-    ledger.register(old.clone(), true, 10).await.unwrap();
+    ledger.register_noted(old.clone(), true, 10).await.unwrap();
     ledger.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
     let history = History::open(state.clone()).unwrap();
     history.remove(&history.oldest(0, 10).unwrap()).unwrap();
     drop(ledger);
     let ledger = Ledger::open(state, no_rebuild).unwrap();
-    ledger.register(new.clone(), true, 10).await.unwrap();
+    ledger.register_noted(new.clone(), true, 10).await.unwrap();
     let listed = ledger.list(None, true, 10).await.unwrap();
     assert_eq!(listed.iter().map(|task| &task.task_id).collect::<Vec<_>>(), [&new.task_id]);
 }
@@ -227,8 +242,8 @@ fn approval() -> Approval {
 async fn exercise(ledger: &Ledger, history: &History) {
     let new = task(1, "/w");
     let id = new.task_id.clone();
-    ledger.register(new.clone(), true, 10).await.unwrap();
-    ledger.register(new, true, 10).await.unwrap();
+    ledger.register_noted(new.clone(), true, 10).await.unwrap();
+    ledger.register_noted(new, true, 10).await.unwrap();
     ledger.equal(&[1; 32]).await.unwrap();
     for workspace in [None, Some("/w")] {
         for finished_too in [true, false] {

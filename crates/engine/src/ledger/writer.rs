@@ -140,6 +140,14 @@ impl Writer {
                 }
             }
         }
+        // Rare, and long.
+        Box::pin(self.clone().note_patiently(work)).await
+    }
+
+    async fn note_patiently<T: Send + 'static>(
+        self: Arc<Self>,
+        mut work: impl FnMut(&mut Page<'_>) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
         let writer = self.clone();
         let patient = move || {
             writer.patiently(|opened| {

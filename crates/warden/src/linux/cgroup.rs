@@ -139,14 +139,18 @@ pub(super) struct Cgroup {
 
 impl Cgroup {
     pub(super) fn create(base: &Base, name: &str) -> io::Result<Self> {
-        let path = base.folder.join(name_of(name));
-        fs::create_dir(&path)?;
-        let cgroup = Self { path, home: base.home.clone() };
+        let cgroup = Self::named(base, name);
+        fs::create_dir(&cgroup.path)?;
         if !fs::exists(cgroup.path.join("cgroup.kill"))? {
             cgroup.remove();
             return Err(io::Error::new(io::ErrorKind::Unsupported, "no cgroup.kill (Linux 5.14)"));
         }
         Ok(cgroup)
+    }
+
+    /// The cgroup of a warden that has one.
+    pub(super) fn named(base: &Base, name: &str) -> Self {
+        Self { path: base.folder.join(name_of(name)), home: base.home.clone() }
     }
 
     /// Its folder.

@@ -10,6 +10,7 @@ mod limits;
 mod notices;
 mod peer;
 mod room;
+mod roster;
 mod run;
 mod sandbox;
 mod signals;

@@ -1,7 +1,7 @@
 //! The spawner: a small process with one thread that forks wardens.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     ffi::{CString, OsStr, OsString},
     io,
     os::{
@@ -29,6 +29,7 @@ use rustix::{
 use super::{
     cgroup::{self, Base, Cgroup},
     limits::{Pids, Places},
+    roster::{Roster, Row},
     signals::{Signals, reset_all},
     socket, tree, warden,
 };
@@ -209,9 +210,9 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let Some(setup) = requests.setup(mask.bits())? else {
         return Ok(());
     };
-    let mut wardens = Wardens { setup, alive: HashMap::new(), dead: Vec::new() };
+    let mut wardens = Wardens { setup, alive: Roster::new()?, dead: Vec::new() };
     let mut serving = true;
-    while serving || !wardens.alive.is_empty() || !wardens.dead.is_empty() {
+    while serving || !wardens.alive.rows().is_empty() || !wardens.dead.is_empty() {
         let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
         if serving {
             interests.push(PollFd::new(&control, PollFlags::IN));
@@ -239,24 +240,25 @@ fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The wardens that are alive, each with its cgroup where it has one.
+/// The wardens of this spawner.
 struct Wardens {
     setup: Setup,
-    alive: HashMap<i32, Warden>,
+    alive: Roster,
     /// Those that are gone, but not all that they have left in their cgroups.
-    dead: Vec<Warden>,
-}
-
-/// A warden of ours.
-struct Warden {
-    name: String,
-    cgroup: Option<Cgroup>,
+    dead: Vec<Row>,
 }
 
 impl Wardens {
     /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
     fn fork(&mut self, name: &str, channel: OwnedFd) {
         Failpoint::SpawnerBeforeFork.pass();
+        let mut row = match (Row::new(0, name, false), self.alive.reserve()) {
+            (Some(row), Ok(())) => row,
+            (_, room) => {
+                let errno = room.err().and_then(|error| error.raw_os_error());
+                return refuse(channel.as_fd(), errno.unwrap_or(libc::ENAMETOOLONG));
+            }
+        };
         let base = self.setup.cgroup_base.as_ref();
         let mut group = base.and_then(|base| Cgroup::create(base, name).ok());
         let mut pids = self.pids(name, group.as_ref());
@@ -281,19 +283,20 @@ impl Wardens {
             }
             Ok(pid) => {
                 Failpoint::SpawnerAfterFork.pass();
-                let warden = Warden { name: name.to_owned(), cgroup: group };
-                self.alive.insert(pid, warden);
+                (row.pid, row.has_cgroup) = (pid, group.is_some());
+                self.alive.add(row);
             }
             Err(error) => {
                 self.setup.places.forget(name);
-                let errno = error.raw_os_error().unwrap_or(0);
-                let failure =
-                    FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
-                if let Ok(frame) = encode(&failure) {
-                    let _ = send_all(channel.as_fd(), &frame);
-                }
+                refuse(channel.as_fd(), error.raw_os_error().unwrap_or(0));
             }
         }
+    }
+
+    /// The cgroup of a warden, if it has one.
+    fn cgroup(&self, warden: &Row) -> Option<Cgroup> {
+        let base = self.setup.cgroup_base.as_ref().filter(|_| warden.has_cgroup)?;
+        Some(Cgroup::named(base, warden.name()))
     }
 
     /// The cgroup in which the processes of a warden are counted.
@@ -311,30 +314,39 @@ impl Wardens {
                 Ok(None) => break false,
                 Err(_) => break true,
             };
-            let Some(warden) = self.alive.remove(&pid.as_raw_pid()) else { continue };
+            let Some(warden) = self.alive.remove(pid.as_raw_pid()) else { continue };
             if status.exit_status() != Some(0) {
                 self.clean_up_after(&warden);
             }
             self.dead.push(warden);
         };
-        let places = &self.setup.places;
-        self.dead.retain(|warden| {
-            let is_gone = warden.cgroup.as_ref().is_none_or(Cgroup::remove);
-            let are_gone = places.forget(&warden.name);
+        let mut dead = std::mem::take(&mut self.dead);
+        dead.retain(|warden| {
+            let is_gone = self.cgroup(warden).is_none_or(|cgroup| cgroup.remove());
+            let are_gone = self.setup.places.forget(warden.name());
             // What is left without a child of ours is not ours to end.
             !(childless || is_gone && are_gone)
         });
+        self.dead = dead;
     }
 
     /// Ends what a warden left behind that did not end by itself: its processes are our children now.
-    fn clean_up_after(&self, warden: &Warden) {
-        if let Some(cgroup) = &warden.cgroup {
+    fn clean_up_after(&self, warden: &Row) {
+        if let Some(cgroup) = self.cgroup(warden) {
             let _ = cgroup.kill();
         }
-        let wardens = self.alive.keys().map(|pid| pid.cast_unsigned()).collect();
+        let wardens = self.alive.rows().iter().map(|row| row.pid.cast_unsigned()).collect();
         tree::freeze_and_kill_but(&wardens);
-        let socket = format!("{}.sock", warden.name);
+        let socket = format!("{}.sock", warden.name());
         let _ = rustix::fs::unlinkat(&self.setup.wardens, socket, rustix::fs::AtFlags::empty());
+    }
+}
+
+/// Says on a warden's channel, in the place of its hello, why there is none.
+fn refuse(channel: BorrowedFd<'_>, errno: i32) {
+    let failure = FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
+    if let Ok(frame) = encode(&failure) {
+        let _ = send_all(channel, &frame);
     }
 }
 

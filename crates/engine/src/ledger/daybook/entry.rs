@@ -41,14 +41,10 @@ pub(in crate::ledger) enum What {
 pub(in crate::ledger) struct Start {
     pub fingerprint: [u8; 32],
     pub trust: String,
-    row: Row,
-}
-
-/// The row of a task: as it was given, or as another process has noted it.
-#[derive(Debug)]
-enum Row {
-    Given(Arc<Task>),
-    Noted(Vec<u8>),
+    /// All that is known of it, as it is written.
+    note: Arc<[u8]>,
+    /// The same, if it was not another process that wrote it.
+    given: Option<Arc<Task>>,
 }
 
 /// How a task ended, and its output if that is nowhere else.
@@ -62,22 +58,16 @@ pub(in crate::ledger) struct End {
 }
 
 impl Start {
-    pub(in crate::ledger) fn new(task: Arc<Task>) -> Self {
-        Self { fingerprint: task.fingerprint, trust: task.trust.clone(), row: Row::Given(task) }
+    pub(in crate::ledger) fn new(task: Arc<Task>, note: Arc<[u8]>) -> Self {
+        let (fingerprint, trust) = (task.fingerprint, task.trust.clone());
+        Self { fingerprint, trust, note, given: Some(task) }
     }
 
     /// The task as it was registered; none if it does not read back.
     pub(in crate::ledger) fn row(&self) -> Option<Cow<'_, Task>> {
-        match &self.row {
-            Row::Given(task) => Some(Cow::Borrowed(task)),
-            Row::Noted(note) => note::read(note).map(Cow::Owned),
-        }
-    }
-
-    fn note(&self) -> Cow<'_, [u8]> {
-        match &self.row {
-            Row::Given(task) => Cow::Owned(note::write(task)),
-            Row::Noted(note) => Cow::Borrowed(note),
+        match &self.given {
+            Some(task) => Some(Cow::Borrowed(task)),
+            None => note::read(&self.note).map(Cow::Owned),
         }
     }
 }
@@ -133,7 +123,7 @@ impl Entry {
         let head = Head { task: self.task.as_str(), at_ms: self.at_ms, what };
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
         match &self.what {
-            What::Start(start) => buffer.extend_from_slice(&start.note()),
+            What::Start(start) => buffer.extend_from_slice(&start.note),
             What::End(End { output: Some(output), .. }) => {
                 for bytes in [&output.stdout, &output.stderr, &output.timeline] {
                     buffer.extend_from_slice(bytes);
@@ -154,7 +144,8 @@ impl Entry {
             Kind::Start { fingerprint, trust } => What::Start(Start {
                 fingerprint,
                 trust: trust.to_owned(),
-                row: Row::Noted(rest.to_vec()),
+                note: rest.into(),
+                given: None,
             }),
             Kind::Cancelling => What::Cancelling,
             Kind::End { status, reason, outcome, output } => What::End(End {
@@ -226,8 +217,12 @@ mod tests {
             let (reason, outcome) = (Some("why".to_owned()), "{}".to_owned());
             What::End(End { status: Status::Failed, reason, outcome, output })
         };
-        let noted =
-            Start { fingerprint: [7; 32], trust: "some".into(), row: Row::Noted(b"a note".into()) };
+        let noted = Start {
+            fingerprint: [7; 32],
+            trust: "some".into(),
+            note: (*b"a note").into(),
+            given: None,
+        };
         let all = [
             What::Start(noted),
             What::Cancelling,

@@ -27,7 +27,7 @@ use rustix::{
 pub(super) use self::entry::{End, Entry, Start, What};
 use self::entry::{Next, next};
 use super::{
-    BUSY_MS, LedgerError, now_ms,
+    BUSY_MS, LedgerError, note, now_ms,
     opened::{Damage, FileId, private_file},
     task::Task,
 };
@@ -168,7 +168,8 @@ impl Daybook {
             let entry =
                 |what| Entry { task: task.task_id.clone(), at_ms: task.updated_at_ms, what };
             let cancelling = (task.status == Status::Cancelling).then(|| entry(What::Cancelling));
-            let start = entry(What::Start(Start::new(Arc::new(task.clone()))));
+            let note = note::write(&task).into();
+            let start = entry(What::Start(Start::new(Arc::new(task.clone()), note)));
             for entry in [start].into_iter().chain(cancelling) {
                 entry.write(&mut bytes).ok_or_else(too_long)?;
             }
@@ -330,6 +331,11 @@ impl Page<'_> {
     /// How many tasks are open.
     pub(super) fn open_tasks(&self) -> u64 {
         self.book.open.len() as u64
+    }
+
+    /// Their ids.
+    pub(super) fn open_ids(&self) -> Vec<TaskId> {
+        self.book.open.keys().cloned().collect()
     }
 
     /// An open task that is equal and may be joined.
