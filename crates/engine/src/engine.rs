@@ -232,6 +232,7 @@ impl Engine {
     pub fn warm_up(&self, trust: Trust) -> Result<u32, ToolError> {
         self.inner.pool.expect(self.inner.wanted(trust));
         self.inner.logins.begin();
+        self.inner.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.inner)));
         self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
     }

@@ -133,8 +133,9 @@ impl Inner {
             if self.is_ours(&id) {
                 continue;
             }
-            for task in self.ledger.find(id.as_str()).await? {
-                self.settle_if_gone(task).await?;
+            match self.ledger.find(id.as_str()).await?.pop() {
+                Some(task) if !task.status.is_final() => drop(self.settle_if_gone(task).await?),
+                _ => self.ledger.reconcile(&id).await?,
             }
         }
         Ok(())

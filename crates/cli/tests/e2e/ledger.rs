@@ -550,12 +550,12 @@ fn a_reboot_and_a_lost_ledger_together_are_interrupted_and_not_run_again() {
 }
 
 #[test]
-fn a_spoilt_index_of_open_tasks_is_found_by_the_next_list() {
+fn a_spoilt_index_of_open_tasks_is_found_by_the_next_list_of_them() {
     let scratch = Scratch::new();
     let kept = spilled(&scratch, "kept");
     scratch.result("echo short");
     spoil(&scratch, root_page(&scratch, "task_open"));
-    let output = ps(&scratch);
+    let output = scratch.legwork("ps").args(["--json", "--running"]).output().unwrap();
     is_told(&scratch, &output, "is damaged");
     // An index is no more than a way to the rows: none is lost.
     assert!(ids(&scratch).contains(&kept));

@@ -137,6 +137,8 @@ fn what_was_left_lying_about_is_removed() {
     let scratch = Scratch::new();
     let state = scratch.state.path();
     let orphan = spilled(&scratch);
+    // Whoever reads the ledger makes sure that everything is in it.
+    scratch.tasks();
     let ledger = Connection::open(state.join("ledger.db")).unwrap();
     ledger.execute("DELETE FROM task", []).unwrap();
     drop(ledger);
@@ -176,6 +178,7 @@ fn a_clean_up_killed_anywhere_leaves_tasks_whole_or_gone() {
     const TASKS: usize = 400;
     let scratch = Scratch::new();
     let template = spilled(&scratch);
+    scratch.tasks();
     let state = scratch.state.path();
     let files: Vec<(String, Vec<u8>)> = fs::read_dir(state.join("tasks").join(&template))
         .unwrap()

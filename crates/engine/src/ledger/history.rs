@@ -8,7 +8,7 @@ use super::{
     BUSY_MS, LedgerError, approvals,
     daybook::{Daybook, Wait},
     now_ms,
-    opened::{self, Opened},
+    opened::{self, OPENS_MAX, Opened, open_daybook},
     post::{catch_up, renew},
     register_again,
     restore::missing,
@@ -43,28 +43,47 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
-        let (opened, mut daybook, _) = opened::open(&state, None)?;
+        let (opened, daybook, _) = opened::open(&state, None)?;
         opened.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-        catch_up(&opened, &mut daybook)?;
-        Ok(Self { state, opened, daybook })
+        let mut history = Self { state, opened, daybook };
+        history.with_daybook(|_, opened, daybook| catch_up(opened, daybook))?;
+        Ok(history)
     }
 
     /// Puts back the tasks that have a folder and no row.
     pub(crate) fn restore(&mut self) -> Result<usize, LedgerError> {
-        let Self { state, opened, daybook } = self;
-        daybook.locked(Wait::Patiently, |page| {
-            catch_up(opened, page.book())?;
-            let missing = missing(state, &opened.connection, &HashMap::new())?;
-            let restored = missing.len();
-            missing.into_iter().try_for_each(|task| register_again(page, task))?;
-            catch_up(opened, page.book())?;
-            Ok(restored)
+        self.with_daybook(|state, opened, daybook| {
+            daybook.locked(Wait::patiently(), |page| {
+                catch_up(opened, page.book())?;
+                let missing = missing(state, &opened.connection, &HashMap::new())?;
+                let restored = missing.len();
+                missing.into_iter().try_for_each(|task| register_again(page, task))?;
+                catch_up(opened, page.book())?;
+                Ok(restored)
+            })
         })
     }
 
     /// Makes sure that what was removed is not posted once more, after a crash.
     pub(crate) fn renew(&mut self) -> Result<(), LedgerError> {
-        renew(&self.state, &self.opened, &mut self.daybook)
+        self.with_daybook(|state, opened, daybook| renew(state, opened, daybook, Wait::patiently()))
+    }
+
+    /// Does something with the daybook; if another one stands in its place, with that one.
+    fn with_daybook<T>(
+        &mut self,
+        mut work: impl FnMut(&StateFolder, &Opened, &mut Daybook) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        for _ in 1..OPENS_MAX {
+            match work(&self.state, &self.opened, &mut self.daybook) {
+                Err(LedgerError::Replaced) => {
+                    self.opened.check()?;
+                    self.daybook = open_daybook(&self.state, &self.opened)?;
+                }
+                result => return result,
+            }
+        }
+        work(&self.state, &self.opened, &mut self.daybook)
     }
 
     /// The oldest tasks beyond this place.

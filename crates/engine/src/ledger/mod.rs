@@ -27,7 +27,8 @@ use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use self::{
-    daybook::{End, Page, Start, What},
+    daybook::{End, Page, Start, Wait, What},
+    post::renew,
     restore::missing_one,
     schema::SCHEMA_VERSION,
     writer::Writer,
@@ -94,6 +95,9 @@ pub enum LedgerError {
     /// Another process takes too long to rebuild it.
     #[error("the ledger is being rebuilt by another process")]
     Rebuilding,
+    /// A task of which nothing is known.
+    #[error("the ledger: there is no task {0}")]
+    Unknown(String),
     /// A row that does not read back.
     #[error("the ledger: task {0} has a damaged row")]
     Damaged(String),
@@ -126,7 +130,18 @@ impl Ledger {
         if let Some(rebuilt) = rebuilt {
             tell(&rebuilt);
         }
+        let mut daybook = daybook;
+        if daybook.has_grown() {
+            let renewed = renew(&state, &opened, &mut daybook, Wait::patiently());
+            // Then it grows on.
+            let _ = renewed.inspect_err(|error| tracing::warn!(%error, "the daybook stays"));
+        }
         Ok(Self { writer: Arc::new(Writer::new(state, tell, opened, daybook)) })
+    }
+
+    /// Makes this process one that stays: what it notes is posted soon.
+    pub(crate) fn stay(&self) {
+        self.writer.stay();
     }
 
     /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one has yet to end.
@@ -291,6 +306,22 @@ impl Ledger {
     /// Takes a task out again that never started and left nothing.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
         self.change(id, Status::Failed, || What::Forget, Failpoint::EngineInOutcome).await.map(drop)
+    }
+
+    /// Takes a task off the list of those that are open, if its row knows better or there is none.
+    pub(crate) async fn reconcile(&self, id: &TaskId) -> Result<(), LedgerError> {
+        let id = id.clone();
+        self.writer
+            .note_with_ledger(move |page, opened, _| {
+                let sql = "SELECT outcome IS NULL FROM task WHERE id = ?";
+                let mut statement = opened.connection.prepare_cached(sql)?;
+                let is_open = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+                if page.open(&id).is_some() && is_open != Some(true) {
+                    page.append(id.clone(), What::Forget, Failpoint::EngineInOutcome)?;
+                }
+                Ok(())
+            })
+            .await
     }
 
     /// Makes sure that whoever reads the ledger itself, and not through this program, finds everything.

@@ -18,9 +18,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{
     BUSY_MS, LedgerError,
-    daybook::Daybook,
-    is_busy, open_tasks,
-    post::{post, posted},
+    daybook::{Daybook, Wait},
+    is_busy,
+    post::{begin, posted, renew},
     rebuild::{DAYBOOK, Lock, Rebuilt, rebuild},
     schema::{SCHEMA_VERSION, migrate},
 };
@@ -28,6 +28,9 @@ use crate::state::StateFolder;
 
 /// How often a broken ledger is rebuilt before that is given up.
 const TRIES: u32 = 2;
+
+/// How often it is opened while others put another one in its place.
+pub(super) const OPENS_MAX: u32 = 20;
 
 /// How long to wait for whoever checks or rebuilds the ledger right now.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -68,6 +71,12 @@ impl FileId {
     pub(super) fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|found| Self(found.dev(), found.ino()))
     }
+
+    /// The file that is open.
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self(found.dev(), found.ino()))
+    }
 }
 
 /// A ledger that is open.
@@ -76,10 +85,9 @@ pub(super) struct Opened {
     pub connection: Connection,
     path: PathBuf,
     log: PathBuf,
+    daybook: PathBuf,
     ledger_id: Option<FileId>,
     log_id: Option<FileId>,
-    /// Whether the last user of the ledger was cut off.
-    crashed: bool,
     /// Held for as long as the ledger is open.
     _presence: File,
 }
@@ -97,6 +105,11 @@ impl Opened {
     pub(super) fn check(&self) -> Result<(), LedgerError> {
         let same = FileId::at(&self.path) == self.ledger_id && FileId::at(&self.log) == self.log_id;
         if same { Ok(()) } else { Err(LedgerError::Replaced) }
+    }
+
+    /// Which file the daybook is that stands beside the ledger now.
+    pub(super) fn daybook_id(&self) -> Option<FileId> {
+        FileId::at(&self.daybook)
     }
 
     /// Keeps the end of this connection from touching files that may not be its own.
@@ -122,6 +135,10 @@ pub(super) fn open(
             Err(error) => error,
         };
         tries += 1;
+        // Somebody else has just made another one.
+        if matches!(error, LedgerError::Replaced) && tries <= OPENS_MAX {
+            continue;
+        }
         match Damage::of(&error) {
             Some(damage) if tries <= TRIES => {
                 let rescue =
@@ -133,37 +150,26 @@ pub(super) fn open(
     }
 }
 
-/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has as open.
+/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has as open. So is one that
+/// may not agree with the ledger, as after a power cut: then all of it is posted first.
 pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
     let path = state.beside_ledger(DAYBOOK);
-    let connection = &opened.connection;
-    let open = || Daybook::open(&path, |generation| posted(connection, generation));
-    let mut daybook = match open()? {
-        Some(daybook) if !daybook.is_short() => daybook,
-        _ => {
-            // Two processes must not begin it, each for itself.
-            let _alone = Lock::take(state)?;
-            match open()? {
-                Some(daybook) if !daybook.is_short() => daybook,
-                found => {
-                    found.map(|mut daybook| post_all(opened, &mut daybook)).transpose()?;
-                    Daybook::begin(&path, open_tasks(connection)?)?;
-                    open()?.ok_or(LedgerError::Replaced)?
-                }
-            }
-        }
-    };
-    if opened.crashed {
-        // What the ledger has forgotten in a power cut, the daybook may still know.
-        daybook.everything()?;
+    let open = || Daybook::open(&path, |generation| posted(&opened.connection, generation));
+    if let Some(daybook) = open()?.filter(|daybook| !daybook.is_strange()) {
+        return Ok(daybook);
     }
-    Ok(daybook)
-}
-
-/// Posts everything that a daybook has.
-fn post_all(opened: &Opened, daybook: &mut Daybook) -> Result<(), LedgerError> {
-    daybook.everything()?;
-    post(opened, &daybook.batch())
+    // Two processes must not begin it, each for itself.
+    let _alone = Lock::take(state)?;
+    opened.check()?;
+    match open()? {
+        Some(daybook) if !daybook.is_strange() => Ok(daybook),
+        Some(mut daybook) => {
+            daybook.everything()?;
+            renew(state, opened, &mut daybook, Wait::Until(Instant::now() + PATIENCE))?;
+            Ok(daybook)
+        }
+        None => begin(state, opened),
+    }
 }
 
 fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
@@ -190,7 +196,8 @@ fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
     connection.busy_timeout(Duration::ZERO)?;
     let _ = flock(&presence, FlockOperation::LockShared);
     let (ledger_id, log_id) = (FileId::at(&path), FileId::at(&log));
-    Ok(Opened { connection, path, log, ledger_id, log_id, crashed, _presence: presence })
+    let daybook = state.beside_ledger(DAYBOOK);
+    Ok(Opened { connection, path, log, daybook, ledger_id, log_id, _presence: presence })
 }
 
 /// Takes the lock that says that we are here, and says whether we are the only one; if so nobody else gets in

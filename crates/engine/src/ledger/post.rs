@@ -9,8 +9,9 @@ use super::{
     CANCEL, FINISH, LedgerError,
     daybook::{Batch, Daybook, End, Entry, Generation, Wait, What},
     open_tasks,
-    opened::{Opened, open_daybook},
+    opened::Opened,
     rebuild::DAYBOOK,
+    schema::SCHEMA_VERSION,
     task::{Task, insert},
 };
 use crate::{id::TaskId, state::StateFolder, status::Status};
@@ -38,19 +39,28 @@ pub(super) fn posted(
 /// Posts a batch in one transaction; what another process has posted meanwhile is passed over.
 pub(super) fn post(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
     commit(opened, |connection| {
+        // A daybook is replaced only after all of it was posted: if it still stands there, nothing newer was.
+        if opened.daybook_id() != Some(batch.id) {
+            return Err(LedgerError::Replaced);
+        }
         let known = posted(connection, &batch.generation)?.unwrap_or(0);
         let Some((end, _)) = batch.entries.last().filter(|(end, _)| *end > known) else {
             return Ok(());
         };
         let new = batch.entries.iter().filter(|(end, _)| *end > known);
         enter(connection, new.map(|(_, entry)| &**entry))?;
-        let sql = "INSERT OR REPLACE INTO posted VALUES (1, ?, ?)";
-        connection.prepare_cached(sql)?.execute((batch.generation, end.cast_signed()))?;
+        mark(connection, batch.generation, *end)?;
         Failpoint::EngineInPosting.pass();
         Ok(())
     })?;
     Failpoint::EngineAfterPosting.pass();
     Ok(())
+}
+
+/// Notes up to where a daybook is in the ledger.
+fn mark(connection: &Connection, generation: Generation, upto: u64) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO posted VALUES (1, ?, ?)";
+    connection.prepare_cached(sql)?.execute((generation, upto.cast_signed())).map(drop)
 }
 
 /// Posts a batch of a daybook in whose place another one stands.
@@ -59,13 +69,13 @@ pub(super) fn post_late(opened: &Opened, batch: &Batch) -> Result<(), LedgerErro
 }
 
 /// Enters all of a batch, whether or not some of it is in the ledger already.
-pub(super) fn enter_batch(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
+pub(super) fn enter_batch(connection: &Connection, batch: &Batch) -> Result<(), LedgerError> {
     enter(connection, batch.entries.iter().map(|(_, entry)| &**entry))
 }
 
 fn commit(
     opened: &Opened,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    work: impl FnOnce(&Connection) -> Result<(), LedgerError>,
 ) -> Result<(), LedgerError> {
     let run = |sql| opened.connection.prepare_cached(sql)?.execute([]).map(drop);
     run("BEGIN IMMEDIATE")?;
@@ -92,13 +102,26 @@ pub(super) fn renew(
     state: &StateFolder,
     opened: &Opened,
     daybook: &mut Daybook,
+    wait: Wait,
 ) -> Result<(), LedgerError> {
-    daybook.locked(Wait::Patiently, |page| {
+    let new = daybook.locked(wait, |page| {
         catch_up(opened, page.book())?;
-        Daybook::begin(&state.beside_ledger(DAYBOOK), open_tasks(&opened.connection)?)
+        page.close()?;
+        begin(state, opened)
     })?;
-    *daybook = open_daybook(state, opened)?;
+    *daybook = new;
     Ok(())
+}
+
+/// Begins a daybook, with the tasks that the ledger has as open.
+pub(super) fn begin(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
+    let path = state.beside_ledger(DAYBOOK);
+    Daybook::begin(&path, open_tasks(&opened.connection)?)?;
+    let mut new = Daybook::open(&path, |_| Ok(None))?.ok_or(LedgerError::Replaced)?;
+    let (generation, carried) = new.beginning();
+    commit(opened, |connection| Ok(mark(connection, generation, carried)?))?;
+    new.acknowledge();
+    Ok(new)
 }
 
 /// A task whose start is posted: its row is written once, with all that is known of it by then.
@@ -112,16 +135,15 @@ struct New<'a> {
 fn enter<'a>(
     connection: &Connection,
     entries: impl Iterator<Item = &'a Entry>,
-) -> rusqlite::Result<()> {
+) -> Result<(), LedgerError> {
     let mut new: Vec<New<'a>> = Vec::new();
     let mut places: HashMap<&TaskId, usize> = HashMap::new();
     for entry in entries {
         if let What::Start(start) = &entry.what {
-            // A row that cannot be read back can only be missing.
-            if let Some(task) = start.row() {
-                places.insert(&entry.task, new.len());
-                new.push(New { task, end: None, forgotten: false });
-            }
+            // Its checksum is right: only a newer program writes what does not read back.
+            let task = start.row().ok_or(LedgerError::TooNew(SCHEMA_VERSION + 1))?;
+            places.insert(&entry.task, new.len());
+            new.push(New { task, end: None, forgotten: false });
             continue;
         }
         match places.get(&entry.task).and_then(|place| new.get_mut(*place)) {
@@ -153,7 +175,7 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a Entry) {
             new.task.to_mut().updated_at_ms = entry.at_ms;
             new.end = Some(end);
         }
-        What::Start(_) | What::Cancelling | What::End(_) => {}
+        What::Start(_) | What::Cancelling | What::End(_) | What::Closed => {}
         What::Forget => new.forgotten = new.end.is_none(),
     }
 }
@@ -162,7 +184,7 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a Entry) {
 fn change(connection: &Connection, entry: &Entry) -> rusqlite::Result<()> {
     let id = &entry.task;
     match &entry.what {
-        What::Start(_) => Ok(()),
+        What::Start(_) | What::Closed => Ok(()),
         What::Cancelling => {
             connection.prepare_cached(&CANCEL)?.execute((entry.at_ms, id.as_str())).map(drop)
         }
@@ -180,14 +202,17 @@ fn forget(connection: &Connection, id: &TaskId) -> rusqlite::Result<()> {
 /// Ends a task; the first outcome stays.
 fn finish(connection: &Connection, id: &TaskId, at_ms: i64, end: &End) -> rusqlite::Result<()> {
     let output = end.output.as_deref();
-    connection
-        .prepare_cached(&FINISH)?
-        .execute(named_params! {
-            ":status": end.status.as_str(), ":reason": end.reason, ":outcome": end.outcome,
-            ":now": at_ms, ":id": id.as_str(),
-            ":stdout": output.map(|output| &output.stdout),
-            ":stderr": output.map(|output| &output.stderr),
-            ":timeline": output.map(|output| &output.timeline),
-        })
-        .map(drop)
+    let changed = connection.prepare_cached(&FINISH)?.execute(named_params! {
+        ":status": end.status.as_str(), ":reason": end.reason, ":outcome": end.outcome,
+        ":now": at_ms, ":id": id.as_str(),
+        ":stdout": output.map(|output| &output.stdout),
+        ":stderr": output.map(|output| &output.stderr),
+        ":timeline": output.map(|output| &output.timeline),
+    })?;
+    if changed == 0
+        && !connection.prepare_cached("SELECT 1 FROM task WHERE id = ?")?.exists([id.as_str()])?
+    {
+        tracing::warn!(task_id = %id, "the end of a task that the ledger does not know");
+    }
+    Ok(())
 }

@@ -100,10 +100,7 @@ pub(super) fn rebuild(
         return Ok(None);
     }
     // Nobody writes to the daybook from here on; whoever waits for it will find another one.
-    let daybook = File::open(state.beside_ledger(DAYBOOK)).ok();
-    if let Some(daybook) = &daybook {
-        daybook::lock(daybook, Wait::Patiently)?;
-    }
+    let _daybook = hold_daybook(&state.beside_ledger(DAYBOOK))?;
     let is_new = *damage == Damage::Missing && rescue.is_none() && !has_history(state);
     let stamp = lock.begin(found.is_none())?;
     let set_aside = set_aside(state, &stamp)?;
@@ -118,6 +115,23 @@ pub(super) fn rebuild(
     let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
     note(state, &rebuilt);
     Ok(Some(rebuilt))
+}
+
+/// Takes the lock of the daybook that stands there; none if there is none.
+fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
+    let wait = Wait::Until(Instant::now() + PATIENCE);
+    loop {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        daybook::lock(&file, wait)?;
+        // It may have been begun anew while we waited.
+        if FileId::at(path) == Some(FileId::of(&file)?) {
+            return Ok(Some(file));
+        }
+    }
 }
 
 /// Whether anything was ever done in this state folder.

@@ -214,6 +214,128 @@ async fn what_was_posted_before_is_not_posted_again_and_what_was_removed_stays_s
     assert_eq!(listed.iter().map(|task| &task.task_id).collect::<Vec<_>>(), [&new.task_id]);
 }
 
+/// Removes everything that is over, as a clean-up does.
+fn collect_all(state: &Arc<StateFolder>) {
+    let mut history = History::open(state.clone()).unwrap();
+    history.remove(&history.oldest(0, 100).unwrap()).unwrap();
+    history.renew().unwrap();
+}
+
+#[tokio::test]
+async fn what_a_clean_up_removes_does_not_come_back_with_anybodys_daybook() {
+    let (_folder, state) = state();
+    let writes = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let idle = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let old = task(1, "/w");
+    writes.register_noted(old.clone(), true, 10).await.unwrap();
+    writes.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
+    idle.open_ids().await.unwrap();
+    collect_all(&state);
+    for ledger in [&idle, &writes] {
+        ledger.register_noted(task(2, "/w"), false, 10).await.unwrap();
+        assert_eq!(ledger.find(old.task_id.as_str()).await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_posting_that_comes_too_late_posts_nothing() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let new = task(1, "/w");
+    ledger.register_noted(new.clone(), true, 10).await.unwrap();
+    let late = ledger.writer.batch();
+    ledger.forget(&new.task_id).await.unwrap();
+    collect_all(&state);
+    ledger.writer.with_opened(|opened| {
+        assert!(matches!(post::post(opened, &late), Err(LedgerError::Replaced)));
+    });
+    assert_eq!(ledger.find(new.task_id.as_str()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_clean_up_goes_on_while_the_daybook_is_begun_anew() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    ledger.register_noted(task(1, "/w"), true, 10).await.unwrap();
+    let mut slow = History::open(state.clone()).unwrap();
+    collect_all(&state);
+    assert_eq!(slow.restore().unwrap(), 0);
+    collect_all(&state);
+    slow.renew().unwrap();
+    assert_eq!(ledger.open_ids().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_ledger_older_than_its_daybook_is_told_of_the_tasks_that_were_carried_over() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    ledger.post().await.unwrap();
+    drop(ledger);
+    // As it was before anything happened.
+    let before = std::fs::read(state.ledger()).unwrap();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let carried = task(1, "/w");
+    ledger.register_noted(carried.clone(), true, 10).await.unwrap();
+    collect_all(&state);
+    drop(ledger);
+    // As after a power cut: the newest commits are gone, and their log with them.
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(state.beside_ledger(suffix));
+    }
+    std::fs::write(state.ledger(), before).unwrap();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    assert_eq!(ledger.open_ids().await.unwrap(), std::slice::from_ref(&carried.task_id));
+    assert_eq!(ledger.find(carried.task_id.as_str()).await.unwrap().len(), 1);
+    assert!(ledger.finish(&carried.task_id, &Outcome::default(), None).await.unwrap().is_some());
+    assert!(ledger.find(carried.task_id.as_str()).await.unwrap()[0].outcome.is_some());
+}
+
+#[tokio::test]
+async fn short_lived_processes_do_not_let_the_daybook_grow_for_ever() {
+    let (_folder, state) = state();
+    let output = Arc::new(SmallOutput { stdout: vec![b'x'; 60_000], ..SmallOutput::default() });
+    for number in 0..60 {
+        let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+        let new = task(number, "/w");
+        ledger.register_noted(new.clone(), false, 100).await.unwrap();
+        ledger.finish(&new.task_id, &Outcome::default(), Some(output.clone())).await.unwrap();
+        ledger.list(None, true, 1).await.unwrap();
+    }
+    let size = std::fs::metadata(state.beside_ledger("-daybook")).unwrap().len();
+    assert!(size < 1_500_000, "{size}");
+}
+
+#[tokio::test]
+async fn a_daybook_that_is_held_makes_all_wait_once_and_nobody_else() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let holder = std::fs::File::open(state.beside_ledger("-daybook")).unwrap();
+    holder.lock().unwrap();
+    let begin = std::time::Instant::now();
+    let starts: Vec<_> = (0..4)
+        .map(|number| {
+            let ledger = ledger.clone();
+            tokio::spawn(async move { ledger.register_noted(task(number, "/w"), false, 10).await })
+        })
+        .collect();
+    // The loop goes on all the while.
+    let mut longest = std::time::Duration::ZERO;
+    while starts.iter().any(|start| !start.is_finished()) {
+        let turn = std::time::Instant::now();
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        longest = longest.max(turn.elapsed());
+    }
+    for start in starts {
+        assert!(matches!(start.await.unwrap(), Err(LedgerError::Busy)));
+    }
+    assert!(longest < std::time::Duration::from_secs(2), "{longest:?}");
+    assert!(
+        begin.elapsed() < std::time::Duration::from_millis(2 * BUSY_MS),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
 fn approval() -> Approval {
     Approval {
         approval_id: "a_1".into(),

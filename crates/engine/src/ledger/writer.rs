@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, ErrorCode};
@@ -60,6 +60,8 @@ pub(super) struct Writer {
     posting: AtomicBool,
     /// Told when it should not wait any longer.
     hurry: Notify,
+    /// Whether this process serves for longer.
+    stays: AtomicBool,
 }
 
 #[derive(Default)]
@@ -121,6 +123,7 @@ impl Writer {
             checkpoints: AtomicU64::new(0),
             posting: AtomicBool::new(false),
             hurry: Notify::new(),
+            stays: AtomicBool::new(false),
         }
     }
 
@@ -135,7 +138,7 @@ impl Writer {
             match daybook.locked(Wait::No, &mut work) {
                 Err(error) if may_pass(&error) => {}
                 result => {
-                    self.see_to_posting(&daybook);
+                    self.see_to_posting(Some(&daybook));
                     return result;
                 }
             }
@@ -148,17 +151,17 @@ impl Writer {
         self: Arc<Self>,
         mut work: impl FnMut(&mut Page<'_>) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        let writer = self.clone();
+        let (writer, until) = (self.clone(), deadline());
         let patient = move || {
-            writer.patiently(|opened| {
+            writer.patiently(until, |opened| {
                 if writer.daybook().pending_bytes() >= UNPOSTED_BYTES_MAX {
-                    writer.post(opened, true)?;
+                    writer.post(opened, Wait::Until(until))?;
                 }
-                writer.daybook().locked(Wait::Patiently, &mut work)
+                writer.daybook().locked(Wait::Until(until), &mut work)
             })
         };
         let noted = in_thread(patient).await.unwrap_or(Err(LedgerError::Cut));
-        self.see_to_posting(&self.daybook());
+        self.see_to_posting(None);
         noted
     }
 
@@ -170,29 +173,37 @@ impl Writer {
         + Send
         + 'static,
     ) -> Result<T, LedgerError> {
-        let writer = self.clone();
+        let (writer, until) = (self.clone(), deadline());
         let patient = move || {
-            writer.patiently(|opened| {
-                writer.daybook().locked(Wait::Patiently, |page| {
+            writer.patiently(until, |opened| {
+                writer.daybook().locked(Wait::Until(until), |page| {
                     catch_up(opened, page.book())?;
                     work(page, opened, &writer.state)
                 })
             })
         };
         let noted = in_thread(patient).await.unwrap_or(Err(LedgerError::Cut));
-        self.see_to_posting(&self.daybook());
+        self.see_to_posting(None);
         noted
     }
 
-    /// Sees to it that what was noted is posted, soon.
-    fn see_to_posting(self: &Arc<Self>, daybook: &Daybook) {
-        if daybook.pending() == 0 {
-            return;
-        }
-        if !self.posting.swap(true, Ordering::Relaxed) {
+    /// From now on what was noted is posted soon, also if nobody reads it: this process stays.
+    pub(super) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
+    /// Sees to it that what was noted is posted, soon; whoever does not stay leaves that to the next one, if it is
+    /// little.
+    fn see_to_posting(self: &Arc<Self>, daybook: Option<&Daybook>) {
+        let is_much = daybook.is_some_and(|daybook| {
+            daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX
+        });
+        let is_any = daybook.is_none_or(|daybook| daybook.pending() > 0);
+        let wanted = is_much || is_any && self.stays.load(Ordering::Relaxed);
+        if wanted && !self.posting.swap(true, Ordering::Relaxed) {
             tokio::spawn(self.clone().post_later());
         }
-        if daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX {
+        if is_much {
             self.hurry.notify_one();
         }
     }
@@ -201,31 +212,51 @@ impl Writer {
     async fn post_later(self: Arc<Self>) {
         let _ = tokio::time::timeout(POSTED_AFTER, self.hurry.notified()).await;
         self.posting.store(false, Ordering::Relaxed);
-        let writer = self.clone();
-        let posted = in_thread(move || writer.patiently(|opened| writer.post(opened, true))).await;
-        if let Some(Err(error)) = posted {
+        let (writer, until) = (self.clone(), deadline());
+        let post = move || {
+            writer.patiently(until, |opened| {
+                writer.post(opened, Wait::Until(until))?;
+                writer.renew_if_grown(opened, until);
+                Ok(())
+            })
+        };
+        if let Some(Err(error)) = in_thread(post).await {
             tracing::warn!(%error, "what happened is in the daybook, and not in the ledger yet");
         }
         self.checkpoint().await;
     }
 
     /// Posts what is not in the ledger yet; nobody who writes to the daybook waits meanwhile.
-    fn post(&self, opened: &Opened, may_renew: bool) -> Result<(), LedgerError> {
+    fn post(&self, opened: &Opened, wait: Wait) -> Result<(), LedgerError> {
         let batch = {
             let mut daybook = self.daybook();
-            if !daybook.is_behind()? {
+            let behind = match (daybook.is_behind(), wait) {
+                // With the lock there is no doubt about what is there.
+                (Err(LedgerError::Busy), Wait::Until(_)) => {
+                    daybook.locked(wait, |_| Ok(()))?;
+                    daybook.is_behind()
+                }
+                (behind, _) => behind,
+            };
+            if !behind? {
                 return Ok(());
             }
             daybook.batch()
         };
         post(opened, &batch)?;
         self.written.fetch_add(batch.entries.len() as u64 / 2 + 1, Ordering::Relaxed);
-        let mut daybook = self.daybook();
-        daybook.posted(&batch);
-        if may_renew && daybook.has_grown() {
-            renew(&self.state, opened, &mut daybook)?;
-        }
+        self.daybook().posted(&batch);
         Ok(())
+    }
+
+    /// Begins the daybook anew if it has grown; if that fails, it grows on.
+    pub(super) fn renew_if_grown(&self, opened: &Opened, until: Instant) {
+        let mut daybook = self.daybook();
+        if daybook.has_grown()
+            && let Err(error) = renew(&self.state, opened, &mut daybook, Wait::Until(until))
+        {
+            tracing::warn!(%error, "the daybook was not begun anew");
+        }
     }
 
     /// Reads now, or in a thread if the connection is in use.
@@ -243,15 +274,15 @@ impl Writer {
     ) -> Result<T, LedgerError> {
         let read = move |opened: &Opened| opened.check().and_then(|()| work(opened));
         if let Some(opened) = free(self.opened.try_lock()) {
-            match self.post(&opened, false).and_then(|()| read(&opened)) {
+            match self.post(&opened, Wait::No).and_then(|()| read(&opened)) {
                 Err(error) if may_pass(&error) || is_full(&error) => {}
                 result => return result,
             }
         }
-        let writer = self.clone();
+        let (writer, until) = (self.clone(), deadline());
         let patient = move || {
-            writer.patiently(|opened| {
-                match writer.post(opened, false) {
+            writer.patiently(until, |opened| {
+                match writer.post(opened, Wait::Until(until)) {
                     // What is in the ledger can be read all the same.
                     Err(error) if is_full(&error) => {
                         tracing::warn!(%error, "the newest tasks are in the daybook only");
@@ -322,7 +353,7 @@ impl Writer {
     fn commit_patiently(&self, batch: Vec<Box<dyn Job>>) {
         for job in batch {
             let mut alone = [job];
-            let committed = self.patiently(|opened| commit(opened, &mut alone));
+            let committed = self.patiently(deadline(), |opened| commit(opened, &mut alone));
             let [job] = alone;
             job.answer(committed);
         }
@@ -338,7 +369,7 @@ impl Writer {
             self.checkpoints.store(before / CHECKPOINT_EVERY, Ordering::Relaxed);
             let writer = self.clone();
             let checkpoint = move || {
-                writer.patiently(|opened| {
+                writer.patiently(deadline(), |opened| {
                     opened.check()?;
                     let sql = "PRAGMA wal_checkpoint(PASSIVE)";
                     Ok(opened.connection.query_row(sql, [], |_| Ok(()))?)
@@ -361,12 +392,14 @@ impl Writer {
     /// Does something with the ledger, waiting for other processes, and mending it where that is needed.
     fn patiently<T>(
         &self,
+        until: Instant,
         mut work: impl FnMut(&Opened) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock_until(&self.opened, until)?;
         let mut mends = 0;
         loop {
-            opened.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+            let left = until.saturating_duration_since(Instant::now());
+            opened.connection.busy_timeout(left.max(LEAST))?;
             let result = work(&opened);
             let _ = opened.connection.busy_timeout(Duration::ZERO);
             match result {
@@ -387,7 +420,10 @@ impl Writer {
         if damage.is_none() && opened.check().is_ok() {
             // Only the daybook is another one: this happens whenever it has grown.
             daybook.read_to_end()?;
-            post_late(opened, &daybook.batch())?;
+            if !daybook.is_closed() {
+                // Nobody has posted it before it went.
+                post_late(opened, &daybook.batch())?;
+            }
             *daybook = open_daybook(&self.state, opened)?;
             return Ok(());
         }
@@ -397,7 +433,7 @@ impl Writer {
             Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
             None => None,
         };
-        let (new, new_daybook, at_open) =
+        let (new, mut new_daybook, at_open) =
             opened::open(&self.state, Some((&opened.connection, &mut daybook)))?;
         rebuilt = rebuilt.or(at_open);
         match rebuilt {
@@ -405,8 +441,31 @@ impl Writer {
             None => merge_into(&opened.connection, &new)?,
         }
         post_late(&new, &known)?;
+        // What has come along is open there, too.
+        renew(&self.state, &new, &mut new_daybook, Wait::patiently())?;
         (*opened, *daybook) = (new, new_daybook);
         Ok(())
+    }
+}
+
+/// When a wait for others is over that begins now.
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_millis(BUSY_MS)
+}
+
+/// How long the ledger is waited for at least, once it is our turn.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// Waits for a lock, but not for ever.
+fn lock_until<T>(mutex: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, LedgerError> {
+    loop {
+        if let Some(guard) = free(mutex.try_lock()) {
+            return Ok(guard);
+        }
+        if Instant::now() >= until {
+            return Err(LedgerError::Busy);
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -467,5 +526,15 @@ impl Writer {
     /// For looking over SQLite's shoulder.
     pub(super) fn with_connection(&self, look: impl FnOnce(&mut Connection)) {
         look(&mut self.opened.lock().unwrap().connection);
+    }
+
+    /// For doing what this process would do in a thread.
+    pub(super) fn with_opened(&self, work: impl FnOnce(&Opened)) {
+        work(&self.opened.lock().unwrap());
+    }
+
+    /// What would be posted.
+    pub(super) fn batch(&self) -> super::daybook::Batch {
+        self.daybook().batch()
     }
 }

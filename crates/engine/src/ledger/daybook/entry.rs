@@ -34,6 +34,8 @@ pub(in crate::ledger) enum What {
     End(End),
     /// It never was.
     Forget,
+    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this one.
+    Closed,
 }
 
 /// A task that was registered.
@@ -97,9 +99,15 @@ enum Kind<'a> {
         output: Option<(u64, u64)>,
     },
     Forget,
+    Closed,
 }
 
 impl Entry {
+    /// The last one of a daybook.
+    pub(super) fn closed() -> Self {
+        Self { task: String::new().into(), at_ms: 0, what: What::Closed }
+    }
+
     /// Adds the entry to what is about to be written.
     pub(super) fn write(&self, buffer: &mut Vec<u8>) -> Option<()> {
         let start = buffer.len();
@@ -119,6 +127,7 @@ impl Entry {
                     .map(|output| (output.stdout.len() as u64, output.stderr.len() as u64)),
             },
             What::Forget => Kind::Forget,
+            What::Closed => Kind::Closed,
         };
         let head = Head { task: self.task.as_str(), at_ms: self.at_ms, what };
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
@@ -158,6 +167,7 @@ impl Entry {
                 },
             }),
             Kind::Forget => What::Forget,
+            Kind::Closed => What::Closed,
         };
         Some(Self { task: head.task.to_owned().into(), at_ms: head.at_ms, what })
     }
@@ -178,6 +188,8 @@ pub(super) enum Next {
     Nothing,
     /// Something that no writer leaves, however it ends.
     Damage,
+    /// A whole entry that says what this program does not know.
+    Unknown,
 }
 
 /// Takes the first entry out of these bytes, which go on to the end of the file.
@@ -195,12 +207,11 @@ pub(super) fn next(bytes: &[u8]) -> Next {
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let Some(body) = rest.get(..length) else { return Next::Nothing };
-    let is_last = body.len() == rest.len();
-    match Entry::read(body).filter(|_| crc32fast::hash(body) == checksum) {
-        Some(entry) => Next::Entry(entry, FRAME_BYTES + length),
-        None if is_last => Next::Nothing,
-        None => Next::Damage,
+    if crc32fast::hash(body) != checksum {
+        let is_last = body.len() == rest.len();
+        return if is_last { Next::Nothing } else { Next::Damage };
     }
+    Entry::read(body).map_or(Next::Unknown, |entry| Next::Entry(entry, FRAME_BYTES + length))
 }
 
 #[cfg(test)]
@@ -229,6 +240,7 @@ mod tests {
             end(None),
             end(Some(Arc::new(output))),
             What::Forget,
+            What::Closed,
         ];
         all.into_iter()
             .map(|what| Entry { task: "t_a".to_owned().into(), at_ms: -1, what })
@@ -266,6 +278,14 @@ mod tests {
             // Room that was made and never filled.
             assert!(matches!(next(&[0; 100]), Next::Nothing));
         }
+    }
+
+    #[test]
+    fn an_entry_of_a_newer_program_is_neither_damage_nor_torn() {
+        let body = [3, b't', b'_', b'a', 0, 99];
+        let length = u32::try_from(body.len()).unwrap();
+        let frame = [length, !length, crc32fast::hash(&body)].map(u32::to_le_bytes).concat();
+        assert!(matches!(next(&[frame, body.to_vec()].concat()), Next::Unknown));
     }
 
     #[test]

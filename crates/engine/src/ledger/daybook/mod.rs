@@ -28,7 +28,8 @@ pub(super) use self::entry::{End, Entry, Start, What};
 use self::entry::{Next, next};
 use super::{
     BUSY_MS, LedgerError, note, now_ms,
-    opened::{Damage, FileId, private_file},
+    opened::{Damage, FileId, PATIENCE, private_file},
+    schema::SCHEMA_VERSION,
     task::Task,
 };
 use crate::{id::TaskId, status::Status};
@@ -53,8 +54,15 @@ pub(super) type Generation = [u8; 16];
 pub(super) enum Wait {
     /// Not at all.
     No,
+    /// Until then.
+    Until(Instant),
+}
+
+impl Wait {
     /// For as long as for the ledger.
-    Patiently,
+    pub(super) fn patiently() -> Self {
+        Self::Until(Instant::now() + Duration::from_millis(BUSY_MS))
+    }
 }
 
 /// The daybook, as one process sees it.
@@ -70,10 +78,14 @@ pub(super) struct Daybook {
     read: u64,
     /// Up to where they are known to be in the ledger.
     posted: u64,
+    /// Whether the ledger knew this daybook when it was opened.
+    known: bool,
     /// The tasks that are not over.
     open: HashMap<TaskId, Open>,
     /// The entries beyond that place, each with the place where it ends.
     pending: VecDeque<(u64, Arc<Entry>)>,
+    /// Whether its last entry says that all is in the ledger.
+    closed: bool,
     buffer: Vec<u8>,
 }
 
@@ -87,6 +99,7 @@ struct Open {
 /// Entries that are not in the ledger yet.
 #[derive(Debug)]
 pub(super) struct Batch {
+    pub id: FileId,
     pub generation: Generation,
     pub entries: Vec<(u64, Arc<Entry>)>,
 }
@@ -118,8 +131,9 @@ impl Daybook {
         posted: impl Fn(&Generation) -> rusqlite::Result<Option<u64>>,
     ) -> Result<Option<Self>, LedgerError> {
         let Some(mut book) = Self::unread(path)? else { return Ok(None) };
-        book.posted = posted(&book.generation)?.unwrap_or(book.carried);
-        book.locked(Wait::Patiently, |_| Ok(()))?;
+        let posted = posted(&book.generation)?;
+        (book.known, book.posted) = (posted.is_some(), posted.unwrap_or(book.posted));
+        book.locked(Wait::Until(Instant::now() + PATIENCE), |_| Ok(()))?;
         Ok(Some(book))
     }
 
@@ -152,9 +166,12 @@ impl Daybook {
             generation,
             carried,
             read: HEADER_BYTES as u64,
-            posted: carried,
+            // What was carried over is in the ledger, unless the power was cut.
+            posted: HEADER_BYTES as u64,
+            known: false,
             open: HashMap::new(),
             pending: VecDeque::new(),
+            closed: false,
             buffer: Vec::new(),
         }))
     }
@@ -229,7 +246,8 @@ impl Daybook {
 
     /// What is to be posted.
     pub(super) fn batch(&self) -> Batch {
-        Batch { generation: self.generation, entries: self.pending.iter().cloned().collect() }
+        let entries = self.pending.iter().cloned().collect();
+        Batch { id: self.id, generation: self.generation, entries }
     }
 
     /// Takes everything in it for not posted, and reads it again, even if another daybook stands in its place.
@@ -262,9 +280,27 @@ impl Daybook {
         self.read > self.carried.saturating_mul(2) + GROWN_BYTES
     }
 
-    /// Whether the ledger says of it what it can no longer hold, as after a power cut.
-    pub(super) fn is_short(&self) -> bool {
-        self.posted > self.read
+    /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger says of it, as after a
+    /// power cut.
+    pub(super) fn is_strange(&self) -> bool {
+        !self.known || self.posted > self.read
+    }
+
+    /// Whether all that it has is in the ledger, by whomever it was posted.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Notes that the ledger knows it, and has what was carried over.
+    pub(super) fn acknowledge(&mut self) {
+        (self.known, self.posted) = (true, self.carried);
+        let carried = self.carried;
+        self.pending.retain(|(end, _)| *end > carried);
+    }
+
+    /// Which one it is, and where what was carried over ends.
+    pub(super) fn beginning(&self) -> (Generation, u64) {
+        (self.generation, self.carried)
     }
 
     /// Reads what was written since; with the lock, what a writer has left half done is cut off.
@@ -286,7 +322,11 @@ impl Daybook {
     fn read_to(&mut self, end: u64, locked: bool) -> Result<(), LedgerError> {
         let unread = end.checked_sub(self.read).ok_or_else(|| damaged("what was there is gone"))?;
         let mut bytes = vec![0; usize::try_from(unread).map_err(io::Error::other)?];
-        self.file.read_exact_at(&mut bytes, self.read)?;
+        self.file.read_exact_at(&mut bytes, self.read).map_err(|error| match error.kind() {
+            // It was cut off meanwhile, because it was torn.
+            io::ErrorKind::UnexpectedEof if !locked => LedgerError::Busy,
+            _ => error.into(),
+        })?;
         let mut rest = bytes.as_slice();
         loop {
             match next(rest) {
@@ -303,13 +343,16 @@ impl Daybook {
                 // Perhaps it was only being written: with the lock there is no doubt.
                 Next::Damage if !locked => return Err(LedgerError::Busy),
                 Next::Damage => return Err(damaged("an entry")),
+                Next::Unknown => return Err(LedgerError::TooNew(SCHEMA_VERSION + 1)),
             }
         }
     }
 
     /// Takes note of an entry that ends where has been read to.
     fn enter(&mut self, entry: Arc<Entry>) {
+        self.closed = matches!(entry.what, What::Closed);
         match &entry.what {
+            What::Closed => {}
             What::Start(_) => {
                 let open = Open { start: entry.clone(), status: Status::Running };
                 self.open.insert(entry.task.clone(), open);
@@ -352,6 +395,11 @@ impl Page<'_> {
         }
     }
 
+    /// Says that all before is in the ledger, for those who still have this daybook when another one stands in its place.
+    pub(super) fn close(&mut self) -> Result<(), LedgerError> {
+        self.write(Entry::closed(), None)
+    }
+
     /// The daybook itself.
     pub(super) fn book(&mut self) -> &mut Daybook {
         self.book
@@ -364,11 +412,14 @@ impl Page<'_> {
         what: What,
         in_it: Failpoint,
     ) -> Result<(), LedgerError> {
+        self.write(Entry { task, at_ms: now_ms(), what }, Some(in_it))
+    }
+
+    fn write(&mut self, entry: Entry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
         let book = &mut *self.book;
-        let entry = Entry { task, at_ms: now_ms(), what };
         book.buffer.clear();
         entry.write(&mut book.buffer).ok_or_else(too_long)?;
-        if in_it.is_chosen() {
+        if let Some(in_it) = in_it.filter(|in_it| in_it.is_chosen()) {
             let half = book.buffer.get(..book.buffer.len() / 2).unwrap_or_default();
             book.file.write_all_at(half, book.read)?;
             in_it.pass();
@@ -390,17 +441,16 @@ const KEPT_BYTES: usize = 16 * 1024;
 
 /// Takes the lock of a daybook.
 pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
-    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(error) if error != Errno::WOULDBLOCK => {
                 return Err(io::Error::from(error).into());
             }
-            Err(_) if wait == Wait::No || Instant::now() >= deadline => {
-                return Err(LedgerError::Busy);
+            Err(_) if matches!(wait, Wait::Until(until) if Instant::now() < until) => {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            Err(_) => return Err(LedgerError::Busy),
         }
     }
 }
