@@ -29,10 +29,10 @@ review:
 build:
     cargo build --release --locked --package legwork-cli
 
-# Ratios against a raw spawn, on an idle machine; CSV into bench/
+# Ratios against a raw spawn, on an idle machine; CSV and drawings into bench/
 bench *ARGUMENTS:
     cargo build --release --locked --package legwork-cli --package legwork-bench
-    target/release/legwork-bench --csv bench/latest.csv {{ARGUMENTS}}
+    target/release/legwork-bench --csv bench/latest.csv --svg bench/plots {{ARGUMENTS}}
 
 # Kill everything of ours at random moments, a thousand times, and let the rest go wrong at length: power cuts, stalls,
 # pids used again, 10 GB of output (needs 10 GB of disk); LEGWORK_TORTURE_SEED repeats what was chosen
