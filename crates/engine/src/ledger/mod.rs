@@ -4,6 +4,7 @@
 mod approvals;
 mod daybook;
 mod history;
+mod mending;
 mod note;
 mod opened;
 mod post;
@@ -132,7 +133,8 @@ impl Ledger {
         }
         let mut daybook = daybook;
         if daybook.has_grown() {
-            let renewed = renew(&state, &opened, &mut daybook, Wait::patiently());
+            let renewed =
+                opened.waiting(|| renew(&state, &opened, &mut daybook, Wait::patiently()));
             // Then it grows on.
             let _ = renewed.inspect_err(|error| tracing::warn!(%error, "the daybook stays"));
         }

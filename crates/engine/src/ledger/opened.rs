@@ -112,6 +112,17 @@ impl Opened {
         FileId::at(&self.daybook)
     }
 
+    /// Does something while this connection waits for others: only where nobody waits for an event loop.
+    pub(super) fn waiting<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        self.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        let done = work();
+        self.connection.busy_timeout(Duration::ZERO)?;
+        done
+    }
+
     /// Keeps the end of this connection from touching files that may not be its own.
     pub(super) fn abandon(&self) {
         let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
@@ -128,8 +139,10 @@ pub(super) fn open(
     let mut tries = 0;
     loop {
         let found = FileId::at(&state.ledger());
-        let opened = try_open(state)
-            .and_then(|opened| open_daybook(state, &opened).map(|daybook| (opened, daybook)));
+        let opened = try_open(state).and_then(|opened| {
+            let daybook = opened.waiting(|| open_daybook(state, &opened))?;
+            Ok((opened, daybook))
+        });
         let error = match opened {
             Ok((opened, daybook)) => return Ok((opened, daybook, rebuilt)),
             Err(error) => error,

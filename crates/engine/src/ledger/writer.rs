@@ -21,10 +21,10 @@ use super::{
     BUSY_MS, LedgerError,
     daybook::{Daybook, Page, Wait},
     is_busy,
-    opened::{self, Damage, Opened, open_daybook},
-    post::{catch_up, post, post_late, renew},
-    rebuild::{Rebuilt, rebuild},
-    salvage::merge,
+    mending::is_mendable,
+    opened::Opened,
+    post::{catch_up, post, renew},
+    rebuild::Rebuilt,
 };
 use crate::{state::StateFolder, threads::in_thread};
 
@@ -48,7 +48,7 @@ const MENDS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Writer {
     pub state: Arc<StateFolder>,
-    tell: fn(&Rebuilt),
+    pub tell: fn(&Rebuilt),
     opened: Mutex<Opened>,
     /// Taken after the ledger, never before it.
     daybook: Mutex<Daybook>,
@@ -385,7 +385,7 @@ impl Writer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn daybook(&self) -> MutexGuard<'_, Daybook> {
+    pub(super) fn daybook(&self) -> MutexGuard<'_, Daybook> {
         self.daybook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -410,41 +410,6 @@ impl Writer {
                 result => return result,
             }
         }
-    }
-
-    /// Opens the ledger and the daybook that stand in the place of these, or rebuilds them first; what only these
-    /// still know is taken along.
-    fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {
-        let mut daybook = self.daybook();
-        let damage = Damage::of(error);
-        if damage.is_none() && opened.check().is_ok() {
-            // Only the daybook is another one: this happens whenever it has grown.
-            daybook.read_to_end()?;
-            if !daybook.is_closed() {
-                // Nobody has posted it before it went.
-                post_late(opened, &daybook.batch())?;
-            }
-            *daybook = open_daybook(&self.state, opened)?;
-            return Ok(());
-        }
-        opened.abandon();
-        let known = daybook.batch();
-        let mut rebuilt = match damage {
-            Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
-            None => None,
-        };
-        let (new, mut new_daybook, at_open) =
-            opened::open(&self.state, Some((&opened.connection, &mut daybook)))?;
-        rebuilt = rebuilt.or(at_open);
-        match rebuilt {
-            Some(rebuilt) => (self.tell)(&rebuilt),
-            None => merge_into(&opened.connection, &new)?,
-        }
-        post_late(&new, &known)?;
-        // What has come along is open there, too.
-        renew(&self.state, &new, &mut new_daybook, Wait::patiently())?;
-        (*opened, *daybook) = (new, new_daybook);
-        Ok(())
     }
 }
 
@@ -492,21 +457,6 @@ fn may_pass(error: &LedgerError) -> bool {
         LedgerError::Sqlite(error) if is_busy(error) => true,
         error => is_mendable(error),
     }
-}
-
-/// Whether another ledger is the answer.
-fn is_mendable(error: &LedgerError) -> bool {
-    matches!(error, LedgerError::Replaced) || Damage::of(error).is_some()
-}
-
-/// Takes along what another process could not know when it rebuilt the ledger.
-fn merge_into(old: &Connection, new: &Opened) -> Result<(), LedgerError> {
-    new.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
-    new.connection.execute_batch("BEGIN IMMEDIATE")?;
-    let merged = merge(old, &new.connection);
-    let end = if merged.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    new.connection.execute_batch(end)?;
-    Ok(merged?)
 }
 
 /// Runs all jobs in one transaction.

@@ -7,6 +7,8 @@
 //! are still open.
 
 mod entry;
+mod header;
+mod page;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,30 +26,28 @@ use rustix::{
     io::Errno,
 };
 
-pub(super) use self::entry::{End, Entry, Start, What};
-use self::entry::{Next, next};
+pub(super) use self::{
+    entry::{End, Entry, Start, What},
+    header::Generation,
+    page::Page,
+};
+use self::{
+    entry::{Next, next},
+    header::HEADER_BYTES,
+};
 use super::{
-    BUSY_MS, LedgerError, note, now_ms,
+    BUSY_MS, LedgerError, note,
     opened::{Damage, FileId, PATIENCE, private_file},
     schema::SCHEMA_VERSION,
     task::Task,
 };
 use crate::{id::TaskId, status::Status};
 
-/// What a daybook begins with.
-const MAGIC: [u8; 8] = *b"LWDAYBK1";
-
-/// The magic, the generation, where the tasks end that were carried over, and a checksum.
-const HEADER_BYTES: usize = 36;
-
 /// How often a daybook is opened that is begun anew meanwhile.
 const OPENS_MAX: u32 = 10;
 
 /// A daybook that has grown by this much since it was begun is begun anew.
 const GROWN_BYTES: u64 = 1024 * 1024;
-
-/// What tells one daybook from the one before it.
-pub(super) type Generation = [u8; 16];
 
 /// How somebody waits for the daybook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,12 +104,6 @@ pub(super) struct Batch {
     pub entries: Vec<(u64, Arc<Entry>)>,
 }
 
-/// The daybook while nobody else writes to it.
-#[derive(Debug)]
-pub(super) struct Page<'a> {
-    book: &'a mut Daybook,
-}
-
 impl Daybook {
     /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of it.
     pub(super) fn open(
@@ -157,7 +151,7 @@ impl Daybook {
             return Ok(None);
         }
         let mut header = [0; HEADER_BYTES];
-        let read = file.read_exact_at(&mut header, 0).ok().and_then(|()| read_header(&header));
+        let read = file.read_exact_at(&mut header, 0).ok().and_then(|()| header::read(&header));
         let (generation, carried) = read.ok_or_else(|| damaged("its first bytes"))?;
         Ok(Some(Self {
             path: path.to_owned(),
@@ -191,7 +185,7 @@ impl Daybook {
                 entry.write(&mut bytes).ok_or_else(too_long)?;
             }
         }
-        let header = write_header(generation, bytes.len() as u64);
+        let header = header::write(generation, bytes.len() as u64);
         if let Some(place) = bytes.get_mut(..HEADER_BYTES) {
             place.copy_from_slice(&header);
         }
@@ -370,75 +364,6 @@ impl Daybook {
     }
 }
 
-impl Page<'_> {
-    /// How many tasks are open.
-    pub(super) fn open_tasks(&self) -> u64 {
-        self.book.open.len() as u64
-    }
-
-    /// Their ids.
-    pub(super) fn open_ids(&self) -> Vec<TaskId> {
-        self.book.open.keys().cloned().collect()
-    }
-
-    /// An open task that is equal and may be joined.
-    pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
-        self.book.equal(fingerprint)
-    }
-
-    /// The status of a task that is open, and the trust of who asked for it.
-    pub(super) fn open(&self, task: &TaskId) -> Option<(Status, &str)> {
-        let open = self.book.open.get(task)?;
-        match &open.start.what {
-            What::Start(start) => Some((open.status, &start.trust)),
-            _ => None,
-        }
-    }
-
-    /// Says that all before is in the ledger, for those who still have this daybook when another one stands in its place.
-    pub(super) fn close(&mut self) -> Result<(), LedgerError> {
-        self.write(Entry::closed(), None)
-    }
-
-    /// The daybook itself.
-    pub(super) fn book(&mut self) -> &mut Daybook {
-        self.book
-    }
-
-    /// Writes an entry. All of it is there, or nothing.
-    pub(super) fn append(
-        &mut self,
-        task: TaskId,
-        what: What,
-        in_it: Failpoint,
-    ) -> Result<(), LedgerError> {
-        self.write(Entry { task, at_ms: now_ms(), what }, Some(in_it))
-    }
-
-    fn write(&mut self, entry: Entry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
-        let book = &mut *self.book;
-        book.buffer.clear();
-        entry.write(&mut book.buffer).ok_or_else(too_long)?;
-        if let Some(in_it) = in_it.filter(|in_it| in_it.is_chosen()) {
-            let half = book.buffer.get(..book.buffer.len() / 2).unwrap_or_default();
-            book.file.write_all_at(half, book.read)?;
-            in_it.pass();
-        }
-        if let Err(error) = book.file.write_all_at(&book.buffer, book.read) {
-            // What is left of it would be cut off by whoever comes next, too.
-            let _ = book.file.set_len(book.read);
-            return Err(error.into());
-        }
-        book.read += book.buffer.len() as u64;
-        book.buffer.shrink_to(KEPT_BYTES);
-        book.enter(Arc::new(entry));
-        Ok(())
-    }
-}
-
-/// Bytes that are kept for the next entry.
-const KEPT_BYTES: usize = 16 * 1024;
-
 /// Takes the lock of a daybook.
 pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
     loop {
@@ -465,22 +390,6 @@ fn damaged(what: &str) -> LedgerError {
 
 fn too_long() -> LedgerError {
     io::Error::other("an entry is too long for the daybook").into()
-}
-
-fn write_header(generation: Generation, carried: u64) -> Vec<u8> {
-    let mut header = [&MAGIC[..], &generation, &carried.to_le_bytes()].concat();
-    header.extend(crc32fast::hash(&header).to_le_bytes());
-    header
-}
-
-fn read_header(header: &[u8; HEADER_BYTES]) -> Option<(Generation, u64)> {
-    let (body, checksum) = header.split_last_chunk::<4>()?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-        return None;
-    }
-    let rest = body.strip_prefix(&MAGIC)?;
-    let (generation, carried) = rest.split_first_chunk::<16>()?;
-    Some((*generation, u64::from_le_bytes(carried.try_into().ok()?)))
 }
 
 #[cfg(test)]
