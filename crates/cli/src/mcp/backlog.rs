@@ -88,6 +88,14 @@ impl Backlog {
         self.writer.lock().await.shutdown().await
     }
 
+    /// Waits until a call that needs no place may begin.
+    pub(super) async fn turn(&self) {
+        if !self.may_begin() {
+            let _waiting = Waiting::begin(self);
+            self.until(Self::may_begin).await;
+        }
+    }
+
     /// A place to work on a call, for as long as it is held; in the order of asking.
     pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
         match self.places.try_acquire() {

@@ -19,7 +19,10 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::Value;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{SemaphorePermit, mpsc},
+    time::timeout,
+};
 
 use super::{
     asking::{Seal, Way, by_request},
@@ -71,6 +74,19 @@ impl Server {
             result.structured_content = serde_json::to_value(answer.envelope()).ok();
         }
         result
+    }
+
+    /// A place to work on a call. What looks, types or stops takes none, so that it is possible while all are taken by
+    /// calls that wait.
+    async fn place(&self, tool: &str) -> Option<SemaphorePermit<'_>> {
+        match tool {
+            "TaskStop" => None,
+            "TaskInput" | "TaskList" | "TaskStatus" => {
+                self.backlog.turn().await;
+                None
+            }
+            _ => self.backlog.place().await,
+        }
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
@@ -146,7 +162,7 @@ impl ServerHandler for Server {
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
         let call = async {
-            let _place = self.backlog.place().await;
+            let _place = self.place(&name).await;
             self.engine.call(&name, input, &caller).await
         };
         tokio::select! {

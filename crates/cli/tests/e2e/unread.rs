@@ -155,3 +155,30 @@ fn a_client_that_does_not_read_is_missed_when_it_leaves() {
         deaf.writer.wait().unwrap();
     }
 }
+
+#[test]
+fn what_looks_and_stops_is_answered_while_every_place_is_taken() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    let waiting = format!("{} wait-then-exit {gate} 0", fixture());
+    // More than are worked on at once.
+    for number in 0..260 {
+        let input = json!({ "cmd": format!("{waiting}; : {number}"), "login": false,
+            "yield_time_ms": 600_000 });
+        wire.send("tools/call", &json!({ "name": "ExecCommand", "arguments": input }));
+    }
+    let task = eventually("a task runs", || {
+        let listed = wire.tool("TaskList", &json!({ "limit": 1 }));
+        listed.lines().find_map(|line| line.strip_prefix("Task: ")).map(str::to_owned)
+    });
+    let id =
+        wire.send("tools/call", &json!({ "name": "TaskStop", "arguments": { "task_id": task } }));
+    // The call of the command that is stopped is answered, too.
+    let answers = [wire.read(), wire.read()];
+    assert!(answers.iter().any(|answer| answer["id"] == id), "{answers:?}");
+    fs::write(&gate, "").unwrap();
+    for _ in 0..259 {
+        assert_eq!(wire.read()["result"]["isError"], false);
+    }
+}
