@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row};
 
 use super::{
     BUSY_MS, LedgerError, approvals,
@@ -98,7 +98,7 @@ impl History {
 
     /// Removes rows of tasks that are over.
     pub(crate) fn remove(&self, tasks: &[OldTask]) -> Result<(), LedgerError> {
-        self.commit(|connection| {
+        self.opened.commit(|connection| {
             let sql = "DELETE FROM task WHERE id = ? AND outcome IS NOT NULL";
             let mut statement = connection.prepare_cached(sql)?;
             for task in tasks {
@@ -110,7 +110,7 @@ impl History {
 
     /// Removes questions that were over a day ago, and returns how many.
     pub(crate) fn remove_approvals(&self) -> Result<u64, LedgerError> {
-        self.commit(|connection| {
+        self.opened.commit(|connection| {
             let sql = "DELETE FROM approval WHERE expires_at_ms < ?";
             Ok(connection.execute(sql, [now_ms() - approvals::KEPT_MS])? as u64)
         })
@@ -124,20 +124,6 @@ impl History {
         let sql = "SELECT created_at_ms FROM task ORDER BY sequence LIMIT 1";
         let oldest = connection.query_row(sql, [], |row| row.get(0)).optional()?;
         Ok((tasks.cast_unsigned(), oldest))
-    }
-
-    /// Does something in one transaction.
-    fn commit<T>(
-        &self,
-        work: impl FnOnce(&Connection) -> Result<T, LedgerError>,
-    ) -> Result<T, LedgerError> {
-        let connection = &self.opened.connection;
-        connection.execute_batch("BEGIN IMMEDIATE")?;
-        let done = self.opened.check().and_then(|()| work(connection)).and_then(|done| {
-            connection.execute_batch("COMMIT")?;
-            Ok(done)
-        });
-        done.inspect_err(|_| drop(connection.execute_batch("ROLLBACK")))
     }
 }
 
@@ -165,7 +151,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OldTask> {
 #[cfg(test)]
 impl History {
     /// For looking over SQLite's shoulder.
-    pub(super) fn with_connection(&mut self, look: impl FnOnce(&mut Connection)) {
+    pub(super) fn with_connection(&mut self, look: impl FnOnce(&mut rusqlite::Connection)) {
         look(&mut self.opened.connection);
     }
 }

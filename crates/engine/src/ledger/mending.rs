@@ -1,7 +1,5 @@
 //! Going on with another ledger or another daybook, when the ones that are open here no longer count.
 
-use rusqlite::Connection;
-
 use super::{
     LedgerError,
     daybook::Wait,
@@ -40,7 +38,8 @@ impl Writer {
         new.waiting(|| {
             match rebuilt {
                 Some(rebuilt) => (self.tell)(&rebuilt),
-                None => merge_into(&opened.connection, &new)?,
+                // Another process has rebuilt it, and could not know what is only here.
+                None => new.commit(|connection| Ok(merge(&opened.connection, connection)?))?,
             }
             post_late(&new, &known)?;
             // What has come along is open there, too.
@@ -54,13 +53,4 @@ impl Writer {
 /// Whether another ledger is the answer.
 pub(super) fn is_mendable(error: &LedgerError) -> bool {
     matches!(error, LedgerError::Replaced) || Damage::of(error).is_some()
-}
-
-/// Takes along what another process could not know when it rebuilt the ledger.
-fn merge_into(old: &Connection, new: &Opened) -> Result<(), LedgerError> {
-    new.connection.execute_batch("BEGIN IMMEDIATE")?;
-    let merged = merge(old, &new.connection);
-    let end = if merged.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    new.connection.execute_batch(end)?;
-    Ok(merged?)
 }

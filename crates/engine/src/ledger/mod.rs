@@ -21,7 +21,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{Arc, LazyLock},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use legwork_warden::failpoint::Failpoint;
@@ -29,7 +29,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use self::{
     daybook::{End, Page, Start, Wait, What},
-    post::renew,
+    post::renew_if_grown,
     restore::missing_one,
     schema::SCHEMA_VERSION,
     writer::Writer,
@@ -69,6 +69,11 @@ fn names(wanted: impl Fn(Status) -> bool) -> String {
 
 /// How long a write waits for another process before it gives up.
 const BUSY_MS: u64 = 5_000;
+
+/// When a wait for others is over that begins now.
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_millis(BUSY_MS)
+}
 
 /// Why the ledger cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -127,17 +132,14 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger, and makes, migrates or rebuilds it; of a rebuild, now or later, is told.
     pub fn open(state: Arc<StateFolder>, tell: fn(&Rebuilt)) -> Result<Self, LedgerError> {
-        let (opened, daybook, rebuilt) = opened::open(&state, None)?;
+        let (opened, mut daybook, rebuilt) = opened::open(&state, None)?;
         if let Some(rebuilt) = rebuilt {
             tell(&rebuilt);
         }
-        let mut daybook = daybook;
-        if daybook.has_grown() {
-            let renewed =
-                opened.waiting(|| renew(&state, &opened, &mut daybook, Wait::patiently()));
-            // Then it grows on.
-            let _ = renewed.inspect_err(|error| tracing::warn!(%error, "the daybook stays"));
-        }
+        opened.waiting(|| {
+            renew_if_grown(&state, &opened, &mut daybook, Wait::patiently());
+            Ok(())
+        })?;
         Ok(Self { writer: Arc::new(Writer::new(state, tell, opened, daybook)) })
     }
 
@@ -227,10 +229,7 @@ impl Ledger {
         output: Option<Arc<SmallOutput>>,
     ) -> Result<Option<String>, LedgerError> {
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
-        let end = move || {
-            let (reason, outcome, output) = (reason.clone(), outcome.clone(), output.clone());
-            What::End(End { status, reason, outcome, output })
-        };
+        let end = What::End(Arc::new(End { status, reason, outcome, output }));
         self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
     }
 
@@ -239,7 +238,7 @@ impl Ledger {
         &self,
         id: &TaskId,
         next: Status,
-        what: impl Fn() -> What + Clone + Send + 'static,
+        what: What,
         in_it: Failpoint,
     ) -> Result<Option<String>, LedgerError> {
         let (task, happened) = (id.clone(), what.clone());
@@ -249,7 +248,7 @@ impl Ledger {
                 let Some((status, trust)) = page.open(&task) else { return Ok(None) };
                 let trust = status.may_become(next).then(|| trust.to_owned());
                 if trust.is_some() {
-                    page.append(task.clone(), happened(), in_it)?;
+                    page.append(task.clone(), happened.clone(), in_it)?;
                 }
                 Ok(Some(trust))
             })
@@ -268,7 +267,7 @@ impl Ledger {
             if !Status::from_name(&status).is_some_and(|status| status.may_become(next)) {
                 return Ok(None);
             }
-            page.append(task.clone(), what(), in_it)?;
+            page.append(task.clone(), what.clone(), in_it)?;
             Ok(Some(trust))
         });
         Box::pin(by_row).await
@@ -301,13 +300,13 @@ impl Ledger {
     /// Records that a task is being stopped: it is no longer one to be joined.
     pub(crate) async fn cancelling(&self, id: &TaskId) -> Result<(), LedgerError> {
         let changed =
-            self.change(id, Status::Cancelling, || What::Cancelling, Failpoint::EngineInOutcome);
+            self.change(id, Status::Cancelling, What::Cancelling, Failpoint::EngineInOutcome);
         changed.await.map(drop)
     }
 
     /// Takes a task out again that never started and left nothing.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
-        self.change(id, Status::Failed, || What::Forget, Failpoint::EngineInOutcome).await.map(drop)
+        self.change(id, Status::Failed, What::Forget, Failpoint::EngineInOutcome).await.map(drop)
     }
 
     /// Takes a task off the list of those that are open, if its row knows better or there is none.
@@ -448,7 +447,7 @@ fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError
     page.append(id.clone(), start, Failpoint::EngineInRegistration)?;
     if let Some(outcome) = outcome {
         let outcome = serde_json::to_string(&outcome).unwrap_or_default();
-        let end = What::End(End { status, reason, outcome, output: None });
+        let end = What::End(Arc::new(End { status, reason, outcome, output: None }));
         page.append(id, end, Failpoint::EngineInOutcome)?;
     }
     Ok(())

@@ -8,13 +8,13 @@
 use std::{
     fs::{File, OpenOptions, Permissions},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Stat, flock, fstat, stat};
 
 use super::{
     BUSY_MS, LedgerError,
@@ -64,18 +64,23 @@ impl Damage {
 
 /// Tells one file from another of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId(pub u64, pub u64);
+pub(super) struct FileId(u64, u64);
 
 impl FileId {
     /// The file at this path, if there is one.
     pub(super) fn at(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().map(|found| Self(found.dev(), found.ino()))
+        stat(path).ok().map(|found| Self::from(&found))
     }
 
     /// The file that is open.
     pub(super) fn of(file: &File) -> io::Result<Self> {
-        let found = file.metadata()?;
-        Ok(Self(found.dev(), found.ino()))
+        Ok(Self::from(&fstat(file)?))
+    }
+}
+
+impl From<&Stat> for FileId {
+    fn from(found: &Stat) -> Self {
+        Self(found.st_dev, found.st_ino)
     }
 }
 
@@ -110,6 +115,21 @@ impl Opened {
     /// Which file the daybook is that stands beside the ledger now.
     pub(super) fn daybook_id(&self) -> Option<FileId> {
         FileId::at(&self.daybook)
+    }
+
+    /// Does something in one transaction.
+    pub(super) fn commit<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
+        run("BEGIN IMMEDIATE")?;
+        let done = self.check().and_then(|()| work(&self.connection)).and_then(|done| {
+            run("COMMIT")?;
+            Ok(done)
+        });
+        // Also when only the commit failed: what is not committed must not linger.
+        done.inspect_err(|_| drop(run("ROLLBACK")))
     }
 
     /// Does something while this connection waits for others: only where nobody waits for an event loop.

@@ -38,7 +38,7 @@ pub(super) fn posted(
 
 /// Posts a batch in one transaction; what another process has posted meanwhile is passed over.
 pub(super) fn post(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
-    commit(opened, |connection| {
+    opened.commit(|connection| {
         // A daybook is replaced only after all of it was posted: if it still stands there, nothing newer was.
         if opened.daybook_id() != Some(batch.id) {
             return Err(LedgerError::Replaced);
@@ -65,26 +65,12 @@ fn mark(connection: &Connection, generation: Generation, upto: u64) -> rusqlite:
 
 /// Posts a batch of a daybook in whose place another one stands.
 pub(super) fn post_late(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
-    commit(opened, |connection| enter_batch(connection, batch))
+    opened.commit(|connection| enter_batch(connection, batch))
 }
 
 /// Enters all of a batch, whether or not some of it is in the ledger already.
 pub(super) fn enter_batch(connection: &Connection, batch: &Batch) -> Result<(), LedgerError> {
     enter(connection, batch.entries.iter().map(|(_, entry)| &**entry))
-}
-
-fn commit(
-    opened: &Opened,
-    work: impl FnOnce(&Connection) -> Result<(), LedgerError>,
-) -> Result<(), LedgerError> {
-    let run = |sql| opened.connection.prepare_cached(sql)?.execute([]).map(drop);
-    run("BEGIN IMMEDIATE")?;
-    let done = opened.check().and_then(|()| {
-        work(&opened.connection)?;
-        Ok(run("COMMIT")?)
-    });
-    // Also when only the commit failed: what is not committed must not linger.
-    done.inspect_err(|_| drop(run("ROLLBACK")))
 }
 
 /// Posts what is not in the ledger yet, by whomever it was written.
@@ -113,13 +99,27 @@ pub(super) fn renew(
     Ok(())
 }
 
+/// Begins the daybook anew if it has grown; if that fails, it grows on.
+pub(super) fn renew_if_grown(
+    state: &StateFolder,
+    opened: &Opened,
+    daybook: &mut Daybook,
+    wait: Wait,
+) {
+    if daybook.has_grown()
+        && let Err(error) = renew(state, opened, daybook, wait)
+    {
+        tracing::warn!(%error, "the daybook was not begun anew");
+    }
+}
+
 /// Begins a daybook, with the tasks that the ledger has as open.
 pub(super) fn begin(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
     let path = state.beside_ledger(DAYBOOK);
     Daybook::begin(&path, open_tasks(&opened.connection)?)?;
     let mut new = Daybook::open(&path, |_| Ok(None))?.ok_or(LedgerError::Replaced)?;
     let (generation, carried) = new.beginning();
-    commit(opened, |connection| Ok(mark(connection, generation, carried)?))?;
+    opened.commit(|connection| Ok(mark(connection, generation, carried)?))?;
     new.acknowledge();
     Ok(new)
 }

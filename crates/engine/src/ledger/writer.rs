@@ -18,12 +18,12 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    BUSY_MS, LedgerError,
+    LedgerError,
     daybook::{Daybook, Page, Wait},
-    is_busy,
+    deadline, is_busy,
     mending::is_mendable,
     opened::Opened,
-    post::{catch_up, post, renew},
+    post::{catch_up, post, renew_if_grown},
     rebuild::Rebuilt,
 };
 use crate::{state::StateFolder, threads::in_thread};
@@ -53,9 +53,8 @@ pub(super) struct Writer {
     /// Taken after the ledger, never before it.
     daybook: Mutex<Daybook>,
     queue: Mutex<Queue>,
-    /// Rows and commits since the start.
+    /// Rows and commits since the last checkpoint.
     written: AtomicU64,
-    checkpoints: AtomicU64,
     /// Whether a posting is coming.
     posting: AtomicBool,
     /// Told when it should not wait any longer.
@@ -120,7 +119,6 @@ impl Writer {
             daybook: Mutex::new(daybook),
             queue: Mutex::default(),
             written: AtomicU64::new(0),
-            checkpoints: AtomicU64::new(0),
             posting: AtomicBool::new(false),
             hurry: Notify::new(),
             stays: AtomicBool::new(false),
@@ -216,7 +214,8 @@ impl Writer {
         let post = move || {
             writer.patiently(until, |opened| {
                 writer.post(opened, Wait::Until(until))?;
-                writer.renew_if_grown(opened, until);
+                let mut daybook = writer.daybook();
+                renew_if_grown(&writer.state, opened, &mut daybook, Wait::Until(until));
                 Ok(())
             })
         };
@@ -247,16 +246,6 @@ impl Writer {
         self.written.fetch_add(batch.entries.len() as u64 / 2 + 1, Ordering::Relaxed);
         self.daybook().posted(&batch);
         Ok(())
-    }
-
-    /// Begins the daybook anew if it has grown; if that fails, it grows on.
-    pub(super) fn renew_if_grown(&self, opened: &Opened, until: Instant) {
-        let mut daybook = self.daybook();
-        if daybook.has_grown()
-            && let Err(error) = renew(&self.state, opened, &mut daybook, Wait::Until(until))
-        {
-            tracing::warn!(%error, "the daybook was not begun anew");
-        }
     }
 
     /// Reads now, or in a thread if the connection is in use.
@@ -364,9 +353,8 @@ impl Writer {
     /// The writer waits for it: with commits going on meanwhile there would always be something left to move,
     /// and the log would never begin anew but grow for ever.
     async fn checkpoint(self: &Arc<Self>) {
-        let before = self.written.fetch_add(1, Ordering::Relaxed);
-        if before / CHECKPOINT_EVERY > self.checkpoints.load(Ordering::Relaxed) {
-            self.checkpoints.store(before / CHECKPOINT_EVERY, Ordering::Relaxed);
+        if self.written.fetch_add(1, Ordering::Relaxed) >= CHECKPOINT_EVERY {
+            self.written.store(0, Ordering::Relaxed);
             let writer = self.clone();
             let checkpoint = move || {
                 writer.patiently(deadline(), |opened| {
@@ -413,11 +401,6 @@ impl Writer {
     }
 }
 
-/// When a wait for others is over that begins now.
-fn deadline() -> Instant {
-    Instant::now() + Duration::from_millis(BUSY_MS)
-}
-
 /// How long the ledger is waited for at least, once it is our turn.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -461,14 +444,7 @@ fn may_pass(error: &LedgerError) -> bool {
 
 /// Runs all jobs in one transaction.
 fn commit(opened: &Opened, jobs: &mut [Box<dyn Job>]) -> Result<(), LedgerError> {
-    let run = |sql| opened.connection.prepare_cached(sql)?.execute([]).map(drop);
-    run("BEGIN IMMEDIATE")?;
-    let done = opened.check().and_then(|()| {
-        jobs.iter_mut().try_for_each(|job| job.run(&opened.connection))?;
-        Ok(run("COMMIT")?)
-    });
-    // Also when only the commit failed: what is not committed must not linger.
-    done.inspect_err(|_| drop(run("ROLLBACK")))
+    opened.commit(|connection| Ok(jobs.iter_mut().try_for_each(|job| job.run(connection))?))
 }
 
 #[cfg(test)]

@@ -59,8 +59,7 @@ impl Roster {
         let rows = map(capacity)?;
         // SAFETY: both mappings are ours and apart, and the old one has `length` rows that are written.
         unsafe { rows.copy_from_nonoverlapping(self.rows, self.length) };
-        let old = std::mem::replace(self, Self { rows, capacity, length: self.length });
-        drop(old);
+        *self = Self { rows, capacity, length: self.length };
         Ok(())
     }
 

@@ -24,14 +24,14 @@ pub(in crate::ledger) struct Entry {
 }
 
 /// What can happen to one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) enum What {
     /// It was registered.
     Start(Start),
     /// It is being stopped.
     Cancelling,
     /// It is over.
-    End(End),
+    End(Arc<End>),
     /// It never was.
     Forget,
     /// Of no task: all before it is in the ledger, and another daybook comes in the place of this one.
@@ -39,7 +39,7 @@ pub(in crate::ledger) enum What {
 }
 
 /// A task that was registered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct Start {
     pub fingerprint: [u8; 32],
     pub trust: String,
@@ -133,9 +133,11 @@ impl Entry {
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
         match &self.what {
             What::Start(start) => buffer.extend_from_slice(&start.note),
-            What::End(End { output: Some(output), .. }) => {
-                for bytes in [&output.stdout, &output.stderr, &output.timeline] {
-                    buffer.extend_from_slice(bytes);
+            What::End(end) => {
+                if let Some(output) = &end.output {
+                    for bytes in [&output.stdout, &output.stderr, &output.timeline] {
+                        buffer.extend_from_slice(bytes);
+                    }
                 }
             }
             _ => {}
@@ -157,7 +159,7 @@ impl Entry {
                 given: None,
             }),
             Kind::Cancelling => What::Cancelling,
-            Kind::End { status, reason, outcome, output } => What::End(End {
+            Kind::End { status, reason, outcome, output } => What::End(Arc::new(End {
                 status: Status::from_name(status)?,
                 reason: reason.map(str::to_owned),
                 outcome: outcome.to_owned(),
@@ -165,7 +167,7 @@ impl Entry {
                     Some(lengths) => Some(Arc::new(split(rest, lengths)?)),
                     None => None,
                 },
-            }),
+            })),
             Kind::Forget => What::Forget,
             Kind::Closed => What::Closed,
         };
@@ -226,7 +228,7 @@ mod tests {
         };
         let end = |output| {
             let (reason, outcome) = (Some("why".to_owned()), "{}".to_owned());
-            What::End(End { status: Status::Failed, reason, outcome, output })
+            What::End(Arc::new(End { status: Status::Failed, reason, outcome, output }))
         };
         let noted = Start {
             fingerprint: [7; 32],

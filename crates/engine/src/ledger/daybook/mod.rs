@@ -22,7 +22,7 @@ use std::{
 
 use legwork_warden::failpoint::Failpoint;
 use rustix::{
-    fs::{FlockOperation, Stat, flock, fstat, stat},
+    fs::{FlockOperation, flock, fstat, stat},
     io::Errno,
 };
 
@@ -36,7 +36,7 @@ use self::{
     header::HEADER_BYTES,
 };
 use super::{
-    BUSY_MS, LedgerError, note,
+    LedgerError, deadline, note,
     opened::{Damage, FileId, PATIENCE, private_file},
     schema::SCHEMA_VERSION,
     task::Task,
@@ -61,7 +61,7 @@ pub(super) enum Wait {
 impl Wait {
     /// For as long as for the ledger.
     pub(super) fn patiently() -> Self {
-        Self::Until(Instant::now() + Duration::from_millis(BUSY_MS))
+        Self::Until(deadline())
     }
 }
 
@@ -135,7 +135,7 @@ impl Daybook {
     pub(super) fn salvage(path: &Path) -> Option<Self> {
         let mut book = Self::unread(path).ok().flatten()?;
         // What was read before stays, whatever is wrong with the rest.
-        let _ = book.everything();
+        let _ = book.read_to_end();
         Some(book)
     }
 
@@ -155,7 +155,7 @@ impl Daybook {
         let (generation, carried) = read.ok_or_else(|| damaged("its first bytes"))?;
         Ok(Some(Self {
             path: path.to_owned(),
-            id: id_of(&found),
+            id: FileId::from(&found),
             file,
             generation,
             carried,
@@ -261,12 +261,17 @@ impl Daybook {
 
     /// Notes that the ledger has this much.
     pub(super) fn posted(&mut self, batch: &Batch) {
-        let Some((end, _)) = batch.entries.last() else { return };
-        if batch.generation == self.generation && *end > self.posted {
-            self.posted = *end;
-            let done = self.pending.partition_point(|(place, _)| place <= end);
-            self.pending.drain(..done);
+        if let Some((end, _)) = batch.entries.last()
+            && batch.generation == self.generation
+        {
+            self.posted_upto(*end);
         }
+    }
+
+    fn posted_upto(&mut self, end: u64) {
+        self.posted = self.posted.max(end);
+        let done = self.pending.partition_point(|(place, _)| *place <= end);
+        self.pending.drain(..done);
     }
 
     /// Whether it should be begun anew.
@@ -287,9 +292,8 @@ impl Daybook {
 
     /// Notes that the ledger knows it, and has what was carried over.
     pub(super) fn acknowledge(&mut self) {
-        (self.known, self.posted) = (true, self.carried);
-        let carried = self.carried;
-        self.pending.retain(|(end, _)| *end > carried);
+        self.known = true;
+        self.posted_upto(self.carried);
     }
 
     /// Which one it is, and where what was carried over ends.
@@ -303,7 +307,7 @@ impl Daybook {
             Errno::NOENT => LedgerError::Replaced,
             _ => io::Error::from(error).into(),
         })?;
-        if id_of(&found) != self.id {
+        if FileId::from(&found) != self.id {
             return Err(LedgerError::Replaced);
         }
         let end = found.st_size.cast_unsigned();
@@ -380,10 +384,6 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
     }
 }
 
-fn id_of(found: &Stat) -> FileId {
-    FileId(found.st_dev, found.st_ino)
-}
-
 fn damaged(what: &str) -> LedgerError {
     LedgerError::Unsound(Damage::Found(format!("its daybook cannot be read: {what}")))
 }
@@ -412,7 +412,7 @@ mod tests {
             Ok(None)
         });
         let book = opened.unwrap().unwrap();
-        assert_eq!(book.id, id_of(&stat(&path).unwrap()));
+        assert_eq!(book.id, FileId::at(&path).unwrap());
         assert_eq!(turns.get(), 3);
     }
 }
