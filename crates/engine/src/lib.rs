@@ -33,46 +33,25 @@
 
 #![forbid(unsafe_code)]
 
-mod adopt;
-mod approval;
-pub mod audit;
-mod config;
 mod engine;
 mod error;
-mod failures;
 mod id;
-mod ledger;
-mod limits;
-mod login;
+mod judge;
 mod model;
-mod observe;
 pub mod output;
-mod owner;
-mod paths;
 mod place;
 mod plain_file;
-mod plan;
-mod pool;
-mod retention;
-mod roll_call;
-mod run;
-mod sandbox;
-mod settle;
-mod start;
 mod state;
-mod status;
+mod store;
+mod task;
 mod threads;
-mod tidy;
 pub mod tools;
-mod usage;
-mod wait;
 
-pub use approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
-pub use config::{Config, ConfigError, Settings, user_file};
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};
 pub use id::TaskId;
-pub use ledger::{Damage, Ledger, LedgerError, Rebuilt, Task};
+pub use judge::approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
+pub use judge::config::{Config, ConfigError, Settings, user_file};
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
 pub use legwork_warden::{
@@ -80,20 +59,21 @@ pub use legwork_warden::{
     gaps::Gap,
     protocol::{InputRefusal, Limits, Report},
 };
-pub use limits::TaskLimits;
+pub use model::limits::TaskLimits;
+pub use model::status::Status;
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
     Outputs, Program, Request, Stdin, Total, Trust, signal_name,
 };
-pub use observe::{Change, InputTaken, Observer};
-pub use retention::{Collected, Retention};
-pub use run::{Ended, Grown, Run, RunControl};
-pub use sandbox::{MissingLayer, SandboxReport, SandboxSettings};
+pub use place::sandbox::{MissingLayer, SandboxReport, SandboxSettings};
 pub use state::{StateError, StateFolder};
-pub use status::Status;
+pub use store::ledger::{Damage, Ledger, LedgerError, Rebuilt, Task};
+pub use store::retention::{Collected, Retention};
+pub use store::{audit, usage::Usage};
+pub use task::observe::{Change, InputTaken, Observer};
+pub use task::run::{Ended, Grown, Run, RunControl};
+pub use task::wait::{Condition, Until, until};
 pub use tools::{Answer, Definition, Envelope, Registry, Tool};
-pub use usage::Usage;
-pub use wait::{Condition, Until, until};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Tool, exec_command, render_error};
-use crate::{error::ToolError, output::Mask, sandbox::MissingLayer};
+use crate::{error::ToolError, output::Mask, place::sandbox::MissingLayer};
 
 /// A result, as JSON: most callers want only the text that is made of it.
 #[derive(Clone)]

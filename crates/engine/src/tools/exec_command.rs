@@ -20,14 +20,14 @@ use crate::{
     engine::{Engine, Submitted},
     error::ToolError,
     id::TaskId,
-    ledger::Task,
+    model::status::Status,
     model::{
         Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
         Request, Stdin, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
-    run::{Ended, Promotion, Run},
-    status::Status,
+    store::ledger::Task,
+    task::run::{Ended, Promotion, Run},
 };
 
 pub(super) const NAME: &str = "ExecCommand";

@@ -10,7 +10,7 @@ use crate::{
     engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
     model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
-    run::{Ended, Run},
+    task::run::{Ended, Run},
 };
 
 pub(super) const NAME: &str = "execute_command";

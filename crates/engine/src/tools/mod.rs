@@ -23,13 +23,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    config::Settings,
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
+    judge::config::Settings,
     model::Caller,
     output::Artifact,
-    run::{Ended, Run},
+    task::run::{Ended, Run},
 };
 
 /// What a tool is, as models, clients and people are told.

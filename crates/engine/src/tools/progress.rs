@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, SmallOutput, TaskOutput},
-    run::{Ended, Grown, Run},
+    task::run::{Ended, Grown, Run},
 };
 
 /// How often at most.

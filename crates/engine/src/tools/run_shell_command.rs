@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
 use crate::{
-    config::Settings,
     engine::{Engine, Submitted},
     error::{ErrorKind, ToolError},
     id::TaskId,
-    limits::lower,
+    judge::config::Settings,
+    model::limits::lower,
     model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
-    run::{Ended, Run},
+    task::run::{Ended, Run},
 };
 
 pub(super) const NAME: &str = "run_shell_command";

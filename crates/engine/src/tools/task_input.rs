@@ -18,8 +18,8 @@ use super::{
 use crate::{
     engine::Engine,
     error::ToolError,
-    observe::{InputTaken, Observer},
     output::{Cursor, keys},
+    task::observe::{InputTaken, Observer},
 };
 
 const NAME: &str = "TaskInput";

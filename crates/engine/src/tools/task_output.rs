@@ -15,8 +15,8 @@ use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    observe::{Change, Observer},
     output::{Cursor, Mask, Screen, Selection, TaskOutput},
+    task::observe::{Change, Observer},
 };
 
 const NAME: &str = "TaskOutput";

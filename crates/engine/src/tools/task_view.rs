@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::TaskId,
-    ledger::{Task, now_ms},
+    model::status::Status,
     model::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero, signal_name},
     output::{Mask, TaskOutput},
-    sandbox::{MissingLayer, SandboxReport},
-    status::Status,
+    place::sandbox::{MissingLayer, SandboxReport},
+    store::ledger::{Task, now_ms},
 };
 
 /// What a command is among the tasks.

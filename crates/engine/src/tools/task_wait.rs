@@ -17,10 +17,10 @@ use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    ledger::Task,
-    observe::Observer,
     output::{Cursor, Selection},
-    wait::{Condition, Until, until},
+    store::ledger::Task,
+    task::observe::Observer,
+    task::wait::{Condition, Until, until},
 };
 
 const NAME: &str = "TaskWait";

@@ -1,0 +1,130 @@
+//! Typed errors for what keeps a command from running: a verdict, a shortage, a start that failed.
+
+use std::{io, path::Path};
+
+use legwork_gate::{Denial, Explanation};
+use legwork_warden::protocol::{StartFailure, StartStage};
+use serde_json::{Value, json};
+
+use crate::{
+    error::{ErrorKind, ToolError},
+    place::local::PlaceError,
+    place::sandbox::SandboxReport,
+    task::plan::{execute_problem, spawn_failed},
+};
+
+/// The typed error of a start beyond the limit of tasks.
+pub(crate) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
+    ToolError::new(
+        ErrorKind::LimitExceeded,
+        format!("{running} tasks are running, and no more than {tasks_max} may"),
+    )
+    .detail("running", running)
+    .detail("tasks_max", tasks_max)
+    .hint(
+        "wait for one to end (TaskWait) or stop one (TaskStop), then try again; [limits] tasks_max in the \
+         configuration is the limit",
+    )
+}
+
+/// What helps when the machine gives no more processes or descriptors.
+const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
+
+/// The typed error of a command that may not run.
+pub(crate) fn denied(denial: Denial) -> ToolError {
+    let explanation = denial.explanation;
+    let reason = explanation.reason.clone();
+    match denial.substitution {
+        None => {
+            let remedy = explanation.remedy.clone();
+            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
+            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
+        }
+        Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
+            .detail("construct", found.construct)
+            .detail("offset", json!(found.offset))
+            .hint("run the inner command by itself first, and use what it printed"),
+    }
+}
+
+/// An error that carries the gate's explanation.
+pub(crate) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
+    let mut error = ToolError::new(kind, problem);
+    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
+        error.details = Some(fields);
+    }
+    error
+}
+
+/// The typed error of a warden that cannot be had.
+pub(crate) fn place_error(error: &PlaceError) -> ToolError {
+    match error {
+        PlaceError::Unfit(failure) => start_error("the warden", failure),
+        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
+                .hint(SHORTAGE_HINT)
+        }
+        other => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the command's supervisor could not be started: {other}"),
+        ),
+    }
+}
+
+/// The typed error of a sandbox that lacks something, where nothing may.
+pub(crate) fn unprotected(report: &SandboxReport) -> ToolError {
+    let missing: Vec<String> =
+        report.missing.iter().map(|it| format!("{} ({})", it.layer, it.reason)).collect();
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the configuration requires the whole sandbox, but this machine lacks: {}",
+            missing.join("; ")
+        ),
+    )
+    .detail("missing", serde_json::to_value(&report.missing).unwrap_or_default())
+    .hint("`legwork doctor` shows what is missing; `[sandbox] required = false` runs commands without it")
+}
+
+fn is_shortage(errno: Option<i32>) -> bool {
+    use rustix::io::Errno;
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    short.into_iter().any(|known| errno == Some(known.raw_os_error()))
+}
+
+/// The typed error of a start that failed.
+pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
+    let problem = io::Error::from_raw_os_error(failure.errno);
+    match failure.stage {
+        StartStage::Folder => ToolError::state(&problem),
+        StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
+                .hint(SHORTAGE_HINT)
+        }
+        StartStage::Descriptors if failure.errno == rustix::io::Errno::ISDIR.raw_os_error() => {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                "stdin is a folder, which would lead out of the sandbox",
+            )
+            .hint("give the command a file, a pipe or nothing")
+        }
+        StartStage::WorkingDirectory => ToolError::new(
+            ErrorKind::WorkdirNotFound,
+            format!("the working directory cannot be entered: {problem}"),
+        )
+        .hint("name a folder that may be entered, relative to the workspace"),
+        StartStage::Execute => {
+            let problem = execute_problem(Path::new(program), failure.errno);
+            spawn_failed(program, &problem).detail("errno", json!(failure.errno))
+        }
+        StartStage::Sandbox => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the command was not started: its sandbox could not be entered: {problem}"),
+        )
+        .detail("errno", json!(failure.errno))
+        .hint("`legwork doctor` shows which protections this machine has"),
+        StartStage::Process | StartStage::Descriptors | StartStage::Limits => {
+            spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
+        }
+    }
+}
