@@ -24,9 +24,9 @@ use crate::{
     place::local::Place,
     place::pool::Pool,
     place::sandbox::{SandboxReport, SandboxSettings, Sandboxing},
-    state::{StateError, StateFolder},
+    state::{Repair, StateError, StateFolder},
     store::audit::{Audit, Entry},
-    store::ledger::{Ledger, LedgerError, Rebuilt, Task},
+    store::ledger::{Ledger, LedgerError, Task},
     task::adopt::keep_adopting,
     task::failures::{denied, place_error, unprotected},
     task::login::Logins,
@@ -62,8 +62,8 @@ pub struct Options {
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
-    /// Told when the ledger had to be rebuilt, at the start or later.
-    pub on_rebuilt: fn(&Rebuilt),
+    /// Told of what had to be repaired in the state folder, at the start or later.
+    pub on_repair: fn(&Repair),
 }
 
 impl Options {
@@ -88,7 +88,7 @@ impl Options {
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
-            on_rebuilt: |rebuilt| tracing::warn!("{}", rebuilt.message()),
+            on_repair: |repair| tracing::warn!("{}", repair.message()),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Engine {
             settings,
             sandbox,
             all_workspaces,
-            on_rebuilt,
+            on_repair,
         } = options;
         let workspace = Workspace::open(&workspace).map_err(|error| {
             let shown = workspace.display();
@@ -170,12 +170,11 @@ impl Engine {
         })?;
         let state = state
             .map_or_else(StateFolder::default_path, Ok)
-            .and_then(|path| StateFolder::open(&path))
+            .and_then(|path| StateFolder::open_telling(&path, on_repair))
             .map(Arc::new)
             .map_err(|error: StateError| ToolError::state(&error))?;
-        let ledger =
-            Ledger::open(state.clone(), on_rebuilt).map_err(|error| ToolError::state(&error))?;
-        let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
+        let ledger = Ledger::open(state.clone()).map_err(|error| ToolError::state(&error))?;
+        let audit = Audit::open(&state).map_err(|error| ToolError::state(&error))?;
         // A root that does not exist cannot be entered either.
         let given = roots.iter().filter_map(|root| root.canonicalize().ok());
         let roots: Vec<PathBuf> = [workspace.path.clone()].into_iter().chain(given).collect();

@@ -66,7 +66,7 @@ pub use model::{
     Outputs, Program, Request, Stdin, Total, Trust, signal_name,
 };
 pub use place::sandbox::{MissingLayer, SandboxReport, SandboxSettings};
-pub use state::{StateError, StateFolder};
+pub use state::{Repair, SetAside, StateError, StateFolder};
 pub use store::ledger::{Damage, Ledger, LedgerError, Rebuilt, Task};
 pub use store::retention::{Collected, Retention};
 pub use store::{audit, usage::Usage};

@@ -1,5 +1,7 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
+pub(crate) mod aside;
+
 use std::{
     fs::{self, Permissions},
     io,
@@ -12,7 +14,60 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::{id::TaskId, output::TaskFolder};
+pub use self::aside::SetAside;
+use self::aside::{Kind, set_aside_all};
+use crate::{
+    id::TaskId,
+    output::TaskFolder,
+    store::{
+        audit::{Audit, Entry},
+        ledger::Rebuilt,
+    },
+};
+
+/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
+/// and are set aside together when it is rebuilt.
+const BELONGS: [(&str, Kind); 12] = [
+    ("tasks", Kind::Folder),
+    ("wardens", Kind::Folder),
+    ("engines", Kind::Folder),
+    ("tmp", Kind::Folder),
+    ("recent", Kind::Folder),
+    ("audit.jsonl", Kind::File),
+    ("gc.lock", Kind::File),
+    ("retention.json", Kind::File),
+    ("ledger.db.lock", Kind::File),
+    ("ledger.db.rebuild", Kind::File),
+    ("ledger.db.new", Kind::File),
+    ("ledger.db-daybook.new", Kind::File),
+];
+
+/// Something in the state folder that was damaged, and what was done about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// The ledger was rebuilt.
+    Rebuilt(Rebuilt),
+    /// Something stood in the place of a file or a folder.
+    SetAside(SetAside),
+}
+
+impl Repair {
+    /// What a person should know, in one line.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Rebuilt(rebuilt) => rebuilt.message(),
+            Self::SetAside(moved) => moved.message(),
+        }
+    }
+
+    /// The same for the audit log.
+    pub(crate) fn entry(&self) -> Entry {
+        match self {
+            Self::Rebuilt(rebuilt) => rebuilt.entry(),
+            Self::SetAside(moved) => moved.entry(),
+        }
+    }
+}
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +107,8 @@ pub struct StateFolder {
     path: PathBuf,
     pub(crate) tasks: OwnedFd,
     pub(crate) wardens: OwnedFd,
+    /// Is told of everything that had to be repaired.
+    pub(crate) tell: fn(&Repair),
 }
 
 impl StateFolder {
@@ -65,13 +122,19 @@ impl StateFolder {
             .ok_or(StateError::NoDefault)
     }
 
-    /// Opens the folder and makes what is missing, readable by its owner only.
+    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way is set aside.
     pub fn open(path: &Path) -> Result<Self, StateError> {
+        Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
+    }
+
+    /// The same for somebody who is told of every repair, now and later.
+    pub fn open_telling(path: &Path, tell: fn(&Repair)) -> Result<Self, StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| StateError::Folder { path, source }
         };
         let path = std::path::absolute(path).map_err(failed(path))?;
+        let set_aside = set_aside_all(&path, &BELONGS);
         let folder = |name: &str| {
             let inside = path.join(name);
             make_private(&inside).map_err(failed(&inside))?;
@@ -79,7 +142,18 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        Ok(Self { path, tasks, wardens })
+        let state = Self { path, tasks, wardens, tell };
+        set_aside.into_iter().for_each(|moved| state.repaired(&Repair::SetAside(moved)));
+        Ok(state)
+    }
+
+    /// Tells of a repair, and notes it in the audit log.
+    pub(crate) fn repaired(&self, repair: &Repair) {
+        (self.tell)(repair);
+        let noted = Audit::open(self).and_then(|audit| audit.append_now(&repair.entry()));
+        if let Err(error) = noted {
+            tracing::warn!(%error, "a repair is not in the audit log");
+        }
     }
 
     /// Where it is.

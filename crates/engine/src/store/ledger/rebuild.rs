@@ -8,12 +8,13 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 
 use super::{
@@ -28,19 +29,22 @@ use super::{
 };
 use crate::{
     place::roll_call::roll_call,
-    state::StateFolder,
-    store::audit::{Audit, Entry},
+    state::{
+        Repair, StateFolder,
+        aside::{Kind, SET_ASIDE, set_aside_strange, strange},
+    },
+    store::audit::Entry,
 };
 
 /// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
 /// its log is gone already.
-const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
+pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
 
 /// What the daybook has behind the ledger's name.
 pub(super) const DAYBOOK: &str = "-daybook";
 
-/// What files that were set aside have behind the ledger's name, before the time.
-pub(crate) const SET_ASIDE: &str = ".damaged-";
+/// Bytes of the time that names a rebuild, at most.
+const STAMP_BYTES_MAX: u64 = 64;
 
 /// Most ids of lost tasks that are told.
 const LOST_TOLD: usize = 20;
@@ -84,20 +88,31 @@ impl Rebuilt {
         }
         text
     }
+
+    /// The same for the audit log, where `legwork doctor` finds it.
+    pub(crate) fn entry(&self) -> Entry {
+        let told: Vec<&str> = self.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
+        Entry::new("rebuilt")
+            .with("why", self.why.as_str())
+            .with("salvaged", self.salvaged)
+            .with("from_folders", self.from_folders)
+            .with("lost", self.lost.len())
+            .with("lost_tasks", told)
+            .with("set_aside", self.set_aside.clone())
+    }
 }
 
-/// Makes a new ledger in the place of the one that was found, unless another process has done so meanwhile.
-///
-/// Nothing is told of a state folder that is only new.
+/// Makes a new ledger in the place of the one that was found, and says that it did; another process may have done so
+/// meanwhile, and of a state folder that is only new nothing is told.
 pub(super) fn rebuild(
     state: &StateFolder,
     damage: &Damage,
     found: Option<FileId>,
     rescue: Option<(&Connection, &mut Daybook)>,
-) -> Result<Option<Rebuilt>, LedgerError> {
+) -> Result<bool, LedgerError> {
     let mut lock = Lock::take(state)?;
     if FileId::at(&state.ledger()) != found {
-        return Ok(None);
+        return Ok(false);
     }
     // Nobody writes to the daybook from here on; whoever waits for it will find another one.
     let _daybook = hold_daybook(&state.beside_ledger(DAYBOOK))?;
@@ -108,22 +123,29 @@ pub(super) fn rebuild(
     let (salvaged, from_folders) = build(state, old.as_deref(), rescue, is_new)?;
     lock.finish()?;
     if is_new {
-        return Ok(None);
+        return Ok(false);
     }
     let lost = salvaged.lost.into_iter().collect();
     let why = damage.to_string();
     let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
-    note(state, &rebuilt);
-    Ok(Some(rebuilt))
+    state.repaired(&Repair::Rebuilt(rebuilt));
+    Ok(true)
 }
 
 /// Takes the lock of the daybook that stands there; none if there is none.
 fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
     let wait = Wait::Until(Instant::now() + PATIENCE);
     loop {
-        let file = match File::open(path) {
+        // A pipe in its place must not be waited for.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // It cannot be held, and nobody can write to it.
+            Err(error) if strange(path, Kind::File).is_some() => {
+                tracing::debug!(%error, "no daybook is held");
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         };
         daybook::lock(&file, wait)?;
@@ -164,6 +186,7 @@ fn build(
     is_new: bool,
 ) -> Result<(Salvaged, u64), LedgerError> {
     let path = state.beside_ledger(".new");
+    set_aside_strange(&path, Kind::File)?;
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -212,22 +235,6 @@ fn in_order(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Notes a rebuild in the audit log, where `legwork doctor` finds it.
-fn note(state: &StateFolder, rebuilt: &Rebuilt) {
-    let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-    let entry = Entry::new("rebuilt")
-        .with("why", rebuilt.why.as_str())
-        .with("salvaged", rebuilt.salvaged)
-        .with("from_folders", rebuilt.from_folders)
-        .with("lost", rebuilt.lost.len())
-        .with("lost_tasks", told)
-        .with("set_aside", rebuilt.set_aside.clone());
-    let noted = Audit::open(&state.audit()).and_then(|audit| audit.append_now(&entry));
-    if let Err(error) = noted {
-        tracing::warn!(%error, "the rebuild is not in the audit log");
-    }
-}
-
 /// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of a rebuild that is
 /// under way.
 pub(super) struct Lock {
@@ -249,12 +256,13 @@ impl Lock {
 
     /// The name of this rebuild: that of an earlier one which was cut off, if it had moved the ledger away.
     fn begin(&mut self, moved: bool) -> io::Result<String> {
-        let mut earlier = String::new();
+        let mut earlier = Vec::new();
         self.file.seek(SeekFrom::Start(0))?;
-        (&self.file).take(64).read_to_string(&mut earlier)?;
-        let is_stamp = !earlier.is_empty() && earlier.bytes().all(|byte| byte.is_ascii_digit());
+        (&self.file).take(STAMP_BYTES_MAX).read_to_end(&mut earlier)?;
+        // Anything else in the file is not from us.
+        let is_stamp = !earlier.is_empty() && earlier.iter().all(u8::is_ascii_digit);
         if moved && is_stamp {
-            return Ok(earlier);
+            return Ok(String::from_utf8_lossy(&earlier).into_owned());
         }
         let stamp = now_ms().to_string();
         self.file.set_len(0)?;
