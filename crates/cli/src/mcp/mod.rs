@@ -7,7 +7,6 @@ mod transport;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use legwork::Registry;
 use rmcp::{ServiceExt, transport::stdio_pipes};
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +26,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Serves until the client closes our stdin.
 pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     legwork_warden::keep_heap();
-    let tools = match options.guard.registry(&Registry::DEFAULT.join(",")) {
+    let tools = match options.guard.offered() {
         Ok(tools) => tools,
         Err(problem) => return complain(&problem),
     };

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Answer, Caller, Definition, Engine, Trust, tools::export::annotations};
+use legwork::{
+    Answer, Caller, Definition, Engine, Trust,
+    tools::{Turn, export::annotations},
+};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -78,14 +81,14 @@ impl Server {
 
     /// A place to work on a call. What looks, types or stops takes none, so that it is possible while all are taken by
     /// calls that wait.
-    async fn place(&self, tool: &str) -> Option<SemaphorePermit<'_>> {
-        match tool {
-            "TaskStop" => None,
-            "TaskInput" | "TaskList" | "TaskStatus" => {
+    async fn place(&self, turn: Turn) -> Option<SemaphorePermit<'_>> {
+        match turn {
+            Turn::Stops => None,
+            Turn::Looks => {
                 self.backlog.turn().await;
                 None
             }
-            _ => self.backlog.place().await,
+            Turn::Waits => self.backlog.place().await,
         }
     }
 
@@ -146,10 +149,11 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.clone();
-        if self.engine.registry().get(&name).is_none() {
+        let Some(tool) = self.engine.registry().get(&name) else {
             let problem = format!("there is no tool `{}`", self.engine.mask().text(&name));
             return Err(ErrorData::invalid_params(problem, None));
-        }
+        };
+        let turn = tool.definition().turn;
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         let way = Way::of(&context);
@@ -162,7 +166,7 @@ impl ServerHandler for Server {
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
         let call = async {
-            let _place = self.place(&name).await;
+            let _place = self.place(turn).await;
             self.engine.call(&name, input, &caller).await
         };
         tokio::select! {
