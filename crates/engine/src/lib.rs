@@ -42,6 +42,7 @@ mod model;
 pub mod output;
 mod place;
 mod plain_file;
+pub mod service;
 mod state;
 mod store;
 mod task;
@@ -68,6 +69,7 @@ pub use model::{
     signal_name,
     status::Status,
 };
+pub use service::{Client, Service};
 pub use state::{StateError, StateFolder};
 pub use store::{
     audit,

@@ -204,7 +204,6 @@ impl Tasks {
     /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks go on,
     /// and so do processes that ended commands left behind.
     pub(crate) async fn stop_all(&self, grace: Duration) {
-        self.place.close().await;
         let mut waiting = Vec::new();
         for run in self.running().values() {
             let waited_for = !run.promoted.load(Ordering::Relaxed);
@@ -217,6 +216,7 @@ impl Tasks {
             for mut progress in waiting {
                 let _ = progress.wait_for(|progress| progress.end.is_some()).await;
             }
+            self.place.close().await;
         };
         // A process that the kernel does not let die is not waited for.
         let _ = tokio::time::timeout(grace + DEATH, all_ended).await;
