@@ -1,8 +1,11 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
 pub(crate) mod aside;
+pub(crate) mod repair;
 
 use std::{
+    collections::HashMap,
+    fmt,
     fs::{self, Permissions},
     io,
     os::{
@@ -10,20 +13,17 @@ use std::{
         unix::fs::{DirBuilderExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::fs::{Mode, OFlags, open};
 
-pub use self::aside::SetAside;
 use self::aside::{Kind, set_aside_all};
-use crate::{
-    id::TaskId,
-    output::TaskFolder,
-    store::{
-        audit::{Audit, Entry},
-        ledger::Rebuilt,
-    },
+pub use self::{
+    aside::SetAside,
+    repair::{Rebuilt, Repair},
 };
+use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
 /// and are set aside together when it is rebuilt.
@@ -42,32 +42,8 @@ const BELONGS: [(&str, Kind); 12] = [
     ("ledger.db-daybook.new", Kind::File),
 ];
 
-/// Something in the state folder that was damaged, and what was done about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Repair {
-    /// The ledger was rebuilt.
-    Rebuilt(Rebuilt),
-    /// Something stood in the place of a file or a folder.
-    SetAside(SetAside),
-}
-
-impl Repair {
-    /// What a person should know, in one line.
-    pub fn message(&self) -> String {
-        match self {
-            Self::Rebuilt(rebuilt) => rebuilt.message(),
-            Self::SetAside(moved) => moved.message(),
-        }
-    }
-
-    /// The same for the audit log.
-    pub(crate) fn entry(&self) -> Entry {
-        match self {
-            Self::Rebuilt(rebuilt) => rebuilt.entry(),
-            Self::SetAside(moved) => moved.entry(),
-        }
-    }
-}
+/// What the name of a folder begins with that is being removed.
+pub(crate) const REMOVED: &str = ".removed-";
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +83,26 @@ pub struct StateFolder {
     path: PathBuf,
     pub(crate) tasks: OwnedFd,
     pub(crate) wardens: OwnedFd,
-    /// Is told of everything that had to be repaired.
+    asker: AsksWardens,
+    /// Is told of every repair.
     pub(crate) tell: fn(&Repair),
+    /// What stood in the place of something of ours when it was opened.
+    pub(crate) set_aside: Vec<SetAside>,
+}
+
+/// The names of the wardens that hold a task, by its id.
+pub(crate) type Holders = HashMap<String, String>;
+
+/// How the wardens of a state folder are asked what they hold: the place where they run knows.
+#[derive(Default)]
+struct AsksWardens(OnceLock<Box<AskWardens>>);
+
+type AskWardens = dyn Fn(&StateFolder) -> Holders + Send + Sync;
+
+impl fmt::Debug for AsksWardens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "AsksWardens({})", self.0.get().is_some())
+    }
 }
 
 impl StateFolder {
@@ -127,14 +121,17 @@ impl StateFolder {
         Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
     }
 
-    /// The same for somebody who is told of every repair, now and later.
-    pub fn open_telling(path: &Path, tell: fn(&Repair)) -> Result<Self, StateError> {
+    /// The same for somebody who is told of that, and of every later repair.
+    pub(crate) fn open_telling(path: &Path, tell: fn(&Repair)) -> Result<Self, StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| StateError::Folder { path, source }
         };
         let path = std::path::absolute(path).map_err(failed(path))?;
         let set_aside = set_aside_all(&path, &BELONGS);
+        for moved in &set_aside {
+            tell(&Repair::SetAside(moved.clone()));
+        }
         let folder = |name: &str| {
             let inside = path.join(name);
             make_private(&inside).map_err(failed(&inside))?;
@@ -142,18 +139,20 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        let state = Self { path, tasks, wardens, tell };
-        set_aside.into_iter().for_each(|moved| state.repaired(&Repair::SetAside(moved)));
-        Ok(state)
+        Ok(Self { path, tasks, wardens, asker: AsksWardens::default(), tell, set_aside })
     }
 
-    /// Tells of a repair, and notes it in the audit log.
-    pub(crate) fn repaired(&self, repair: &Repair) {
-        (self.tell)(repair);
-        let noted = Audit::open(self).and_then(|audit| audit.append_now(&repair.entry()));
-        if let Err(error) = noted {
-            tracing::warn!(%error, "a repair is not in the audit log");
-        }
+    /// Says how the wardens are asked what they hold; only the first word counts.
+    pub(crate) fn ask_wardens_by(
+        &self,
+        asker: impl Fn(&StateFolder) -> Holders + Send + Sync + 'static,
+    ) {
+        let _ = self.asker.0.set(Box::new(asker));
+    }
+
+    /// Asks every warden which task it holds; the tasks are in their folders from then on.
+    pub(crate) fn roll_call(&self) -> Holders {
+        self.asker.0.get().map(|ask| ask(self)).unwrap_or_default()
     }
 
     /// Where it is.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use legwork::{
     StateFolder, ToolError,
     audit::{entries, verify},
+    open_state,
 };
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
 /// The state folder, without the engine: the log can be read whatever else is wrong.
 fn folder(state: State) -> Result<StateFolder, ToolError> {
     let path = state.state.map_or_else(StateFolder::default_path, Ok);
-    path.and_then(|path| StateFolder::open_telling(&path, tell_of_repair))
+    path.and_then(|path| open_state(&path, tell_of_repair))
         .map_err(|error| ToolError::state(&error))
 }
 

@@ -25,7 +25,7 @@ fn spoil(path: &Path, how: &str) {
         Err(_) => fs::create_dir_all(path.parent().unwrap()).unwrap(),
     }
     let noise: Vec<u8> = (0..5000_u32).map(|byte| (byte * 7 % 251) as u8 | 0x80).collect();
-    let private = || fs::OpenOptions::new().write(true).create(true).mode(0o600).open(path);
+    let private = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match how {
         "noise" => std::io::Write::write_all(&mut private().unwrap(), &noise).unwrap(),
         "nothing" => drop(private().unwrap()),

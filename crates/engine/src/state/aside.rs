@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::store::{audit::Entry, ledger::now_ms};
+use crate::clock::now_ms;
 
 /// What a name has behind it that was set aside, before the time in milliseconds since 1970.
 pub(crate) const SET_ASIDE: &str = ".damaged-";
@@ -49,14 +49,6 @@ impl SetAside {
     pub fn message(&self) -> String {
         let Self { name, why, now } = self;
         format!("`{name}` in the state folder {why}. It was set aside as {now}")
-    }
-
-    /// The same for the audit log.
-    pub(crate) fn entry(&self) -> Entry {
-        Entry::new("set_aside")
-            .with("name", self.name.as_str())
-            .with("why", self.why.as_str())
-            .with("set_aside", self.now.as_str())
     }
 }
 

@@ -21,13 +21,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    clock::now_ms,
     model::Caller,
     output::Mask,
     state::{
         Repair, SetAside, StateFolder,
         aside::{Kind, set_aside, set_aside_strange},
+        repair::LOST_TOLD,
     },
-    store::ledger::{FileId, now_ms, private_file},
+    store::ledger::{FileId, private_file},
     threads::in_thread,
 };
 
@@ -114,6 +116,29 @@ impl Entry {
         let at_ms = now_ms();
         let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
         Self { own, foreign: Vec::new() }
+    }
+
+    /// A repair, as `legwork doctor` finds it.
+    fn of_repair(repair: &Repair) -> Self {
+        let rebuilt = match repair {
+            Repair::Rebuilt(rebuilt) => rebuilt,
+            Repair::SetAside(moved) => return Self::of_moved(moved),
+        };
+        let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
+        Self::new("rebuilt")
+            .with("why", rebuilt.why.as_str())
+            .with("salvaged", rebuilt.salvaged)
+            .with("from_folders", rebuilt.from_folders)
+            .with("lost", rebuilt.lost.len())
+            .with("lost_tasks", told)
+            .with("set_aside", rebuilt.set_aside.clone())
+    }
+
+    fn of_moved(moved: &SetAside) -> Self {
+        Self::new("set_aside")
+            .with("name", moved.name.as_str())
+            .with("why", moved.why.as_str())
+            .with("set_aside", moved.now.as_str())
     }
 
     /// The same with one more thing that is known of it, by whomever it was said.
@@ -237,7 +262,7 @@ impl Appender {
             previous = add_line(&mut text, &note, &previous);
         }
         for moved in &self.moved {
-            previous = add_line(&mut text, &moved.entry(), &previous);
+            previous = add_line(&mut text, &Entry::of_moved(moved), &previous);
         }
         previous = add_line(&mut text, entry, &previous);
         self.file.write_all_at(text.as_bytes(), at)?;
@@ -247,6 +272,14 @@ impl Appender {
             (self.tell)(&Repair::SetAside(moved));
         }
         Ok(true)
+    }
+}
+
+/// Notes a repair in the audit log.
+pub(super) fn note_repair(state: &StateFolder, repair: &Repair) {
+    let entry = Entry::of_repair(repair);
+    if let Err(error) = Audit::open(state).and_then(|audit| audit.append_now(&entry)) {
+        tracing::warn!(%error, "a repair is not in the audit log");
     }
 }
 
@@ -403,7 +436,8 @@ mod tests {
     }
 
     fn opened(folder: &tempfile::TempDir) -> Audit {
-        Audit::open(&StateFolder::open(folder.path()).unwrap()).unwrap()
+        let state = StateFolder::open(folder.path()).unwrap();
+        Audit::open(&state).unwrap()
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{Arc, LazyLock},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use legwork_warden::failpoint::Failpoint;
@@ -40,7 +40,7 @@ pub(crate) use self::{
     opened::{FileId, private_file},
     restore::task_id,
 };
-pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
+pub use self::{opened::Damage, task::Task};
 use crate::{
     id::TaskId, model::Outcome, model::status::Status, output::SmallOutput, state::StateFolder,
 };
@@ -449,10 +449,4 @@ fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError
         page.append(id, end, Failpoint::EngineInOutcome)?;
     }
     Ok(())
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -15,12 +15,10 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, OFlags, flock};
-use serde::Serialize;
 
 use super::{
     LedgerError,
     daybook::{self, Daybook, Wait},
-    now_ms,
     opened::{Damage, FileId, PATIENCE, private_file},
     restore::missing,
     salvage::{Salvaged, salvage},
@@ -28,12 +26,12 @@ use super::{
     task::insert,
 };
 use crate::{
-    place::roll_call::roll_call,
+    clock::now_ms,
     state::{
-        Repair, StateFolder,
+        Rebuilt, Repair, StateFolder,
         aside::{Kind, SET_ASIDE, set_aside_strange, strange},
     },
-    store::audit::Entry,
+    store::audit::note_repair,
 };
 
 /// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
@@ -45,62 +43,6 @@ pub(super) const DAYBOOK: &str = "-daybook";
 
 /// Bytes of the time that names a rebuild, at most.
 const STAMP_BYTES_MAX: u64 = 64;
-
-/// Most ids of lost tasks that are told.
-const LOST_TOLD: usize = 20;
-
-/// What a rebuild found and made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Rebuilt {
-    /// What was wrong with the ledger.
-    pub why: String,
-    /// Tasks that were read from the old one.
-    pub salvaged: u64,
-    /// Tasks that were found in folders only.
-    pub from_folders: u64,
-    /// Tasks of which no more than an id is known.
-    pub lost: Vec<String>,
-    /// Where the damaged files are now, in the state folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub set_aside: Option<String>,
-}
-
-impl Rebuilt {
-    /// What a person should know, in one line.
-    pub fn message(&self) -> String {
-        let Self { why, salvaged, from_folders, lost, set_aside } = self;
-        let mut text = format!(
-            "the ledger {why}. It was rebuilt: {salvaged} tasks from the old one, {from_folders} from their folders"
-        );
-        match (lost.len(), set_aside) {
-            // The process that missed it had it open, and has lost nothing.
-            (0, None) if *salvaged > 0 => {}
-            (0, None) => text.push_str("; tasks that had no folder are lost"),
-            (0, Some(_)) => text.push_str("; others that had no folder may be lost"),
-            (count, _) => {
-                let shown: Vec<&str> = lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-                let more = if count > LOST_TOLD { ", …" } else { "" };
-                text.push_str(&format!("; {count} are lost: {}{more}", shown.join(", ")));
-            }
-        }
-        if let Some(name) = set_aside {
-            text.push_str(&format!(". The old one is {name}"));
-        }
-        text
-    }
-
-    /// The same for the audit log, where `legwork doctor` finds it.
-    pub(crate) fn entry(&self) -> Entry {
-        let told: Vec<&str> = self.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-        Entry::new("rebuilt")
-            .with("why", self.why.as_str())
-            .with("salvaged", self.salvaged)
-            .with("from_folders", self.from_folders)
-            .with("lost", self.lost.len())
-            .with("lost_tasks", told)
-            .with("set_aside", self.set_aside.clone())
-    }
-}
 
 /// Makes a new ledger in the place of the one that was found, and says that it did; another process may have done so
 /// meanwhile, and of a state folder that is only new nothing is told.
@@ -128,7 +70,9 @@ pub(super) fn rebuild(
     let lost = salvaged.lost.into_iter().collect();
     let why = damage.to_string();
     let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
-    state.repaired(&Repair::Rebuilt(rebuilt));
+    let repair = Repair::Rebuilt(rebuilt);
+    (state.tell)(&repair);
+    note_repair(state, &repair);
     Ok(true)
 }
 
@@ -204,7 +148,7 @@ fn build(
         let transaction = connection.transaction()?;
         let mut salvaged = salvage(old, rescue, &transaction)?;
         // Whoever holds a task that is in no folder yet puts it into one.
-        let restored = missing(state, &transaction, &roll_call(state))?;
+        let restored = missing(state, &transaction, &state.roll_call())?;
         for task in &restored {
             insert(&transaction, task, None)?;
             salvaged.lost.remove(task.task_id.as_str());

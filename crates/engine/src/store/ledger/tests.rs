@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    judge::approval::{Answered, Approval, Decision},
+    clock::now_ms,
+    model::question::{Answered, Approval, Decision},
     state::Repair,
 };
 
