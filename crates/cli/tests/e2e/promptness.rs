@@ -3,14 +3,16 @@
 //! The grace is three seconds. The bound leaves a loaded machine room, and is far below that.
 
 use std::{
+    fs,
     process::Command,
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, announced_line, eventually},
+    common::{Scratch, announced_line, eventually, fixture, is_alive, open, signal},
     mcp::Wire,
 };
 
@@ -133,5 +135,53 @@ fn a_kill_needs_no_grace() {
     let stopped = scratch.legwork("stop").args([&task, "--signal", "KILL"]).output().unwrap();
     assert!(stopped.status.success(), "{stopped:?}");
     assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
-    eventually("it is dead", || (!crate::common::is_alive(pid)).then_some(()));
+    eventually("it is dead", || (!is_alive(pid)).then_some(()));
+}
+
+/// The children of a process's first thread.
+fn children(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// How many sockets a process has: its spawner's, and a channel for each warden.
+fn sockets(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let targets = descriptors.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+}
+
+/// Wardens whose adoption sockets are there.
+fn wardens(scratch: &Scratch) -> usize {
+    fs::read_dir(scratch.state.path().join("wardens")).unwrap().count()
+}
+
+#[test]
+fn nothing_stays_of_adopted_tasks_that_have_ended() {
+    const TASKS: usize = 40;
+    // What a server has without any task: its spawner, a few idle wardens, the runtime's own.
+    const OWN_MAX: usize = 10;
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut first = Wire::initialized(&scratch);
+    first.assert_lives();
+    let spawner = children(first.child.id())[0];
+    let tasks: Vec<String> = (0..TASKS)
+        .map(|_| begin(&mut first, &format!("exec {} wait-then-exit {gate} 7", fixture())))
+        .collect();
+    signal(first.child.id(), Signal::KILL);
+    first.child.wait().unwrap();
+
+    let mut second = Wire::initialized(&scratch);
+    let server = second.child.id();
+    eventually("all are adopted", || (sockets(server) >= TASKS).then_some(()));
+    open(&gate);
+    eventually("their wardens are gone", || (wardens(&scratch) <= OWN_MAX).then_some(()));
+    eventually("the channels are closed", || (sockets(server) <= OWN_MAX).then_some(()));
+    eventually("their spawner is gone", || (!is_alive(spawner)).then_some(()));
+    for task in tasks {
+        let told = second.tool("TaskStatus", &json!({ "task_id": task }));
+        assert!(told.contains("Exit status: 7"), "{told}");
+    }
+    second.assert_lives();
 }
