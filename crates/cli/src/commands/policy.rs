@@ -7,7 +7,7 @@ use std::{
 };
 
 use legwork::{
-    Registry,
+    Registry, Tool,
     gate::{Checked, Circumstances, Decision, Policy, Script, check, read},
 };
 use serde::Deserialize;
@@ -61,7 +61,7 @@ fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
 /// Judges a text as the tool would get it.
 fn judged(policy: &Policy, tool: &str, text: &str) -> Result<Checked, String> {
     let registry = Registry::builtin();
-    let definition = registry.get(tool).map(|tool| tool.definition());
+    let definition = registry.get(tool).map(Tool::definition);
     let manners = definition.map(|definition| definition.manners).unwrap_or_default();
     let around = Circumstances { manners, ..Circumstances::default() };
     if !definition.is_some_and(|definition| definition.takes_argv) {
