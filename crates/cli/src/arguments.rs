@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Rebuilt, Registry, ToolError, Trust,
+    Config, ConfigError, Engine, ErrorKind, Options, Registry, Repair, ToolError, Trust,
     gate::Mode, tools::export::Format,
 };
 
@@ -108,7 +108,7 @@ impl Place {
         })?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
         Engine::open_with(options, tools)
     }
 }
@@ -119,14 +119,14 @@ impl State {
         let mut options = Options::new("/");
         options.state = self.state;
         options.all_workspaces = true;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
         Engine::open(options)
     }
 }
 
-/// Says on stderr that the ledger is not the one that it was.
-fn tell_of_rebuild(rebuilt: &Rebuilt) {
-    say(&format!("legwork: {}", rebuilt.message()));
+/// Says on stderr what had to be repaired in the state folder.
+pub(crate) fn tell_of_repair(repair: &Repair) {
+    say(&format!("legwork: {}", repair.message()));
 }
 
 /// What may be called, and what is asked before.

@@ -18,9 +18,9 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ("id", &[]),
     ("plain_file", &[]),
     ("model", &["clock"]),
-    ("output", &["id"]),
+    ("output", &["id", "plain_file"]),
     ("error", &["output"]),
-    ("state", &["id", "output"]),
+    ("state", &["clock", "id", "output"]),
     ("events", &["clock", "id", "model"]),
     ("place", &["clock", "id", "model", "output", "plain_file", "state", "threads"]),
     (

@@ -33,6 +33,7 @@ mod secrets;
 mod snapshots;
 mod stalls;
 mod state;
+mod state_files;
 mod stop;
 mod task_input;
 mod task_output;

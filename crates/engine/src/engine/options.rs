@@ -7,7 +7,7 @@ use legwork_gate::Policy;
 use crate::{
     judge::config::{Config, Settings},
     model::sandbox::SandboxSettings,
-    store::ledger::Rebuilt,
+    state::Repair,
 };
 
 /// How an engine is set up.
@@ -29,8 +29,8 @@ pub struct Options {
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
-    /// Told when the ledger had to be rebuilt, at the start or later.
-    pub on_rebuilt: fn(&Rebuilt),
+    /// Told of what had to be repaired in the state folder, at the start or later.
+    pub on_repair: fn(&Repair),
 }
 
 impl Options {
@@ -55,7 +55,7 @@ impl Options {
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
-            on_rebuilt: |rebuilt| tracing::warn!("{}", rebuilt.message()),
+            on_repair: |repair| tracing::warn!("{}", repair.message()),
         }
     }
 }

@@ -7,13 +7,27 @@ pub(crate) mod ledger;
 pub(crate) mod retention;
 pub(crate) mod usage;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use self::{
     audit::{Audit, Entry},
-    ledger::{Ledger, LedgerError, Rebuilt},
+    ledger::{Ledger, LedgerError},
 };
-use crate::{error::ToolError, output::SharedMask, state::StateFolder};
+use crate::{
+    error::ToolError,
+    output::SharedMask,
+    state::{Repair, StateError, StateFolder},
+};
+
+/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way is set aside and noted
+/// in the audit log; of that, and of every later repair, is told.
+pub fn open_state(path: &Path, tell: fn(&Repair)) -> Result<StateFolder, StateError> {
+    let state = StateFolder::open_telling(path, tell)?;
+    for moved in &state.set_aside {
+        audit::note_repair(&state, &Repair::SetAside(moved.clone()));
+    }
+    Ok(state)
+}
 
 /// What one engine has open of a state folder. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -26,13 +40,9 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens ledger and audit log, and makes what is missing.
-    pub(crate) fn open(
-        state: Arc<StateFolder>,
-        mask: SharedMask,
-        on_rebuilt: fn(&Rebuilt),
-    ) -> Result<Self, ToolError> {
-        let ledger = Ledger::open(state.clone(), on_rebuilt)?;
-        let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
+    pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
+        let ledger = Ledger::open(state.clone())?;
+        let audit = Audit::open(&state).map_err(|error| ToolError::state(&error))?;
         Ok(Self { state, ledger, audit, mask })
     }
 
