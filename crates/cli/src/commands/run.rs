@@ -4,7 +4,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Limits, Outcome,
-    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Task, ToolError,
+    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Task, ToolError, gate::Manners,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -52,6 +52,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
     let terminal = terminal::size().filter(|_| terminal::is_interactive());
     let request = Request {
         tool: tool.into(),
+        manners: Manners::default(),
         program,
         workdir: None,
         confinement: Confinement::None,

@@ -22,6 +22,7 @@ mod pids;
 mod policy;
 mod power_cut;
 mod process;
+mod promptness;
 mod python_client;
 mod read_only;
 mod readme;

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, os::fd::OwnedFd};
 
+use legwork_gate::Manners;
 use legwork_warden::{folder::WindowSize, protocol::Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub enum DuplicatePolicy {
 pub struct Request {
     /// The tool or verb through which it comes.
     pub tool: String,
+    /// How that tool wants its commands to be judged.
+    pub manners: Manners,
     /// What to run.
     pub program: Program,
     /// Where, relative to the workspace or absolute; the workspace itself when absent.

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::{Level, Script, Subject};
+use legwork_gate::{Level, Manners, Script, Subject};
 use legwork_warden::protocol::Limits;
 use sha2::{Digest, Sha256};
 
@@ -28,6 +28,7 @@ const KNOWN_SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) tool: String,
+    manners: Manners,
     /// The program's absolute path.
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
@@ -73,6 +74,10 @@ pub(crate) enum Kind {
 impl Subject for Plan {
     fn tool(&self) -> &str {
         &self.tool
+    }
+
+    fn manners(&self) -> Manners {
+        self.manners
     }
 
     fn script(&self) -> Script<'_> {
@@ -163,6 +168,7 @@ impl Plan {
         let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
         Ok(Self {
             tool: request.tool,
+            manners: request.manners,
             program: resolved.program,
             argv: resolved.argv,
             workdir,

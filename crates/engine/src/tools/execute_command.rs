@@ -5,7 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
@@ -80,6 +82,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: true,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
@@ -134,6 +138,7 @@ impl Input {
             workdir: self.cwd,
             // The sandbox confines, not this argument.
             confinement: Confinement::None,
+            manners: Manners::default(),
             environment: Vec::new(),
             description: None,
             stdin: Stdin::Null,

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
@@ -22,6 +24,9 @@ pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.
+/// The original asks about everything that its user did not list, and runs no substitution.
+const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
+
 const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
@@ -87,6 +92,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
+            manners: MANNERS,
+            takes_argv: false,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
@@ -130,6 +137,7 @@ impl Input {
             program: Program::Script { text: self.command, shell, login: false },
             workdir: self.directory,
             confinement: Confinement::Workspace,
+            manners: MANNERS,
             environment: vec![MARK.map(str::to_owned).into()],
             description: self.description,
             stdin: Stdin::Null,
