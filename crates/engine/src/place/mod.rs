@@ -93,6 +93,8 @@ pub(crate) struct Sandbox {
     pub enforcement: Enforcement,
     /// The same for people and models.
     pub report: Arc<SandboxReport>,
+    /// Variables that commands in it are given.
+    pub variables: Vec<(String, OsString)>,
 }
 
 impl Sandbox {

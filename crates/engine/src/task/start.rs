@@ -264,6 +264,11 @@ fn environment(place: &dyn Place, plan: &Plan, sandbox: Option<&Sandbox>) -> pro
         // Wherever that is, it cannot be written; `/tmp` can.
         set.push(pair("TMPDIR", b"/tmp"));
     }
+    for (name, value) in sandbox.iter().flat_map(|sandbox| &sandbox.variables) {
+        if !set.iter().any(|(set, _)| set == name.as_bytes()) {
+            set.push(pair(name, value.as_bytes()));
+        }
+    }
     let bare = plan.is_untrusted();
     if bare {
         let known = BARE.iter().filter_map(|name| Some((*name, place.variable(name)?)));
