@@ -229,12 +229,12 @@ impl Engine {
     /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
     /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
     /// Returns the spawner's process id.
-    pub fn warm_up(&self, trust: Trust) -> Result<u32, ToolError> {
+    pub async fn warm_up(&self, trust: Trust) -> Result<u32, ToolError> {
         self.inner.pool.expect(self.inner.wanted(trust));
         self.inner.logins.begin();
         self.inner.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.inner)));
-        self.inner.pool.warm_up().map_err(|error| place_error(&error.into()))
+        self.inner.pool.warm_up().await.map_err(|error| place_error(&error.into()))
     }
 
     /// Whether nothing is started with less than the whole sandbox.

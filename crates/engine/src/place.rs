@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -19,9 +19,9 @@ use rustix::{
     io::Errno,
     process::{Resource, getrlimit},
 };
-use tokio::net::unix::pipe;
+use tokio::{net::unix::pipe, sync::Mutex};
 
-use crate::{owner::Owner, sandbox::Wanted, state::StateFolder};
+use crate::{owner::Owner, sandbox::Wanted, state::StateFolder, threads::in_thread};
 
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 4 * 1024;
@@ -56,6 +56,7 @@ pub(crate) enum PlaceError {
 #[derive(Debug)]
 pub(crate) struct Place {
     state: Arc<StateFolder>,
+    /// Held while one is started, so that others wait for that one.
     spawner: Mutex<Option<Spawner>>,
     owner: OnceLock<Owner>,
 }
@@ -139,14 +140,15 @@ impl Place {
         Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
     }
 
-    /// Forks a warden; a spawner that has died is replaced once.
+    /// Forks a warden; a spawner that has died or does not answer is replaced once.
     pub(crate) async fn fork(&self) -> Result<Warden, PlaceError> {
-        let name = self.owner()?.name()?;
+        let owner = self.owner()?;
         let mut used = 0;
-        match self.try_fork(&name, &mut used).await {
+        match self.try_fork(&owner.name()?, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
-                self.discard_spawner(used);
-                self.try_fork(&name, &mut used).await
+                self.discard_spawner(used).await;
+                // Another name: who does not answer now may fork the first one yet.
+                self.try_fork(&owner.name()?, &mut used).await
             }
             result => result,
         }
@@ -161,18 +163,24 @@ impl Place {
         Ok(self.owner.get_or_init(|| owner))
     }
 
-    /// Starts the spawner, so that the first command need not wait for it.
-    pub(crate) fn warm_up(&self) -> io::Result<u32> {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.launched(&mut slot)?.pid())
+    /// Starts the spawner, so that the first command need not wait for it; one that does not answer is replaced once.
+    pub(crate) async fn warm_up(&self) -> io::Result<u32> {
+        let mut slot = self.spawner.lock().await;
+        match self.launched(&mut slot).await {
+            Err(error) if is_gone(&error) => Ok(self.launched(&mut slot).await?.pid()),
+            launched => Ok(launched?.pid()),
+        }
     }
 
-    fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
-        let (tasks, wardens) = (self.state.tasks.as_fd(), self.state.wardens.as_fd());
-        match slot {
-            Some(spawner) => Ok(spawner),
-            None => Ok(slot.insert(Spawner::launch(tasks, wardens)?)),
+    /// In a thread: starting a process takes a while, and its hello may never come.
+    async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        if let Some(spawner) = slot {
+            return Ok(spawner);
         }
+        let state = self.state.clone();
+        let launch = move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd());
+        let panicked = || Err(io::Error::other("the spawner could not be started"));
+        Ok(slot.insert(in_thread(launch).await.unwrap_or_else(panicked)?))
     }
 
     /// `used` becomes the process id of the spawner that was asked.
@@ -182,8 +190,8 @@ impl Place {
             return Err(io::Error::from(Errno::MFILE).into());
         }
         {
-            let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-            let spawner = self.launched(&mut slot)?;
+            let mut slot = self.spawner.lock().await;
+            let spawner = self.launched(&mut slot).await?;
             *used = spawner.pid();
             spawner.fork(name, theirs.as_fd())?;
         }
@@ -206,10 +214,10 @@ impl Place {
     }
 
     /// Lets go of a spawner that failed, unless another call has replaced it already.
-    fn discard_spawner(&self, pid: u32) {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.as_ref().is_some_and(|spawner| spawner.pid() == pid) {
-            *slot = None;
+    async fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().await;
+        if let Some(failed) = slot.take_if(|spawner| spawner.pid() == pid) {
+            failed.give_up();
         }
     }
 }
@@ -229,6 +237,8 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotConnected
             | io::ErrorKind::TimedOut
+            // It has read nothing for long.
+            | io::ErrorKind::WouldBlock
     )
 }
 

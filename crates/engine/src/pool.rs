@@ -83,8 +83,8 @@ impl Pool {
 
     /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
     /// process id. An engine that runs one command and ends does without.
-    pub(crate) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
-        let pid = self.place.warm_up()?;
+    pub(crate) async fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
+        let pid = self.place.warm_up().await?;
         let mut shared = self.lock();
         shared.reserve = RESERVE;
         self.replenish(&mut shared);

@@ -111,7 +111,7 @@ async fn checks(engine: &Engine) -> Vec<Check> {
         Ok(()) => Check { name: "ledger", ok: true, detail: "every page is whole".into() },
         Err(error) => failed("ledger", &error),
     });
-    match engine.warm_up(Trust::TrustedOperator) {
+    match engine.warm_up(Trust::TrustedOperator).await {
         Ok(pid) => {
             let detail = format!("starts and answers (pid {pid})");
             checks.push(Check { name: "spawner", ok: true, detail });

@@ -38,7 +38,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     // Each command takes a descriptor, and a client may have thousands under way.
     legwork_warden::raise_own_open_files();
     let trust = options.guard.trust.trust();
-    if let Err(error) = engine.warm_up(trust) {
+    if let Err(error) = engine.warm_up(trust).await {
         return complain_of(&error);
     }
     if engine.requires_protection()
