@@ -102,8 +102,7 @@ impl Observer {
         let deadline = Instant::now() + ANSWER;
         let mut pause = Duration::from_millis(1);
         loop {
-            let left_behind = self.task.outcome.as_ref().map(|outcome| &outcome.background_pids);
-            if left_behind.is_some_and(Vec::is_empty) {
+            if self.has_left_nothing() {
                 return Ok(());
             }
             self.channel = self.dial(deadline).await?;
@@ -129,6 +128,11 @@ impl Observer {
         }
     }
 
+    /// Whether the command has ended and no process is left of it: then its warden has nothing more to say.
+    fn has_left_nothing(&self) -> bool {
+        self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
+    }
+
     /// A channel to the warden, if it lives and holds this task.
     async fn dial(&self, deadline: Instant) -> Result<Option<Channel>, ToolError> {
         // It is gone, or too busy to take another connection right now.
@@ -136,10 +140,10 @@ impl Observer {
             return Ok(None);
         };
         let Ok(mut channel) = Channel::new(socket) else { return Ok(None) };
-        let mut hello = timeout(ANSWER / 3, channel.receive()).await;
+        let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
         if hello.is_err() {
             channel.resume();
-            hello = timeout_at(deadline, channel.receive()).await;
+            hello = timeout_at(deadline, channel.receive_of_warden()).await;
         }
         match hello {
             Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
@@ -386,7 +390,7 @@ impl Observer {
             return Event::Ended;
         }
         let message = match &mut self.channel {
-            Some(channel) => channel.receive().await,
+            Some(channel) => channel.receive(self.task.task_id.as_str()).await,
             None => return Event::Gone,
         };
         match message {
@@ -456,6 +460,10 @@ impl Observer {
         }
         if !self.is_over() {
             self.take(&outcome);
+        }
+        if self.has_left_nothing() {
+            // It may serve another task next, without a word about this one.
+            self.channel = None;
         }
         self.heard = None;
     }

@@ -10,7 +10,9 @@ use std::{
 
 use legwork_warden::{
     Spawner,
-    protocol::{self, Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, encode},
+    protocol::{
+        self, Decoder, FromWarden, Order, Spec, StartFailure, ToWarden, WardenFrame, encode,
+    },
     resume,
     sandbox::{Enforcement, Profile},
     send, socket_pair,
@@ -98,7 +100,7 @@ impl Warden {
         let order = ToWarden::Confine(Box::new(profile.clone()));
         frames.extend(encode(&order).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, &[]).await?;
-        match tokio::time::timeout(CONFINE, self.channel.receive()).await {
+        match tokio::time::timeout(CONFINE, self.channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Confined(enforcement))) => {
                 self.confined = Some(wanted);
                 Ok(enforcement)
@@ -197,7 +199,7 @@ impl Place {
         }
         drop(theirs);
         let mut channel = Channel::new(ours)?;
-        let hello = tokio::time::timeout(HELLO, channel.receive()).await;
+        let hello = tokio::time::timeout(HELLO, channel.receive_of_warden()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             // Exactly ours: only then does it understand how commands are started.
             FromWarden::Hello { version, .. } if version == protocol::version() => Ok(Warden {
@@ -249,7 +251,7 @@ pub(crate) struct Channel {
     /// reason to wake up.
     socket: pipe::Receiver,
     decoder: Decoder,
-    /// Messages that were received and given back.
+    /// Messages about the task that was adopted, which were received and given back.
     unread: VecDeque<FromWarden>,
 }
 
@@ -265,10 +267,16 @@ impl Channel {
         resume(&self.socket);
     }
 
-    /// Whether the other end is known to be gone.
-    pub(crate) fn is_closed(&self) -> bool {
-        // Nothing is due from an idle warden: whatever can be read is the end.
-        !matches!(self.socket.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    /// Whether the other end is known to be gone. What an idle warden still had to say about its last run is read too.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut buffer = [0; 64];
+        loop {
+            match self.socket.try_read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
     }
 
     /// Sends a message.
@@ -300,14 +308,32 @@ impl Channel {
         self.unread.push_back(message);
     }
 
-    /// Receives the next message. Safe to cancel: what was read stays.
-    pub(crate) async fn receive(&mut self) -> io::Result<FromWarden> {
+    /// Receives the next message about the run of a task; what is about another one is dropped. Safe to cancel: what
+    /// was read stays.
+    pub(crate) async fn receive(&mut self, task: &str) -> io::Result<FromWarden> {
         if let Some(message) = self.unread.pop_front() {
             return Ok(message);
         }
         loop {
-            if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
+            if let Some(message) = self.next_frame().await?.of_run(task) {
                 return Ok(message);
+            }
+        }
+    }
+
+    /// Receives the next message about the warden itself; what is about a run is dropped. Safe to cancel, too.
+    pub(crate) async fn receive_of_warden(&mut self) -> io::Result<FromWarden> {
+        loop {
+            if let Some(message) = self.next_frame().await?.of_warden() {
+                return Ok(message);
+            }
+        }
+    }
+
+    async fn next_frame(&mut self) -> io::Result<WardenFrame> {
+        loop {
+            if let Some(frame) = self.decoder.next_frame().map_err(io::Error::other)? {
+                return Ok(frame);
             }
             self.socket.readable().await?;
             let mut buffer = [0; READ_BYTES];

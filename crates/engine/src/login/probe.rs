@@ -121,7 +121,7 @@ impl Inner {
     async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<Ended> {
         loop {
             let message = tokio::select! {
-                message = warden.channel.receive() => Some(message.ok()?),
+                message = warden.channel.receive(task) => Some(message.ok()?),
                 () = self.logins.closed() => None,
             };
             match message {
@@ -162,7 +162,7 @@ async fn end_all(warden: &mut Warden, task: &str) {
     }
     let stopped = async {
         loop {
-            match warden.channel.receive().await {
+            match warden.channel.receive(task).await {
                 Ok(FromWarden::Stopped { .. }) | Err(_) => return,
                 Ok(_) => {}
             }
