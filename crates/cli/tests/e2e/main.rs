@@ -11,6 +11,7 @@ mod crash;
 mod disk;
 mod exec_command;
 mod faults;
+mod harness;
 mod ledger;
 mod limits;
 mod limits_output;
