@@ -10,6 +10,7 @@ mod completions;
 mod crash;
 mod disk;
 mod exec_command;
+mod farewell;
 mod faults;
 mod ledger;
 mod limits;
