@@ -597,6 +597,9 @@ pub(crate) struct GcOptions {
     /// Remove the oldest until the rest takes no more than this [default: 10 GiB, or as configured]
     #[arg(long, value_name = "N")]
     pub bytes_max: Option<u64>,
+    /// The clock is right, although it went ahead since the last clean-up
+    #[arg(long)]
+    pub trust_clock: bool,
     /// A file of settings, besides the system's and the user's; may be repeated
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,

@@ -75,7 +75,7 @@ pub use store::{
     audit,
     ledger::{Damage, Ledger, LedgerError, Task},
     open_state,
-    retention::{Collected, Retention},
+    retention::{CleanUp, Collected, Retention},
     usage::Usage,
 };
 pub use task::{

@@ -27,7 +27,7 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
 /// and are set aside together when it is rebuilt.
-const BELONGS: [(&str, Kind); 12] = [
+const BELONGS: [(&str, Kind); 13] = [
     ("tasks", Kind::Folder),
     ("wardens", Kind::Folder),
     ("engines", Kind::Folder),
@@ -36,6 +36,7 @@ const BELONGS: [(&str, Kind); 12] = [
     ("audit.jsonl", Kind::File),
     ("gc.lock", Kind::File),
     ("retention.json", Kind::File),
+    ("retention.json.new", Kind::File),
     ("ledger.db.lock", Kind::File),
     ("ledger.db.rebuild", Kind::File),
     ("ledger.db.new", Kind::File),

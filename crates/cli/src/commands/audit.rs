@@ -88,6 +88,10 @@ pub(super) fn describe(entry: &Value) -> String {
         }
         "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
         "rebuilt" => rebuilt(entry),
+        "cleaned_up" => {
+            let why = format!("{} past their time, {} too much", text("by_age"), text("by_size"));
+            format!("removed   {} tasks ({why}): {}", text("tasks"), text("task_ids"))
+        }
         "set_aside" => {
             format!("set aside `{}`, which {}: {}", text("name"), text("why"), text("set_aside"))
         }

@@ -38,7 +38,7 @@ use crate::{
         audit::Entry,
         ledger::Task,
         open_state,
-        retention::{Collected, Retention},
+        retention::{CleanUp, Collected, Retention},
         usage::Usage,
     },
     task::{
@@ -223,12 +223,13 @@ impl Engine {
     pub async fn collect(
         &self,
         retention: Retention,
-        dry_run: bool,
+        wanted: CleanUp,
     ) -> Result<Collected, ToolError> {
-        self.tasks.collect(retention, dry_run).await
+        self.tasks.collect(retention, wanted).await
     }
 
-    /// Removes what is past its time, beside whatever else goes on: a little at a time, and only one process.
+    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a little at a time, and
+    /// only one process.
     pub fn tidy_up(&self) {
         self.tasks.tidy_up();
     }

@@ -64,7 +64,7 @@ pub(crate) fn strange(path: &Path, belongs: Kind) -> Option<String> {
         // It is not there; or whoever opens it learns what is wrong.
         Err(_) => return None,
     };
-    Some(format!("is {found} and not {}", belongs.as_str()))
+    Some(format!("is {found} where {} belongs", belongs.as_str()))
 }
 
 /// Sets aside what stands under this name, if it is of the wrong kind.

@@ -35,7 +35,7 @@ use self::{
     writer::Writer,
 };
 pub(crate) use self::{
-    history::{History, OldTask},
+    history::{History, Newest, OldTask},
     note::write as write_note,
     opened::{FileId, private_file},
     restore::task_id,

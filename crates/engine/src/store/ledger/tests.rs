@@ -395,7 +395,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.has_watcher().await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();
     history.remove(&oldest).unwrap();
-    history.remove_approvals().unwrap();
+    history.remove_approvals(now_ms()).unwrap();
     history.extent().unwrap();
 }
 
