@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use legwork_warden::{folder::WindowSize, protocol::Limits};
+use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,8 +22,8 @@ use crate::{
     id::TaskId,
     model::status::Status,
     model::{
-        Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
-        Request, Stdin, is_zero, signal_name,
+        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Request, Stdin, is_zero,
+        signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -267,26 +267,22 @@ impl Input {
     fn into_request(self, max_output_tokens: u64) -> Request {
         let tty = self.tty.unwrap_or(false);
         let accepts_input = self.accepts_input.unwrap_or(tty);
-        Request {
-            tool: NAME.into(),
-            program: Program::Script {
-                text: self.cmd,
-                shell: self.shell,
-                login: self.login.unwrap_or(true),
-            },
-            workdir: self.workdir,
-            confinement: Confinement::Roots,
-            environment: Vec::new(),
-            description: None,
-            stdin: if accepts_input { Stdin::Open } else { Stdin::Null },
-            outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
-            duplicates: self.duplicate_policy.unwrap_or_default(),
-            wall_ms_max: None,
-            limits: Limits::default(),
-            // A token is at least a byte: what is kept in memory is never cut in its preview, and what
-            // is cut has its files.
-            memory_bytes_max: max_output_tokens,
+        let mut request = Request::script(self.cmd)
+            .tool(NAME)
+            .login(self.login.unwrap_or(true))
+            .stdin(if accepts_input { Stdin::Open } else { Stdin::Null })
+            .duplicates(self.duplicate_policy.unwrap_or_default());
+        if let Some(shell) = self.shell {
+            request = request.shell(shell);
         }
+        if tty {
+            request = request.outputs(Outputs::Terminal(WindowSize::default()));
+        }
+        request.workdir = self.workdir.map(Into::into);
+        // A token is at least a byte: what is kept in memory is never cut in its preview, and what is cut
+        // has its files.
+        request.memory_bytes_max = max_output_tokens;
+        request
     }
 }
 
