@@ -50,7 +50,7 @@ mod threads;
 pub mod tools;
 
 pub use engine::{Answer, Definition, Engine, Envelope, Options, Registry, Tool};
-pub use error::{ErrorKind, ToolError};
+pub use error::{ErrorKind, StateProblem, ToolError};
 pub use id::TaskId;
 pub use judge::config::{Config, ConfigError, Settings, user_file};
 pub use legwork_gate as gate;

@@ -32,7 +32,7 @@ use crate::{
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
-    state::{StateError, StateFolder},
+    state::StateFolder,
     store::{
         Store,
         audit::Entry,
@@ -50,6 +50,7 @@ use crate::{
 pub struct Engine {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
+    hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Engine {
@@ -89,7 +90,8 @@ impl Engine {
         );
         let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
-        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry) })
+        let hint = options.hint;
+        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
     }
 
     /// The tools.
@@ -143,6 +145,12 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// An error as it may leave: with the hint of the face, and without secrets.
+    fn told(&self, mut error: ToolError) -> ToolError {
+        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        error.masked(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
@@ -257,10 +265,4 @@ fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
         format!("the workspace `{shown}` cannot be used: {error}"),
     )
     .hint("name an existing folder")
-}
-
-impl From<StateError> for ToolError {
-    fn from(error: StateError) -> Self {
-        Self::state(&error)
-    }
 }

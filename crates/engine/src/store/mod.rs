@@ -3,17 +3,22 @@
 //! It may call a place, to ask which wardens live; never the judge, a task or a tool.
 
 pub mod audit;
+mod failures;
 pub(crate) mod ledger;
 pub(crate) mod retention;
 pub(crate) mod usage;
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use self::{
     audit::{Audit, Entry},
-    ledger::{Ledger, LedgerError, Rebuilt},
+    ledger::{Ledger, Rebuilt},
 };
-use crate::{error::ToolError, output::SharedMask, state::StateFolder};
+use crate::{
+    error::{StateProblem, ToolError},
+    output::SharedMask,
+    state::StateFolder,
+};
 
 /// What one engine has open of a state folder. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,14 +37,14 @@ impl Store {
         on_rebuilt: fn(&Rebuilt),
     ) -> Result<Self, ToolError> {
         let ledger = Ledger::open(state.clone(), on_rebuilt)?;
-        let audit = Audit::open(&state.audit()).map_err(|error| ToolError::state(&error))?;
+        let audit = Audit::open(&state.audit()).map_err(|error| no_audit(&error))?;
         Ok(Self { state, ledger, audit, mask })
     }
 
     /// Notes something before anything follows from it: what cannot be noted does not happen.
     pub(crate) async fn note_first(&self, entry: Entry) -> Result<(), ToolError> {
         let noted = self.audit.append(entry, &self.mask.get()).await;
-        noted.map_err(|error| ToolError::state(&error))
+        noted.map_err(|error| no_audit(&error))
     }
 
     /// Notes something that has happened already.
@@ -50,8 +55,7 @@ impl Store {
     }
 }
 
-impl From<LedgerError> for ToolError {
-    fn from(error: LedgerError) -> Self {
-        Self::state(&error)
-    }
+/// An audit log that cannot be written.
+fn no_audit(error: &io::Error) -> ToolError {
+    ToolError::state(StateProblem::of(error), &format!("the audit log: {error}"))
 }

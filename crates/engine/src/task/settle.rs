@@ -93,7 +93,10 @@ impl Tasks {
         let small = self.store.ledger.small_output(id).await;
         match small? {
             Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.place.output(id).map_err(|error| ToolError::state(&error)),
+            None => {
+                let stored = self.place.output(id);
+                stored.map_err(|error| ToolError::unreadable(id.as_str(), &error))
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::Tasks;
 use crate::{
-    error::ToolError,
+    error::{StateProblem, ToolError},
     store::{
         ledger::LedgerError,
         retention::{Collected, Effort, Retention, collect},
@@ -27,7 +27,8 @@ impl Tasks {
         let (state, place) = (self.store.state.clone(), self.place.clone());
         let work = move || collect(&state, &place, retention, Effort::ALL, dry_run);
         let collected = in_thread(work).await.unwrap_or(Err(LedgerError::Cut))?;
-        collected.ok_or_else(|| ToolError::state(&"another process is cleaning up"))
+        let busy = || ToolError::state(StateProblem::Busy, &"another process is cleaning up");
+        collected.ok_or_else(busy)
     }
 
     /// Removes what is past its time, beside whatever else goes on: a little at a time, and only one process.

@@ -1,6 +1,6 @@
 //! `ExecCommand`: runs a shell script and answers with what it printed.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
@@ -368,11 +368,12 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(&task_id, reason));
     }
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
+    let output = run.output(ended).map_err(unreadable)?;
     let out = output.stdout.with_totals(outcome.stdout.came(), outcome.stdout.lines);
     let err = output.stderr.with_totals(outcome.stderr.came(), outcome.stderr.lines);
-    let (stdout, stderr) = previews(shown.mask, &out, &err, shown.max_output_tokens)
-        .map_err(|error| ToolError::state(&error))?;
+    let (stdout, stderr) =
+        previews(shown.mask, &out, &err, shown.max_output_tokens).map_err(unreadable)?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();
