@@ -4,8 +4,12 @@
 //! tool is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
+mod command;
 pub mod export;
+mod finished;
+mod handle;
 mod options;
+mod stream;
 mod tool;
 
 use std::{
@@ -18,7 +22,11 @@ use serde_json::Value;
 
 pub use self::{
     answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    command::{Command, CommandFuture},
+    finished::Finished,
+    handle::TaskHandle,
     options::Options,
+    stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},
 };
 use crate::{
