@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, Options, Rebuilt, Registry, ToolError, Trust, gate::Mode,
+    Config, ConfigError, Engine, Options, Registry, Repair, ToolError, Trust, gate::Mode,
     tools::export::Format,
 };
 
@@ -105,7 +105,7 @@ impl Place {
         let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
         options.hint = hints::of;
         Engine::open_with(options, tools)
     }
@@ -117,15 +117,15 @@ impl State {
         let mut options = Options::new("/");
         options.state = self.state;
         options.all_workspaces = true;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
         options.hint = hints::of;
         Engine::open(options)
     }
 }
 
-/// Says on stderr that the ledger is not the one that it was.
-fn tell_of_rebuild(rebuilt: &Rebuilt) {
-    say(&format!("legwork: {}", rebuilt.message()));
+/// Says on stderr what had to be repaired in the state folder.
+pub(crate) fn tell_of_repair(repair: &Repair) {
+    say(&format!("legwork: {}", repair.message()));
 }
 
 /// What may be called, and what is asked before.

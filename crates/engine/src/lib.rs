@@ -177,10 +177,11 @@ pub use model::{
     status::Status,
 };
 pub use service::{Client, Service};
-pub use state::{StateError, StateFolder};
+pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{
     audit,
-    ledger::{Damage, Ledger, LedgerError, Rebuilt, Task},
+    ledger::{Damage, Ledger, LedgerError, Task},
+    open_state,
     retention::{Collected, Retention},
     usage::Usage,
 };

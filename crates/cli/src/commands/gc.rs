@@ -43,7 +43,7 @@ fn report(collected: &Collected) -> String {
         (collected.sockets, "sockets of supervisors that are gone"),
         (collected.approvals, "questions that were over"),
         (collected.temporary_folders, "temporary folders"),
-        (collected.set_aside, "files of damaged ledgers"),
+        (collected.set_aside, "damaged files that had been set aside"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{verb}: {count} {what}\n"));

@@ -45,6 +45,7 @@ use crate::{
         Store,
         audit::Entry,
         ledger::Task,
+        open_state,
         retention::{Collected, Retention},
         usage::Usage,
     },
@@ -65,7 +66,7 @@ impl Engine {
     /// Opens the state folder, with tools of the caller's choice; starts nothing yet.
     pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
         let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
-        let state = Arc::new(named.and_then(|path| StateFolder::open(&path))?);
+        let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
         // A root that does not exist cannot be entered either.
         let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
         let workspace = options
@@ -88,7 +89,7 @@ impl Engine {
         let opened = place.open_folder(&workspace);
         let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
         let mask = SharedMask::new(Mask::of_environment());
-        let store = Store::open(state, mask.clone(), options.on_rebuilt)?;
+        let store = Store::open(state, mask.clone())?;
         let judge = Judge::new(
             options.policy,
             options.settings,

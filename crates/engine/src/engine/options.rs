@@ -8,7 +8,7 @@ use crate::{
     error::ToolError,
     judge::config::{Config, Settings},
     model::sandbox::SandboxSettings,
-    store::ledger::Rebuilt,
+    state::Repair,
 };
 
 /// How an engine is set up.
@@ -42,8 +42,8 @@ pub struct Options {
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
-    /// Told when the ledger had to be rebuilt, at the start or later.
-    pub on_rebuilt: fn(&Rebuilt),
+    /// Told of what had to be repaired in the state folder, at the start or later.
+    pub on_repair: fn(&Repair),
     /// What can be done about an error, in words of the face: a command line names its verbs, a page its
     /// buttons. It takes the place of the library's own hint in the answers of the tools.
     pub hint: fn(&ToolError) -> Option<String>,
@@ -71,7 +71,7 @@ impl Options {
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
-            on_rebuilt: |rebuilt| tracing::warn!("{}", rebuilt.message()),
+            on_repair: |repair| tracing::warn!("{}", repair.message()),
             hint: |_| None,
         }
     }

@@ -199,7 +199,11 @@ impl Judge {
         let spans = read(text).commands.into_iter().map(|command| command.span);
         let parts = spans.filter_map(|span| text.get(span.start..span.end));
         let judged = parts.take(PARTS_MAX).map(|part| {
-            let around = Circumstances { trust: plan.trust(), ..Circumstances::default() };
+            let around = Circumstances {
+                trust: plan.trust(),
+                manners: plan.manners(),
+                ..Circumstances::default()
+            };
             let checked = check(&self.policy, plan.tool(), Script::Shell(part), around);
             let verdict = serde_json::to_value(checked.verdict).unwrap_or_default();
             (part.to_owned(), verdict.as_str().unwrap_or_default().to_owned())

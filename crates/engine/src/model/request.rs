@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fs::File, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
+use legwork_gate::Manners;
 use legwork_warden::{folder::WindowSize, protocol::Limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub enum DuplicatePolicy {
 pub struct Request {
     /// The tool or verb through which it comes: rules of a policy may name it, and the ledger has it.
     pub tool: String,
+    /// How that tool wants its commands to be judged.
+    pub manners: Manners,
     /// What to run.
     pub program: Program,
     /// Where, relative to the workspace or absolute; the workspace itself when absent.
@@ -80,6 +83,7 @@ impl Request {
     fn new(tool: &str, program: Program) -> Self {
         Self {
             tool: tool.to_owned(),
+            manners: Manners::default(),
             program,
             workdir: None,
             confinement: Confinement::Roots,
@@ -97,6 +101,12 @@ impl Request {
     /// Names the tool or verb through which it comes.
     pub fn tool(mut self, name: impl Into<String>) -> Self {
         self.tool = name.into();
+        self
+    }
+
+    /// Says how that tool wants its commands to be judged.
+    pub fn manners(mut self, manners: Manners) -> Self {
+        self.manners = manners;
         self
     }
 

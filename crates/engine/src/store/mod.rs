@@ -8,17 +8,27 @@ pub(crate) mod ledger;
 pub(crate) mod retention;
 pub(crate) mod usage;
 
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use self::{
     audit::{Audit, Entry},
-    ledger::{Ledger, Rebuilt},
+    ledger::Ledger,
 };
 use crate::{
     error::{StateProblem, ToolError},
     output::SharedMask,
-    state::StateFolder,
+    state::{Repair, StateError, StateFolder},
 };
+
+/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way is set aside and noted
+/// in the audit log; of that, and of every later repair, is told.
+pub fn open_state(path: &Path, tell: fn(&Repair)) -> Result<StateFolder, StateError> {
+    let state = StateFolder::open_telling(path, tell)?;
+    for moved in &state.set_aside {
+        audit::note_repair(&state, &Repair::SetAside(moved.clone()));
+    }
+    Ok(state)
+}
 
 /// What one engine has open of a state folder. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,13 +41,9 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens ledger and audit log, and makes what is missing.
-    pub(crate) fn open(
-        state: Arc<StateFolder>,
-        mask: SharedMask,
-        on_rebuilt: fn(&Rebuilt),
-    ) -> Result<Self, ToolError> {
-        let ledger = Ledger::open(state.clone(), on_rebuilt)?;
-        let audit = Audit::open(&state.audit()).map_err(|error| no_audit(&error))?;
+    pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
+        let ledger = Ledger::open(state.clone())?;
+        let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
         Ok(Self { state, ledger, audit, mask })
     }
 

@@ -18,8 +18,11 @@ use serde::Serialize;
 use crate::{
     clock::now_ms,
     place::Place,
-    state::{REMOVED, StateFolder},
-    store::ledger::{History, LedgerError, OldTask, SET_ASIDE, private_file},
+    state::{
+        REMOVED, StateFolder,
+        aside::{remove, remove_all, set_aside_at_ms},
+    },
+    store::ledger::{History, LedgerError, OldTask, private_file},
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
 };
 
@@ -78,7 +81,7 @@ pub struct Collected {
     pub approvals: u64,
     /// Temporary folders of workspaces.
     pub temporary_folders: u64,
-    /// Damaged ledgers that were set aside.
+    /// What was damaged and had been set aside.
     pub set_aside: u64,
     /// What the ledger and the folders take now.
     pub kept_bytes: u64,
@@ -208,7 +211,7 @@ impl Collection<'_> {
         }
         self.history.remove(tasks)?;
         for folder in moved {
-            fs::remove_dir_all(folder)?;
+            remove_all(&folder)?;
         }
         Ok(())
     }
@@ -218,7 +221,7 @@ impl Collection<'_> {
         for path in entries(&self.state.path().join("tasks")) {
             if name(&path).starts_with(REMOVED) {
                 self.collected.bytes += folder_bytes(&path);
-                fs::remove_dir_all(&path)?;
+                remove_all(&path)?;
             }
         }
         Ok(())
@@ -229,19 +232,18 @@ impl Collection<'_> {
         for path in entries(&self.state.path().join("tmp")) {
             let newest = entries(&path).chain([path.clone()]).map(|path| age(&path)).min();
             if newest.is_some_and(|age| self.is_past(age)) {
-                let removed = self.collected.dry_run || fs::remove_dir_all(&path).is_ok();
+                let removed = self.collected.dry_run || remove_all(&path).is_ok();
                 self.collected.temporary_folders += u64::from(removed);
             }
         }
     }
 
-    /// Removes damaged ledgers that were set aside long ago.
+    /// Removes what was damaged and set aside long ago.
     fn remove_set_aside(&mut self) {
-        let prefix = format!("ledger.db{SET_ASIDE}");
-        for path in entries(self.state.path()) {
-            let Some(at_ms) = name(&path).strip_prefix(&prefix) else { continue };
-            let at_ms: String = at_ms.chars().take_while(char::is_ascii_digit).collect();
-            if at_ms.parse().is_ok_and(|at_ms: i64| at_ms < self.cutoff_ms) && self.unlink(&path) {
+        let recent = self.state.path().join("recent");
+        for path in entries(self.state.path()).chain(entries(&recent)) {
+            let is_old = set_aside_at_ms(name(&path)).is_some_and(|at_ms| at_ms < self.cutoff_ms);
+            if is_old && self.unlink(&path) {
                 self.collected.set_aside += 1;
             }
         }
@@ -253,7 +255,7 @@ impl Collection<'_> {
     }
 
     fn unlink(&self, path: &Path) -> bool {
-        self.collected.dry_run || fs::remove_file(path).is_ok()
+        self.collected.dry_run || remove(path).is_ok()
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
 
 impl Tasks {
     /// Takes over one task, if it has no owner.
-    async fn adopt(self: Arc<Self>, task: &Task) {
+    pub(super) async fn adopt(self: Arc<Self>, task: &Task) {
         if self.is_ours(&task.task_id) {
             return;
         }

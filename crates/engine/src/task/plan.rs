@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::{Level, Script, Subject};
+use legwork_gate::{Level, Manners, Script, Subject};
 use legwork_warden::protocol::{self, Limits};
 use rustix::fs::{MemfdFlags, memfd_create};
 use sha2::{Digest, Sha256};
@@ -31,6 +31,7 @@ const KNOWN_SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) tool: String,
+    manners: Manners,
     /// The program's absolute path.
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
@@ -78,6 +79,10 @@ pub(crate) enum Kind {
 impl Subject for Plan {
     fn tool(&self) -> &str {
         &self.tool
+    }
+
+    fn manners(&self) -> Manners {
+        self.manners
     }
 
     fn script(&self) -> Script<'_> {
@@ -169,6 +174,7 @@ impl Plan {
         let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
         Ok(Self {
             tool: request.tool,
+            manners: request.manners,
             program: resolved.program,
             argv: resolved.argv,
             workdir,

@@ -1,15 +1,14 @@
 //! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use legwork_warden::{
     failpoint::Failpoint,
     protocol::{StartFailure, StartStage},
     record::RecordError,
 };
+
+use tokio::time::Instant;
 
 use super::Tasks;
 use crate::{

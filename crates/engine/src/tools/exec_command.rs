@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, Turn, WAIT_MS_MAX,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
@@ -72,6 +72,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: true,
             turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
@@ -81,6 +83,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: true,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),

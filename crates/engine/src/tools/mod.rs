@@ -18,6 +18,7 @@ mod task_wait;
 
 use std::{io, sync::Arc, time::Duration};
 
+pub use legwork_gate::Manners;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 

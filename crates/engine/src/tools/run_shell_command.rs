@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
@@ -21,6 +23,9 @@ pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.
+/// The original asks about everything that its user did not list, and runs no substitution.
+const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
+
 const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
@@ -86,6 +91,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
+            manners: MANNERS,
+            takes_argv: false,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
@@ -126,6 +133,7 @@ impl Input {
         let [mark, set] = MARK;
         let mut request = Request::script(self.command)
             .tool(NAME)
+            .manners(MANNERS)
             .shell("bash")
             .confined_to(Confinement::Workspace)
             .env(mark, set)

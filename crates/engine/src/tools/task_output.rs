@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, Turn, effective_tokens, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, schema,
     task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
 use crate::{
@@ -108,6 +108,8 @@ Use TaskOutput to read what a task printed.
             read_only: true,
             by_default: true,
             turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

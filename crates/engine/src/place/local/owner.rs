@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
+
 use crate::{id, state::make_private};
 
 /// What stands between an engine's mark and the rest of a warden's name.
@@ -59,7 +61,9 @@ pub(super) fn is_owned(engines: &Path, warden: &str) -> bool {
 }
 
 fn is_locked(file: &Path) -> bool {
-    let file = File::open(file);
+    // A pipe in its place must not be waited for.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(file);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

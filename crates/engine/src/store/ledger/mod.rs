@@ -37,11 +37,10 @@ use self::{
 pub(crate) use self::{
     history::{History, OldTask},
     note::write as write_note,
-    opened::private_file,
-    rebuild::SET_ASIDE,
+    opened::{FileId, private_file},
     restore::task_id,
 };
-pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
+pub use self::{opened::Damage, task::Task};
 use crate::{
     id::TaskId, model::Outcome, model::status::Status, output::SmallOutput, state::StateFolder,
 };
@@ -132,17 +131,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger, and makes, migrates or rebuilds it; of a rebuild, now or later, is told.
-    pub fn open(state: Arc<StateFolder>, tell: fn(&Rebuilt)) -> Result<Self, LedgerError> {
-        let (opened, mut daybook, rebuilt) = opened::open(&state, None)?;
-        if let Some(rebuilt) = rebuilt {
-            tell(&rebuilt);
-        }
+    /// Opens the ledger, and makes, migrates or rebuilds it.
+    pub fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
+        let (opened, mut daybook, _) = opened::open(&state, None)?;
         opened.waiting(|| {
             renew_if_grown(&state, &opened, &mut daybook, Wait::patiently());
             Ok(())
         })?;
-        Ok(Self { writer: Arc::new(Writer::new(state, tell, opened, daybook)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, opened, daybook)) })
     }
 
     /// Makes this process one that stays: what it notes is posted soon.
