@@ -102,6 +102,7 @@ pub(crate) struct Scripted {
     world: Arc<Mutex<World>>,
     /// The mark of the engine that this handle is for.
     mark: String,
+    boot_id: String,
 }
 
 #[derive(Debug)]
@@ -165,7 +166,7 @@ impl Scripted {
             truths: BTreeMap::new(),
             next: 0,
         };
-        Self { world: Arc::new(Mutex::new(world)), mark: "e0".into() }
+        Self { world: Arc::new(Mutex::new(world)), mark: "e0".into(), boot_id: "a boot".into() }
     }
 
     /// The same place after its engine was killed: its channels are closed, another engine begins.
@@ -179,7 +180,7 @@ impl Scripted {
         let idle = std::mem::take(&mut world.idle);
         drop(world);
         drop(idle);
-        Self { world: self.world.clone(), mark }
+        Self { world: self.world.clone(), mark, boot_id: self.boot_id.clone() }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -202,7 +203,9 @@ impl Scripted {
     pub(crate) fn busy_wardens(&self) -> Vec<String> {
         let mut world = self.world();
         let names: Vec<String> = world.wardens.keys().cloned().collect();
-        names.iter().for_each(|name| world.pass(name));
+        for name in &names {
+            world.pass(name);
+        }
         let is_idle = |name: &String| {
             let mut idle = world.idle.values().flatten();
             idle.any(|warden| warden.name == *name)
@@ -285,13 +288,11 @@ impl World {
         let Some(warden) = self.wardens.get(name) else { return };
         let Some(run) = &warden.run else { return };
         let Some(record) = run.ended.clone() else { return };
-        let kept = match run.spilled {
-            true => Kept::Folder,
-            false => Kept::Memory {
-                stdout: run.printed.clone(),
-                stderr: Vec::new(),
-                timeline: Vec::new(),
-            },
+        let kept = if run.spilled {
+            Kept::Folder
+        } else {
+            let (stderr, timeline) = (Vec::new(), Vec::new());
+            Kept::Memory { stdout: run.printed.clone(), stderr, timeline }
         };
         let (reusable, stopped) = (!run.leaves, run.stopped);
         let untold = |(_, outbox): &(usize, &Outbox)| outbox.open && !outbox.told;
@@ -353,86 +354,19 @@ impl World {
         });
     }
 
-    fn obey(&mut self, name: &str, wire: usize, task: &str, order: Order) {
+    fn obey(&mut self, name: &str, wire: usize, task: &str, order: &Order) {
         self.pass(name);
-        let held = self
-            .wardens
-            .get_mut(name)
-            .and_then(|warden| warden.run.as_mut())
-            .is_some_and(|run| run.task == task);
+        let held = self.run_of(name).is_some_and(|run| run.task == task);
         if !held {
             return self.say(name, wire, FromWarden::NotHeld);
         }
-        let Some(warden) = self.wardens.get_mut(name) else { return };
-        let Some(run) = warden.run.as_mut() else { return };
         match order {
-            Order::Stop { because, .. } => {
-                let over = run.ended.is_some();
-                if !over {
-                    run.stopped = because == EndedBy::Stopped;
-                    run.code = 143;
-                    // As long as the tree needs, never the whole grace.
-                    run.ends_at = run.ends_at.min(Instant::now() + Duration::from_millis(5));
-                } else {
-                    if run.leaves {
-                        // What was left is ended now, and the warden with it.
-                        run.killed_at = Some(Instant::now() + Duration::from_millis(5));
-                    }
-                    self.say(name, wire, FromWarden::Stopped { survivors: Vec::new() });
-                }
-            }
-            Order::Spill => {
-                run.spilled = true;
-                let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
-                let record = run.ended.clone();
-                self.truths.entry(run.task.clone()).or_default().stored = record.is_some();
-                self.folders.insert(run.task.clone(), (small, record));
-                self.say(name, wire, FromWarden::Spilled(true));
-            }
-            Order::Report => {
-                let report = Report {
-                    pid: 1,
-                    duration_ms: 1,
-                    takes_input: false,
-                    terminal: None,
-                    waiting_for_input: None,
-                    background_pids: Vec::new(),
-                    limits: LimitsInForce::default(),
-                };
-                self.say(name, wire, FromWarden::Report(Box::new(report)));
-            }
-            Order::Follow { stdout_bytes, .. } => {
-                let from = usize::try_from(stdout_bytes).unwrap();
-                let more = run.printed.get(from..).filter(|more| !more.is_empty());
-                let growth = match (more, run.spilled) {
-                    (None, _) => return,
-                    (Some(_), true) => {
-                        Growth::InFolder { stdout_bytes: run.printed.len() as u64, stderr_bytes: 0 }
-                    }
-                    (Some(more), false) => {
-                        Growth::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
-                    }
-                };
-                self.say(name, wire, FromWarden::Grew(growth));
-            }
-            Order::Committed => {
-                if run.ended.is_some() && !run.leaves {
-                    warden.run = None;
-                } else if run.ended.is_some() {
-                    // What was left ends some time, and the warden with it.
-                    let at = Instant::now() + self.dice.ms(self.script.longest_ms);
-                    run.killed_at = Some(at);
-                }
-            }
-            Order::Adopt => {
-                let free = warden
-                    .owner
-                    .is_none_or(|owner| warden.wires.get(owner).is_none_or(|outbox| !outbox.open));
-                if free {
-                    warden.owner = Some(wire);
-                }
-                self.say(name, wire, FromWarden::Adopted(free));
-            }
+            Order::Stop { because, .. } => self.stop(name, wire, *because),
+            Order::Spill => self.spill(name, wire),
+            Order::Report => self.say(name, wire, FromWarden::Report(Box::new(report()))),
+            Order::Follow { stdout_bytes, .. } => self.follow(name, wire, *stdout_bytes),
+            Order::Committed => self.forget(name),
+            Order::Adopt => self.adopt(name, wire),
             Order::Signal { .. }
             | Order::Close(_)
             | Order::Input(_)
@@ -442,6 +376,82 @@ impl World {
             | Order::Watch(_) => {}
         }
         self.pass(name);
+    }
+
+    fn run_of(&mut self, name: &str) -> Option<&mut Running> {
+        self.wardens.get_mut(name)?.run.as_mut()
+    }
+
+    fn stop(&mut self, name: &str, wire: usize, because: EndedBy) {
+        let soon = Instant::now() + Duration::from_millis(5);
+        let Some(run) = self.run_of(name) else { return };
+        if run.ended.is_none() {
+            run.stopped = because == EndedBy::Stopped;
+            run.code = 143;
+            // As long as the tree needs, never the whole grace.
+            run.ends_at = run.ends_at.min(soon);
+            return;
+        }
+        if run.leaves {
+            // What was left is ended now, and the warden with it.
+            run.killed_at = Some(soon);
+        }
+        self.say(name, wire, FromWarden::Stopped { survivors: Vec::new() });
+    }
+
+    fn spill(&mut self, name: &str, wire: usize) {
+        let Some(run) = self.run_of(name) else { return };
+        run.spilled = true;
+        let (task, record) = (run.task.clone(), run.ended.clone());
+        let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
+        self.truths.entry(task.clone()).or_default().stored = record.is_some();
+        self.folders.insert(task, (small, record));
+        self.say(name, wire, FromWarden::Spilled(true));
+    }
+
+    fn follow(&mut self, name: &str, wire: usize, from: u64) {
+        let Some(run) = self.run_of(name) else { return };
+        let from = usize::try_from(from).unwrap();
+        let Some(more) = run.printed.get(from..).filter(|more| !more.is_empty()) else { return };
+        let growth = if run.spilled {
+            Growth::InFolder { stdout_bytes: run.printed.len() as u64, stderr_bytes: 0 }
+        } else {
+            Growth::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
+        };
+        self.say(name, wire, FromWarden::Grew(growth));
+    }
+
+    fn forget(&mut self, name: &str) {
+        let later = Instant::now() + self.dice.ms(self.script.longest_ms);
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        match &mut warden.run {
+            Some(run) if run.ended.is_none() => {}
+            // What was left ends some time, and the warden with it.
+            Some(run) if run.leaves => run.killed_at = Some(later),
+            run => *run = None,
+        }
+    }
+
+    fn adopt(&mut self, name: &str, wire: usize) {
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        let owner = warden.owner.and_then(|owner| warden.wires.get(owner));
+        let free = owner.is_none_or(|outbox| !outbox.open);
+        if free {
+            warden.owner = Some(wire);
+        }
+        self.say(name, wire, FromWarden::Adopted(free));
+    }
+}
+
+fn report() -> Report {
+    Report {
+        pid: 1,
+        duration_ms: 1,
+        takes_input: false,
+        terminal: None,
+        waiting_for_input: None,
+        background_pids: Vec::new(),
+        limits: LimitsInForce::default(),
     }
 }
 
@@ -542,7 +552,7 @@ impl Wire for Line {
             match message {
                 ToWarden::Start(spec) => world.start(&self.warden, &spec),
                 ToWarden::Order { task, order } => {
-                    world.obey(&self.warden, self.wire, &task, order);
+                    world.obey(&self.warden, self.wire, &task, &order);
                 }
                 ToWarden::Confine(_) => {}
             }
@@ -591,7 +601,7 @@ impl Drop for Line {
 
 impl Place for Scripted {
     fn boot_id(&self) -> &str {
-        "a boot"
+        &self.boot_id
     }
 
     fn variable(&self, _name: &str) -> Option<OsString> {

@@ -54,7 +54,7 @@ fn runtime() -> Runtime {
 fn tasks(state: &Path, place: Arc<Scripted>) -> Arc<Tasks> {
     let state = Arc::new(StateFolder::open(state).unwrap());
     let mask = SharedMask::new(Mask::default());
-    let store = Store::open(state, mask.clone(), |rebuilt| panic!("{rebuilt:?}")).unwrap();
+    let store = Store::open(state, mask.clone()).unwrap();
     let policy = Policy::from_layers(&[], Mode::Open).unwrap();
     let (settings, sandbox) = (Settings::default(), SandboxSettings::default());
     let workspace = Folder { path: "/workspace".into(), handle: None };
