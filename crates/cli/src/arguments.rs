@@ -8,11 +8,11 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Registry, Repair, ToolError, Trust,
-    gate::Mode, tools::export::Format,
+    Config, ConfigError, Engine, Options, Registry, Repair, ToolError, Trust, gate::Mode,
+    tools::export::Format,
 };
 
-use crate::render::say;
+use crate::{hints, render::say};
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -102,13 +102,11 @@ impl Place {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
         let workspace = self.workspace.unwrap_or_else(|| ".".into());
-        let config = rules.config(&workspace).map_err(|error| {
-            ToolError::new(ErrorKind::StateUnavailable, format!("the configuration: {error}"))
-                .hint("mend the file, or leave it out")
-        })?;
+        let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
         options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open_with(options, tools)
     }
 }
@@ -120,6 +118,7 @@ impl State {
         options.state = self.state;
         options.all_workspaces = true;
         options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open(options)
     }
 }

@@ -58,7 +58,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// There is no place for it by default.
-    #[error("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")]
+    #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoDefault,
 }
 

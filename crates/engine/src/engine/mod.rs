@@ -4,8 +4,12 @@
 //! tool is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
+mod command;
 pub mod export;
+mod finished;
+mod handle;
 mod options;
+mod stream;
 mod tool;
 
 use std::{
@@ -18,7 +22,11 @@ use serde_json::Value;
 
 pub use self::{
     answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    command::{Command, CommandFuture},
+    finished::Finished,
+    handle::TaskHandle,
     options::Options,
+    stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},
 };
 use crate::{
@@ -32,7 +40,7 @@ use crate::{
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
-    state::{StateError, StateFolder},
+    state::StateFolder,
     store::{
         Store,
         audit::Entry,
@@ -51,6 +59,7 @@ use crate::{
 pub struct Engine {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
+    hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Engine {
@@ -90,7 +99,8 @@ impl Engine {
         );
         let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
-        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry) })
+        let hint = options.hint;
+        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
     }
 
     /// The tools.
@@ -144,6 +154,12 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// An error as it may leave: with the hint of the face, and without secrets.
+    fn told(&self, mut error: ToolError) -> ToolError {
+        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        error.masked(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
@@ -259,10 +275,4 @@ fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
         format!("the workspace `{shown}` cannot be used: {error}"),
     )
     .hint("name an existing folder")
-}
-
-impl From<StateError> for ToolError {
-    fn from(error: StateError) -> Self {
-        Self::state(&error)
-    }
 }

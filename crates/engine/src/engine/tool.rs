@@ -146,13 +146,12 @@ impl Registry {
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)
                     .hint(format!("the tools are: {}", known.join(", ")));
-            let mask = engine.mask();
-            return Answer::failed(&mask.text(name), error.masked(&mask));
+            return Answer::failed(&engine.mask().text(name), engine.told(error));
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
             Ok(success) => Answer::succeeded(tool, engine.mask(), success),
-            Err(error) => Answer::failed(name, error.masked(&engine.mask())),
+            Err(error) => Answer::failed(name, engine.told(error)),
         }
     }
 }

@@ -3,18 +3,19 @@
 //! It may call a place, to ask which wardens live; never the judge, a task or a tool.
 
 pub mod audit;
+mod failures;
 pub(crate) mod ledger;
 pub(crate) mod retention;
 pub(crate) mod usage;
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use self::{
     audit::{Audit, Entry},
-    ledger::{Ledger, LedgerError},
+    ledger::Ledger,
 };
 use crate::{
-    error::ToolError,
+    error::{StateProblem, ToolError},
     output::SharedMask,
     state::{Repair, StateError, StateFolder},
 };
@@ -42,14 +43,14 @@ impl Store {
     /// Opens ledger and audit log, and makes what is missing.
     pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
         let ledger = Ledger::open(state.clone())?;
-        let audit = Audit::open(&state).map_err(|error| ToolError::state(&error))?;
+        let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
         Ok(Self { state, ledger, audit, mask })
     }
 
     /// Notes something before anything follows from it: what cannot be noted does not happen.
     pub(crate) async fn note_first(&self, entry: Entry) -> Result<(), ToolError> {
         let noted = self.audit.append(entry, &self.mask.get()).await;
-        noted.map_err(|error| ToolError::state(&error))
+        noted.map_err(|error| no_audit(&error))
     }
 
     /// Notes something that has happened already.
@@ -60,8 +61,7 @@ impl Store {
     }
 }
 
-impl From<LedgerError> for ToolError {
-    fn from(error: LedgerError) -> Self {
-        Self::state(&error)
-    }
+/// An audit log that cannot be written.
+fn no_audit(error: &io::Error) -> ToolError {
+    ToolError::state(StateProblem::of(error), &format!("the audit log: {error}"))
 }

@@ -390,7 +390,7 @@ fn give_up_on(survivors: Vec<u32>, progress: &watch::Sender<Progress>) {
 }
 
 /// A stop that could not end everything.
-fn survived(pids: &[u32]) -> ToolError {
+pub(crate) fn survived(pids: &[u32]) -> ToolError {
     let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
     ToolError::new(
         ErrorKind::ToolExecutionFailed,

@@ -7,7 +7,7 @@ use std::{
 
 use super::Tasks;
 use crate::{
-    error::ToolError,
+    error::{StateProblem, ToolError},
     store::{
         ledger::LedgerError,
         retention::{CleanUp, Collected, Manner, Retention, collect},
@@ -33,7 +33,8 @@ impl Tasks {
         let (state, place) = (self.store.state.clone(), self.place.clone());
         let work = move || collect(&state, &place, retention, Manner::Asked(wanted));
         let collected = in_thread(work).await.unwrap_or(Err(LedgerError::Cut))?;
-        collected.ok_or_else(|| ToolError::state(&"another process is cleaning up"))
+        let busy = || ToolError::state(StateProblem::Busy, &"another process is cleaning up");
+        collected.ok_or_else(busy)
     }
 
     /// Removes what is past its time, now and again and again, beside whatever else goes on: a little at a time, and

@@ -233,7 +233,8 @@ async fn applies_cursor_mode(observer: &mut Observer, report: &Report) -> Result
         return Ok(false);
     }
     let output = observer.output().await?;
-    Ok(played(output).await?.application_cursor)
+    let screen = played(output).await.map_err(|error| observer.unreadable(&error))?;
+    Ok(screen.application_cursor)
 }
 
 fn refusal_text(refusal: InputRefusal) -> String {
