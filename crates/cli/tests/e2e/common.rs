@@ -250,6 +250,14 @@ pub fn parent(pid: u32) -> u32 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// The children of a process: each of its threads has its own.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("children")).ok());
+    let lists = lists.collect::<String>();
+    lists.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
 /// Signals a process that the test started.
 pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();

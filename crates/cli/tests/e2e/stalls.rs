@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{
-        Scratch, announced, announced_line, eventually, fixture, has_program, is_alive, open,
-        signal, text,
+        Scratch, announced, announced_line, children, eventually, fixture, has_program, is_alive,
+        open, signal, text,
     },
     mcp::Wire,
 };
@@ -250,4 +250,71 @@ fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone()
         (scratch.status(&task)["status"] == "cancelled").then_some(())
     });
     assert!(!is_alive(pid));
+}
+
+/// What an answer that needs no new warden may take, while another call waits for one.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Asks for more commands than there are wardens in reserve; each waits for the gate.
+fn crowd(wire: &mut Wire, gate: &str) -> Vec<u64> {
+    let cmd = format!("exec {} wait-for {gate}", fixture());
+    let input = json!({ "cmd": cmd, "login": false, "duplicate_policy": "start_new",
+                        "yield_time_ms": 100_000 });
+    (0..6).map(|_| ask(wire, "ExecCommand", &input)).collect()
+}
+
+/// Other calls are answered at once, and those of the crowd when somebody has made wardens for them.
+fn nobody_else_waits(wire: &mut Wire, crowd: &[u64], gate: &str) {
+    for _ in 0..5 {
+        let begin = Instant::now();
+        wire.tool("TaskList", &json!({}));
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    }
+    open(gate);
+    for _ in crowd {
+        let answer = wire.read();
+        assert!(crowd.contains(&answer["id"].as_u64().unwrap()), "{answer}");
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").unwrap().1.chars().next()
+}
+
+#[test]
+fn a_spawner_that_hangs_before_its_hello_is_replaced_and_holds_up_nobody_else() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut wire = Wire::initialized(&scratch);
+    wire.assert_lives();
+    let server = wire.child.id();
+    let first = children(server)[0];
+    signal(first, Signal::KILL);
+    eventually("it is dead", || (!is_alive(first)).then_some(()));
+    let calls = crowd(&mut wire, &gate);
+    // A new one is started for them. It takes milliseconds until it can speak, and is stopped before.
+    let hung = eventually("a new spawner", || children(server).into_iter().find(|it| *it != first));
+    signal(hung, Signal::STOP);
+    nobody_else_waits(&mut wire, &calls, &gate);
+    eventually("the one that hung is gone", || state(hung).is_none().then_some(()));
+    wire.assert_lives();
+}
+
+#[test]
+fn a_spawner_that_hangs_is_replaced_and_holds_up_nobody_else() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut wire = Wire::initialized(&scratch);
+    wire.assert_lives();
+    let hung = children(wire.child.id())[0];
+    signal(hung, Signal::STOP);
+    let calls = crowd(&mut wire, &gate);
+    nobody_else_waits(&mut wire, &calls, &gate);
+    // It goes on, for as long as it has wardens.
+    eventually("it is no longer stopped", || (state(hung) != Some('T')).then_some(()));
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
+    eventually("it is gone with its engine", || state(hung).is_none().then_some(()));
 }
