@@ -181,6 +181,28 @@ async fn output_comes_in_order_while_the_command_waits_for_input() {
     assert_eq!(text_of(&all(task.output().await.unwrap()).await), "one\ntwo A\nthree B\nend\n");
 }
 
+async fn a_reader_who_never_waits_misses_nothing() {
+    let host = Host::new();
+    let mut task =
+        host.engine.sh("echo one; read go; echo two").stdin(Stdin::Open).start().await.unwrap();
+    let mut output = task.output().await.unwrap();
+    // Each call is given up wherever it is, after one step.
+    let mut impatient = async || {
+        loop {
+            tokio::select! {
+                biased;
+                chunk = output.next() => return chunk.unwrap().map(|chunk| chunk.text().into_owned()),
+                () = tokio::task::yield_now() => {}
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(soon(impatient()).await.as_deref(), Some("one\n"));
+    task.send("go\n").await.unwrap();
+    assert_eq!(soon(impatient()).await.as_deref(), Some("two\n"));
+    assert_eq!(soon(impatient()).await, None);
+}
+
 async fn merged_output_has_the_exact_order() {
     let host = Host::new();
     let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
@@ -214,11 +236,13 @@ async fn input_that_cannot_be_taken_is_an_error_with_a_reason() {
 
 async fn input_that_nobody_reads_can_be_given_up() {
     let host = Host::new();
-    let script = "until [ -e go ]; do sleep 0.02; done; wc -c";
+    let script =
+        "until [ -e go ]; do sleep 0.02; done; head -c 65536 >/dev/null; touch read; wc -c";
     let mut task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
     let much = vec![b'x'; 1_000_000];
     assert!(timeout(Duration::from_millis(100), task.send(&much)).await.is_err());
     fs::write(host.path("go"), "").unwrap();
+    appears(&mut host.engine.attach(task.task_id()).await.unwrap(), &host.path("read")).await;
     // What was given up leaves no answer behind that the next call would take for its own.
     task.send("y").await.unwrap();
     task.end_input().await.unwrap();
@@ -569,6 +593,7 @@ fn main() {
         a_timeout_is_a_result_and_leaves_nothing_running,
         stdin_is_text_bytes_a_file_or_nothing,
         output_comes_in_order_while_the_command_waits_for_input,
+        a_reader_who_never_waits_misses_nothing,
         merged_output_has_the_exact_order,
         input_that_cannot_be_taken_is_an_error_with_a_reason,
         input_that_nobody_reads_can_be_given_up,
