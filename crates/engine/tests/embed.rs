@@ -2,7 +2,7 @@
 //!
 //! With its own `main`, since commands are started by a second start of this very program.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use std::{
 
 use legwork::{
     Caller, Chunk, Condition, EndedBy, Engine, ErrorKind, Limits, Options, OutputStream,
-    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize,
+    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize, output::Cursor,
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -461,7 +461,7 @@ async fn conditions_other_than_the_end_can_be_waited_for() {
     let script = "echo warming up; echo listening on 80; read go";
     let mut task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
     let line = regex::Regex::new("listening on [0-9]+").unwrap();
-    let wanted = Until { output_matches: Some((line, Default::default())), ..Until::default() };
+    let wanted = Until { output_matches: Some((line, Cursor::default())), ..Until::default() };
     let met = soon(task.until(&wanted)).await.unwrap();
     assert_eq!(met, Some(Condition::OutputMatches("listening on 80".into())));
     let wanted = Until { waiting_for_input: true, ..Until::default() };
