@@ -200,7 +200,12 @@ pub fn init() {
     legwork_warden::take_over_if_spawner();
 }
 
-/// Keeps the page about tools compiling.
+/// Keeps the page about tools true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-a-tool.md")]
 struct AddingATool;
+
+/// Keeps the page about embedding true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;

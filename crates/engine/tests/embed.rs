@@ -2,7 +2,7 @@
 //!
 //! With its own `main`, since commands are started by a second start of this very program.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use std::{
 
 use legwork::{
     Caller, Chunk, Condition, EndedBy, Engine, ErrorKind, Limits, Options, OutputStream,
-    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize,
+    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize, output::Cursor,
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -181,6 +181,28 @@ async fn output_comes_in_order_while_the_command_waits_for_input() {
     assert_eq!(text_of(&all(task.output().await.unwrap()).await), "one\ntwo A\nthree B\nend\n");
 }
 
+async fn a_reader_who_never_waits_misses_nothing() {
+    let host = Host::new();
+    let mut task =
+        host.engine.sh("echo one; read go; echo two").stdin(Stdin::Open).start().await.unwrap();
+    let mut output = task.output().await.unwrap();
+    // Each call is given up wherever it is, after one step.
+    let mut impatient = async || {
+        loop {
+            tokio::select! {
+                biased;
+                chunk = output.next() => return chunk.unwrap().map(|chunk| chunk.text().into_owned()),
+                () = tokio::task::yield_now() => {}
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(soon(impatient()).await.as_deref(), Some("one\n"));
+    task.send("go\n").await.unwrap();
+    assert_eq!(soon(impatient()).await.as_deref(), Some("two\n"));
+    assert_eq!(soon(impatient()).await, None);
+}
+
 async fn merged_output_has_the_exact_order() {
     let host = Host::new();
     let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
@@ -214,11 +236,13 @@ async fn input_that_cannot_be_taken_is_an_error_with_a_reason() {
 
 async fn input_that_nobody_reads_can_be_given_up() {
     let host = Host::new();
-    let script = "until [ -e go ]; do sleep 0.02; done; wc -c";
+    let script =
+        "until [ -e go ]; do sleep 0.02; done; head -c 65536 >/dev/null; touch read; wc -c";
     let mut task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
     let much = vec![b'x'; 1_000_000];
     assert!(timeout(Duration::from_millis(100), task.send(&much)).await.is_err());
     fs::write(host.path("go"), "").unwrap();
+    appears(&mut host.engine.attach(task.task_id()).await.unwrap(), &host.path("read")).await;
     // What was given up leaves no answer behind that the next call would take for its own.
     task.send("y").await.unwrap();
     task.end_input().await.unwrap();
@@ -437,7 +461,7 @@ async fn conditions_other_than_the_end_can_be_waited_for() {
     let script = "echo warming up; echo listening on 80; read go";
     let mut task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
     let line = regex::Regex::new("listening on [0-9]+").unwrap();
-    let wanted = Until { output_matches: Some((line, Default::default())), ..Until::default() };
+    let wanted = Until { output_matches: Some((line, Cursor::default())), ..Until::default() };
     let met = soon(task.until(&wanted)).await.unwrap();
     assert_eq!(met, Some(Condition::OutputMatches("listening on 80".into())));
     let wanted = Until { waiting_for_input: true, ..Until::default() };
@@ -569,6 +593,7 @@ fn main() {
         a_timeout_is_a_result_and_leaves_nothing_running,
         stdin_is_text_bytes_a_file_or_nothing,
         output_comes_in_order_while_the_command_waits_for_input,
+        a_reader_who_never_waits_misses_nothing,
         merged_output_has_the_exact_order,
         input_that_cannot_be_taken_is_an_error_with_a_reason,
         input_that_nobody_reads_can_be_given_up,

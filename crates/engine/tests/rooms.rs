@@ -216,3 +216,21 @@ fn only_the_local_place_asks_this_machine() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn the_library_speaks_of_no_command_line() {
+    // Verbs and flags belong to one face; its words are in `crates/cli/src/hints.rs`.
+    const VERBS: [&str; 10] =
+        ["approve", "approvals", "attach", "deny", "doctor", "gc", "logs", "ps", "show", "stop"];
+    const FLAGS: [&str; 5] = ["--state", "--mode", "--policy", "--config", "--workspace"];
+    let src = source_folder("engine");
+    let mut wrong = Vec::new();
+    for path in sources(&src) {
+        let code = code(&path);
+        let verbs = VERBS.map(|verb| format!("legwork {verb}"));
+        let found =
+            verbs.iter().map(String::as_str).chain(FLAGS).filter(|word| code.contains(word));
+        wrong.extend(found.map(|word| format!("{}: {word}", path.display())));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
