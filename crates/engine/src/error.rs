@@ -29,6 +29,9 @@ pub struct ToolError {
     pub recovery_hint: Option<String>,
     /// Whether the same call may succeed later.
     pub retryable: bool,
+    /// Whether the audit log has it.
+    #[serde(skip)]
+    pub(crate) noted: bool,
 }
 
 /// Kinds of failure, with the names that they have in JSON.
@@ -81,7 +84,8 @@ impl ToolError {
     /// A failure of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(kind, ErrorKind::LimitExceeded | ErrorKind::StateUnavailable);
-        Self { kind, message: message.into(), details: None, recovery_hint: None, retryable }
+        let message = message.into();
+        Self { kind, message, details: None, recovery_hint: None, retryable, noted: false }
     }
 
     /// The same with one more detail.

@@ -165,9 +165,8 @@ impl Engine {
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
     async fn note_call(&self, tool: &str, task: Option<String>, caller: &Caller, answer: &Answer) {
         let entry = match answer.error() {
-            Some(error) => Entry::new("refused")
-                .with("kind", serde_json::to_value(error.kind).unwrap_or_default())
-                .with("message", error.message.as_str()),
+            Some(error) if error.noted => return,
+            Some(error) => Entry::refused(error),
             None if task.is_some() && self.registry.changes_something(tool) => {
                 Entry::new("request").with("summary", answer.envelope().summary_text.clone())
             }

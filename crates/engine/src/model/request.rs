@@ -215,6 +215,19 @@ pub enum Program {
     Argv(Vec<OsString>),
 }
 
+impl Program {
+    /// The command in one text, as it is shown and noted.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Script { text, .. } => text.clone(),
+            Self::Argv(argv) => {
+                let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
+                words.join(" ")
+            }
+        }
+    }
+}
+
 /// Where a command's stdin comes from.
 #[derive(Debug)]
 pub enum Stdin {

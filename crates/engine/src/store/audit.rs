@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     clock::now_ms,
+    error::ToolError,
     model::Caller,
     output::Mask,
     state::{
@@ -116,6 +117,11 @@ impl Entry {
         let at_ms = now_ms();
         let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
         Self { own, foreign: Vec::new() }
+    }
+
+    /// A call that was refused, or a command that could not be started.
+    pub(crate) fn refused(error: &ToolError) -> Self {
+        Self::new("refused").own("kind", &error.kind).with("message", error.message.as_str())
     }
 
     /// A repair, as `legwork doctor` finds it.

@@ -120,21 +120,38 @@ impl Tasks {
         &self.ground.workspace.path
     }
 
-    /// Takes a request through plan, gate and ledger to a running command.
+    /// Takes a request through plan, gate and ledger to a running command. A request that comes to nothing is noted.
     pub(crate) async fn submit(
         self: &Arc<Self>,
-        mut request: Request,
+        request: Request,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
         self.mask.learn(&request.environment);
+        let id = TaskId::random().map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })?;
+        let (tool, text) = (request.tool.clone(), request.program.text());
+        match self.try_submit(id.clone(), request, caller).await {
+            Ok(submitted) => Ok(submitted),
+            Err(error) => {
+                let entry = Entry::refused(&error).own("task_id", &id).own("tool", &tool);
+                self.store.note(entry.by(caller).command(&text)).await;
+                Err(ToolError { noted: true, ..error })
+            }
+        }
+    }
+
+    async fn try_submit(
+        self: &Arc<Self>,
+        id: TaskId,
+        mut request: Request,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
         let wanted = self.judge.wanted(caller.trust);
         let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
         request.tighten(&self.judge.settings.task_limits);
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: whole };
         let plan = Plan::resolve(request, &self.ground, &self.place, around)?;
-        let id = TaskId::random().map_err(|error| {
-            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
-        })?;
         let entry = Entry::new("verdict")
             .own("task_id", &id)
             .own("tool", &plan.tool)

@@ -1,6 +1,6 @@
 //! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use legwork_warden::{
     failpoint::Failpoint,
@@ -22,6 +22,9 @@ use crate::{
     },
     threads::in_thread,
 };
+
+/// Why a task failed whose command could not be started.
+const SPAWN_FAILED: &str = "spawn_failed";
 
 /// Why nothing is known of a run whose warden was killed.
 const WARDEN_LOST: &str = "warden_lost";
@@ -80,11 +83,19 @@ impl Tasks {
     pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
         let recorded = match failure.stage {
             StartStage::Folder => self.store.ledger.forget(id).await,
-            _ => self.store.ledger.never_started(id, "spawn_failed").await.map(drop),
+            _ => self.store.ledger.never_started(id, SPAWN_FAILED).await,
         };
-        if let Err(error) = recorded {
+        let trust = recorded.unwrap_or_else(|error| {
             tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
-        }
+            None
+        });
+        let entry = Entry::new("outcome")
+            .own("task_id", id)
+            .own("status", &Status::Failed)
+            .own("reason", SPAWN_FAILED)
+            .own("message", &io::Error::from_raw_os_error(failure.errno).to_string())
+            .own("trust", &trust);
+        self.store.note(entry).await;
     }
 
     /// What a task has printed, if it is in the ledger or in a folder.

@@ -302,9 +302,9 @@ impl Ledger {
         changed.await.map(drop)
     }
 
-    /// Takes a task out again that never started and left nothing.
-    pub(crate) async fn forget(&self, id: &TaskId) -> Result<(), LedgerError> {
-        self.change(id, Status::Failed, What::Forget, Failpoint::EngineInOutcome).await.map(drop)
+    /// Takes a task out again that never started and left nothing; the trust of its caller is returned.
+    pub(crate) async fn forget(&self, id: &TaskId) -> Result<Option<String>, LedgerError> {
+        self.change(id, Status::Failed, What::Forget, Failpoint::EngineInOutcome).await
     }
 
     /// Takes a task off the list of those that are open, if its row knows better or there is none.
