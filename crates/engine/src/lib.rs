@@ -35,6 +35,7 @@
 
 mod engine;
 mod error;
+mod events;
 mod id;
 mod judge;
 mod model;
@@ -49,6 +50,7 @@ pub mod tools;
 
 pub use engine::{Engine, Options, Submitted};
 pub use error::{ErrorKind, ToolError};
+pub use events::{Event, EventCursor, EventKind, Events, Lagged, NoEventCursor};
 pub use id::TaskId;
 pub use judge::approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
 pub use judge::config::{Config, ConfigError, Settings, user_file};

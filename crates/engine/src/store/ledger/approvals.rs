@@ -80,7 +80,7 @@ impl Ledger {
     /// Opens a question, or joins the one that is open about the same command.
     pub(crate) async fn open_approval(&self, new: Approval) -> Result<Approval, LedgerError> {
         self.writer
-            .write(move |connection| {
+            .write_and_ring(move |connection| {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM approval
                       WHERE key = ? AND decision IS NULL AND expires_at_ms > ?"
@@ -105,13 +105,13 @@ impl Ledger {
     /// The question of this id.
     pub(crate) async fn approval(&self, id: &str) -> Result<Option<Approval>, LedgerError> {
         let id = id.to_owned();
-        self.writer.read(move |connection| find(connection, &id)).await
+        self.writer.read_unposted(move |connection| find(connection, &id)).await
     }
 
     /// The open questions, oldest first.
     pub(crate) async fn open_approvals(&self) -> Result<Vec<Approval>, LedgerError> {
         self.writer
-            .read(move |connection| {
+            .read_unposted(move |connection| {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM approval WHERE decision IS NULL AND expires_at_ms > ?
                       ORDER BY created_at_ms"
@@ -131,7 +131,7 @@ impl Ledger {
     ) -> Result<Option<Approval>, LedgerError> {
         let (id, answered) = (id.to_owned(), answered.clone());
         self.writer
-            .write(move |connection| {
+            .write_and_ring(move |connection| {
                 let written = connection
                     .prepare_cached(
                         "UPDATE approval SET decision = :decision, note = :note, answered_by = :by
@@ -197,7 +197,7 @@ impl Ledger {
     /// Whether a watcher is here.
     pub(crate) async fn has_watcher(&self) -> Result<bool, LedgerError> {
         self.writer
-            .read(move |connection| {
+            .read_unposted(move |connection| {
                 connection
                     .prepare_cached("SELECT 1 FROM watcher WHERE seen_at_ms > ? LIMIT 1")?
                     .exists([now_ms() - WATCHER_MS])

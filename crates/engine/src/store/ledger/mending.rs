@@ -23,7 +23,7 @@ impl Writer {
                 // Nobody has posted it before it went.
                 opened.waiting(|| post_late(opened, &daybook.batch()))?;
             }
-            *daybook = opened.waiting(|| open_daybook(&self.state, opened))?;
+            daybook.go_on_in(opened.waiting(|| open_daybook(&self.state, opened))?);
             return Ok(());
         }
         opened.abandon();
@@ -45,7 +45,8 @@ impl Writer {
             // What has come along is open there, too.
             renew(&self.state, &new, &mut new_daybook, Wait::patiently())
         })?;
-        (*opened, *daybook) = (new, new_daybook);
+        *opened = new;
+        daybook.go_on_in(new_daybook);
         Ok(())
     }
 }

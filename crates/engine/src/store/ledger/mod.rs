@@ -3,6 +3,7 @@
 
 mod approvals;
 mod daybook;
+mod feed;
 mod history;
 mod mending;
 mod note;
@@ -43,7 +44,8 @@ pub(crate) use self::{
 };
 pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
 use crate::{
-    id::TaskId, model::Outcome, model::status::Status, output::SmallOutput, state::StateFolder,
+    events::EventKind, id::TaskId, model::Outcome, model::status::Status, output::SmallOutput,
+    state::StateFolder,
 };
 
 /// Ends a task, whatever it was before that may end.
@@ -159,7 +161,8 @@ impl Ledger {
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
-        self.writer
+        let registered = self
+            .writer
             .note(move |page| {
                 if unless_equal && let Some(running) = page.equal(&task.fingerprint) {
                     return Ok(Registered::Equal(Box::new(running)));
@@ -172,7 +175,12 @@ impl Ledger {
                 page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
                 Ok(Registered::New)
             })
-            .await
+            .await?;
+        if let Registered::Full(_) = registered {
+            let limit = EventKind::LimitReached { limit: "tasks_max" };
+            self.writer.hub.tell(now_ms(), None, limit);
+        }
+        Ok(registered)
     }
 
     /// Checks the structure of the whole ledger; one that is damaged is rebuilt.

@@ -14,14 +14,14 @@ use crate::judge::approval::{Answered, Approval, Decision};
 /// What was asked of SQLite since somebody listens.
 static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn state() -> (TempDir, Arc<StateFolder>) {
+pub(super) fn state() -> (TempDir, Arc<StateFolder>) {
     let folder = TempDir::new().unwrap();
     let state = Arc::new(StateFolder::open(folder.path()).unwrap());
     (folder, state)
 }
 
 impl Ledger {
-    async fn register_noted(
+    pub(super) async fn register_noted(
         &self,
         task: Arc<Task>,
         unless_equal: bool,
@@ -32,11 +32,11 @@ impl Ledger {
     }
 }
 
-fn no_rebuild(rebuilt: &Rebuilt) {
+pub(super) fn no_rebuild(rebuilt: &Rebuilt) {
     panic!("{}", rebuilt.message());
 }
 
-fn task(number: u8, workspace: &str) -> Arc<Task> {
+pub(super) fn task(number: u8, workspace: &str) -> Arc<Task> {
     Arc::new(Task {
         task_id: TaskId::random().unwrap(),
         tool: "ExecCommand".into(),
@@ -336,7 +336,7 @@ async fn a_daybook_that_is_held_makes_all_wait_once_and_nobody_else() {
     );
 }
 
-fn approval() -> Approval {
+pub(super) fn approval() -> Approval {
     Approval {
         approval_id: "a_1".into(),
         key: "key".into(),
