@@ -456,10 +456,17 @@ impl Writer {
             opened.connection.busy_timeout(left.max(LEAST))?;
             let result = work(&opened);
             let _ = opened.connection.busy_timeout(Duration::ZERO);
+            // What others put in its place is opened for as long as they do; damage is repaired a few times.
+            let is_pending = |error: &LedgerError| {
+                matches!(error, LedgerError::Replaced) && Instant::now() < until
+            };
             match result {
-                Err(error) if is_mendable(&error) && mends < MENDS => {
+                Err(error) if is_mendable(&error) && (mends < MENDS || is_pending(&error)) => {
                     mends += 1;
-                    self.mend(&mut opened, &error)?;
+                    match self.mend(&mut opened, &error) {
+                        Err(error) if is_pending(&error) => {}
+                        mended => mended?,
+                    }
                 }
                 result => return result,
             }
