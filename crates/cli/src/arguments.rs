@@ -181,9 +181,19 @@ pub(crate) enum ModeName {
 }
 
 impl Guard {
-    /// The tools that were chosen, or these.
-    pub(crate) fn registry(&self, default: &str) -> Result<Registry, String> {
-        chosen(self.tools.as_deref().unwrap_or(default))
+    /// The tools that were chosen, or those that a model is offered by default.
+    pub(crate) fn offered(&self) -> Result<Registry, String> {
+        if let Some(list) = &self.tools {
+            return chosen(list);
+        }
+        let mut registry = Registry::builtin();
+        registry.keep_default();
+        Ok(registry)
+    }
+
+    /// The tools that were chosen, or all.
+    pub(crate) fn callable(&self) -> Result<Registry, String> {
+        chosen(self.tools.as_deref().unwrap_or("all"))
     }
 }
 

@@ -17,20 +17,20 @@ impl CountFiles {
     fn new() -> Self {
         Self {
             definition: Definition {
-                name: "CountFiles",
-                family: "local_environment",
-                category: "Files",
                 tags: &["files", "count"],
-                description: "Counts the files below a folder of the workspace.",
-                input_schema: json!({
-                    "type": "object",
-                    "properties": {
-                        "folder": { "type": "string", "description": "The folder. Default: all." }
-                    },
-                    "additionalProperties": false,
-                }),
                 instructions: "Use CountFiles to learn how big a project is.",
                 read_only: true,
+                ..Definition::new(
+                    "CountFiles",
+                    "Counts the files below a folder of the workspace.",
+                    json!({
+                        "type": "object",
+                        "properties": {
+                            "folder": { "type": "string", "description": "The folder. Default: all." }
+                        },
+                        "additionalProperties": false,
+                    }),
+                )
             },
         }
     }
@@ -56,8 +56,7 @@ impl Tool for CountFiles {
                 return Err(ToolError::invalid_field("CountFiles", "folder", text("stderr")));
             }
             let files = text("stdout").len();
-            let summary_text = Some(format!("{files} files"));
-            Ok(Success { result: json!({ "files": files }).into(), summary_text, receipt: None })
+            Ok(Success::new(json!({ "files": files })).summary(format!("{files} files")))
         })
     }
 

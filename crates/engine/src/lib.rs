@@ -33,26 +33,28 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod engine;
 mod error;
 mod events;
 mod id;
+mod inotify;
 mod judge;
 mod model;
 pub mod output;
 mod place;
 mod plain_file;
+pub mod service;
 mod state;
 mod store;
 mod task;
 mod threads;
 pub mod tools;
 
-pub use engine::{Engine, Options, Submitted};
+pub use engine::{Answer, Definition, Engine, Envelope, Options, Registry, Tool};
 pub use error::{ErrorKind, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Lagged, NoEventCursor};
 pub use id::TaskId;
-pub use judge::approval::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
 pub use judge::config::{Config, ConfigError, Settings, user_file};
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
@@ -61,21 +63,29 @@ pub use legwork_warden::{
     gaps::Gap,
     protocol::{InputRefusal, Limits, Report},
 };
-pub use model::limits::TaskLimits;
-pub use model::status::Status;
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, Request, Stdin, Total, Trust, signal_name,
+    Outputs, Program, Request, Stdin, Total, Trust,
+    limits::TaskLimits,
+    question::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker},
+    sandbox::{MissingLayer, SandboxReport, SandboxSettings},
+    signal_name,
+    status::Status,
 };
-pub use place::sandbox::{MissingLayer, SandboxReport, SandboxSettings};
+pub use service::{Client, Service};
 pub use state::{StateError, StateFolder};
-pub use store::ledger::{Damage, Ledger, LedgerError, Rebuilt, Task};
-pub use store::retention::{Collected, Retention};
-pub use store::{audit, usage::Usage};
-pub use task::observe::{Change, InputTaken, Observer};
-pub use task::run::{Ended, Grown, Run, RunControl};
-pub use task::wait::{Condition, Until, until};
-pub use tools::{Answer, Definition, Envelope, Registry, Tool};
+pub use store::{
+    audit,
+    ledger::{Damage, Ledger, LedgerError, Rebuilt, Task},
+    retention::{Collected, Retention},
+    usage::Usage,
+};
+pub use task::{
+    Submitted,
+    observe::{Change, InputTaken, Observer},
+    run::{Ended, Grown, Run, RunControl},
+    wait::{Condition, Until, until},
+};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///

@@ -1,6 +1,8 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
 use std::{
+    collections::HashMap,
+    fmt,
     fs::{self, Permissions},
     io,
     os::{
@@ -8,11 +10,15 @@ use std::{
         unix::fs::{DirBuilderExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::{id::TaskId, output::TaskFolder};
+
+/// What the name of a folder begins with that is being removed.
+pub(crate) const REMOVED: &str = ".removed-";
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +58,22 @@ pub struct StateFolder {
     path: PathBuf,
     pub(crate) tasks: OwnedFd,
     pub(crate) wardens: OwnedFd,
+    asker: AsksWardens,
+}
+
+/// The names of the wardens that hold a task, by its id.
+pub(crate) type Holders = HashMap<String, String>;
+
+/// How the wardens of a state folder are asked what they hold: the place where they run knows.
+#[derive(Default)]
+struct AsksWardens(OnceLock<Box<AskWardens>>);
+
+type AskWardens = dyn Fn(&StateFolder) -> Holders + Send + Sync;
+
+impl fmt::Debug for AsksWardens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "AsksWardens({})", self.0.get().is_some())
+    }
 }
 
 impl StateFolder {
@@ -79,7 +101,20 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        Ok(Self { path, tasks, wardens })
+        Ok(Self { path, tasks, wardens, asker: AsksWardens::default() })
+    }
+
+    /// Says how the wardens are asked what they hold; only the first word counts.
+    pub(crate) fn ask_wardens_by(
+        &self,
+        asker: impl Fn(&StateFolder) -> Holders + Send + Sync + 'static,
+    ) {
+        let _ = self.asker.0.set(Box::new(asker));
+    }
+
+    /// Asks every warden which task it holds; the tasks are in their folders from then on.
+    pub(crate) fn roll_call(&self) -> Holders {
+        self.asker.0.get().map(|ask| ask(self)).unwrap_or_default()
     }
 
     /// Where it is.

@@ -28,7 +28,7 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Ok(text) => text,
         Err(error) => return complain(&format!("stdin: {error}")),
     };
-    let registry = match options.guard.registry("all") {
+    let registry = match options.guard.callable() {
         Ok(registry) => registry,
         Err(problem) => return complain(&problem),
     };

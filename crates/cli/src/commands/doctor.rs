@@ -113,7 +113,8 @@ async fn checks(engine: &Engine) -> Vec<Check> {
     });
     match engine.warm_up(Trust::TrustedOperator) {
         Ok(pid) => {
-            let detail = format!("starts and answers (pid {pid})");
+            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            let detail = format!("starts and answers{pid}");
             checks.push(Check { name: "spawner", ok: true, detail });
         }
         Err(error) => {

@@ -4,7 +4,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Limits, Outcome,
-    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Submitted, Task, ToolError,
+    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -51,7 +51,7 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
     };
     let terminal = terminal::size().filter(|_| terminal::is_interactive());
     let request = Request {
-        tool,
+        tool: tool.into(),
         program,
         workdir: None,
         confinement: Confinement::None,
@@ -68,9 +68,8 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
     let signals = Caught::new(&PASSED_ON);
     let mut caller = Caller::operator(tool);
     caller.asker = asking::person();
-    let run = match engine.submit(request, &caller).await {
-        Ok(Submitted::Started(run)) => run,
-        Ok(Submitted::AlreadyRunning(_)) => return complain("an equal command is running"),
+    let run = match engine.start(request, &caller).await {
+        Ok(run) => run,
         Err(error) => return refused(&error),
     };
     if terminal.is_some() {
@@ -177,7 +176,7 @@ impl Passing {
 
     async fn copy_folder(&mut self, run: &Run) {
         // What cannot be read now is tried again with the next growth, and at the end.
-        if let Ok(output) = run.folder().open() {
+        if let Ok(output) = run.stored() {
             let failures = self.copier.copy(&output).await;
             self.note(failures);
         }

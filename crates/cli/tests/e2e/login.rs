@@ -116,7 +116,7 @@ fn legwork(scratch: &Scratch, home: &Path, arguments: &[&str]) -> Command {
         ("NOT_WANTED", "1"),
         ("odd.name", "1"),
         ("_", "/usr/bin/something"),
-        ("LEGWORK_LOG", "legwork::login=debug"),
+        ("LEGWORK_LOG", "legwork::place::local::login=debug"),
     ]);
     command.env("HOME", home).env("XDG_CONFIG_HOME", scratch.state.path());
     command

@@ -6,12 +6,10 @@
 //!
 //! The hub is fed only while somebody reads, and for a moment after that, so that a reader who comes back misses
 //! nothing; without readers an event costs nothing. Who feeds it is the ledger (`store/ledger/feed`), from the
-//! daybook and the questions, and [`growth`] from the tasks' folders. The kernel tells all of them when to look
-//! ([`inotify`]). This room calls no other.
+//! daybook and the questions, and [`growth`] from the tasks' folders. The kernel tells them when to look.
 
 pub(crate) mod growth;
 mod hub;
-pub(crate) mod inotify;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -22,7 +20,10 @@ use serde::{Serialize, Serializer};
 
 pub use self::hub::Events;
 pub(crate) use self::hub::Hub;
-use crate::{id::TaskId, judge::approval::Decision, model::status::Status};
+use crate::{
+    id::TaskId,
+    model::{question::Decision, status::Status},
+};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     model::limits::{self, TaskLimits},
-    place::sandbox::SandboxSettings,
+    model::sandbox::SandboxSettings,
     plain_file::{read_text, read_text_itself},
     store::retention::Retention,
 };

@@ -15,6 +15,7 @@ mod view;
 pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay};
 pub use complete::Complete;
 pub use cursor::{Cursor, Fresh, Selection};
+pub(crate) use mask::SharedMask;
 pub use mask::{Mask, MaskedStream, MaskedWriter};
 pub use preview::{Preview, previews};
 pub use screen::Screen;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{model::Caller, output::Mask, store::ledger::now_ms, threads::in_thread};
+use crate::{clock::now_ms, model::Caller, output::Mask, threads::in_thread};
 
 /// What the first line follows.
 const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";

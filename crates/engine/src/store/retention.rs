@@ -12,27 +12,21 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use legwork_warden::{end_left_by, is_alive};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::{
-    place::owner::is_left_behind,
-    state::StateFolder,
-    store::ledger::{History, LedgerError, OldTask, SET_ASIDE, now_ms, private_file},
+    clock::now_ms,
+    place::Place,
+    state::{REMOVED, StateFolder},
+    store::ledger::{History, LedgerError, OldTask, SET_ASIDE, private_file},
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
 };
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// What the name of a folder begins with that is being removed.
-pub(crate) const REMOVED: &str = ".removed-";
-
 /// Tasks that are removed in one step.
 const BATCH: usize = 64;
-
-/// A socket younger than this may belong to a warden that is just being made.
-const SOCKET_AGE: Duration = Duration::from_secs(60);
 
 /// What is kept of tasks that are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -93,6 +87,7 @@ pub struct Collected {
 /// Cleans up; none if another process is doing that.
 pub(crate) fn collect(
     state: &Arc<StateFolder>,
+    place: &Arc<dyn Place>,
     retention: Retention,
     effort: Effort,
     dry_run: bool,
@@ -105,6 +100,7 @@ pub(crate) fn collect(
     let collected = Collected { dry_run, ..Collected::default() };
     let mut collection = Collection {
         state,
+        place: &**place,
         history,
         cutoff_ms: cutoff(retention.days),
         bytes_max: retention.bytes_max,
@@ -124,6 +120,7 @@ fn cutoff(days: u64) -> i64 {
 
 struct Collection<'a> {
     state: &'a StateFolder,
+    place: &'a dyn Place,
     history: History,
     cutoff_ms: i64,
     bytes_max: u64,
@@ -147,8 +144,7 @@ impl Collection<'_> {
         if self.collected.tasks > 0 && !self.collected.dry_run {
             self.history.renew()?;
         }
-        self.remove_sockets();
-        self.remove_locks();
+        self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
         self.remove_set_aside();
         Ok(())
@@ -184,7 +180,7 @@ impl Collection<'_> {
             return false;
         }
         // When in doubt they live.
-        if task.left_something && is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+        if task.left_something && self.place.is_alive(&task.warden).unwrap_or(true) {
             return false;
         }
         let folder = self.folders.get(task.task_id.as_str()).copied();
@@ -226,30 +222,6 @@ impl Collection<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Removes the sockets of wardens that are gone, and ends what a finished command of theirs may have left.
-    fn remove_sockets(&mut self) {
-        for path in entries(&self.state.path().join("wardens")) {
-            let Some(warden) = name(&path).strip_suffix(".sock") else { continue };
-            let is_dead = || matches!(is_alive(&self.state.wardens, warden), Ok(false));
-            if age(&path) < SOCKET_AGE || !is_dead() {
-                continue;
-            }
-            if !self.collected.dry_run {
-                end_left_by(warden);
-            }
-            self.collected.sockets += u64::from(self.unlink(&path));
-        }
-    }
-
-    /// Removes the locks of engines that were killed.
-    fn remove_locks(&self) {
-        for path in entries(&self.state.engines()) {
-            if age(&path) > SOCKET_AGE && is_left_behind(&path) {
-                self.unlink(&path);
-            }
-        }
     }
 
     /// Removes the temporary folders of workspaces in which nothing has changed for long.

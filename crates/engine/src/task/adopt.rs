@@ -9,7 +9,6 @@ use std::{
 };
 
 use legwork_warden::{
-    connect,
     failpoint::Failpoint,
     protocol::{FromWarden, Order, ToWarden, is_understood},
 };
@@ -18,11 +17,13 @@ use tokio::{
     time::timeout,
 };
 
+use super::{
+    Running, Tasks,
+    run::{self, Progress, RunControl},
+};
 use crate::{
-    engine::{Inner, Running},
-    place::local::{Channel, Warden},
+    place::{Channel, Warden},
     store::ledger::Task,
-    task::run::{self, Progress, RunControl},
 };
 
 /// How often a living engine looks for what has lost its owner.
@@ -32,23 +33,23 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Adopts now, and again and again for as long as the engine lives.
-pub(crate) async fn keep_adopting(engine: Weak<Inner>) {
+pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
     loop {
-        let Some(inner) = engine.upgrade() else { return };
-        match inner.ledger.list(None, false, u32::MAX).await {
-            Ok(tasks) => {
-                for task in tasks {
-                    inner.clone().adopt(&task).await;
+        let Some(tasks) = tasks.upgrade() else { return };
+        match tasks.store.ledger.list(None, false, u32::MAX).await {
+            Ok(open) => {
+                for task in open {
+                    tasks.clone().adopt(&task).await;
                 }
             }
             Err(error) => tracing::warn!(%error, "nothing can be adopted"),
         }
-        drop(inner);
+        drop(tasks);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-impl Inner {
+impl Tasks {
     /// Takes over one task, if it has no owner.
     async fn adopt(self: Arc<Self>, task: &Task) {
         if self.is_ours(&task.task_id) {
@@ -68,7 +69,7 @@ impl Inner {
 
     /// A channel on which we are the owner of a task.
     async fn owned_channel(&self, task: &Task) -> Option<Channel> {
-        let mut channel = Channel::new(connect(&self.state.wardens, &task.warden).ok()?).ok()?;
+        let mut channel = self.place.dial(&task.warden).await.ok()?;
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive()).await {
             Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))

@@ -2,19 +2,17 @@
 
 use std::{io, path::Path};
 
-use legwork_gate::{Denial, Explanation};
 use legwork_warden::protocol::{StartFailure, StartStage};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     error::{ErrorKind, ToolError},
-    place::local::PlaceError,
-    place::sandbox::SandboxReport,
-    task::plan::{execute_problem, spawn_failed},
+    model::sandbox::SandboxReport,
+    place::{Place, PlaceError},
 };
 
 /// The typed error of a start beyond the limit of tasks.
-pub(crate) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
+pub(super) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
     ToolError::new(
         ErrorKind::LimitExceeded,
         format!("{running} tasks are running, and no more than {tasks_max} may"),
@@ -30,36 +28,10 @@ pub(crate) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
 /// What helps when the machine gives no more processes or descriptors.
 const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
 
-/// The typed error of a command that may not run.
-pub(crate) fn denied(denial: Denial) -> ToolError {
-    let explanation = denial.explanation;
-    let reason = explanation.reason.clone();
-    match denial.substitution {
-        None => {
-            let remedy = explanation.remedy.clone();
-            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
-            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
-        }
-        Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
-            .detail("construct", found.construct)
-            .detail("offset", json!(found.offset))
-            .hint("run the inner command by itself first, and use what it printed"),
-    }
-}
-
-/// An error that carries the gate's explanation.
-pub(crate) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
-    let mut error = ToolError::new(kind, problem);
-    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
-        error.details = Some(fields);
-    }
-    error
-}
-
 /// The typed error of a warden that cannot be had.
 pub(crate) fn place_error(error: &PlaceError) -> ToolError {
     match error {
-        PlaceError::Unfit(failure) => start_error("the warden", failure),
+        PlaceError::Unfit(failure) => failed_start("the warden", failure, None),
         PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
                 .hint(SHORTAGE_HINT)
@@ -72,7 +44,7 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
 }
 
 /// The typed error of a sandbox that lacks something, where nothing may.
-pub(crate) fn unprotected(report: &SandboxReport) -> ToolError {
+pub(super) fn unprotected(report: &SandboxReport) -> ToolError {
     let missing: Vec<String> =
         report.missing.iter().map(|it| format!("{} ({})", it.layer, it.reason)).collect();
     ToolError::new(
@@ -93,7 +65,13 @@ fn is_shortage(errno: Option<i32>) -> bool {
 }
 
 /// The typed error of a start that failed.
-pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
+pub(super) fn start_error(place: &dyn Place, program: &str, failure: &StartFailure) -> ToolError {
+    let refusal = (failure.stage == StartStage::Execute)
+        .then(|| place.refusal_to_execute(Path::new(program), failure.errno));
+    failed_start(program, failure, refusal)
+}
+
+fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) -> ToolError {
     let problem = io::Error::from_raw_os_error(failure.errno);
     match failure.stage {
         StartStage::Folder => ToolError::state(&problem),
@@ -114,7 +92,7 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
         )
         .hint("name a folder that may be entered, relative to the workspace"),
         StartStage::Execute => {
-            let problem = execute_problem(Path::new(program), failure.errno);
+            let problem = refusal.unwrap_or_else(|| problem.to_string());
             spawn_failed(program, &problem).detail("errno", json!(failure.errno))
         }
         StartStage::Sandbox => ToolError::new(
@@ -127,4 +105,14 @@ pub(crate) fn start_error(program: &str, failure: &StartFailure) -> ToolError {
             spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
         }
     }
+}
+
+/// A program that cannot be started.
+pub(super) fn spawn_failed(program: &str, problem: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::CommandSpawnFailed,
+        format!("`{program}` could not be started: {problem}"),
+    )
+    .detail("program", program)
+    .hint("name a program that exists on this machine, or give its full path")
 }

@@ -7,7 +7,6 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use legwork_warden::{
-    connect,
     folder::WindowSize,
     protocol::{
         self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, Watch,
@@ -16,15 +15,14 @@ use legwork_warden::{
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::{DEATH, Tasks, run::small_output};
 use crate::{
-    engine::{DEATH, Inner},
+    clock::now_ms,
     error::{ErrorKind, ToolError},
-    model::Outcome,
-    model::status::Status,
+    model::{Outcome, status::Status},
     output::{Mask, TaskOutput},
-    place::local::Channel,
-    store::ledger::{Task, now_ms},
-    task::run::small_output,
+    place::{Channel, Place},
+    store::ledger::{LedgerError, Task},
 };
 
 /// How long a warden may take to answer.
@@ -36,7 +34,7 @@ const INPUT_BYTES: usize = 32 * 1024;
 /// A task, seen through its warden while it has one.
 #[derive(Debug)]
 pub struct Observer {
-    inner: Arc<Inner>,
+    tasks: Arc<Tasks>,
     task: Task,
     channel: Option<Channel>,
     /// An end that was heard and is not in the ledger yet.
@@ -84,9 +82,9 @@ pub(crate) enum Event {
 
 impl Observer {
     /// Connects to the warden of a task; a task without one is settled.
-    pub(crate) async fn of(inner: Arc<Inner>, task: Task) -> Result<Self, ToolError> {
+    pub(crate) async fn of(tasks: Arc<Tasks>, task: Task) -> Result<Self, ToolError> {
         let mut observer = Self {
-            inner,
+            tasks,
             task,
             channel: None,
             heard: None,
@@ -112,10 +110,10 @@ impl Observer {
             }
             // It may have ended, and its warden have another task by now.
             let settled = async {
-                let task = self.inner.read_again(self.task.clone()).await?;
-                self.inner.settle_if_gone(task).await
+                let task = self.tasks.read_again(self.task.clone()).await?;
+                self.tasks.settle_if_gone(task).await
             };
-            self.task = settled.await.map_err(|error| ToolError::state(&error))?;
+            self.task = settled.await.map_err(|error: LedgerError| ToolError::from(error))?;
             if self.task.status.is_final() {
                 return Ok(());
             }
@@ -131,11 +129,9 @@ impl Observer {
 
     /// A channel to the warden, if it lives and holds this task.
     async fn dial(&self, deadline: Instant) -> Result<Option<Channel>, ToolError> {
-        // It is gone, or too busy to take another connection right now.
-        let Ok(socket) = connect(&self.inner.state.wardens, &self.task.warden) else {
+        let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
             return Ok(None);
         };
-        let Ok(mut channel) = Channel::new(socket) else { return Ok(None) };
         let mut hello = timeout(ANSWER / 3, channel.receive()).await;
         if hello.is_err() {
             channel.resume();
@@ -171,7 +167,12 @@ impl Observer {
 
     /// What must not be shown of its output.
     pub fn mask(&self) -> Arc<Mask> {
-        self.inner.mask()
+        self.tasks.mask.get()
+    }
+
+    /// Where it runs.
+    pub(super) fn place(&self) -> Arc<dyn Place> {
+        self.tasks.place.clone()
     }
 
     /// Whether the command has ended.
@@ -206,7 +207,7 @@ impl Observer {
                 ));
             }
         }
-        self.inner.output(&self.task.task_id).await
+        self.tasks.output(&self.task.task_id).await
     }
 
     /// Waits for the answer to an order; what else comes meanwhile is kept for later.
@@ -341,8 +342,7 @@ impl Observer {
             return Ok(None);
         }
         if !self.is_over() {
-            let marked = self.inner.ledger.cancelling(&self.task.task_id).await;
-            marked.map_err(|error| ToolError::state(&error))?;
+            self.tasks.store.ledger.cancelling(&self.task.task_id).await?;
         }
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.order(Order::Stop { signal, grace_ms, because: EndedBy::Stopped }).await;
@@ -359,8 +359,7 @@ impl Observer {
             return Err(self.no_answer());
         };
         // Another observer or the owner may have recorded the end first.
-        let read = self.inner.read_again(self.task.clone()).await;
-        self.task = read.map_err(|error| ToolError::state(&error))?;
+        self.task = self.tasks.read_again(self.task.clone()).await?;
         Ok(Some(survivors))
     }
 
@@ -426,15 +425,15 @@ impl Observer {
     /// The warden is gone, or has another task: what it left says what became of the run.
     async fn gone(&mut self) {
         let settled = async {
-            let task = self.inner.read_again(self.task.clone()).await?;
-            self.inner.settle_if_gone(task).await
+            let task = self.tasks.read_again(self.task.clone()).await?;
+            self.tasks.settle_if_gone(task).await
         };
         match settled.await {
             Ok(task) => self.task = task,
             Err(error) => tracing::warn!(%error, "the ledger cannot be read"),
         }
         if !self.is_over() {
-            self.take(&self.inner.outcome_without_warden(&self.task.task_id));
+            self.take(&self.tasks.outcome_without_warden(&self.task.task_id));
         }
         // Last, so that a call that is cut off before tries again.
         self.channel = None;
@@ -447,8 +446,8 @@ impl Observer {
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {
-            self.inner.finish(&id, &outcome, small).await?;
-            self.inner.read_again(self.task.clone()).await
+            self.tasks.finish(&id, &outcome, small).await?;
+            self.tasks.read_again(self.task.clone()).await
         };
         match settled.await {
             Ok(task) => self.task = task,

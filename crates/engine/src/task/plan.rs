@@ -1,26 +1,24 @@
 //! From a request to a plan: everything resolved, opened and decided, nothing started.
 
 use std::{
-    env,
     ffi::{OsStr, OsString},
-    io,
-    os::{
-        fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::PermissionsExt},
-    },
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use legwork_gate::{Level, Script, Subject};
 use legwork_warden::protocol::Limits;
-use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use sha2::{Digest, Sha256};
 
+use super::{Ground, failures::spawn_failed};
 use crate::{
     error::{ErrorKind, ToolError},
-    model::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust},
-    place::sandbox::Wanted,
+    judge::Facts,
+    model::{
+        Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
+    },
+    place::{Folder, NoProgram, Place},
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -28,19 +26,19 @@ const KNOWN_SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
 /// A request with everything decided.
 #[derive(Debug)]
-pub struct Plan {
-    pub(crate) tool: &'static str,
+pub(crate) struct Plan {
+    pub(crate) tool: String,
     /// The program's absolute path.
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
-    pub(crate) workdir: Workdir,
+    pub(crate) workdir: Folder,
     pub(crate) stdin: Stdin,
     pub(crate) outputs: Outputs,
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) wall_ms_max: Option<u64>,
     pub(crate) limits: Limits,
     pub(crate) memory_bytes_max: u64,
-    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) description: Option<String>,
     trust: Trust,
     /// What it is to be confined to, unless a rule says otherwise.
@@ -51,6 +49,18 @@ pub struct Plan {
     pub(crate) text: String,
     pub(crate) kind: Kind,
     pub(crate) fingerprint: [u8; 32],
+    /// Where it would run.
+    place: Arc<dyn Place>,
+}
+
+/// Who asks for a command, and what it would be confined by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings {
+    pub trust: Trust,
+    /// What it is to be confined to, unless a rule says otherwise.
+    pub wanted: Wanted,
+    /// Whether every layer of that is in force.
+    pub sandboxed: bool,
 }
 
 /// How the command is run.
@@ -60,39 +70,9 @@ pub(crate) enum Kind {
     Argv(Vec<String>),
 }
 
-/// A folder that was opened, so that what is judged and what is used are the same.
-#[derive(Debug)]
-pub(crate) struct Workdir {
-    pub descriptor: Arc<OwnedFd>,
-    pub path: PathBuf,
-}
-
-/// The folder that commands run in by default, opened once.
-#[derive(Debug)]
-pub(crate) struct Workspace {
-    pub path: PathBuf,
-    descriptor: Arc<OwnedFd>,
-}
-
-impl Workspace {
-    /// Opens it by its real path.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let path = path.canonicalize()?;
-        let descriptor = Arc::new(open_folder(&path)?);
-        Ok(Self { path, descriptor })
-    }
-
-    /// It, as a working directory, unless another folder has its name by now.
-    fn as_workdir(&self) -> Option<Workdir> {
-        let (opened, named) = (fstat(&self.descriptor).ok()?, stat(&self.path).ok()?);
-        let same = (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino);
-        same.then(|| Workdir { descriptor: self.descriptor.clone(), path: self.path.clone() })
-    }
-}
-
 impl Subject for Plan {
     fn tool(&self) -> &str {
-        self.tool
+        &self.tool
     }
 
     fn script(&self) -> Script<'_> {
@@ -127,8 +107,30 @@ impl Subject for Plan {
     }
 
     fn resolve(&self, name: &str) -> Option<String> {
-        let found = find_program(OsStr::new(name), &self.workdir.path).ok()?;
-        Some(found.canonicalize().ok()?.display().to_string())
+        let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok()?;
+        Some(self.place.real_program(&found)?.display().to_string())
+    }
+}
+
+impl Facts for Plan {
+    fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    fn workdir(&self) -> &Path {
+        &self.workdir.path
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.wanted
     }
 }
 
@@ -139,25 +141,23 @@ impl Plan {
     }
 
     /// Resolves a request against a workspace and the roots that folders must be in.
-    pub(crate) fn resolve(
+    pub(super) fn resolve(
         request: Request,
-        workspace: &Workspace,
-        roots: &[PathBuf],
-        trust: Trust,
-        (wanted, sandboxed): (Wanted, bool),
+        ground: &Ground,
+        place: &Arc<dyn Place>,
+        around: Surroundings,
     ) -> Result<Self, ToolError> {
-        let known = if request.workdir.is_none() { workspace.as_workdir() } else { None };
-        let workdir = if let Some(workdir) = known {
-            workdir
+        let workspace = &ground.workspace;
+        let workdir = if request.workdir.is_none() && place.is_still_there(workspace) {
+            workspace.clone()
         } else {
             let asked = request.workdir.as_deref();
-            Workdir::open(asked, &workspace.path, roots, request.confinement)?
+            open_workdir(&**place, asked, ground, request.confinement)?
         };
+        let finder = Resolver { place: &**place, workdir: &workdir.path };
         let resolved = match request.program {
-            Program::Script { text, shell, login } => {
-                Resolved::script(text, shell, login, &workdir.path)?
-            }
-            Program::Argv(argv) => Resolved::argv(argv, &workdir.path)?,
+            Program::Script { text, shell, login } => finder.script(text, shell, login)?,
+            Program::Argv(argv) => finder.argv(argv)?,
         };
         let tty = matches!(request.outputs, Outputs::Terminal(_));
         let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
@@ -173,13 +173,14 @@ impl Plan {
             limits: request.limits,
             memory_bytes_max: request.memory_bytes_max,
             environment: request.environment,
-            trust,
-            wanted,
-            sandboxed,
+            trust: around.trust,
+            wanted: around.wanted,
+            sandboxed: around.sandboxed,
             description: request.description,
             text: resolved.text,
             kind: resolved.kind,
             fingerprint,
+            place: place.clone(),
         })
     }
 }
@@ -192,15 +193,21 @@ struct Resolved {
     kind: Kind,
 }
 
-impl Resolved {
+/// Finds out what will be executed, for a folder of a place.
+struct Resolver<'a> {
+    place: &'a dyn Place,
+    workdir: &'a Path,
+}
+
+impl Resolver<'_> {
     fn script(
+        &self,
         text: String,
         shell: Option<String>,
         login: bool,
-        workdir: &Path,
-    ) -> Result<Self, ToolError> {
-        let shell = shell.unwrap_or_else(default_shell);
-        let program = find_program(OsStr::new(&shell), workdir)?;
+    ) -> Result<Resolved, ToolError> {
+        let shell = shell.unwrap_or_else(|| self.default_shell());
+        let program = self.find(OsStr::new(&shell))?;
         let name = program.file_name().unwrap_or_default().to_os_string();
         let known = KNOWN_SHELLS.iter().any(|known| name == *known);
         // Whatever else takes `-c` need not know what a login is.
@@ -210,141 +217,74 @@ impl Resolved {
             argv.push("--".into());
         }
         argv.push(OsString::from(&text));
-        Ok(Self { program, argv, text, kind: Kind::Script { shell, login } })
+        Ok(Resolved { program, argv, text, kind: Kind::Script { shell, login } })
     }
 
-    fn argv(argv: Vec<OsString>, workdir: &Path) -> Result<Self, ToolError> {
+    fn argv(&self, argv: Vec<OsString>) -> Result<Resolved, ToolError> {
         let words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into()).collect();
         let name = argv.first().ok_or_else(|| spawn_failed("", "no program was named"))?;
-        let program = find_program(name, workdir)?;
-        Ok(Self { program, text: words.join(" "), kind: Kind::Argv(words), argv })
+        let program = self.find(name)?;
+        Ok(Resolved { program, text: words.join(" "), kind: Kind::Argv(words), argv })
     }
-}
 
-/// The shell of the user, if it is one that scripts are written for.
-fn default_shell() -> String {
-    let shell = env::var("SHELL").unwrap_or_default();
-    match Path::new(&shell).file_name().and_then(OsStr::to_str) {
-        Some("bash" | "zsh" | "sh") if Path::new(&shell).exists() => shell,
-        _ => "sh".into(),
-    }
-}
-
-/// Finds a program: a path as it is (relative to the folder it runs in), a name on `PATH`.
-fn find_program(name: &OsStr, workdir: &Path) -> Result<PathBuf, ToolError> {
-    let shown = name.to_string_lossy();
-    if name.is_empty() || name.as_bytes().contains(&0) {
-        return Err(spawn_failed(&shown, "it is no valid name of a program"));
-    }
-    if name.as_bytes().contains(&b'/') {
-        return Ok(workdir.join(name));
-    }
-    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let mut refused = None;
-    for folder in env::split_paths(&path) {
-        let candidate = workdir.join(folder).join(name);
-        match candidate.metadata() {
-            Ok(data) if data.is_file() && data.permissions().mode() & 0o111 != 0 => {
-                return Ok(candidate);
+    /// The shell of the user, if it is one that scripts are written for.
+    fn default_shell(&self) -> String {
+        let shell = self.place.variable("SHELL").unwrap_or_default();
+        let shell = shell.to_string_lossy();
+        match Path::new(&*shell).file_name().and_then(OsStr::to_str) {
+            Some("bash" | "zsh" | "sh") if self.place.exists(Path::new(&*shell)) => {
+                shell.into_owned()
             }
-            Ok(data) if data.is_file() => refused = Some(candidate),
-            _ => {}
+            _ => "sh".into(),
         }
     }
-    Err(match refused {
-        Some(file) => spawn_failed(&shown, &format!("{} is not executable", file.display())),
-        None => spawn_failed(&shown, "it was not found on PATH").detail("reason", "not_found"),
-    })
-}
 
-/// What the system's refusal to execute a program means.
-pub(crate) fn execute_problem(program: &Path, errno: i32) -> String {
-    use rustix::io::Errno;
-    let plain = io::Error::from_raw_os_error(errno).to_string();
-    match Errno::from_raw_os_error(errno) {
-        Errno::NOENT if program.exists() => {
-            let interpreter = interpreter(program).unwrap_or_else(|| "its loader".into());
-            format!("bad interpreter: {interpreter} does not exist")
-        }
-        Errno::NOENT => "no such file".into(),
-        Errno::ACCESS if program.is_dir() => "it is a folder".into(),
-        Errno::ACCESS => "permission denied: it, or its interpreter, is not executable".into(),
-        Errno::NOEXEC => {
-            "exec format error: neither a program of this machine nor a script with #!".into()
-        }
-        Errno::TOOBIG => "argument list too long".into(),
-        Errno::TXTBSY => "text file busy: somebody is writing to it".into(),
-        _ => plain,
+    fn find(&self, name: &OsStr) -> Result<PathBuf, ToolError> {
+        self.place.find_program(name, self.workdir).map_err(|problem| {
+            let error = spawn_failed(&name.to_string_lossy(), &problem.to_string());
+            match problem {
+                NoProgram::NotFound => error.detail("reason", "not_found"),
+                NoProgram::Invalid | NoProgram::NotExecutable(_) => error,
+            }
+        })
     }
 }
 
-/// The program that the first line of a script names.
-fn interpreter(script: &Path) -> Option<String> {
-    use std::io::Read;
-    let mut start = Vec::new();
-    std::fs::File::open(script).ok()?.take(256).read_to_end(&mut start).ok()?;
-    let start = String::from_utf8_lossy(&start);
-    let line = start.strip_prefix("#!")?.lines().next()?;
-    line.split_whitespace().next().map(str::to_owned)
-}
-
-/// A program that cannot be started.
-pub(crate) fn spawn_failed(program: &str, problem: &str) -> ToolError {
-    ToolError::new(
-        ErrorKind::CommandSpawnFailed,
-        format!("`{program}` could not be started: {problem}"),
-    )
-    .detail("program", program)
-    .hint("name a program that exists on this machine, or give its full path")
-}
-
-impl Workdir {
-    /// Opens the folder first and asks the kernel afterwards where it really is: neither a symbolic link
-    /// nor `..` can lead out, and nothing can be exchanged between the check and the use.
-    fn open(
-        asked: Option<&str>,
-        workspace: &Path,
-        roots: &[PathBuf],
-        confinement: Confinement,
-    ) -> Result<Self, ToolError> {
-        let only_workspace = [workspace.to_owned()];
-        let everywhere = [PathBuf::from("/")];
-        let roots = match confinement {
-            Confinement::Roots => roots,
-            Confinement::Workspace => &only_workspace,
-            Confinement::None => &everywhere,
-        };
-        if confinement == Confinement::Workspace
-            && let Some(asked) = asked.filter(|asked| asked.starts_with('/'))
-        {
-            return Err(absolute(asked));
-        }
-        let named = workspace.join(asked.unwrap_or_default());
-        let shown = asked.unwrap_or(".");
-        if named.as_os_str().as_bytes().contains(&0) {
-            return Err(not_found(shown, "a NUL is in its name"));
-        }
-        let descriptor = match open_folder(&named) {
-            Ok(descriptor) => descriptor,
-            // Whether something outside exists is nobody's business.
-            Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
-            Err(errno) => return Err(not_found(shown, &io::Error::from(errno).to_string())),
-        };
-        let path = real_path(&descriptor).map_err(|error| not_found(shown, &error.to_string()))?;
-        if !is_inside(&path, roots) {
-            return Err(outside(shown, roots));
-        }
-        Ok(Self { descriptor: Arc::new(descriptor), path })
+/// Opens the working directory that was asked for, where it may be.
+fn open_workdir(
+    place: &dyn Place,
+    asked: Option<&str>,
+    ground: &Ground,
+    confinement: Confinement,
+) -> Result<Folder, ToolError> {
+    let workspace = &ground.workspace.path;
+    let only_workspace = [workspace.clone()];
+    let everywhere = [PathBuf::from("/")];
+    let roots = match confinement {
+        Confinement::Roots => &ground.roots,
+        Confinement::Workspace => &only_workspace[..],
+        Confinement::None => &everywhere[..],
+    };
+    if confinement == Confinement::Workspace
+        && let Some(asked) = asked.filter(|asked| asked.starts_with('/'))
+    {
+        return Err(absolute(asked));
     }
-}
-
-fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
-    open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-}
-
-fn real_path(descriptor: &OwnedFd) -> io::Result<PathBuf> {
-    use std::os::fd::AsRawFd;
-    std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
+    let named = workspace.join(asked.unwrap_or_default());
+    let shown = asked.unwrap_or(".");
+    if named.as_os_str().as_bytes().contains(&0) {
+        return Err(not_found(shown, "a NUL is in its name"));
+    }
+    let folder = match place.open_folder(&named) {
+        Ok(folder) => folder,
+        // Whether something outside exists is nobody's business.
+        Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
+        Err(error) => return Err(not_found(shown, &error.to_string())),
+    };
+    if !is_inside(&folder.path, roots) {
+        return Err(outside(shown, roots));
+    }
+    Ok(folder)
 }
 
 fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
@@ -415,9 +355,18 @@ fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved, tty: bool)
 mod tests {
     use super::*;
 
-    fn workdir(asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
-        let roots = [workspace.to_owned()];
-        Workdir::open(Some(asked), workspace, &roots, Confinement::Roots)
+    use crate::{model::sandbox::SandboxSettings, place::Local, state::StateFolder};
+
+    fn local(state: &Path) -> Local {
+        let state = Arc::new(StateFolder::open(state).unwrap());
+        Local::new(state, SandboxSettings::default(), &[])
+    }
+
+    fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
+        let roots = vec![workspace.to_owned()];
+        let workspace = place.open_folder(workspace).unwrap();
+        let ground = Ground { workspace, roots, all_workspaces: false };
+        open_workdir(place, Some(asked), &ground, Confinement::Roots)
             .map(|workdir| workdir.path)
             .map_err(|error| error.kind)
     }
@@ -426,6 +375,7 @@ mod tests {
     fn folders_are_judged_by_where_they_really_are() {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().canonicalize().unwrap();
+        let place = local(&base.join("state"));
         let workspace = base.join("ws");
         std::fs::create_dir_all(workspace.join("sub")).unwrap();
         std::fs::create_dir_all(base.join("ws-other")).unwrap();
@@ -451,15 +401,17 @@ mod tests {
             ("file", missing.clone()),
             ("a\0b", missing),
         ] {
-            assert_eq!(workdir(asked, &workspace), expected, "{asked:?}");
+            assert_eq!(workdir(&place, asked, &workspace), expected, "{asked:?}");
         }
     }
 
     #[test]
     fn known_shells_get_the_end_of_options() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = local(scratch.path());
+        let resolver = Resolver { place: &place, workdir: Path::new("/") };
         let script = |shell: &str, login| {
-            let plan =
-                Resolved::script("x".into(), Some(shell.into()), login, Path::new("/")).unwrap();
+            let plan = resolver.script("x".into(), Some(shell.into()), login).unwrap();
             plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(script("/bin/sh", true), ["sh", "-lc", "--", "x"]);

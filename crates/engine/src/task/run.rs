@@ -15,15 +15,13 @@ use legwork_warden::protocol::{
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
+use super::{Tasks, failures::start_error};
 use crate::{
-    engine::Inner,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::Outcome,
-    output::{SmallOutput, TaskFolder, TaskOutput},
-    place::local::Warden,
-    place::sandbox::Watch,
-    task::failures::start_error,
+    model::{Outcome, sandbox::SandboxReport},
+    output::{SmallOutput, TaskOutput},
+    place::{Attending, Place, TamperCheck, Warden},
 };
 
 /// How far a run is.
@@ -86,11 +84,14 @@ pub enum Grown {
 pub struct Run {
     task_id: TaskId,
     program: String,
-    folder: TaskFolder,
+    place: Arc<dyn Place>,
     control: RunControl,
     progress: watch::Receiver<Progress>,
     /// Shared with the engine, which stops what is not.
     promoted: Arc<AtomicBool>,
+    /// Counts the caller as one who waits.
+    attending: Option<Attending>,
+    sandbox: Arc<SandboxReport>,
     /// How much output was told of, whether or not it can be read.
     told: (u64, u64),
     over: bool,
@@ -118,12 +119,24 @@ impl Run {
     pub(crate) fn new(
         task_id: TaskId,
         program: String,
-        folder: TaskFolder,
-        control: RunControl,
-        progress: watch::Receiver<Progress>,
+        place: Arc<dyn Place>,
+        (control, progress): (RunControl, watch::Receiver<Progress>),
         promoted: Arc<AtomicBool>,
+        attending: Attending,
+        sandbox: Arc<SandboxReport>,
     ) -> Self {
-        Self { task_id, program, folder, control, progress, promoted, told: (0, 0), over: false }
+        Self {
+            task_id,
+            program,
+            place,
+            control,
+            progress,
+            promoted,
+            attending: Some(attending),
+            sandbox,
+            told: (0, 0),
+            over: false,
+        }
     }
 
     /// The task's id.
@@ -131,9 +144,14 @@ impl Run {
         &self.task_id
     }
 
-    /// The task's folder.
-    pub fn folder(&self) -> &TaskFolder {
-        &self.folder
+    /// What the command is confined by.
+    pub fn sandbox(&self) -> &Arc<SandboxReport> {
+        &self.sandbox
+    }
+
+    /// What is in the task's folder by now.
+    pub fn stored(&self) -> io::Result<TaskOutput> {
+        self.place.output(&self.task_id)
     }
 
     /// Waits until the command has ended and that is in the ledger.
@@ -145,7 +163,9 @@ impl Run {
         self.over = true;
         match end {
             Some(Ending::Ended(ended)) => Ok(ended),
-            Some(Ending::NeverStarted(failure)) => Err(start_error(&self.program, &failure)),
+            Some(Ending::NeverStarted(failure)) => {
+                Err(start_error(&*self.place, &self.program, &failure))
+            }
             Some(Ending::Survived(pids)) => Err(survived(&pids)),
             // The driver always leaves an ending; if it is gone without one, nothing can be known.
             None => Ok(Ended::lost("warden_lost")),
@@ -156,7 +176,7 @@ impl Run {
     pub fn output(&self, ended: &Ended) -> io::Result<TaskOutput> {
         match &ended.small {
             Some(small) => Ok(TaskOutput::from(&**small)),
-            None => self.folder.open(),
+            None => self.stored(),
         }
     }
 
@@ -169,7 +189,7 @@ impl Run {
         {
             return TaskOutput::from(&SmallOutput { stdout, stderr, timeline: Vec::new() });
         }
-        self.folder.open().unwrap_or_default()
+        self.stored().unwrap_or_default()
     }
 
     /// Waits until there is output beyond these offsets, or the command has ended.
@@ -212,6 +232,9 @@ impl Run {
         };
         let promoted = matches!(promotion, Promotion::Promoted(_));
         self.promoted.store(promoted, Ordering::Relaxed);
+        if promoted {
+            self.attending = None;
+        }
         promotion
     }
 
@@ -264,12 +287,12 @@ impl Drop for Run {
 
 /// Drives one warden until its run is over and nothing is left below it.
 pub(crate) async fn drive(
-    inner: Arc<Inner>,
+    tasks: Arc<Tasks>,
     task_id: TaskId,
     mut warden: Warden,
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
-    watched: Option<Watch>,
+    tamper_check: Option<TamperCheck>,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
@@ -277,7 +300,7 @@ pub(crate) async fn drive(
             message = warden.channel.receive() => message,
             Some(wanted) = orders.recv() => {
                 if matches!(wanted, Order::Stop { .. }) {
-                    let _ = inner.ledger.cancelling(&task_id).await;
+                    let _ = tasks.store.ledger.cancelling(&task_id).await;
                 }
                 // A warden that is gone is noticed by the receive above.
                 let _ = warden.channel.send(&order(wanted)).await;
@@ -289,17 +312,17 @@ pub(crate) async fn drive(
                 Failpoint::EngineHeardEnd.pass();
                 let reusable = ended.reusable;
                 if matches!(ended.kept, Kept::Folder) {
-                    inner.sandboxing.recent.add(&task_id);
+                    tasks.place.note_stored(&task_id);
                 }
                 let mut outcome = Outcome::of(&ended);
-                outcome.warnings = watched.iter().flat_map(Watch::news).collect();
+                outcome.warnings = tamper_check.iter().flat_map(TamperCheck::warnings).collect();
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
-                let committed = settle(&inner, &task_id, ended, &progress).await;
+                let committed = settle(&tasks, &task_id, ended, &progress).await;
                 Failpoint::EngineBeforeFarewell.pass();
                 // One that was adopted would give the next command the environment of a dead engine.
                 if committed && reusable && warden.ours {
                     warden.owe_committed(task_id.as_str());
-                    inner.pool.give_back(warden);
+                    tasks.place.give_back(warden);
                     break;
                 }
                 if !committed || warden.channel.send(&order(Order::Committed)).await.is_err() {
@@ -308,28 +331,28 @@ pub(crate) async fn drive(
                 }
             }
             Ok(FromWarden::StartFailed(failure)) => {
-                inner.record_failed_start(&task_id, &failure).await;
+                tasks.record_failed_start(&task_id, &failure).await;
                 progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
                 // It is as clean as before.
-                inner.pool.give_back(warden);
+                tasks.place.give_back(warden);
                 break;
             }
             Ok(message) => {
                 if matches!(message, FromWarden::Spilled(true)) {
-                    inner.sandboxing.recent.add(&task_id);
+                    tasks.place.note_stored(&task_id);
                 }
                 pass_on(message, &progress);
             }
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
-                    let outcome = Arc::new(inner.outcome_without_warden(&task_id));
-                    settle(&inner, &task_id, Ended { outcome, small: None }, &progress).await;
+                    let outcome = Arc::new(tasks.outcome_without_warden(&task_id));
+                    settle(&tasks, &task_id, Ended { outcome, small: None }, &progress).await;
                 }
                 break;
             }
         }
     }
-    inner.leave(&task_id);
+    tasks.leave(&task_id);
 }
 
 /// Tells whoever waits what a warden said while its run goes on.
@@ -391,12 +414,12 @@ pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
 /// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
 /// and the ledger is set right from there later.
 async fn settle(
-    inner: &Inner,
+    tasks: &Tasks,
     task_id: &TaskId,
     ended: Ended,
     progress: &watch::Sender<Progress>,
 ) -> bool {
-    let committed = inner.finish(task_id, &ended.outcome, ended.small.clone()).await;
+    let committed = tasks.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
     }

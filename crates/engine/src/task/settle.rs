@@ -6,23 +6,21 @@ use std::{
 };
 
 use legwork_warden::{
-    end_left_by,
     failpoint::Failpoint,
-    is_alive,
     protocol::{StartFailure, StartStage},
     record::RecordError,
 };
 
+use super::Tasks;
 use crate::{
-    engine::Inner,
     error::ToolError,
     id::TaskId,
-    model::Outcome,
-    model::status::Status,
+    model::{Outcome, status::Status},
     output::{SmallOutput, TaskOutput},
-    place::owner::is_owned,
-    store::audit::Entry,
-    store::ledger::{LedgerError, Task},
+    store::{
+        audit::Entry,
+        ledger::{LedgerError, Task},
+    },
     threads::in_thread,
 };
 
@@ -35,7 +33,7 @@ const OWNER: Duration = Duration::from_secs(3);
 /// How often it is looked whether it has.
 const OWNER_AGAIN: Duration = Duration::from_millis(10);
 
-impl Inner {
+impl Tasks {
     /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
     pub(crate) async fn finish(
         &self,
@@ -45,7 +43,7 @@ impl Inner {
     ) -> Result<(), LedgerError> {
         let known = self.with_survivors(id, outcome).await?;
         let outcome = known.as_ref().unwrap_or(outcome);
-        if let Some(trust) = self.ledger.finish(id, outcome, output).await? {
+        if let Some(trust) = self.store.ledger.finish(id, outcome, output).await? {
             Failpoint::EngineAfterOutcome.pass();
             let (status, reason) = Status::of(outcome);
             let entry = Entry::new("outcome")
@@ -56,7 +54,7 @@ impl Inner {
                 .own("signal", &outcome.signal)
                 .own("duration_ms", &outcome.duration_ms)
                 .own("trust", &trust);
-            self.note(entry).await;
+            self.store.note(entry).await;
         }
         Ok(())
     }
@@ -70,26 +68,20 @@ impl Inner {
         if outcome.lost.as_deref() != Some(WARDEN_LOST) {
             return Ok(None);
         }
-        let found = self.ledger.find(id.as_str()).await?;
+        let found = self.store.ledger.find(id.as_str()).await?;
         let Some(warden) = found.into_iter().next().map(|task| task.warden) else {
             return Ok(None);
         };
-        let left = in_thread(move || end_left_by(&warden)).await;
+        let place = self.place.clone();
+        let left = in_thread(move || place.end_left_by(&warden)).await;
         Ok(Some(Outcome { background_pids: left.unwrap_or_default(), ..outcome.clone() }))
-    }
-
-    /// Notes something that has happened already.
-    pub(crate) async fn note(&self, entry: Entry) {
-        if let Err(error) = self.audit.append(entry, &self.mask()).await {
-            tracing::warn!(%error, "the audit log cannot be written");
-        }
     }
 
     /// A start that failed: a task without a folder never was; any other one failed.
     pub(crate) async fn record_failed_start(&self, id: &TaskId, failure: &StartFailure) {
         let recorded = match failure.stage {
-            StartStage::Folder => self.ledger.forget(id).await,
-            _ => self.ledger.never_started(id, "spawn_failed").await.map(drop),
+            StartStage::Folder => self.store.ledger.forget(id).await,
+            _ => self.store.ledger.never_started(id, "spawn_failed").await.map(drop),
         };
         if let Err(error) = recorded {
             tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
@@ -98,16 +90,16 @@ impl Inner {
 
     /// What a task has printed, if it is in the ledger or in a folder.
     pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
-        let small = self.ledger.small_output(id).await;
-        match small.map_err(|error| ToolError::state(&error))? {
+        let small = self.store.ledger.small_output(id).await;
+        match small? {
             Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.state.task(id).open().map_err(|error| ToolError::state(&error)),
+            None => self.place.output(id).map_err(|error| ToolError::state(&error)),
         }
     }
 
     /// What is known of a run whose warden is gone: its record, or nothing.
     pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
-        match self.state.task(id).exit_record() {
+        match self.place.exit_record(id) {
             Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
             Ok(Ok(_) | Err(RecordError::Damaged)) => Outcome::lost("exit_record_damaged"),
             Ok(Err(RecordError::Empty)) | Err(_) => Outcome::lost(WARDEN_LOST),
@@ -116,11 +108,11 @@ impl Inner {
 
     /// Tasks whose id begins with this text; one that only its folder knows of is put back before.
     pub(crate) async fn find(&self, text: &str) -> Result<Vec<Task>, LedgerError> {
-        let found = self.ledger.find(text).await?;
+        let found = self.store.ledger.find(text).await?;
         match TaskId::parse(text) {
-            Some(id) if found.is_empty() && self.state.task(&id).path().is_dir() => {
-                self.ledger.restore(&id).await?;
-                self.ledger.find(text).await
+            Some(id) if found.is_empty() && self.place.has_stored(&id) => {
+                self.store.ledger.restore(&id).await?;
+                self.store.ledger.find(text).await
             }
             _ => Ok(found),
         }
@@ -128,14 +120,14 @@ impl Inner {
 
     /// Settles every task that only seems to run.
     pub(crate) async fn settle_all(&self) -> Result<(), LedgerError> {
-        for id in self.ledger.open_ids().await? {
+        for id in self.store.ledger.open_ids().await? {
             // Of our own we would know.
             if self.is_ours(&id) {
                 continue;
             }
-            match self.ledger.find(id.as_str()).await?.pop() {
+            match self.store.ledger.find(id.as_str()).await?.pop() {
                 Some(task) if !task.status.is_final() => drop(self.settle_if_gone(task).await?),
-                _ => self.ledger.reconcile(&id).await?,
+                _ => self.store.ledger.reconcile(&id).await?,
             }
         }
         Ok(())
@@ -143,7 +135,7 @@ impl Inner {
 
     /// A task as the ledger has it now.
     pub(crate) async fn read_again(&self, task: Task) -> Result<Task, LedgerError> {
-        let found = self.ledger.find(task.task_id.as_str()).await?;
+        let found = self.store.ledger.find(task.task_id.as_str()).await?;
         Ok(found.into_iter().next().unwrap_or(task))
     }
 
@@ -152,7 +144,7 @@ impl Inner {
         let patience = Instant::now() + OWNER;
         while !task.status.is_final()
             && Instant::now() < patience
-            && is_owned(&self.state.engines(), &task.warden)
+            && self.place.is_owned(&task.warden)
         {
             tokio::time::sleep(OWNER_AGAIN).await;
             task = self.read_again(task).await?;
@@ -166,7 +158,7 @@ impl Inner {
             return Ok(task);
         }
         // When in doubt it lives: a wrong "interrupted" could never be taken back.
-        if is_alive(&self.state.wardens, &task.warden).unwrap_or(true) {
+        if self.place.is_alive(&task.warden).unwrap_or(true) {
             return Ok(task);
         }
         let task = self.left_to_its_engine(task).await?;
@@ -174,7 +166,7 @@ impl Inner {
             return Ok(task);
         }
         Failpoint::EngineBeforeSettlement.pass();
-        let rebooted = task.boot_id != self.boot_id;
+        let rebooted = task.boot_id != self.place.boot_id();
         let outcome = match self.outcome_without_warden(&task.task_id) {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
             outcome => outcome,
@@ -182,10 +174,4 @@ impl Inner {
         self.finish(&task.task_id, &outcome, None).await?;
         self.read_again(task).await
     }
-}
-
-/// Identifies this boot of the machine; empty where the kernel does not tell.
-pub(crate) fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
 }

@@ -7,11 +7,11 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
+use super::observe::{Event, Observer};
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, TaskOutput},
-    place::paths::appears,
-    task::observe::{Event, Observer},
+    place::Place,
 };
 
 /// Tokens of output that are searched at a time.
@@ -90,9 +90,10 @@ pub async fn until(
     wanted: &Until,
 ) -> Result<Option<Condition>, ToolError> {
     let mut search = wanted.output_matches.clone().map(|(regex, from)| Search::new(regex, from));
+    let place = observer.place();
     let path = async {
         match &wanted.path_exists {
-            Some(path) => appears(path).await,
+            Some(path) => place.appears(path).await,
             None => std::future::pending().await,
         }
     };
@@ -124,7 +125,7 @@ pub async fn until(
         }
         // What it left behind can still print, and open the port.
         if over && !observer.is_held() && !observer.has_news() {
-            return Ok(at_the_end(wanted));
+            return Ok(at_the_end(&*place, wanted));
         }
         let silence = async {
             match wanted.silence {
@@ -146,8 +147,8 @@ pub async fn until(
 }
 
 /// What holds when nothing is left of the command.
-fn at_the_end(wanted: &Until) -> Option<Condition> {
-    let path = wanted.path_exists.as_ref().filter(|path| path.exists());
+fn at_the_end(place: &dyn Place, wanted: &Until) -> Option<Condition> {
+    let path = wanted.path_exists.as_ref().filter(|path| place.exists(path));
     path.cloned().map(Condition::PathExists)
 }
 

@@ -10,14 +10,14 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, WAIT_MS_MAX,
+    BuiltIn, Definition, Receipt, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
     task_view::{ArtifactEntry, TASK_KIND},
 };
 use crate::{
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::ToolError,
     id::TaskId,
     model::status::Status,
@@ -27,7 +27,10 @@ use crate::{
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
-    task::run::{Ended, Promotion, Run},
+    task::{
+        Submitted,
+        run::{Ended, Promotion, Run},
+    },
 };
 
 pub(super) const NAME: &str = "ExecCommand";
@@ -67,6 +70,9 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: true,
+            turn: Turn::Waits,
+            text_is_json: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<ExecResult>,
@@ -214,18 +220,20 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let mask = engine.mask();
     let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
-    let (outcome, summary) =
-        match engine.submit(input.into_request(max_output_tokens), caller).await? {
-            Submitted::AlreadyRunning(task) => (
-                Disposition::AlreadyRunning(already_running(*task)),
-                "an equal command is already running".to_owned(),
-            ),
-            Submitted::Started(run) => {
-                let shown = Shown { mask: &mask, max_output_tokens };
-                attend(run, wait, shown, caller.progress.as_ref()).await?
-            }
-        };
-    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary))
+    let request = input.into_request(max_output_tokens);
+    let (sandbox, (outcome, summary)) = match engine.submit(request, caller).await? {
+        Submitted::AlreadyRunning(task) => {
+            let sandbox = task.sandbox.clone();
+            let outcome = Disposition::AlreadyRunning(already_running(*task));
+            (sandbox, (outcome, "an equal command is already running".to_owned()))
+        }
+        Submitted::Started(run) => {
+            let shown = Shown { mask: &mask, max_output_tokens };
+            let sandbox = run.sandbox().clone();
+            (sandbox, attend(run, wait, shown, caller.progress.as_ref()).await?)
+        }
+    };
+    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary).sandbox(sandbox))
 }
 
 impl Input {
@@ -260,7 +268,7 @@ impl Input {
         let tty = self.tty.unwrap_or(false);
         let accepts_input = self.accepts_input.unwrap_or(tty);
         Request {
-            tool: NAME,
+            tool: NAME.into(),
             program: Program::Script {
                 text: self.cmd,
                 shell: self.shell,

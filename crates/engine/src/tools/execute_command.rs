@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
+use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
 use crate::{
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::{ErrorKind, ToolError},
     model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
     task::run::{Ended, Run},
@@ -78,6 +78,9 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: false,
+            turn: Turn::Waits,
+            text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,
@@ -87,17 +90,16 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
-    let executed = match engine.submit(input.into_request(timeout), caller).await {
-        Ok(Submitted::Started(run)) => attend(engine, run).await?,
-        Ok(Submitted::AlreadyRunning(_)) => Executed::default(),
-        Err(error) => not_started(error)?,
+    let (executed, sandbox) = match engine.start(input.into_request(timeout), caller).await {
+        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
+        Err(error) => (not_started(error)?, None),
     };
     let summary = match executed.return_code {
         Some(code) => format!("command returned {code}"),
         None if executed.timed_out => "command timed out".into(),
         None => "command could not be started".into(),
     };
-    Ok(super::success(executed, summary))
+    Ok(Success { sandbox, ..super::success(executed, summary) })
 }
 
 impl Input {
@@ -127,7 +129,7 @@ impl Input {
     fn into_request(self, timeout: u64) -> Request {
         let words = [self.command].into_iter().chain(self.args.unwrap_or_default());
         Request {
-            tool: NAME,
+            tool: NAME.into(),
             program: Program::Argv(words.map(Into::into).collect()),
             workdir: self.cwd,
             // The sandbox confines, not this argument.
@@ -145,9 +147,9 @@ impl Input {
 }
 
 /// Waits for the end; a program that never started is a result too.
-async fn attend(engine: &Engine, mut run: Run) -> Result<Executed, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<Executed, ToolError> {
     match run.ended().await {
-        Ok(ended) => executed(engine, &run, &ended),
+        Ok(ended) => executed(engine, run, &ended),
         Err(error) => not_started(error),
     }
 }

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
+use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
 use crate::{
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::config::Settings,
@@ -22,7 +22,7 @@ pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.
-const MARK: (&str, &str) = ("ASIMI_CLI", "1");
+const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
 platforms, it uses `bash -c`. It can start background processes. Command substitution (`$(...)`, backticks, \
@@ -85,6 +85,9 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: false,
+            turn: Turn::Waits,
+            text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,
@@ -94,18 +97,17 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
-    let ran = match engine.submit(input.into_request(engine.settings().shell_timeout), caller).await
-    {
-        Ok(Submitted::Started(run)) => attend(engine, run).await?,
-        Ok(Submitted::AlreadyRunning(_)) => Ran::default(),
-        Err(error) => not_started(error)?,
+    let request = input.into_request(engine.settings().shell_timeout);
+    let (ran, sandbox) = match engine.start(request, caller).await {
+        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
+        Err(error) => (not_started(error)?, None),
     };
     let summary = match (ran.exit_code, &ran.error) {
         (_, Some(error)) => error.clone(),
         (Some(code), None) => format!("command exited with status {code}"),
         (None, None) => "command was ended by a signal".into(),
     };
-    Ok(super::success(ran, summary))
+    Ok(Success { sandbox, ..super::success(ran, summary) })
 }
 
 impl Input {
@@ -124,11 +126,11 @@ impl Input {
     fn into_request(self, timeout: Duration) -> Request {
         let shell = Some("bash".to_owned());
         Request {
-            tool: NAME,
+            tool: NAME.into(),
             program: Program::Script { text: self.command, shell, login: false },
             workdir: self.directory,
             confinement: Confinement::Workspace,
-            environment: vec![MARK],
+            environment: vec![MARK.map(str::to_owned).into()],
             description: self.description,
             stdin: Stdin::Null,
             outputs: Outputs::Separate,
@@ -141,9 +143,9 @@ impl Input {
 }
 
 /// Waits for the end; a shell that never started is a result too.
-async fn attend(engine: &Engine, mut run: Run) -> Result<Ran, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<Ran, ToolError> {
     match run.ended().await {
-        Ok(ended) => ran(engine, &run, &ended),
+        Ok(ended) => ran(engine, run, &ended),
         Err(error) => not_started(error),
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Receipt, Success, Turn, schema,
     task_output::played,
     task_view::{Lines, TaskBrief},
 };
@@ -84,6 +84,9 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
 - `eof: true` ends the input, as Ctrl-D does.
 - The answer has a cursor: with it as `after`, TaskOutput and TaskWait see only what came in response.",
             read_only: false,
+            by_default: true,
+            turn: Turn::Looks,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Sent>,

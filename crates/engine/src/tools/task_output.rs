@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
+    BuiltIn, Definition, Receipt, Success, Turn, effective_tokens, schema,
     task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
 use crate::{
@@ -106,6 +106,9 @@ Use TaskOutput to read what a task printed.
 - `block: false` answers at once. To wait for a certain line, use TaskWait with `output_matches`.
 - `view: screen` shows what a terminal program shows right now.",
             read_only: true,
+            by_default: true,
+            turn: Turn::Waits,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Shown>,

@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
-use super::{Ledger, LedgerError, now_ms};
-use crate::judge::approval::{Answered, Approval, Decision};
+use super::{Ledger, LedgerError};
+use crate::clock::now_ms;
+use crate::model::question::{Answered, Approval, Decision};
 
 pub(super) const SCHEMA: &str = "
 CREATE TABLE approval (

@@ -7,12 +7,12 @@ use rusqlite::{OptionalExtension, Row};
 use super::{
     BUSY_MS, LedgerError, approvals,
     daybook::{Daybook, Wait},
-    now_ms,
     opened::{self, OPENS_MAX, Opened, open_daybook},
     post::{catch_up, renew},
     register_again,
     restore::missing,
 };
+use crate::clock::now_ms;
 use crate::{id::TaskId, model::Outcome, state::StateFolder};
 
 /// What a row takes besides its output, about.

@@ -22,7 +22,7 @@ use std::{
     collections::HashMap,
     io,
     sync::{Arc, LazyLock},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use legwork_warden::failpoint::Failpoint;
@@ -44,8 +44,8 @@ pub(crate) use self::{
 };
 pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
 use crate::{
-    events::EventKind, id::TaskId, model::Outcome, model::status::Status, output::SmallOutput,
-    state::StateFolder,
+    clock::now_ms, events::EventKind, id::TaskId, model::Outcome, model::status::Status,
+    output::SmallOutput, state::StateFolder,
 };
 
 /// Ends a task, whatever it was before that may end.
@@ -461,10 +461,4 @@ fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError
         page.append(id, end, Failpoint::EngineInOutcome)?;
     }
     Ok(())
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -19,15 +19,14 @@ use serde::Serialize;
 use super::{
     LedgerError,
     daybook::{self, Daybook, Wait},
-    now_ms,
     opened::{Damage, FileId, PATIENCE, private_file},
     restore::missing,
     salvage::{Salvaged, salvage},
     schema::migrate,
     task::insert,
 };
+use crate::clock::now_ms;
 use crate::{
-    place::roll_call::roll_call,
     state::StateFolder,
     store::audit::{Audit, Entry},
 };
@@ -181,7 +180,7 @@ fn build(
         let transaction = connection.transaction()?;
         let mut salvaged = salvage(old, rescue, &transaction)?;
         // Whoever holds a task that is in no folder yet puts it into one.
-        let restored = missing(state, &transaction, &roll_call(state))?;
+        let restored = missing(state, &transaction, &state.roll_call())?;
         for task in &restored {
             insert(&transaction, task, None)?;
             salvaged.lost.remove(task.task_id.as_str());

@@ -9,7 +9,8 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{LedgerError, note, now_ms, task::Task};
+use super::{LedgerError, note, task::Task};
+use crate::clock::now_ms;
 use crate::{
     id::TaskId, model::Outcome, model::status::Status, output::TaskFolder, state::StateFolder,
 };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LedgerError, daybook::End};
 use crate::{
-    id::TaskId, model::Outcome, model::status::Status, output::Mask, place::sandbox::SandboxReport,
+    id::TaskId, model::Outcome, model::sandbox::SandboxReport, model::status::Status, output::Mask,
 };
 
 /// A task, as the ledger has it.

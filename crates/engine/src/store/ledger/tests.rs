@@ -9,7 +9,8 @@ use rusqlite::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::judge::approval::{Answered, Approval, Decision};
+use crate::clock::now_ms;
+use crate::model::question::{Answered, Approval, Decision};
 
 /// What was asked of SQLite since somebody listens.
 static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -5,11 +5,8 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 use legwork_warden::failpoint::Failpoint;
 
 use super::{Daybook, Entry, Generation, LedgerError, Open, What, too_long};
-use crate::{
-    id::TaskId,
-    model::status::Status,
-    store::ledger::{now_ms, task::Task},
-};
+use crate::clock::now_ms;
+use crate::{id::TaskId, model::status::Status, store::ledger::task::Task};
 
 /// What can be asked and written under its lock.
 #[derive(Debug)]

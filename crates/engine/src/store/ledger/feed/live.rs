@@ -4,10 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{super::writer::Writer, LedgerError, now_ms, watch::Seen};
+use super::{super::writer::Writer, LedgerError, watch::Seen};
 use crate::{
-    events::{Event, EventKind, growth::Growth, inotify::Inotify},
+    clock::now_ms,
+    events::{Event, EventKind, growth::Growth},
     id::TaskId,
+    inotify::Inotify,
     state::StateFolder,
 };
 

@@ -25,8 +25,11 @@ use self::{
     questions::{Happened, Questions},
     watch::{LedgerWatch, Seen, ring},
 };
-use super::{Ledger, LedgerError, daybook::Page, now_ms, rebuild::DAYBOOK, writer::Writer};
-use crate::events::{EventCursor, Events, Hub};
+use super::{Ledger, LedgerError, daybook::Page, rebuild::DAYBOOK, writer::Writer};
+use crate::{
+    clock::now_ms,
+    events::{EventCursor, Events, Hub},
+};
 
 /// How long a stream without readers goes on, so that one who was cut off comes back and has missed nothing.
 const LINGER: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::{events::EventKind, judge::approval::Decision};
+use crate::{events::EventKind, model::question::Decision};
 
 /// The open questions, as they were last known.
 #[derive(Debug, Default, Clone)]

@@ -8,8 +8,11 @@ use super::{super::tests::*, *};
 use crate::{
     events::{Event, EventKind, Lagged},
     id::TaskId,
-    judge::approval::{Answered, Approval, Decision},
-    model::{Outcome, status::Status},
+    model::{
+        Outcome,
+        question::{Answered, Approval, Decision},
+        status::Status,
+    },
     state::StateFolder,
     store::ledger::{History, Task},
 };

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::rebuild::DAYBOOK;
 use crate::{
-    events::inotify::{Change, Inotify},
     id::TaskId,
+    inotify::{Change, Inotify},
     state::StateFolder,
 };
 

@@ -22,7 +22,7 @@ const MARK_CHARS: usize = 13;
 
 /// An engine's mark and its lock; dropping it is the engine's end.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(super) struct Owner {
     mark: String,
     path: PathBuf,
     _lock: File,
@@ -30,7 +30,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Takes a new mark in the folder of the engines, which is made.
-    pub(crate) fn new(engines: &Path) -> io::Result<Self> {
+    pub(super) fn new(engines: &Path) -> io::Result<Self> {
         make_private(engines)?;
         let mut mark = id::random("").map_err(io::Error::other)?;
         mark.truncate(MARK_CHARS);
@@ -41,7 +41,7 @@ impl Owner {
     }
 
     /// A name for a new warden.
-    pub(crate) fn name(&self) -> io::Result<String> {
+    pub(super) fn name(&self) -> io::Result<String> {
         let rest = id::random("").map_err(io::Error::other)?;
         Ok(format!("{}{SEPARATOR}{rest}", self.mark))
     }
@@ -54,7 +54,7 @@ impl Drop for Owner {
 }
 
 /// Whether the engine lives that this warden was forked for.
-pub(crate) fn is_owned(engines: &Path, warden: &str) -> bool {
+pub(super) fn is_owned(engines: &Path, warden: &str) -> bool {
     warden.split_once(SEPARATOR).is_some_and(|(mark, _)| is_locked(&engines.join(mark)))
 }
 
@@ -64,7 +64,7 @@ fn is_locked(file: &Path) -> bool {
 }
 
 /// Whether a file in the folder of the engines is of one that has ended.
-pub(crate) fn is_left_behind(file: &Path) -> bool {
+pub(super) fn is_left_behind(file: &Path) -> bool {
     !is_locked(file)
 }
 

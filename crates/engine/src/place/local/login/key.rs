@@ -17,11 +17,7 @@ use std::{
 use legwork_warden::protocol::{Environment, Limits, Spec};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    model::{Outputs, Stdin},
-    place::sandbox::Wanted,
-    task::plan::{Kind, Plan},
-};
+use crate::{model::sandbox::Wanted, place::LoginWish};
 
 /// Stands for everything that a login depends on.
 pub(super) type Key = [u8; 32];
@@ -79,22 +75,16 @@ pub(super) struct Login {
 }
 
 impl Login {
-    /// None if the command wants no login, or one that can only be real: a profile may look at a terminal, or read
-    /// what is meant for the command.
-    pub(super) fn of(plan: &Plan, wanted: Wanted, spec: &Spec) -> Option<Self> {
-        let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
-        let is_plain = matches!(plan.stdin, Stdin::Null) && plan.outputs == Outputs::Separate;
-        if !is_login || !is_plain {
-            return None;
-        }
+    /// None if it is a shell whose state cannot be seen.
+    pub(super) fn of(wish: LoginWish<'_>, spec: &Spec) -> Option<Self> {
         Some(Self {
-            shell: Shell::of(&plan.program)?,
-            program: plan.program.clone(),
+            shell: Shell::of(wish.program)?,
+            program: wish.program.to_owned(),
             name: spec.argv.first()?.clone(),
             environment: spec.environment.clone(),
-            workdir: plan.workdir.descriptor.clone(),
-            workdir_path: plan.workdir.path.clone(),
-            wanted,
+            workdir: wish.workdir.handle.clone()?,
+            workdir_path: wish.workdir.path.clone(),
+            wanted: wish.wanted,
             limits: spec.limits,
         })
     }

@@ -13,15 +13,15 @@ use legwork_warden::{
 use tokio::time::timeout;
 
 use super::{
+    Logins,
     key::{Login, Shell},
     state::{STDERR, State, script},
     text::may_do_more,
 };
 use crate::{
-    engine::{Inner, MEMORY_BYTES_MAX},
     id,
-    place::local::Warden,
-    store::retention::REMOVED,
+    place::{MEMORY_BYTES_MAX, Warden},
+    state::REMOVED,
 };
 
 /// How long a login may take to be of any use here.
@@ -45,12 +45,12 @@ struct Printed {
     stderr: Vec<u8>,
 }
 
-impl Inner {
+impl Logins {
     /// The environment that does the same as this login; none at the slightest doubt.
     pub(super) async fn prove(self: &Arc<Self>, login: &Login) -> Option<Environment> {
         let login_argv = login.argv("-lc", script(login.shell));
         let (first, random) = self.state_of(login, &login_argv, &login.environment).await?;
-        self.logins.pause(APART).await?;
+        self.pause(APART).await?;
         let (second, random_again) = self.state_of(login, &login_argv, &login.environment).await?;
         let dice_are_loaded = login.shell == Shell::Bash && random == random_again;
         if first != second || dice_are_loaded {
@@ -84,8 +84,7 @@ impl Inner {
         argv: &[Vec<u8>],
         environment: &Environment,
     ) -> Option<Printed> {
-        let mut warden = self.pool.take(login.wanted).await.ok()?;
-        let cage = self.confine(&mut warden, login.wanted).await.ok()?;
+        let (mut warden, sandbox) = self.pool.ready(login.wanted).await.ok()?;
         // What an engine that is killed leaves of it is nobody's, and removed with the rest.
         let task = id::random(REMOVED).ok()?;
         let spec = Spec {
@@ -99,7 +98,7 @@ impl Inner {
             wall_ms_max: Some(WALL_MS_MAX),
             limits: login.limits,
             orphan_ttl_ms: ORPHAN_TTL_MS,
-            sandbox: self.sandboxed(cage.as_deref()),
+            sandbox: sandbox.map(|sandbox| self.sandboxing.sandboxed(&sandbox)),
             note: Vec::new(),
         };
         warden.start(spec, &[login.workdir.as_fd()]).await.ok()?;
@@ -122,7 +121,7 @@ impl Inner {
         loop {
             let message = tokio::select! {
                 message = warden.channel.receive() => Some(message.ok()?),
-                () = self.logins.closed() => None,
+                () = self.closed() => None,
             };
             match message {
                 Some(FromWarden::Ended(ended)) => return Some(*ended),

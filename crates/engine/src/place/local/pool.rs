@@ -7,7 +7,7 @@
 
 use std::{
     collections::VecDeque,
-    io,
+    fmt, io,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
@@ -15,9 +15,10 @@ use std::{
 use legwork_gate::Level;
 use tokio::sync::oneshot;
 
+use super::sandbox::Sandboxing;
 use crate::{
-    place::local::{Place, PlaceError, Warden},
-    place::sandbox::{Sandboxing, Wanted},
+    model::sandbox::Wanted,
+    place::{Later, PlaceError, Ready, Sandbox, Warden},
 };
 
 /// Wardens that are kept ready when nothing happens.
@@ -32,12 +33,20 @@ const FORKS_MAX: usize = 2;
 /// An idle warden beyond the reserve is let go after this long.
 const IDLE_FOR: Duration = Duration::from_secs(10);
 
+/// What makes wardens: the spawner, or the script of a test.
+pub(super) trait Forks: Send + Sync + fmt::Debug {
+    /// Makes ready to fork, so that the first command need not wait for it; says who will.
+    fn warm_up(&self) -> io::Result<u32>;
+    /// Forks a warden.
+    fn fork(&self) -> Later<'_, Result<Warden, PlaceError>>;
+}
+
 /// The wardens of one engine.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    // Before the place, which is dropped after it: a spawner stays for as long as it has wardens.
+pub(super) struct Pool {
+    // Before what forks, which is dropped after it: a spawner stays for as long as it has wardens.
     shared: Mutex<Shared>,
-    place: Place,
+    forks: Box<dyn Forks>,
     sandboxing: Arc<Sandboxing>,
     /// What new wardens make a sandbox ready for.
     usual: OnceLock<Wanted>,
@@ -70,12 +79,12 @@ impl Shared {
 }
 
 impl Pool {
-    pub(crate) fn new(place: Place, sandboxing: Arc<Sandboxing>) -> Arc<Self> {
-        Arc::new(Self { shared: Mutex::default(), place, sandboxing, usual: OnceLock::new() })
+    pub(super) fn new(forks: Box<dyn Forks>, sandboxing: Arc<Sandboxing>) -> Arc<Self> {
+        Arc::new(Self { shared: Mutex::default(), forks, sandboxing, usual: OnceLock::new() })
     }
 
     /// Lets new wardens make a sandbox ready, for the first who asks.
-    pub(crate) fn expect(&self, wanted: Wanted) {
+    pub(super) fn expect(&self, wanted: Wanted) {
         if wanted.level != Level::None {
             let _ = self.usual.set(wanted);
         }
@@ -83,16 +92,43 @@ impl Pool {
 
     /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
     /// process id. An engine that runs one command and ends does without.
-    pub(crate) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
-        let pid = self.place.warm_up()?;
+    pub(super) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
+        let pid = self.forks.warm_up()?;
         let mut shared = self.lock();
         shared.reserve = RESERVE;
         self.replenish(&mut shared);
         Ok(pid)
     }
 
+    /// A warden with this sandbox ready.
+    pub(super) async fn ready(self: &Arc<Self>, wanted: Wanted) -> Result<Ready, PlaceError> {
+        let mut warden = self.take(wanted).await?;
+        let sandbox = self.confine(&mut warden, wanted).await?;
+        Ok((warden, sandbox))
+    }
+
+    /// Makes a warden have the right sandbox ready.
+    async fn confine(
+        &self,
+        warden: &mut Warden,
+        wanted: Wanted,
+    ) -> Result<Option<Arc<Sandbox>>, PlaceError> {
+        if wanted.level == Level::None {
+            return Ok(None);
+        }
+        if warden.confined == Some(wanted)
+            && let Some(known) = self.sandboxing.known(wanted)
+        {
+            return Ok(Some(known));
+        }
+        let profile = self.sandboxing.profile(wanted);
+        // Rare, and long: what is boxed here keeps the way of a usual start short.
+        let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
+        Ok(Some(self.sandboxing.learn(wanted, enforcement)))
+    }
+
     /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is preferred.
-    pub(crate) async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
+    async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
         loop {
             let next = {
                 let mut shared = self.lock();
@@ -118,7 +154,7 @@ impl Pool {
     }
 
     /// Gives a warden back that can be used again.
-    pub(crate) fn give_back(self: &Arc<Self>, warden: Warden) {
+    pub(super) fn give_back(self: &Arc<Self>, warden: Warden) {
         let mut shared = self.lock();
         self.deliver(&mut shared, warden);
     }
@@ -135,7 +171,7 @@ impl Pool {
     /// Forks until nobody waits.
     async fn fork(self: Arc<Self>) {
         loop {
-            let forked = self.place.fork().await;
+            let forked = self.forks.fork().await;
             let forked = self.made_ready(forked).await;
             let mut shared = self.lock();
             match forked {

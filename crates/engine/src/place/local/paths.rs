@@ -9,7 +9,7 @@ use tokio::{net::unix::pipe::Receiver, time::timeout};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Resolves when the path exists. Safe to cancel.
-pub(crate) async fn appears(path: &Path) {
+pub(super) async fn appears(path: &Path) {
     while !path.exists() {
         let changed = watch_nearest(path);
         // It may have come while the watch was made.

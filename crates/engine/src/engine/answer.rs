@@ -9,8 +9,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Tool, exec_command, render_error};
-use crate::{error::ToolError, output::Mask, place::sandbox::MissingLayer};
+use super::Tool;
+use crate::{
+    error::ToolError,
+    model::sandbox::{MissingLayer, SandboxReport},
+    output::Mask,
+};
 
 /// A result, as JSON: most callers want only the text that is made of it.
 #[derive(Clone)]
@@ -51,6 +55,29 @@ pub struct Success {
     pub summary_text: Option<String>,
     /// The text for a model, where the tool has it at hand; it is what `render` would make of the result.
     pub receipt: Option<String>,
+    /// The protection that the task had which it tells of; none if it tells of no task of its own.
+    pub sandbox: Option<Arc<SandboxReport>>,
+}
+
+impl Success {
+    /// A result, as the tool's contract says.
+    pub fn new(result: impl Into<ToolResult>) -> Self {
+        Self { result: result.into(), summary_text: None, receipt: None, sandbox: None }
+    }
+
+    /// The same with a summary in one line.
+    #[must_use]
+    pub fn summary(mut self, summary: impl Into<String>) -> Self {
+        self.summary_text = Some(summary.into());
+        self
+    }
+
+    /// The same with the protection that its task had.
+    #[must_use]
+    pub fn sandbox(mut self, report: Arc<SandboxReport>) -> Self {
+        self.sandbox = Some(report);
+        self
+    }
 }
 
 /// The answer to a call, in the form that all tools share. What is absent is left out.
@@ -69,7 +96,7 @@ pub struct Envelope {
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
-    /// Protections that commands should have on this machine and do not.
+    /// Protections that the task should have had, and had not.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub sandbox_missing: Vec<MissingLayer>,
 }
@@ -150,7 +177,7 @@ impl Answer {
     }
 
     pub(super) fn succeeded(tool: &dyn Tool, mask: Arc<Mask>, success: Success) -> Self {
-        let Success { result, summary_text, receipt } = success;
+        let Success { result, summary_text, receipt, sandbox } = success;
         let brought = Brought { result, summary_text, mask };
         // The receipt is made from the result: from the one that is shown, if that is another.
         let whole = receipt.filter(|text| matches!(brought.mask.text(text), Cow::Borrowed(_)));
@@ -159,7 +186,11 @@ impl Answer {
             brought.mask.string(&mut receipt);
             receipt
         });
-        Self::new(tool.definition().name, receipt, Ok(brought))
+        let mut answer = Self::new(tool.definition().name, receipt, Ok(brought));
+        if let Some(sandbox) = sandbox.filter(|report| !report.missing.is_empty()) {
+            answer.lack(&sandbox.missing, tool.definition().text_is_json);
+        }
+        answer
     }
 
     fn new(tool: &str, receipt: String, brought: Result<Brought, ToolError>) -> Self {
@@ -172,15 +203,19 @@ impl Answer {
         }
     }
 
-    /// The answer of a command that ran with less protection than it should have.
-    pub(crate) fn lacking(mut self, missing: &[MissingLayer]) -> Self {
+    /// Says which protections the task should have had, and had not.
+    fn lack(&mut self, missing: &[MissingLayer], text_is_json: bool) {
         self.sandbox_missing = missing.to_vec();
-        // Two tools promise a text that is their JSON and nothing else.
-        if !missing.is_empty() && self.tool_name == exec_command::NAME {
+        if !text_is_json {
             let lines = missing.iter().map(|one| format!("{}: {}", one.layer, one.reason));
             let lines = lines.collect::<Vec<_>>().join("\n");
             self.receipt.push_str(&format!("\n\nProtection missing:\n{lines}"));
         }
-        self
     }
+}
+
+/// The text of an error; alone among the receipts it ends with a newline.
+fn render_error(error: &ToolError) -> String {
+    let pretty = serde_json::to_string_pretty(error).unwrap_or_else(|_| error.message.clone());
+    format!("Command failed\n{pretty}\n")
 }

@@ -72,7 +72,7 @@ type Found = BTreeSet<(String, String)>;
 
 /// How things were before a command.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct TamperCheck {
     /// Git's folders.
     folders: Vec<PathBuf>,
     /// What was there by which git runs programs.
@@ -81,7 +81,7 @@ pub(crate) struct Watch {
     absent: Vec<PathBuf>,
 }
 
-impl Watch {
+impl TamperCheck {
     /// Looks at these folders of git's, and which of the guarded paths are missing.
     pub(super) fn begin(folders: Vec<PathBuf>, guarded: impl Iterator<Item = PathBuf>) -> Self {
         let absent = guarded.filter(|path| !path.exists()).collect();
@@ -89,7 +89,7 @@ impl Watch {
     }
 
     /// What has come since then.
-    pub(crate) fn news(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let now = look(&self.folders);
         let news = now.difference(&self.before).map(|(text, _)| text.clone());
         let came = self.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
@@ -235,9 +235,9 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let config = scratch.path().join("config");
         fs::write(&config, "[core]\npager = less\n").unwrap();
-        let watch = Watch::begin(vec![scratch.path().to_owned()], iter::empty());
-        assert_eq!(watch.news(), [""; 0]);
+        let watch = TamperCheck::begin(vec![scratch.path().to_owned()], iter::empty());
+        assert_eq!(watch.warnings(), [""; 0]);
         fs::write(&config, "[core]\npager = other\n").unwrap();
-        assert_eq!(watch.news().len(), 1);
+        assert_eq!(watch.warnings().len(), 1);
     }
 }

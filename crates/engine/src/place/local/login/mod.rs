@@ -30,7 +30,11 @@ use legwork_warden::protocol::{Environment, Spec};
 use tokio::sync::watch;
 
 use self::key::{Key, Login};
-use crate::{engine::Inner, place::sandbox::Wanted, task::plan::Plan};
+use super::{pool::Pool, sandbox::Sandboxing};
+use crate::{
+    place::{Attention, LoginWish},
+    state::StateFolder,
+};
 
 /// What was seen counts for this long at most: a profile may depend on more than we look at.
 const AGE_MAX: Duration = Duration::from_secs(5 * 60);
@@ -51,8 +55,11 @@ const QUIET_TRIES: u32 = 10;
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// What one engine knows of logins.
-#[derive(Debug, Default)]
-pub(crate) struct Logins {
+#[derive(Debug)]
+pub(super) struct Logins {
+    pool: Arc<Pool>,
+    sandboxing: Arc<Sandboxing>,
+    state: Arc<StateFolder>,
     /// Set in an engine that stays.
     looks: AtomicBool,
     known: Mutex<HashMap<Key, Known>>,
@@ -72,13 +79,29 @@ struct Known {
 }
 
 impl Logins {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        sandboxing: Arc<Sandboxing>,
+        state: Arc<StateFolder>,
+    ) -> Self {
+        Self {
+            pool,
+            sandboxing,
+            state,
+            looks: AtomicBool::new(false),
+            known: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            closing: watch::Sender::default(),
+        }
+    }
+
     /// From now on logins are looked at.
-    pub(crate) fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.looks.store(true, Ordering::Relaxed);
     }
 
     /// Ends a look that is under way, and lets no other begin.
-    pub(crate) async fn close(&self) {
+    pub(super) async fn close(&self) {
         self.looks.store(false, Ordering::Relaxed);
         self.closing.send_replace(true);
         let _ = tokio::time::timeout(CLOSING, self.turn.lock()).await;
@@ -131,33 +154,33 @@ fn forget_oldest(known: &mut HashMap<Key, Known>) {
     }
 }
 
-impl Inner {
+impl Logins {
     /// Takes the profile out of a command that wants a login, if its effect is known to be the environment alone.
-    pub(crate) fn shorten_login(self: &Arc<Self>, plan: &Plan, wanted: Wanted, spec: &mut Spec) {
-        if !self.logins.looks.load(Ordering::Relaxed) {
+    pub(super) fn shorten(self: &Arc<Self>, wish: LoginWish<'_>, spec: &mut Spec) {
+        if !self.looks.load(Ordering::Relaxed) {
             return;
         }
-        let Some(login) = Login::of(plan, wanted, spec) else { return };
-        let (environment, look) = self.logins.find(login.key());
+        let Some(login) = Login::of(wish, spec) else { return };
+        let (environment, look) = self.find(login.key());
         if let Some(environment) = environment
-            && !screen::sees_the_difference(login.shell, &plan.text)
+            && !screen::sees_the_difference(login.shell, wish.script)
         {
             spec.argv = login.shell.without_profile(&spec.argv);
             spec.environment = (*environment).clone();
         }
         if look {
-            tokio::spawn(self.clone().look_at(login));
+            tokio::spawn(self.clone().look_at(login, wish.attention.clone()));
         }
     }
 
     /// Looks at a login when nobody waits for anything, and remembers what was seen.
-    async fn look_at(self: Arc<Self>, login: Login) {
-        let _turn = self.logins.turn.lock().await;
+    async fn look_at(self: Arc<Self>, login: Login, attention: Attention) {
+        let _turn = self.turn.lock().await;
         for _ in 0..QUIET_TRIES {
-            if self.logins.pause(QUIET).await.is_none() {
+            if self.pause(QUIET).await.is_none() {
                 return;
             }
-            if !self.is_waited_for() {
+            if !attention.is_paid() {
                 break;
             }
         }
@@ -165,13 +188,23 @@ impl Inner {
         let environment = self.prove(&login).await;
         tracing::debug!(program = ?login.program, replaced = environment.is_some(), "looked at a login");
         // Whatever was changed meanwhile was perhaps seen by halves.
-        self.logins.remember(key, environment.filter(|_| login.key() == key), since);
+        self.remember(key, environment.filter(|_| login.key() == key), since);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{model::sandbox::SandboxSettings, place::local::spawning::Spawning};
+
+    fn logins() -> Logins {
+        let scratch = tempfile::tempdir().unwrap();
+        let state = Arc::new(StateFolder::open(scratch.path()).unwrap());
+        let settings = SandboxSettings::default();
+        let sandboxing = Arc::new(Sandboxing::new(settings, &[], state.path()));
+        let forks = Box::new(Spawning::new(state.clone()));
+        Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)
+    }
 
     fn environment() -> Environment {
         Environment { inherited: false, set: Vec::new(), unset: Vec::new() }
@@ -179,7 +212,7 @@ mod tests {
 
     #[test]
     fn one_caller_looks_and_what_was_seen_is_used_for_five_minutes_at_most() {
-        let logins = Logins::default();
+        let logins = logins();
         assert_eq!(logins.find([1; 32]), (None, true));
         assert_eq!(logins.find([1; 32]), (None, false), "somebody looks already");
         let now = Instant::now();
@@ -198,7 +231,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_few_logins_are_remembered() {
-        let logins = Logins::default();
+        let logins = logins();
         for name in 0..=u8::MAX {
             logins.find([name; 32]);
         }

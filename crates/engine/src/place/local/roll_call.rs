@@ -4,7 +4,6 @@
 //! put it into its folder, where everything that is known of it is.
 
 use std::{
-    collections::HashMap,
     fs,
     io::{self, Read},
     os::{fd::AsFd, unix::net::UnixStream},
@@ -17,7 +16,7 @@ use legwork_warden::{
     send,
 };
 
-use crate::state::StateFolder;
+use crate::state::{Holders, StateFolder};
 
 /// How long one warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -26,9 +25,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 const ALL: Duration = Duration::from_secs(10);
 
 /// The names of the wardens that hold a task, by its id; the tasks are in their folders from then on.
-pub(crate) fn roll_call(state: &StateFolder) -> HashMap<String, String> {
+pub(super) fn roll_call(state: &StateFolder) -> Holders {
     let deadline = Instant::now() + ALL;
-    let mut holders = HashMap::new();
+    let mut holders = Holders::new();
     let Ok(entries) = fs::read_dir(state.path().join("wardens")) else { return holders };
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();

@@ -1,0 +1,137 @@
+//! The spawner of this machine: started when it is needed, replaced when it has died, asked for wardens.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use legwork_warden::{
+    Spawner,
+    protocol::{self, FromWarden},
+    socket_pair,
+};
+use rustix::{
+    io::Errno,
+    process::{Resource, getrlimit},
+};
+
+use super::{owner::Owner, pool::Forks, socket::Socket};
+use crate::{
+    place::{Later, PlaceError, Warden},
+    state::StateFolder,
+};
+
+/// How long a new warden may take to say hello.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// Descriptors that no new warden gets: whoever looks at a task needs some.
+const DESCRIPTORS_LEFT: u64 = 16;
+
+/// The spawner of this engine, and the state folder that its wardens work for.
+#[derive(Debug)]
+pub(super) struct Spawning {
+    state: Arc<StateFolder>,
+    spawner: Mutex<Option<Spawner>>,
+    owner: OnceLock<Owner>,
+}
+
+impl Spawning {
+    pub(super) fn new(state: Arc<StateFolder>) -> Self {
+        Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
+    }
+
+    /// Forks a warden; a spawner that has died is replaced once.
+    async fn fork_one(&self) -> Result<Warden, PlaceError> {
+        let name = self.owner()?.name()?;
+        let mut used = 0;
+        match self.try_fork(&name, &mut used).await {
+            Err(PlaceError::Io(error)) if is_gone(&error) => {
+                self.discard_spawner(used);
+                self.try_fork(&name, &mut used).await
+            }
+            result => result,
+        }
+    }
+
+    /// The mark of this engine, which its wardens carry.
+    fn owner(&self) -> io::Result<&Owner> {
+        if let Some(owner) = self.owner.get() {
+            return Ok(owner);
+        }
+        let owner = Owner::new(&self.state.engines())?;
+        Ok(self.owner.get_or_init(|| owner))
+    }
+
+    fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        let (tasks, wardens) = (self.state.tasks.as_fd(), self.state.wardens.as_fd());
+        match slot {
+            Some(spawner) => Ok(spawner),
+            None => Ok(slot.insert(Spawner::launch(tasks, wardens)?)),
+        }
+    }
+
+    /// `used` becomes the process id of the spawner that was asked.
+    async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
+        let (ours, theirs) = socket_pair()?;
+        if is_short_of_descriptors(&ours) {
+            return Err(io::Error::from(Errno::MFILE).into());
+        }
+        {
+            let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+            let spawner = self.launched(&mut slot)?;
+            *used = spawner.pid();
+            spawner.fork(name, theirs.as_fd())?;
+        }
+        drop(theirs);
+        let mut channel = Socket::channel(ours)?;
+        let hello = tokio::time::timeout(HELLO, channel.receive()).await;
+        match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+            // Exactly ours: only then does it understand how commands are started.
+            FromWarden::Hello { version, .. } if version == protocol::version() => {
+                Ok(Warden::forked(name.to_owned(), channel))
+            }
+            FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
+            FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
+            _ => Err(io::Error::other("the warden did not say hello first").into()),
+        }
+    }
+
+    /// Lets go of a spawner that failed, unless another call has replaced it already.
+    fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.as_ref().is_some_and(|spawner| spawner.pid() == pid) {
+            *slot = None;
+        }
+    }
+}
+
+impl Forks for Spawning {
+    fn warm_up(&self) -> io::Result<u32> {
+        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.launched(&mut slot)?.pid())
+    }
+
+    fn fork(&self) -> Later<'_, Result<Warden, PlaceError>> {
+        Box::pin(self.fork_one())
+    }
+}
+
+/// Whether a new descriptor is one of the last: those are left for the tasks that run already.
+fn is_short_of_descriptors(new: &OwnedFd) -> bool {
+    // The kernel gives out the lowest number that is free.
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    u64::from(new.as_raw_fd().unsigned_abs()) + DESCRIPTORS_LEFT.min(limit / 8) >= limit
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::TimedOut
+    )
+}
