@@ -44,6 +44,7 @@ mod model;
 pub mod output;
 mod place;
 mod plain_file;
+mod presence;
 pub mod service;
 mod state;
 mod store;
@@ -53,7 +54,7 @@ pub mod tools;
 
 pub use engine::{Answer, Definition, Engine, Envelope, Options, Registry, Tool};
 pub use error::{ErrorKind, ToolError};
-pub use events::{Event, EventCursor, EventKind, Events, Lagged, NoEventCursor};
+pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
 pub use id::TaskId;
 pub use judge::config::{Config, ConfigError, Settings, user_file};
 pub use legwork_gate as gate;
@@ -76,7 +77,7 @@ pub use service::{Client, Service};
 pub use state::{StateError, StateFolder};
 pub use store::{
     audit,
-    ledger::{Damage, Ledger, LedgerError, Rebuilt, Task},
+    ledger::{Answerer, Damage, Ledger, LedgerError, Rebuilt, Task},
     retention::{Collected, Retention},
     usage::Usage,
 };

@@ -12,18 +12,32 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 17] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
     ("plain_file", &[]),
     ("inotify", &[]),
+    ("presence", &[]),
     ("model", &["clock"]),
     ("output", &["id"]),
     ("error", &["output"]),
     ("state", &["id", "output"]),
     ("events", &["clock", "id", "inotify", "model"]),
-    ("place", &["clock", "id", "inotify", "model", "output", "plain_file", "state", "threads"]),
+    (
+        "place",
+        &[
+            "clock",
+            "id",
+            "inotify",
+            "model",
+            "output",
+            "plain_file",
+            "presence",
+            "state",
+            "threads",
+        ],
+    ),
     (
         "store",
         &[
@@ -36,6 +50,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "output",
             "place",
             "plain_file",
+            "presence",
             "state",
             "threads",
         ],

@@ -11,9 +11,10 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    Event, EventCursor, EventKind, Lagged,
+    Event, EventCursor, EventKind, Interest, Lagged,
     ring::{Found, Ring},
 };
+use crate::id::TaskId;
 
 /// Events that are kept for readers who are slow or come back.
 const EVENTS_MAX: usize = 4096;
@@ -101,7 +102,12 @@ impl Hub {
     /// A reader, who has yet to be given a place; from now on whoever feeds goes on.
     ///
     /// It keeps the source of the stream.
-    pub(crate) fn join(self: &Arc<Self>, live: bool, source: Arc<dyn Any + Send + Sync>) -> Events {
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        interest: Interest,
+        source: Arc<dyn Any + Send + Sync>,
+    ) -> Events {
+        let live = interest == Interest::Live;
         let mut shared = self.shared();
         shared.readers += 1;
         shared.live_readers += usize::from(live);
@@ -139,7 +145,8 @@ impl Hub {
     }
 
     /// Whether anybody reads.
-    pub(crate) fn is_read(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_read(&self) -> bool {
         self.shared().readers > 0
     }
 
@@ -216,6 +223,24 @@ impl Events {
                 Found::Lost => return Err(Lagged { cursor: self.cursor() }),
                 // The sender is in the hub, which is ours.
                 Found::Nothing => drop(self.newest.changed().await),
+            }
+        }
+    }
+
+    /// Waits for an event about this task, or until some were missed. Safe to cancel.
+    pub(crate) async fn of_task(&mut self, task: &TaskId) {
+        while let Ok(event) = self.next().await {
+            if event.what.task_id() == Some(task) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for an event about this question, or until some were missed. Safe to cancel.
+    pub(crate) async fn of_question(&mut self, approval_id: &str) {
+        while let Ok(event) = self.next().await {
+            if event.what.approval_id() == Some(approval_id) {
+                return;
             }
         }
     }

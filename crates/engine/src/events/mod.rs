@@ -140,6 +140,16 @@ impl EventKind {
     }
 }
 
+/// What a reader wants to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Tasks and questions as they come and go. Costs nothing while nothing happens.
+    Changes,
+    /// Also the growth of output, and waits for input: the folders of all running tasks are watched. The stream goes
+    /// on for half a minute without its last reader, who may come back and has missed nothing.
+    Live,
+}
+
 /// A place in the stream of one process. As text it can travel; one of another process is recognised as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCursor {

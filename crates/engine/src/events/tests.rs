@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Event, EventCursor, EventKind, Events, Hub, Lagged,
+    Event, EventCursor, EventKind, Events, Hub, Interest, Lagged,
     ring::{Found, Ring},
 };
 use crate::{id::TaskId, model::status::Status};
@@ -197,7 +197,7 @@ fn hub() -> Arc<Hub> {
 }
 
 fn join(hub: &Arc<Hub>, live: bool) -> Events {
-    hub.join(live, Arc::new(())).begin(None)
+    hub.join(if live { Interest::Live } else { Interest::Changes }, Arc::new(())).begin(None)
 }
 
 /// What a reader gets without waiting.
@@ -274,7 +274,7 @@ fn a_reader_who_comes_back_misses_nothing() {
         if dice.roll(5) > 0 {
             continue;
         }
-        let mut back = hub.join(false, Arc::new(())).begin(Some(cursor));
+        let mut back = hub.join(Interest::Changes, Arc::new(())).begin(Some(cursor));
         while let Some(got) = now(&mut back) {
             assert_eq!(Some(got), now(&mut all));
         }
@@ -292,10 +292,11 @@ fn what_is_not_known_any_more_is_not_passed_over_in_silence() {
     hub.tell(0, None, started(1));
     hub.begin(2);
     hub.tell(0, None, started(2));
-    let mut back = hub.join(false, Arc::new(())).begin(Some(cursor));
+    let mut back = hub.join(Interest::Changes, Arc::new(())).begin(Some(cursor));
     assert!(matches!(now(&mut back), Some(Err(_))));
     assert_eq!(now(&mut back), None);
-    let mut of_another = hub.join(false, Arc::new(())).begin("0000000000000009-1".parse().ok());
+    let mut of_another =
+        hub.join(Interest::Changes, Arc::new(())).begin("0000000000000009-1".parse().ok());
     assert!(matches!(now(&mut of_another), Some(Err(_))));
 }
 
@@ -319,8 +320,8 @@ fn only_those_who_look_live_hear_of_output() {
     hub.set_live(true);
     hub.tell(0, None, started(2));
     hub.set_live(false);
-    let mut back = hub.join(true, Arc::new(())).begin(Some(cursor));
+    let mut back = hub.join(Interest::Live, Arc::new(())).begin(Some(cursor));
     assert!(matches!(now(&mut back), Some(Err(_))));
-    let mut back = hub.join(false, Arc::new(())).begin(Some(cursor));
+    let mut back = hub.join(Interest::Changes, Arc::new(())).begin(Some(cursor));
     assert_eq!(now(&mut back), Some(Ok(started(2))));
 }

@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::{owner::Owner, pool::Forks, socket::Socket};
+use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
     place::{Later, PlaceError, Warden},
     state::StateFolder,
@@ -34,17 +34,17 @@ const DESCRIPTORS_LEFT: u64 = 16;
 pub(super) struct Spawning {
     state: Arc<StateFolder>,
     spawner: Mutex<Option<Spawner>>,
-    owner: OnceLock<Owner>,
+    owners: Arc<Owners>,
 }
 
 impl Spawning {
-    pub(super) fn new(state: Arc<StateFolder>) -> Self {
-        Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
+    pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
+        Self { state, spawner: Mutex::new(None), owners }
     }
 
     /// Forks a warden; a spawner that has died is replaced once.
     async fn fork_one(&self) -> Result<Warden, PlaceError> {
-        let name = self.owner()?.name()?;
+        let name = self.owners.own()?.name()?;
         let mut used = 0;
         match self.try_fork(&name, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
@@ -53,15 +53,6 @@ impl Spawning {
             }
             result => result,
         }
-    }
-
-    /// The mark of this engine, which its wardens carry.
-    fn owner(&self) -> io::Result<&Owner> {
-        if let Some(owner) = self.owner.get() {
-            return Ok(owner);
-        }
-        let owner = Owner::new(&self.state.engines())?;
-        Ok(self.owner.get_or_init(|| owner))
     }
 
     fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {

@@ -28,6 +28,7 @@ use std::{
 use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
+pub use self::{approvals::Answerer, opened::Damage, rebuild::Rebuilt, task::Task};
 use self::{
     daybook::{End, Page, Start, Wait, What},
     post::renew_if_grown,
@@ -42,7 +43,6 @@ pub(crate) use self::{
     rebuild::SET_ASIDE,
     restore::task_id,
 };
-pub use self::{opened::Damage, rebuild::Rebuilt, task::Task};
 use crate::{
     clock::now_ms, events::EventKind, id::TaskId, model::Outcome, model::status::Status,
     output::SmallOutput, state::StateFolder,

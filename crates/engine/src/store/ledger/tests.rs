@@ -388,7 +388,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.answer_approval("a_1", &answered).await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
-    ledger.note_watcher("s_1").await.unwrap();
+    drop(ledger.note_watcher().unwrap());
     ledger.has_watcher().await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();
     history.remove(&oldest).unwrap();

@@ -28,10 +28,11 @@ use self::{
 use super::{Ledger, LedgerError, daybook::Page, rebuild::DAYBOOK, writer::Writer};
 use crate::{
     clock::now_ms,
-    events::{EventCursor, Events, Hub},
+    events::{EventCursor, Events, Hub, Interest},
 };
 
-/// How long a stream without readers goes on, so that one who was cut off comes back and has missed nothing.
+/// How long a stream goes on without readers who look live, so that one who was cut off comes back and has missed
+/// nothing.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// The least time between two looks, so that a crowd of changes is one look.
@@ -41,16 +42,15 @@ const PACE: Duration = Duration::from_millis(5);
 const COMMIT: Duration = Duration::from_millis(100);
 
 impl Ledger {
-    /// The stream of what happens, after an event or from now on; live readers are also told of output and of waits
-    /// for input.
+    /// The stream of what happens, after an event or from now on.
     pub async fn events(
         &self,
         after: Option<EventCursor>,
-        live: bool,
+        interest: Interest,
     ) -> Result<Events, LedgerError> {
         let writer = &self.writer;
         // Counts from here on, so that a stream which goes on does not end just now.
-        let reader = writer.hub.join(live, writer.clone());
+        let reader = writer.hub.join(interest, writer.clone());
         let alone = writer.feeding.clone().lock_owned().await;
         if !writer.hub.is_fed() {
             // In a task of its own, so that it goes on if whoever asked does not.
@@ -100,8 +100,6 @@ struct Feed {
     live: Option<Live>,
     /// When a commit is looked for that may not have been visible.
     commit_due: Option<Instant>,
-    /// When nobody read any more.
-    unread_since: Option<Instant>,
     /// When nobody looked at tasks live any more.
     dull_since: Option<Instant>,
     /// Whether all know that it has ended.
@@ -121,7 +119,6 @@ impl Feed {
             questions: Questions::default(),
             live: None,
             commit_due: None,
-            unread_since: None,
             dull_since: None,
             ended: false,
             hub: writer.hub.clone(),
@@ -157,24 +154,20 @@ impl Feed {
 
     /// When to look, whether or not anything changes.
     fn due(&self) -> Option<Instant> {
-        let left = |since: Option<Instant>| since.map(|since| since + LINGER);
         let expiry = self.questions.next_end_ms().map(|end_ms| {
             let left_ms = u64::try_from(end_ms.saturating_sub(now_ms())).unwrap_or(0);
             Instant::now() + Duration::from_millis(left_ms)
         });
         let growth = self.live.as_ref().and_then(Live::due);
-        [expiry, growth, self.commit_due, left(self.unread_since), left(self.dull_since)]
-            .into_iter()
-            .flatten()
-            .min()
+        let dull = self.dull_since.map(|since| since + LINGER);
+        [expiry, growth, self.commit_due, dull].into_iter().flatten().min()
     }
 
-    /// Whether nobody has read for long enough.
+    /// Whether nobody reads any more, and nobody will come back.
     fn is_over(&mut self) -> bool {
-        let now = Instant::now();
-        let since = (!self.hub.is_read()).then(|| self.unread_since.unwrap_or(now));
-        self.unread_since = since;
-        self.ended = since.is_some_and(|since| now >= since + LINGER) && self.hub.end_if_unread();
+        let is_dull = |since: Instant| Instant::now() >= since + LINGER;
+        let lingers = self.live.is_some() && !self.dull_since.is_some_and(is_dull);
+        self.ended = !lingers && self.hub.end_if_unread();
         self.ended
     }
 

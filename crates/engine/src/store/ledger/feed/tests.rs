@@ -52,7 +52,7 @@ async fn nobody_is_told_and_nothing_watched_before_somebody_reads() {
     let ledger = Ledger::open(state, no_rebuild).unwrap();
     begin(&ledger, 1).await;
     assert!(!ledger.writer.hub.is_fed() && !ledger.writer.daybook().is_telling());
-    let mut events = ledger.events(None, false).await.unwrap();
+    let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     // What was before is no news.
     let new = begin(&ledger, 2).await;
     assert_eq!(next(&mut events).await, started(&new));
@@ -102,7 +102,7 @@ async fn two_processes_hear_the_same_once_and_in_order_also_while_the_daybook_is
         let both = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
         let mut streams = Vec::new();
         for ledger in &both {
-            streams.push(ledger.events(None, false).await.unwrap());
+            streams.push(ledger.events(None, Interest::Changes).await.unwrap());
         }
         let (mut dice, mut open, mut expected) = (seed, Vec::new(), Vec::new());
         for turn in 0..60_u64 {
@@ -156,7 +156,7 @@ async fn is_lagged(events: &mut Events) -> Lagged {
 async fn whoever_misses_a_whole_daybook_is_told_so() {
     let (_folder, state) = state();
     let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
-    let mut events = one.events(None, false).await.unwrap();
+    let mut events = one.events(None, Interest::Changes).await.unwrap();
     // All of it before the first one gets to look.
     let other = state.clone();
     let elsewhere = std::thread::spawn(move || {
@@ -180,8 +180,8 @@ async fn whoever_misses_a_whole_daybook_is_told_so() {
 async fn a_ledger_that_is_rebuilt_is_looked_at_anew_and_goes_on() {
     let (_folder, state) = state();
     let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), |_| ()).unwrap());
-    let mut events = one.events(None, false).await.unwrap();
-    let mut same = two.events(None, false).await.unwrap();
+    let mut events = one.events(None, Interest::Changes).await.unwrap();
+    let mut same = two.events(None, Interest::Changes).await.unwrap();
     begin(&one, 1).await;
     fs::remove_file(state.ledger()).unwrap();
     fs::remove_file(state.beside_ledger("-daybook")).unwrap();
@@ -198,7 +198,7 @@ async fn a_ledger_that_is_rebuilt_is_looked_at_anew_and_goes_on() {
 async fn an_entry_that_is_being_written_is_told_when_it_is_whole_and_a_torn_one_never() {
     let (_folder, state) = state();
     let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
-    let mut events = one.events(None, false).await.unwrap();
+    let mut events = one.events(None, Interest::Changes).await.unwrap();
     let daybook = state.beside_ledger("-daybook");
     let before = fs::read(&daybook).unwrap();
     let new = begin(&two, 1).await;
@@ -244,8 +244,8 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
     let (_folder, state) = state();
     let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
     one.open_approval(question(1, 60_000)).await.unwrap();
-    let mut here = one.events(None, false).await.unwrap();
-    let mut there = two.events(None, false).await.unwrap();
+    let mut here = one.events(None, Interest::Changes).await.unwrap();
+    let mut there = two.events(None, Interest::Changes).await.unwrap();
     // Open before anybody read: its answer is news, its opening is not.
     answer(&two, 1, Decision::Deny).await;
     one.open_approval(question(2, 60_000)).await.unwrap();
@@ -272,7 +272,7 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
 async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
-    let mut events = ledger.events(None, false).await.unwrap();
+    let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     ledger.open_approval(question(1, 60_000)).await.unwrap();
     assert_eq!(next(&mut events).await, opened(1));
     // As an older program does it, or one that is killed before it could tell; and it stays.
@@ -285,7 +285,7 @@ async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
 async fn a_full_house_is_told() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state, no_rebuild).unwrap();
-    let mut events = ledger.events(None, false).await.unwrap();
+    let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     ledger.register_noted(task(1, "/w"), false, 0).await.unwrap();
     assert_eq!(next(&mut events).await, EventKind::LimitReached { limit: "tasks_max" });
 }
@@ -315,8 +315,8 @@ async fn growing_output_is_told_at_once_then_a_few_times_a_second_and_at_last_in
     let early = begin(&two, 1).await;
     let before = output_of(&state, &early);
     fs::write(&before, "12345").unwrap();
-    let mut events = one.events(None, true).await.unwrap();
-    let mut dull = one.events(None, false).await.unwrap();
+    let mut events = one.events(None, Interest::Live).await.unwrap();
+    let mut dull = one.events(None, Interest::Changes).await.unwrap();
     let id = early.task_id.clone();
     assert_eq!(grown(patiently(events.next()).await), (id, 5, 0), "what is there already");
     let late = begin(&two, 2).await;
@@ -356,22 +356,26 @@ async fn growing_output_is_told_at_once_then_a_few_times_a_second_and_at_last_in
 async fn a_stream_outlives_its_readers_by_a_moment_and_ends_then() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state, no_rebuild).unwrap();
-    let mut events = ledger.events(None, false).await.unwrap();
+    let mut events = ledger.events(None, Interest::Live).await.unwrap();
     begin(&ledger, 1).await;
     next(&mut events).await;
     let cursor = events.cursor();
     drop(events);
     tokio::time::sleep(LINGER / 2).await;
     let missed = begin(&ledger, 2).await;
-    let mut back = ledger.events(Some(cursor), false).await.unwrap();
+    let mut back = ledger.events(Some(cursor), Interest::Live).await.unwrap();
     assert_eq!(next(&mut back).await, started(&missed));
     let cursor = back.cursor();
     drop(back);
     tokio::time::sleep(LINGER * 2).await;
     assert!(!ledger.writer.hub.is_fed());
+    // Who only waits for something takes its leave and is gone.
+    drop(ledger.events(None, Interest::Changes).await.unwrap());
+    tokio::time::sleep(PACE * 4).await;
+    assert!(!ledger.writer.hub.is_fed());
     begin(&ledger, 3).await;
     assert!(!ledger.writer.daybook().is_telling());
-    let mut back = ledger.events(Some(cursor), false).await.unwrap();
+    let mut back = ledger.events(Some(cursor), Interest::Live).await.unwrap();
     is_lagged(&mut back).await;
     let new = begin(&ledger, 4).await;
     assert_eq!(next(&mut back).await, started(&new));
@@ -382,11 +386,11 @@ async fn a_reader_that_is_dropped_while_it_begins_leaves_a_stream_that_works() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state, no_rebuild).unwrap();
     for _ in 0..20 {
-        let cut_off = timeout(Duration::ZERO, ledger.events(None, false)).await;
+        let cut_off = timeout(Duration::ZERO, ledger.events(None, Interest::Changes)).await;
         drop(cut_off);
         tokio::task::yield_now().await;
     }
-    let mut events = ledger.events(None, false).await.unwrap();
+    let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     let new = begin(&ledger, 1).await;
     assert_eq!(next(&mut events).await, started(&new));
 }
