@@ -18,6 +18,7 @@ mod history;
 mod login;
 mod measure;
 mod report;
+mod stop;
 mod svg;
 mod workloads;
 

@@ -21,19 +21,21 @@ use crate::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
     },
     report::Report,
+    stop::stop,
 };
 
 /// A workload: the program to measure, whether to be quick, and where the figures go.
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 11] = [
+pub const ALL: [(&str, Workload); 12] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
     ("concurrent", concurrent),
     ("flood", flood),
     ("running", running),
+    ("stop", stop),
     ("start", start),
     ("run-verb", run_verb),
     ("history", history),

@@ -8,6 +8,8 @@ use std::{
     time::SystemTime,
 };
 
+use rustix::fs::OFlags;
+
 /// How often a file is opened that somebody else removes meanwhile.
 const OPENS_MAX: u32 = 10;
 
@@ -23,8 +25,10 @@ impl Presence {
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
         for _ in 0..OPENS_MAX {
             // Open for writing, because the end of a writer is what the kernel tells of.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
             let mut options = OpenOptions::new();
-            let lock = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+            let lock = options.open(path)?;
             match lock.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -55,7 +59,9 @@ fn is_at(path: &Path, file: &File) -> io::Result<bool> {
 
 /// Whether somebody has locked this file.
 pub(crate) fn is_here(path: &Path) -> bool {
-    let file = File::open(path);
+    // A pipe in its place must not be waited for.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

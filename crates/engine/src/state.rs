@@ -1,5 +1,8 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
+pub(crate) mod aside;
+pub(crate) mod repair;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -15,7 +18,30 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, open};
 
+use self::aside::{Kind, set_aside_all};
+pub use self::{
+    aside::SetAside,
+    repair::{Rebuilt, Repair},
+};
 use crate::{id::TaskId, output::TaskFolder};
+
+/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
+/// and are set aside together when it is rebuilt.
+const BELONGS: [(&str, Kind); 13] = [
+    ("tasks", Kind::Folder),
+    ("wardens", Kind::Folder),
+    ("engines", Kind::Folder),
+    ("tmp", Kind::Folder),
+    ("recent", Kind::Folder),
+    ("audit.jsonl", Kind::File),
+    ("gc.lock", Kind::File),
+    ("retention.json", Kind::File),
+    ("retention.json.new", Kind::File),
+    ("ledger.db.lock", Kind::File),
+    ("ledger.db.rebuild", Kind::File),
+    ("ledger.db.new", Kind::File),
+    ("ledger.db-daybook.new", Kind::File),
+];
 
 /// What the name of a folder begins with that is being removed.
 pub(crate) const REMOVED: &str = ".removed-";
@@ -32,7 +58,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// There is no place for it by default.
-    #[error("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")]
+    #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoDefault,
 }
 
@@ -59,6 +85,10 @@ pub struct StateFolder {
     pub(crate) tasks: OwnedFd,
     pub(crate) wardens: OwnedFd,
     asker: AsksWardens,
+    /// Is told of every repair.
+    pub(crate) tell: fn(&Repair),
+    /// What stood in the place of something of ours when it was opened.
+    pub(crate) set_aside: Vec<SetAside>,
 }
 
 /// The names of the wardens that hold a task, by its id.
@@ -87,13 +117,22 @@ impl StateFolder {
             .ok_or(StateError::NoDefault)
     }
 
-    /// Opens the folder and makes what is missing, readable by its owner only.
+    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way is set aside.
     pub fn open(path: &Path) -> Result<Self, StateError> {
+        Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
+    }
+
+    /// The same for somebody who is told of that, and of every later repair.
+    pub(crate) fn open_telling(path: &Path, tell: fn(&Repair)) -> Result<Self, StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| StateError::Folder { path, source }
         };
         let path = std::path::absolute(path).map_err(failed(path))?;
+        let set_aside = set_aside_all(&path, &BELONGS);
+        for moved in &set_aside {
+            tell(&Repair::SetAside(moved.clone()));
+        }
         let folder = |name: &str| {
             let inside = path.join(name);
             make_private(&inside).map_err(failed(&inside))?;
@@ -101,7 +140,7 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        Ok(Self { path, tasks, wardens, asker: AsksWardens::default() })
+        Ok(Self { path, tasks, wardens, asker: AsksWardens::default(), tell, set_aside })
     }
 
     /// Says how the wardens are asked what they hold; only the first word counts.

@@ -4,8 +4,12 @@
 //! tool is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
+mod command;
 pub mod export;
+mod finished;
+mod handle;
 mod options;
+mod stream;
 mod tool;
 
 use std::{
@@ -18,7 +22,11 @@ use serde_json::Value;
 
 pub use self::{
     answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    command::{Command, CommandFuture},
+    finished::Finished,
+    handle::TaskHandle,
     options::Options,
+    stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},
 };
 use crate::{
@@ -33,12 +41,13 @@ use crate::{
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
-    state::{StateError, StateFolder},
+    state::StateFolder,
     store::{
         Store,
         audit::Entry,
         ledger::{Answerer, Task},
-        retention::{Collected, Retention},
+        open_state,
+        retention::{CleanUp, Collected, Retention},
         usage::Usage,
     },
     task::{
@@ -51,13 +60,14 @@ use crate::{
 pub struct Engine {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
+    hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Engine {
     /// Opens the state folder, with tools of the caller's choice; starts nothing yet.
     pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
         let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
-        let state = Arc::new(named.and_then(|path| StateFolder::open(&path))?);
+        let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
         // A root that does not exist cannot be entered either.
         let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
         let workspace = options
@@ -80,7 +90,7 @@ impl Engine {
         let opened = place.open_folder(&workspace);
         let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
         let mask = SharedMask::new(Mask::of_environment());
-        let store = Store::open(state, mask.clone(), options.on_rebuilt)?;
+        let store = Store::open(state, mask.clone())?;
         let judge = Judge::new(
             options.policy,
             options.settings,
@@ -90,7 +100,8 @@ impl Engine {
         );
         let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
-        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry) })
+        let hint = options.hint;
+        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
     }
 
     /// The tools.
@@ -144,6 +155,12 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// An error as it may leave: with the hint of the face, and without secrets.
+    fn told(&self, mut error: ToolError) -> ToolError {
+        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        error.masked(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
@@ -244,12 +261,13 @@ impl Engine {
     pub async fn collect(
         &self,
         retention: Retention,
-        dry_run: bool,
+        wanted: CleanUp,
     ) -> Result<Collected, ToolError> {
-        self.tasks.collect(retention, dry_run).await
+        self.tasks.collect(retention, wanted).await
     }
 
-    /// Removes what is past its time, beside whatever else goes on: a little at a time, and only one process.
+    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a little at a time, and
+    /// only one process.
     pub fn tidy_up(&self) {
         self.tasks.tidy_up();
     }
@@ -279,10 +297,4 @@ fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
         format!("the workspace `{shown}` cannot be used: {error}"),
     )
     .hint("name an existing folder")
-}
-
-impl From<StateError> for ToolError {
-    fn from(error: StateError) -> Self {
-        Self::state(&error)
-    }
 }

@@ -5,13 +5,26 @@ use std::{path::PathBuf, time::Duration};
 use legwork_gate::Policy;
 
 use crate::{
+    error::ToolError,
     judge::config::{Config, Settings},
     model::sandbox::SandboxSettings,
-    store::ledger::Rebuilt,
+    state::Repair,
 };
 
 /// How an engine is set up.
+///
+/// ```
+/// use legwork::{Options, gate::{Mode, Policy}};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::new("/my/project").state("/my/state");
+/// options.policy = Policy::from_layers(&[], Mode::Strict)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
+#[must_use = "options do nothing until an engine is opened with them"]
 pub struct Options {
     /// The folder that commands run in by default.
     pub workspace: PathBuf,
@@ -29,8 +42,11 @@ pub struct Options {
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
     pub all_workspaces: bool,
-    /// Told when the ledger had to be rebuilt, at the start or later.
-    pub on_rebuilt: fn(&Rebuilt),
+    /// Told of what had to be repaired in the state folder, at the start or later.
+    pub on_repair: fn(&Repair),
+    /// What can be done about an error, in words of the face: a command line names its verbs, a page its
+    /// buttons. It takes the place of the library's own hint in the answers of the tools.
+    pub hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Options {
@@ -55,7 +71,14 @@ impl Options {
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
-            on_rebuilt: |rebuilt| tracing::warn!("{}", rebuilt.message()),
+            on_repair: |repair| tracing::warn!("{}", repair.message()),
+            hint: |_| None,
         }
+    }
+
+    /// The same with a state folder of its own, instead of the user's.
+    pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state = Some(folder.into());
+        self
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
+use legwork_gate::Manners;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -37,6 +38,12 @@ pub struct Definition {
     /// How it shares the calls that a server works on at once.
     #[serde(skip)]
     pub turn: Turn,
+    /// How it wants its commands to be judged.
+    #[serde(skip)]
+    pub manners: Manners,
+    /// Whether its command is a program with arguments, and not a script for a shell.
+    #[serde(skip)]
+    pub takes_argv: bool,
     /// Whether its text for a model is the JSON of its result and nothing else.
     #[serde(skip)]
     pub text_is_json: bool,
@@ -56,6 +63,8 @@ impl Definition {
             read_only: false,
             by_default: true,
             turn: Turn::default(),
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         }
     }
@@ -137,13 +146,12 @@ impl Registry {
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)
                     .hint(format!("the tools are: {}", known.join(", ")));
-            let mask = engine.mask();
-            return Answer::failed(&mask.text(name), error.masked(&mask));
+            return Answer::failed(&engine.mask().text(name), engine.told(error));
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
             Ok(success) => Answer::succeeded(tool, engine.mask(), success),
-            Err(error) => Answer::failed(name, error.masked(&engine.mask())),
+            Err(error) => Answer::failed(name, engine.told(error)),
         }
     }
 }

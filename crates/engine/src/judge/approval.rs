@@ -1,7 +1,7 @@
 //! Approvals: questions about commands, kept in the ledger so that any process of the user can answer.
 //!
 //! A call that has to be asked about opens a question, or joins the one that is open about the same command.
-//! Its own face may be able to ask (a client, a terminal), and whoever runs `legwork approve` may answer first.
+//! Its own face may be able to ask (a client, a terminal), and any other process of the user may answer first.
 //! Where nobody can be asked, the call fails at once and the question stays open for a while: answered later, it
 //! lets the next equal call pass, once.
 
@@ -43,7 +43,13 @@ fn save_rule(approval: &Approval) -> Result<(), ToolError> {
     let saved = user_file()
         .ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))
         .and_then(|path| append(&path, rule));
-    saved.map_err(|error| ToolError::state(&error))
+    saved.map_err(|error| {
+        ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the answer counts, but its rule was not saved: {error}"),
+        )
+        .hint("see to the space and permissions of the user's configuration, then write the rule there")
+    })
 }
 
 fn no_rule() -> ToolError {
@@ -152,8 +158,9 @@ impl Judge {
         let open = self.questions().await?;
         let mut meant = open.into_iter().filter(|one| one.approval_id.starts_with(prefix));
         let unknown = |problem: String| {
-            ToolError::new(ErrorKind::InvalidToolInput, problem)
-                .hint("`legwork approvals` lists the open questions")
+            ToolError::new(ErrorKind::UnknownApproval, problem)
+                .detail("approval_id", prefix)
+                .hint("list the open questions to see their ids")
         };
         let approval = match (meant.next(), meant.next()) {
             (Some(approval), None) => approval,
@@ -189,7 +196,11 @@ impl Judge {
         let spans = read(text).commands.into_iter().map(|command| command.span);
         let parts = spans.filter_map(|span| text.get(span.start..span.end));
         let judged = parts.take(PARTS_MAX).map(|part| {
-            let around = Circumstances { trust: plan.trust(), ..Circumstances::default() };
+            let around = Circumstances {
+                trust: plan.trust(),
+                manners: plan.manners(),
+                ..Circumstances::default()
+            };
             let checked = check(&self.policy, plan.tool(), Script::Shell(part), around);
             let verdict = serde_json::to_value(checked.verdict).unwrap_or_default();
             (part.to_owned(), verdict.as_str().unwrap_or_default().to_owned())
@@ -309,7 +320,7 @@ fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {
     explained(ErrorKind::ApprovalUnavailable, problem, explanation)
         .detail("approval_id", id.as_str())
         .hint(format!(
-            "ask the person to run `legwork approve {id}`, then make the same call again; a rule in the policy \
-             or `--mode open` would allow it for good"
+            "ask the person to approve question `{id}`, then make the same call again; a rule in the policy \
+             would allow it for good"
         ))
 }

@@ -13,6 +13,7 @@ use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
 use crate::{
+    error::{ErrorKind, ToolError},
     model::limits::{self, TaskLimits},
     model::sandbox::SandboxSettings,
     plain_file::{read_text, read_text_itself},
@@ -47,6 +48,13 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
+}
+
+impl From<ConfigError> for ToolError {
+    fn from(error: ConfigError) -> Self {
+        Self::new(ErrorKind::ConfigurationInvalid, format!("the configuration: {error}"))
+            .hint("fix the file, or leave it out, then try again")
+    }
 }
 
 /// Everything that was configured.

@@ -2,14 +2,15 @@
 //!
 //! All processes of a state folder append to the same file, one at a time under its lock. Whoever changes,
 //! removes or inserts a line breaks the chain from there on, and [`verify`] names the place. A line that was
-//! torn by a crash or a full disk is cut off by the next append, which notes that it did.
+//! torn by a crash or a full disk is cut off by the next append, which notes that it did. A file in which there is no
+//! entry at all is set aside by it; the log that is begun in its place says so in its first line.
 
 use std::{
     fmt::Write as _,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -19,7 +20,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{clock::now_ms, model::Caller, output::Mask, threads::in_thread};
+use crate::{
+    clock::now_ms,
+    model::Caller,
+    output::Mask,
+    state::{
+        Repair, SetAside, StateFolder,
+        aside::{Kind, set_aside, set_aside_strange},
+        repair::LOST_TOLD,
+    },
+    store::ledger::{FileId, private_file},
+    threads::in_thread,
+};
 
 /// What the first line follows.
 const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -27,11 +39,14 @@ const GENESIS: &str = "000000000000000000000000000000000000000000000000000000000
 /// Bytes that are read at the end of the file to find its last line.
 const TAIL_BYTES: u64 = 512 * 1024;
 
+/// What a line begins with.
+const LINE_BEGINS: &[u8] = b"{\"prev\":\"";
+
 /// What stands between a line's body and its hash.
 const HASH_KEY: &str = ",\"hash\":\"";
 
-/// What a line has that tells of a rebuild; in a text the quotes would be escaped.
-const REBUILT: &[u8] = b"\"event\":\"rebuilt\"";
+/// What a line has that tells of a repair; in a text the quotes would be escaped.
+const REPAIRED: [&[u8]; 2] = [b"\"event\":\"rebuilt\"", b"\"event\":\"set_aside\""];
 
 /// The audit log, as one process appends to it.
 #[derive(Debug, Clone)]
@@ -41,23 +56,23 @@ pub(crate) struct Audit {
 
 #[derive(Debug)]
 struct Appender {
+    path: PathBuf,
+    tell: fn(&Repair),
     file: File,
+    /// Which file that is: another one may come to stand in its place.
+    id: FileId,
     /// Where our last append ended, and the hash of that line: if the file still ends there, nobody else
     /// has appended since.
     last: Option<(u64, String)>,
+    /// What stood in its place, and is neither noted nor told yet.
+    moved: Vec<SetAside>,
 }
 
 impl Audit {
-    /// Opens the log, or makes it, readable by its owner only.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)?;
-        Ok(Self { shared: Arc::new(Mutex::new(Appender { file, last: None })) })
+    /// Opens the log of a state folder, or makes it, readable by its owner only.
+    pub(crate) fn open(state: &StateFolder) -> io::Result<Self> {
+        let appender = Appender::open(state.audit(), state.tell)?;
+        Ok(Self { shared: Arc::new(Mutex::new(appender)) })
     }
 
     /// Appends an entry, without its secrets; waits in a thread if another process is just doing that.
@@ -101,6 +116,29 @@ impl Entry {
         let at_ms = now_ms();
         let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
         Self { own, foreign: Vec::new() }
+    }
+
+    /// A repair, as `legwork doctor` finds it.
+    fn of_repair(repair: &Repair) -> Self {
+        let rebuilt = match repair {
+            Repair::Rebuilt(rebuilt) => rebuilt,
+            Repair::SetAside(moved) => return Self::of_moved(moved),
+        };
+        let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
+        Self::new("rebuilt")
+            .with("why", rebuilt.why.as_str())
+            .with("salvaged", rebuilt.salvaged)
+            .with("from_folders", rebuilt.from_folders)
+            .with("lost", rebuilt.lost.len())
+            .with("lost_tasks", told)
+            .with("set_aside", rebuilt.set_aside.clone())
+    }
+
+    fn of_moved(moved: &SetAside) -> Self {
+        Self::new("set_aside")
+            .with("name", moved.name.as_str())
+            .with("why", moved.why.as_str())
+            .with("set_aside", moved.now.as_str())
     }
 
     /// The same with one more thing that is known of it, by whomever it was said.
@@ -159,22 +197,63 @@ impl Entry {
 /// Bytes of a usual line.
 const LINE_BYTES: usize = 1024;
 
+/// How often the log is opened anew for one entry, because another file stands in its place.
+const OPENS_MAX: u32 = 10;
+
+/// Where the log ends.
+struct End {
+    /// After its last whole line.
+    at: u64,
+    /// The hash of that line.
+    hash: String,
+    /// Bytes of a torn line behind it.
+    torn_bytes: u64,
+}
+
 impl Appender {
-    fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
-        flock(&self.file, how)?;
-        let result = self.append_locked(entry);
-        let _ = flock(&self.file, FlockOperation::Unlock);
-        if result.is_err() {
-            self.last = None;
-        }
-        result
+    fn open(path: PathBuf, tell: fn(&Repair)) -> io::Result<Self> {
+        let moved = set_aside_strange(&path, Kind::File)?;
+        let file = private_file(&path)?;
+        let id = FileId::of(&file)?;
+        Ok(Self { path, tell, file, id, last: None, moved: moved.into_iter().collect() })
     }
 
-    fn append_locked(&mut self, entry: &Entry) -> io::Result<()> {
+    fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
+        for _ in 0..OPENS_MAX {
+            flock(&self.file, how)?;
+            let appended = self.append_locked(entry);
+            let _ = flock(&self.file, FlockOperation::Unlock);
+            match appended {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let moved = std::mem::take(&mut self.moved);
+                    *self = Self::open(self.path.clone(), self.tell)?;
+                    self.moved.extend(moved);
+                }
+                Err(error) => {
+                    self.last = None;
+                    return Err(error);
+                }
+            }
+        }
+        Err(io::Error::other("the audit log is replaced again and again"))
+    }
+
+    /// Appends an entry; says no if another log has to be opened first.
+    fn append_locked(&mut self, entry: &Entry) -> io::Result<bool> {
+        if FileId::at(&self.path) != Some(self.id) {
+            return Ok(false);
+        }
         let size = fstat(&self.file)?.st_size.cast_unsigned();
-        let (mut at, mut previous, torn_bytes) = match &self.last {
-            Some((end, hash)) if *end == size => (size, hash.clone(), 0),
+        let known = match &self.last {
+            Some((at, hash)) if *at == size => {
+                Some(End { at: size, hash: hash.clone(), torn_bytes: 0 })
+            }
             _ => end_of(&mut self.file, size)?,
+        };
+        let Some(End { mut at, hash: mut previous, torn_bytes }) = known else {
+            self.moved.push(set_aside(&self.path, "has no entry of an audit log in it".into())?);
+            return Ok(false);
         };
         let mut text = String::new();
         if torn_bytes > 0 {
@@ -182,11 +261,25 @@ impl Appender {
             let note = Entry::new("repaired").with("torn_bytes", torn_bytes);
             previous = add_line(&mut text, &note, &previous);
         }
+        for moved in &self.moved {
+            previous = add_line(&mut text, &Entry::of_moved(moved), &previous);
+        }
         previous = add_line(&mut text, entry, &previous);
         self.file.write_all_at(text.as_bytes(), at)?;
         at += text.len() as u64;
         self.last = Some((at, previous));
-        Ok(())
+        for moved in self.moved.drain(..) {
+            (self.tell)(&Repair::SetAside(moved));
+        }
+        Ok(true)
+    }
+}
+
+/// Notes a repair in the audit log.
+pub(super) fn note_repair(state: &StateFolder, repair: &Repair) {
+    let entry = Entry::of_repair(repair);
+    if let Err(error) = Audit::open(state).and_then(|audit| audit.append_now(&entry)) {
+        tracing::warn!(%error, "a repair is not in the audit log");
     }
 }
 
@@ -202,21 +295,34 @@ fn digest(body: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(body.as_bytes()))
 }
 
-/// Where the last whole line ends, its hash, and how many bytes of a torn one follow.
-fn end_of(file: &mut File, size: u64) -> io::Result<(u64, String, u64)> {
+/// Where the log ends; none if nothing of what is there is an entry.
+fn end_of(file: &mut File, size: u64) -> io::Result<Option<End>> {
     let start = size.saturating_sub(TAIL_BYTES);
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(start))?;
     file.take(TAIL_BYTES).read_to_end(&mut tail)?;
     let Some(newline) = tail.iter().rposition(|byte| *byte == b'\n') else {
-        return Ok((start, GENESIS.into(), size - start));
+        // Nothing yet, or a first line that was torn.
+        let is_beginning = LINE_BEGINS.starts_with(&tail) || tail.starts_with(LINE_BEGINS);
+        let is_ours = start == 0 && is_beginning;
+        return Ok(is_ours.then(|| End { at: 0, hash: GENESIS.into(), torn_bytes: size }));
     };
     let whole = tail.get(..newline).unwrap_or_default();
-    let line = whole.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let hash = split(&line).map_or_else(|| digest(&line), |(_, hash)| hash.to_owned());
-    let end = start + newline as u64 + 1;
-    Ok((end, hash, size.saturating_sub(end)))
+    let mut lines = whole.rsplit(|byte| *byte == b'\n');
+    let last = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    let hash = match split(&last) {
+        Some((_, hash)) => hash.to_owned(),
+        // A line that was altered stays where it is: it breaks the chain, which shows that.
+        None if lines.any(is_entry) => digest(&last),
+        None => return Ok(None),
+    };
+    let at = start + newline as u64 + 1;
+    Ok(Some(End { at, hash, torn_bytes: size.saturating_sub(at) }))
+}
+
+/// Whether a line looks like one of ours.
+fn is_entry(line: &[u8]) -> bool {
+    line.starts_with(LINE_BEGINS) && str::from_utf8(line).is_ok_and(|line| split(line).is_some())
 }
 
 /// The body and the hash of a line.
@@ -237,13 +343,13 @@ pub struct Verified {
     pub broken: Option<(u64, String)>,
 }
 
-/// The entries that tell of a rebuild of the ledger, oldest first.
-pub fn rebuilds(path: &Path) -> io::Result<Vec<Value>> {
+/// The entries that tell what was repaired in the state folder, oldest first.
+pub fn repairs(path: &Path) -> io::Result<Vec<Value>> {
     let mut found = Vec::new();
     for line in BufReader::new(open_to_read(path)?).split(b'\n') {
         let line = line?;
         // Reading every line as JSON would take a hundred times as long.
-        if line.windows(REBUILT.len()).any(|part| part == REBUILT) {
+        if REPAIRED.iter().any(|mark| line.windows(mark.len()).any(|part| part == *mark)) {
             found.extend(serde_json::from_slice(&line).ok());
         }
     }
@@ -296,8 +402,8 @@ fn check(line: &[u8], previous: &str) -> Result<(String, bool), String> {
 
 /// Reads the entries, one after the other; a line that is no entry is passed over.
 pub fn entries(path: &Path) -> io::Result<impl Iterator<Item = Value> + use<>> {
-    let lines = BufReader::new(open_to_read(path)?).lines().map_while(Result::ok);
-    Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()))
+    let lines = BufReader::new(open_to_read(path)?).split(b'\n').map_while(Result::ok);
+    Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()))
 }
 
 fn open_to_read(path: &Path) -> io::Result<Box<dyn Read>> {
@@ -321,18 +427,23 @@ mod tests {
 
     async fn written(count: i64) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("audit.jsonl");
-        let audit = Audit::open(&path).unwrap();
+        let audit = opened(&folder);
         for number in 0..count {
             audit.append(entry(number), &Mask::default()).await.unwrap();
         }
+        let path = folder.path().join("audit.jsonl");
         (folder, path)
+    }
+
+    fn opened(folder: &tempfile::TempDir) -> Audit {
+        let state = StateFolder::open(folder.path()).unwrap();
+        Audit::open(&state).unwrap()
     }
 
     #[tokio::test]
     async fn a_chain_of_several_appenders_holds() {
-        let (_folder, path) = written(3).await;
-        let others: Vec<Audit> = (0..4).map(|_| Audit::open(&path).unwrap()).collect();
+        let (folder, path) = written(3).await;
+        let others: Vec<Audit> = (0..4).map(|_| opened(&folder)).collect();
         for number in 0..20 {
             for audit in &others {
                 audit.append(entry(number), &Mask::default()).await.unwrap();
@@ -370,13 +481,60 @@ mod tests {
 
     #[tokio::test]
     async fn a_torn_line_is_cut_off_and_noted() {
-        let (_folder, path) = written(3).await;
+        let (folder, path) = written(3).await;
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 10]).unwrap();
         assert_eq!(verify(&path).unwrap().broken.unwrap().0, 3);
-        Audit::open(&path).unwrap().append(entry(9), &Mask::default()).await.unwrap();
+        opened(&folder).append(entry(9), &Mask::default()).await.unwrap();
         assert_eq!(verify(&path).unwrap(), Verified { lines: 4, repairs: 1, broken: None });
         let noted: Vec<Value> = entries(&path).unwrap().collect();
         assert!(noted[2]["torn_bytes"].as_u64().unwrap() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_log_without_an_entry_is_set_aside_and_another_one_says_so() {
+        for (spoilt, kept) in [
+            (b"noise".to_vec(), 0),
+            (b"noise\nnoise\n".to_vec(), 0),
+            (vec![0xff; 600_000], 0),
+            // A first line that was torn, and lines of which the last was altered.
+            (LINE_BEGINS.to_vec(), 1),
+            (b"{\"prev\":\"x\",\"hash\":\"y\"}\nnoise\n".to_vec(), 3),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("audit.jsonl");
+            let (one, other) = (opened(&folder), opened(&folder));
+            std::fs::write(&path, &spoilt).unwrap();
+            one.append(entry(1), &Mask::default()).await.unwrap();
+            other.append(entry(2), &Mask::default()).await.unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            if kept > 0 {
+                assert_eq!(text.lines().count(), 2 + kept - usize::from(kept == 3), "{text}");
+                continue;
+            }
+            assert!(text.lines().next().unwrap().contains("\"event\":\"set_aside\""), "{text}");
+            assert_eq!(verify(&path).unwrap(), Verified { lines: 3, repairs: 0, broken: None });
+            let aside = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path());
+            let aside = aside.filter(|path| path.to_string_lossy().contains(".damaged-"));
+            assert_eq!(
+                aside.map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>(),
+                [spoilt]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_was_moved_away_is_begun_anew_by_whoever_has_it_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let audit = opened(&folder);
+        audit.append(entry(1), &Mask::default()).await.unwrap();
+        std::fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
+        audit.append(entry(2), &Mask::default()).await.unwrap();
+        assert_eq!(verify(&path).unwrap(), Verified { lines: 1, repairs: 0, broken: None });
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        audit.append(entry(3), &Mask::default()).await.unwrap();
+        assert_eq!(verify(&path).unwrap(), Verified { lines: 2, repairs: 0, broken: None });
     }
 }

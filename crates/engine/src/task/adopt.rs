@@ -80,7 +80,7 @@ pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Later<'static, ()>
 
 impl Tasks {
     /// Takes over every task that has lost its engine.
-    async fn adopt_lost(self: &Arc<Self>) -> Result<(), LedgerError> {
+    pub(super) async fn adopt_lost(self: &Arc<Self>) -> Result<(), LedgerError> {
         let open = self.store.ledger.list(None, false, u32::MAX).await?;
         let mut lost: Vec<(Task, Inheritance)> = open
             .into_iter()

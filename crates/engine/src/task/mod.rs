@@ -10,6 +10,8 @@ mod plan;
 pub(crate) mod run;
 mod settle;
 mod start;
+#[cfg(test)]
+mod tests;
 mod tidy;
 pub(crate) mod wait;
 

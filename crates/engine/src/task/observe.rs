@@ -4,7 +4,7 @@
 //! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it changes
 //! nothing. Whoever hears of the end first writes it into the ledger; the first outcome stays.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 
 use legwork_warden::{
     folder::WindowSize,
@@ -207,6 +207,11 @@ impl Observer {
         .hint("it may have been stopped by a signal; try again")
     }
 
+    /// The typed error of an output that cannot be read.
+    pub(crate) fn unreadable(&self, problem: &impl Display) -> ToolError {
+        ToolError::unreadable(self.task.task_id.as_str(), problem)
+    }
+
     /// The task as it was last known.
     pub fn task(&self) -> &Task {
         &self.task
@@ -249,9 +254,7 @@ impl Observer {
                 .await?;
             self.spilled = spilled == Some(true);
             if spilled == Some(false) && !self.is_over() {
-                return Err(ToolError::state(
-                    &"the output cannot be stored, and is held in memory",
-                ));
+                return Err(self.unreadable(&"it cannot be stored, and is held in memory"));
             }
         }
         self.tasks.output(&self.task.task_id).await

@@ -319,10 +319,13 @@ pub(crate) async fn drive(
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&tasks, &task_id, ended, &progress).await;
                 Failpoint::EngineBeforeFarewell.pass();
-                // One that was adopted would give the next command the environment of a dead engine.
-                if committed && reusable && warden.ours {
+                if committed && reusable {
                     warden.owe_committed(task_id.as_str());
-                    tasks.place.give_back(warden);
+                    // One that was adopted would give the next command the environment of a dead engine:
+                    // letting go of it ends it.
+                    if warden.ours {
+                        tasks.place.give_back(warden);
+                    }
                     break;
                 }
                 if !committed || warden.channel.send(&order(Order::Committed)).await.is_err() {
@@ -387,7 +390,7 @@ fn give_up_on(survivors: Vec<u32>, progress: &watch::Sender<Progress>) {
 }
 
 /// A stop that could not end everything.
-fn survived(pids: &[u32]) -> ToolError {
+pub(crate) fn survived(pids: &[u32]) -> ToolError {
     let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
     ToolError::new(
         ErrorKind::ToolExecutionFailed,

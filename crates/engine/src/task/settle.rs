@@ -87,11 +87,12 @@ impl Tasks {
 
     /// What a task has printed, if it is in the ledger or in a folder.
     pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
-        let small = self.store.ledger.small_output(id).await;
-        match small? {
-            Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.place.output(id).map_err(|error| ToolError::state(&error)),
-        }
+        let small = self.store.ledger.small_output(id).await?;
+        let unreadable = |error| ToolError::unreadable(id.as_str(), &error);
+        small.map_or_else(
+            || self.place.output(id).map_err(unreadable),
+            |small| Ok(TaskOutput::from(&*small)),
+        )
     }
 
     /// What is known of a run whose warden is gone: its record, or nothing.

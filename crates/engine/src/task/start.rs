@@ -24,7 +24,7 @@ use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, DuplicatePolicy, Outcome, Outputs, Stdin, sandbox::Wanted, status::Status},
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, sandbox::Wanted, status::Status},
     place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox},
     store::ledger::{LedgerError, Registered, Task, write_note},
 };
@@ -65,9 +65,7 @@ impl Tasks {
         }
         let tamper_check = sandbox.and_then(|_| self.place.tamper_check(wanted));
         let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
-        if let Stdin::Given(stdin) = &plan.stdin {
-            with.push(stdin.as_fd());
-        }
+        with.extend(plan.given.as_ref().map(AsFd::as_fd));
         if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
@@ -137,7 +135,7 @@ impl Tasks {
     /// look at a terminal, or read what is meant for the command.
     fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
         let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
-        let is_plain = matches!(plan.stdin, Stdin::Null) && plan.outputs == Outputs::Separate;
+        let is_plain = plan.stdin == protocol::Stdin::Null && plan.outputs == Outputs::Separate;
         (is_login && is_plain).then(|| LoginWish {
             program: &plan.program,
             script: &plan.text,
@@ -213,11 +211,6 @@ impl Tasks {
     }
 
     fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
-        let stdin = match plan.stdin {
-            Stdin::Null => protocol::Stdin::Null,
-            Stdin::Given(_) => protocol::Stdin::Given,
-            Stdin::Open => protocol::Stdin::Open,
-        };
         let outputs = match plan.outputs {
             Outputs::Separate => protocol::Outputs::Separate,
             Outputs::Merged => protocol::Outputs::Merged,
@@ -228,7 +221,7 @@ impl Tasks {
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: environment(&*self.place, plan, sandbox),
-            stdin,
+            stdin: plan.stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,

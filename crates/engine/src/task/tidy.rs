@@ -1,17 +1,23 @@
 //! Keeping the state folder in order: the clean-up, asked for or quietly, and what it takes on the disk.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use super::Tasks;
 use crate::{
-    error::ToolError,
+    error::{StateProblem, ToolError},
     store::{
         ledger::LedgerError,
-        retention::{Collected, Effort, Retention, collect},
+        retention::{CleanUp, Collected, Manner, Retention, collect},
         usage::{Usage, usage},
     },
     threads::in_thread,
 };
+
+/// How often a server cleans up. What is old has to be so for two clean-ups, hours of running time apart.
+const TIDY_EVERY: Duration = Duration::from_secs(3 * 3600);
 
 /// How much less than other threads the quiet clean-up wants of the processor.
 const NICE: i32 = 19;
@@ -21,18 +27,20 @@ impl Tasks {
     pub(crate) async fn collect(
         &self,
         retention: Retention,
-        dry_run: bool,
+        wanted: CleanUp,
     ) -> Result<Collected, ToolError> {
         self.settle_all().await?;
         let (state, place) = (self.store.state.clone(), self.place.clone());
-        let work = move || collect(&state, &place, retention, Effort::ALL, dry_run);
+        let work = move || collect(&state, &place, retention, Manner::Asked(wanted));
         let collected = in_thread(work).await.unwrap_or(Err(LedgerError::Cut))?;
-        collected.ok_or_else(|| ToolError::state(&"another process is cleaning up"))
+        let busy = || ToolError::state(StateProblem::Busy, &"another process is cleaning up");
+        collected.ok_or_else(busy)
     }
 
-    /// Removes what is past its time, beside whatever else goes on: a little at a time, and only one process.
+    /// Removes what is past its time, now and again and again, beside whatever else goes on: a little at a time, and
+    /// only one process.
     pub(crate) fn tidy_up(self: &Arc<Self>) {
-        tokio::spawn(tidy_up(Arc::downgrade(self), self.judge.settings.retention));
+        tokio::spawn(keep_tidy(Arc::downgrade(self), self.judge.settings.retention));
     }
 
     /// What the state folder takes on the disk.
@@ -40,26 +48,33 @@ impl Tasks {
         let state = self.store.state.clone();
         Ok(in_thread(move || usage(&state)).await.unwrap_or(Err(LedgerError::Cut))?)
     }
+
+    /// Cleans up in a thread, without anybody waiting for it.
+    fn collect_quietly(&self, retention: Retention) {
+        let (state, place) = (self.store.state.clone(), self.place.clone());
+        // A thread of its own: its low priority stays with it.
+        let work = move || {
+            let _ = rustix::process::setpriority_process(None, NICE);
+            match collect(&state, &place, retention, Manner::Quiet) {
+                Ok(Some(collected)) => tracing::debug!(?collected, "cleaned up"),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "the clean-up was cut off"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("tidy".into()).spawn(work) {
+            tracing::warn!(%error, "nothing is cleaned up");
+        }
+    }
 }
 
-async fn tidy_up(tasks: Weak<Tasks>, retention: Retention) {
-    let Some(tasks) = tasks.upgrade() else { return };
-    if let Err(error) = tasks.settle_all().await {
-        tracing::warn!(%error, "nothing is cleaned up");
-        return;
-    }
-    let (state, place) = (tasks.store.state.clone(), tasks.place.clone());
-    drop(tasks);
-    // A thread of its own: its low priority stays with it.
-    let work = move || {
-        let _ = rustix::process::setpriority_process(None, NICE);
-        match collect(&state, &place, retention, Effort::QUIET, false) {
-            Ok(Some(collected)) => tracing::debug!(?collected, "cleaned up"),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "the clean-up was cut off"),
+async fn keep_tidy(tasks: Weak<Tasks>, retention: Retention) {
+    loop {
+        let Some(tasks) = tasks.upgrade() else { return };
+        match tasks.settle_all().await {
+            Ok(()) => tasks.collect_quietly(retention),
+            Err(error) => tracing::warn!(%error, "nothing is cleaned up"),
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("tidy".into()).spawn(work) {
-        tracing::warn!(%error, "nothing is cleaned up");
+        drop(tasks);
+        tokio::time::sleep(TIDY_EVERY).await;
     }
 }

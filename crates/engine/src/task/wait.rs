@@ -1,6 +1,6 @@
 //! Waiting for a task: event driven where the kernel has an event, looked for by the warden elsewhere.
 
-use std::{path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use legwork_warden::protocol::{Met, Watch};
 use regex::Regex;
@@ -110,7 +110,8 @@ pub async fn until(
             let output = observer.output().await?;
             let mask = observer.mask();
             let look = |search: &mut Search| search.look(&mask, &output, over);
-            let found = search.as_mut().map(look).transpose()?;
+            let found = search.as_mut().map(look).transpose();
+            let found = found.map_err(|error| observer.unreadable(&error))?;
             if let Some(text) = found.flatten() {
                 return Ok(Some(Condition::OutputMatches(text)));
             }
@@ -175,11 +176,9 @@ impl Search {
         mask: &Mask,
         output: &TaskOutput,
         complete: bool,
-    ) -> Result<Option<String>, ToolError> {
+    ) -> io::Result<Option<String>> {
         loop {
-            let fresh = output
-                .since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)
-                .map_err(|error| ToolError::state(&error))?;
+            let fresh = output.since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)?;
             if fresh.next == self.from {
                 return Ok(None);
             }

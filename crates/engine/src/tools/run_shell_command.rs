@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use legwork_warden::protocol::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, Turn, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
+    model::{Caller, Confinement, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -22,6 +23,9 @@ pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.
+/// The original asks about everything that its user did not list, and runs no substitution.
+const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
+
 const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
@@ -87,6 +91,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
+            manners: MANNERS,
+            takes_argv: false,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
@@ -124,21 +130,17 @@ impl Input {
     }
 
     fn into_request(self, timeout: Duration) -> Request {
-        let shell = Some("bash".to_owned());
-        Request {
-            tool: NAME.into(),
-            program: Program::Script { text: self.command, shell, login: false },
-            workdir: self.directory,
-            confinement: Confinement::Workspace,
-            environment: vec![MARK.map(str::to_owned).into()],
-            description: self.description,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: u64::try_from(timeout.as_millis()).ok(),
-            limits: Limits::default(),
-            memory_bytes_max: u64::MAX,
-        }
+        let [mark, set] = MARK;
+        let mut request = Request::script(self.command)
+            .tool(NAME)
+            .manners(MANNERS)
+            .shell("bash")
+            .confined_to(Confinement::Workspace)
+            .env(mark, set)
+            .timeout(timeout);
+        request.workdir = self.directory.map(Into::into);
+        request.description = self.description;
+        request
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, Turn, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskBrief},
 };
 use crate::{engine::Engine, error::ToolError};
@@ -47,6 +47,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: true,
             by_default: true,
             turn: Turn::Looks,
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, Turn, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskBrief, numbers},
 };
 use crate::{engine::Engine, error::ToolError, model::Outcome};
@@ -56,6 +56,8 @@ pub(super) fn tool() -> BuiltIn {
             read_only: false,
             by_default: true,
             turn: Turn::Stops,
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, Turn, effective_tokens, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, schema,
     task_output::{cursor, full_screen},
     task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
@@ -111,6 +111,8 @@ Use TaskWait instead of sleeping or polling.
             read_only: true,
             by_default: true,
             turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

@@ -218,8 +218,7 @@ impl Run {
         if self.streams.terminal.is_some() {
             // Its background jobs are told, as by any terminal that closes; the kernel only tells the
             // foreground.
-            tree::signal_session(self.pid, Signal::HUP);
-            tree::signal_session(self.pid, Signal::CONT);
+            tree::signal_session(self.pid, &[Signal::HUP, Signal::CONT]);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Ends a whole tree: a polite signal, a grace, then no mercy and no survivor.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -19,6 +22,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Stop {
     phase: Phase,
+    /// The polite signal.
+    signal: Signal,
+    /// Who has been sent it.
+    told: HashSet<u32>,
     /// When to hang up: an interactive shell ignores the polite signal, but not that its terminal goes.
     hang_up_at: Option<Instant>,
 }
@@ -42,21 +49,26 @@ pub(super) enum Progress {
 impl Stop {
     /// Sends the polite signal to the whole tree.
     pub(super) fn begin(signal: Signal, grace: Duration, hangs_up: bool) -> Self {
-        tree::signal_all(signal);
-        if signal != Signal::KILL {
-            // A stopped process could not act on the signal.
-            tree::signal_all(Signal::CONT);
-        }
+        let told = tree::signal_all(&with_resumption(signal));
         let now = Instant::now();
         let hang_up_at = hangs_up.then(|| now + HANG_UP.min(grace / 2));
-        Self { phase: Phase::Grace { until: now + grace }, hang_up_at }
+        let until = now + bounded_grace(signal, grace);
+        Self { phase: Phase::Grace { until }, signal, told, hang_up_at }
     }
 
     /// A second stop: its signal is sent as well, and the shorter grace counts.
     pub(super) fn hurry(&mut self, signal: Signal, grace: Duration) {
         if let Phase::Grace { until } = &mut self.phase {
-            tree::signal_all(signal);
-            *until = (*until).min(Instant::now() + grace);
+            self.told = tree::signal_all(&[signal]);
+            self.signal = signal;
+            *until = (*until).min(Instant::now() + bounded_grace(signal, grace));
+        }
+    }
+
+    /// Something has ended: what it forked before it got the signal has to be told too.
+    pub(super) fn one_ended(&mut self, init: Option<Pid>) {
+        if matches!(self.phase, Phase::Grace { .. }) {
+            tree::signal_orphans(&with_resumption(self.signal), init, &mut self.told);
         }
     }
 
@@ -75,7 +87,7 @@ impl Stop {
         }
         if self.hang_up_at.is_some_and(|at| now >= at) {
             self.hang_up_at = None;
-            tree::signal_all(Signal::HUP);
+            tree::signal_all(&[Signal::HUP]);
         }
         match self.phase {
             Phase::Grace { until } if now < until => Progress::Waiting,
@@ -93,6 +105,16 @@ impl Stop {
             Phase::Killed { .. } => Progress::Waiting,
         }
     }
+}
+
+/// The signal, and what lets a stopped process act on it.
+fn with_resumption(signal: Signal) -> [Signal; 2] {
+    [signal, Signal::CONT]
+}
+
+/// What does not heed the signal that nobody can refuse was forked meanwhile: there is nothing to be patient for.
+fn bounded_grace(signal: Signal, grace: Duration) -> Duration {
+    if signal == Signal::KILL { grace.min(AGAIN) } else { grace }
 }
 
 /// What ends a whole tree at once, where there is such a thing.

@@ -13,26 +13,41 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Most passes of a freeze; each pass can only find what was forked during the one before.
-const FREEZE_PASSES_MAX: usize = 64;
+/// Most passes of a search; each pass can only find what was forked or moved during the one before.
+const PASSES_MAX: usize = 64;
 
 /// One process below the warden.
 #[derive(Debug)]
 struct Member {
     pid: Pid,
     pidfd: OwnedFd,
+    /// Its parent when it was found.
+    parent: u32,
 }
 
 /// Whether nothing is below this process, or only what `ours` says and nothing below that.
 pub(super) fn is_empty_but(ours: impl Fn(u32) -> bool) -> bool {
-    descendants().into_iter().all(ours)
+    let root = std::process::id();
+    for _ in 0..PASSES_MAX {
+        let mut walk = Walk::default();
+        walk.pass(&mut |_| {});
+        walk.members.retain(|member| !ours(number(member.pid)));
+        if walk.members.is_empty() && !walk.lost_one {
+            return true;
+        }
+        // A dead child of our own has yet to be collected, which is when this is asked again.
+        if walk.members.iter().any(|it| it.parent == root || !is_zombie(number(it.pid))) {
+            return false;
+        }
+        // One has just died below an init. Its children have become the init's, which was perhaps read before.
+        std::thread::yield_now();
+    }
+    false
 }
 
 /// Pids of all live descendants of this process, in ascending order.
 pub(super) fn descendants() -> Vec<u32> {
-    let mut walk = Walk::default();
-    walk.pass(&mut |_| {});
-    let mut pids: Vec<u32> = walk
+    let mut pids: Vec<u32> = Walk::whole()
         .members
         .iter()
         .map(|member| number(member.pid))
@@ -42,12 +57,40 @@ pub(super) fn descendants() -> Vec<u32> {
     pids
 }
 
-/// Sends a signal to every descendant.
-pub(super) fn signal_all(signal: Signal) {
-    let mut walk = Walk::default();
-    walk.pass(&mut |member| {
-        let _ = pidfd_send_signal(&member.pidfd, signal);
+/// Sends these signals, one after the other, to every descendant, parents first; returns who was told.
+///
+/// All are found before the first is told: the children of one that ends get another parent, and a search that
+/// goes on meanwhile would miss them.
+pub(super) fn signal_all(signals: &[Signal]) -> HashSet<u32> {
+    let walk = Walk::whole();
+    send(signals, &walk.members);
+    walk.members.iter().map(|member| number(member.pid)).collect()
+}
+
+/// Sends these signals to whoever has not been told and has lost its parent, and to everything below that: it was
+/// forked while the others were told. What a living parent has started since is that parent's to end.
+pub(super) fn signal_orphans(signals: &[Signal], init: Option<Pid>, told: &mut HashSet<u32>) {
+    let mut parents = HashSet::from([std::process::id()]);
+    parents.extend(init.map(number));
+    let mut orphans = Walk::whole().members;
+    // Parents come first.
+    orphans.retain(|member| {
+        let pid = number(member.pid);
+        let is_orphan = parents.contains(&member.parent) && told.insert(pid);
+        if is_orphan {
+            parents.insert(pid);
+        }
+        is_orphan
     });
+    send(signals, &orphans);
+}
+
+fn send(signals: &[Signal], members: &[Member]) {
+    for signal in signals {
+        for member in members {
+            let _ = pidfd_send_signal(&member.pidfd, *signal);
+        }
+    }
 }
 
 /// What is known of a process of the tree.
@@ -102,15 +145,14 @@ pub(super) fn holds_socket(inodes: &[u64]) -> bool {
     })
 }
 
-/// Sends a signal to every descendant in this session.
-pub(super) fn signal_session(leader: Pid, signal: Signal) {
-    let mut walk = Walk::default();
-    walk.pass(&mut |member| {
+/// Sends these signals to every descendant in this session.
+pub(super) fn signal_session(leader: Pid, signals: &[Signal]) {
+    let mut members = Walk::whole().members;
+    members.retain(|member| {
         let session = stat(number(member.pid)).ok().flatten().map(|stat| stat.session);
-        if session == Some(number(leader)) {
-            let _ = pidfd_send_signal(&member.pidfd, signal);
-        }
+        session == Some(number(leader))
     });
+    send(signals, &members);
 }
 
 /// Stops every descendant before it looks at its children, until no new one turns up; then kills all.
@@ -121,18 +163,10 @@ pub(super) fn freeze_and_kill() {
 /// The same, but spares these processes and everything below them.
 pub(super) fn freeze_and_kill_but(spared: &HashSet<u32>) {
     let mut walk = Walk { spared: spared.clone(), ..Walk::default() };
-    for _ in 0..FREEZE_PASSES_MAX {
-        let known = walk.members.len();
-        walk.pass(&mut |member| {
-            let _ = pidfd_send_signal(&member.pidfd, Signal::STOP);
-        });
-        if walk.members.len() == known {
-            break;
-        }
-    }
-    for member in &walk.members {
-        let _ = pidfd_send_signal(&member.pidfd, Signal::KILL);
-    }
+    walk.passes(&mut |member| {
+        let _ = pidfd_send_signal(&member.pidfd, Signal::STOP);
+    });
+    send(&[Signal::KILL], &walk.members);
 }
 
 /// Everything found so far, over several passes.
@@ -143,9 +177,30 @@ struct Walk {
     known: HashMap<u32, usize>,
     /// Not visited.
     spared: HashSet<u32>,
+    /// Whether one that was read as a child was gone before it could be opened.
+    lost_one: bool,
 }
 
 impl Walk {
+    /// Everything below the warden.
+    fn whole() -> Self {
+        let mut walk = Self::default();
+        walk.passes(&mut |_| {});
+        walk
+    }
+
+    /// Visits the tree until nobody new turns up.
+    fn passes(&mut self, meet: &mut dyn FnMut(&Member)) {
+        for _ in 0..PASSES_MAX {
+            let known = self.members.len();
+            self.lost_one = false;
+            self.pass(meet);
+            if self.members.len() == known && !self.lost_one {
+                break;
+            }
+        }
+    }
+
     /// Visits the tree once, from the warden down; `meet` sees each new member before its children
     /// are read.
     fn pass(&mut self, meet: &mut dyn FnMut(&Member)) {
@@ -164,6 +219,7 @@ impl Walk {
                 }
                 if !self.known.contains_key(&pid) {
                     let Some(member) = self.open_member(pid, parent, root) else {
+                        self.lost_one = true;
                         continue;
                     };
                     meet(&member);
@@ -189,7 +245,7 @@ impl Walk {
                     .get(&parent)
                     .and_then(|place| self.members.get(*place))
                     .is_some_and(Member::holds_its_number));
-        ours.then_some(Member { pid: handle, pidfd })
+        ours.then_some(Member { pid: handle, pidfd, parent: now })
     }
 }
 

@@ -349,6 +349,15 @@ impl<'a> Warden<'a> {
         let ended = self.run.as_ref().is_some_and(Run::has_ended);
         if ended && !self.childless && !self.sandboxes.is_empty() {
             self.childless = tree::is_empty_but(|pid| self.sandboxes.is_ours(pid));
+            if !self.childless {
+                // Its init collects what is left: only by the init's own end do we learn of theirs.
+                self.sandboxes.expect_last();
+            }
+        }
+        if let Some(stop) = &mut self.stop
+            && !self.childless
+        {
+            stop.one_ended(self.sandboxes.init());
         }
     }
 

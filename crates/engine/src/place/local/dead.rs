@@ -9,14 +9,14 @@ use std::{
 use legwork_warden::{end_left_by, is_alive};
 
 use super::owner::is_left_behind;
-use crate::state::StateFolder;
+use crate::state::{StateFolder, aside::remove};
 
 /// What is younger than this may belong to somebody who is just being made.
 const AGE: Duration = Duration::from_secs(60);
 
 /// Removes it, or only counts it; returns of how many wardens that was.
 pub(super) fn clear(state: &StateFolder, dry_run: bool) -> u64 {
-    let unlink = |path: &Path| dry_run || fs::remove_file(path).is_ok();
+    let unlink = |path: &Path| dry_run || remove(path).is_ok();
     let mut sockets = 0;
     for path in old_entries(&state.path().join("wardens")) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -12,7 +12,6 @@ use super::{
     register_again,
     restore::missing,
 };
-use crate::clock::now_ms;
 use crate::{id::TaskId, model::Outcome, state::StateFolder};
 
 /// What a row takes besides its output, about.
@@ -31,6 +30,14 @@ pub(crate) struct OldTask {
     pub updated_at_ms: i64,
     /// What its row takes in the ledger.
     pub row_bytes: u64,
+}
+
+/// The task that was registered last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Newest {
+    /// Its place in the history.
+    pub sequence: i64,
+    pub created_at_ms: i64,
 }
 
 /// The history of a state folder.
@@ -108,12 +115,19 @@ impl History {
         })
     }
 
-    /// Removes questions that were over a day ago, and returns how many.
-    pub(crate) fn remove_approvals(&self) -> Result<u64, LedgerError> {
+    /// Removes questions that were over a day before this time, and returns how many.
+    pub(crate) fn remove_approvals(&self, now_ms: i64) -> Result<u64, LedgerError> {
         self.opened.commit(|connection| {
             let sql = "DELETE FROM approval WHERE expires_at_ms < ?";
-            Ok(connection.execute(sql, [now_ms() - approvals::KEPT_MS])? as u64)
+            Ok(connection.execute(sql, [now_ms - approvals::KEPT_MS])? as u64)
         })
+    }
+
+    /// The task that was registered last.
+    pub(crate) fn newest(&self) -> Result<Option<Newest>, LedgerError> {
+        let sql = "SELECT sequence, created_at_ms FROM task ORDER BY sequence DESC LIMIT 1";
+        let read = |row: &Row<'_>| Ok(Newest { sequence: row.get(0)?, created_at_ms: row.get(1)? });
+        Ok(self.opened.connection.query_row(sql, [], read).optional()?)
     }
 
     /// How many tasks there are, and when the oldest was registered.

@@ -15,7 +15,7 @@ impl Writer {
     /// still know is taken along.
     pub(super) fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {
         let mut daybook = self.daybook();
-        let damage = Damage::of(error);
+        let mut damage = Damage::of(error);
         if damage.is_none() && opened.check().is_ok() {
             // Only the daybook is another one: this happens whenever it has grown.
             daybook.read_to_end()?;
@@ -23,23 +23,28 @@ impl Writer {
                 // Nobody has posted it before it went.
                 opened.waiting(|| post_late(opened, &daybook.batch()))?;
             }
-            daybook.go_on_in(opened.waiting(|| open_daybook(&self.state, opened))?);
-            return Ok(());
+            match opened.waiting(|| open_daybook(&self.state, opened)) {
+                Ok(new) => {
+                    daybook.go_on_in(new);
+                    return Ok(());
+                }
+                // What stands in its place is none.
+                Err(error) => damage = Some(Damage::of(&error).ok_or(error)?),
+            }
         }
         opened.abandon();
         let known = daybook.batch();
         let mut rebuilt = match damage {
             Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
-            None => None,
+            None => false,
         };
         let (new, mut new_daybook, at_open) =
             opened::open(&self.state, Some((&opened.connection, &mut daybook)))?;
-        rebuilt = rebuilt.or(at_open);
+        rebuilt |= at_open;
         new.waiting(|| {
-            match rebuilt {
-                Some(rebuilt) => (self.tell)(&rebuilt),
+            if !rebuilt {
                 // Another process has rebuilt it, and could not know what is only here.
-                None => new.commit(|connection| Ok(merge(&opened.connection, connection)?))?,
+                new.commit(|connection| Ok(merge(&opened.connection, connection)?))?;
             }
             post_late(&new, &known)?;
             // What has come along is open there, too.

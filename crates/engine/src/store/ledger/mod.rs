@@ -28,7 +28,7 @@ use std::{
 use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
-pub use self::{approvals::Answerer, opened::Damage, rebuild::Rebuilt, task::Task};
+pub use self::{approvals::Answerer, opened::Damage, task::Task};
 use self::{
     daybook::{End, Page, Start, Wait, What},
     post::renew_if_grown,
@@ -37,10 +37,9 @@ use self::{
     writer::Writer,
 };
 pub(crate) use self::{
-    history::{History, OldTask},
+    history::{History, Newest, OldTask},
     note::write as write_note,
-    opened::private_file,
-    rebuild::SET_ASIDE,
+    opened::{FileId, private_file},
     restore::task_id,
 };
 use crate::{
@@ -134,17 +133,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger, and makes, migrates or rebuilds it; of a rebuild, now or later, is told.
-    pub fn open(state: Arc<StateFolder>, tell: fn(&Rebuilt)) -> Result<Self, LedgerError> {
-        let (opened, mut daybook, rebuilt) = opened::open(&state, None)?;
-        if let Some(rebuilt) = rebuilt {
-            tell(&rebuilt);
-        }
+    /// Opens the ledger, and makes, migrates or rebuilds it.
+    pub fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
+        let (opened, mut daybook, _) = opened::open(&state, None)?;
         opened.waiting(|| {
             renew_if_grown(&state, &opened, &mut daybook, Wait::patiently());
             Ok(())
         })?;
-        Ok(Self { writer: Arc::new(Writer::new(state, tell, opened, daybook)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, opened, daybook)) })
     }
 
     /// Makes this process one that stays: what it notes is posted soon.

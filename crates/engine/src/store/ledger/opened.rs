@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig, ffi};
 use rustix::fs::{FlockOperation, Stat, flock, fstat, stat};
 
 use super::{
@@ -21,10 +21,13 @@ use super::{
     daybook::{Daybook, Wait, new_generation},
     is_busy,
     post::{begin, posted, renew},
-    rebuild::{DAYBOOK, Lock, Rebuilt, rebuild},
+    rebuild::{DAYBOOK, FILES, Lock, rebuild},
     schema::{SCHEMA_VERSION, migrate},
 };
-use crate::state::StateFolder;
+use crate::state::{
+    StateFolder,
+    aside::{Kind, strange},
+};
 
 /// How often a broken ledger is rebuilt before that is given up.
 const TRIES: u32 = 2;
@@ -51,12 +54,13 @@ impl Damage {
     pub(super) fn of(error: &LedgerError) -> Option<Self> {
         match error {
             LedgerError::Unsound(damage) => Some(damage.clone()),
-            LedgerError::Sqlite(error) => match error.sqlite_error_code() {
-                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                    Some(Self::Found(error.to_string()))
-                }
-                _ => None,
-            },
+            LedgerError::Sqlite(error) => {
+                let failure = error.sqlite_error()?;
+                let is_damage = matches!(failure.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                        // Its log is shorter than others know it to be.
+                        || failure.extended_code == ffi::SQLITE_IOERR_SHORT_READ;
+                is_damage.then(|| Self::Found(error.to_string()))
+            }
             _ => None,
         }
     }
@@ -64,16 +68,16 @@ impl Damage {
 
 /// Tells one file from another of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId(u64, u64);
+pub(crate) struct FileId(u64, u64);
 
 impl FileId {
     /// The file at this path, if there is one.
-    pub(super) fn at(path: &Path) -> Option<Self> {
+    pub(crate) fn at(path: &Path) -> Option<Self> {
         stat(path).ok().map(|found| Self::from(&found))
     }
 
     /// The file that is open.
-    pub(super) fn of(file: &File) -> io::Result<Self> {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
         Ok(Self::from(&fstat(file)?))
     }
 }
@@ -150,12 +154,12 @@ impl Opened {
 }
 
 /// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what another connection and
-/// another daybook still see of it, if there are any.
+/// another daybook still see of it, if there are any. Says whether it was rebuilt here.
 pub(super) fn open(
     state: &StateFolder,
     mut rescue: Option<(&Connection, &mut Daybook)>,
-) -> Result<(Opened, Daybook, Option<Rebuilt>), LedgerError> {
-    let mut rebuilt = None;
+) -> Result<(Opened, Daybook, bool), LedgerError> {
+    let mut rebuilt = false;
     let mut tries = 0;
     loop {
         let found = FileId::at(&state.ledger());
@@ -176,7 +180,7 @@ pub(super) fn open(
             Some(damage) if tries <= TRIES => {
                 let rescue =
                     rescue.as_mut().map(|(connection, daybook)| (*connection, &mut **daybook));
-                rebuilt = rebuild(state, &damage, found, rescue)?.or(rebuilt);
+                rebuilt |= rebuild(state, &damage, found, rescue)?;
             }
             _ => return Err(error),
         }
@@ -252,6 +256,11 @@ fn enter(path: &Path) -> io::Result<(File, bool)> {
 /// Looks at the files, before SQLite makes what is missing; says whether the last user of the ledger was cut off.
 fn look(state: &StateFolder, alone: bool) -> Result<bool, LedgerError> {
     let unsound = |problem: &str| Err(LedgerError::Unsound(Damage::Found(problem.into())));
+    for suffix in FILES {
+        if let Some(problem) = strange(&state.beside_ledger(suffix), Kind::File) {
+            return unsound(&format!("`ledger.db{suffix}` {problem}"));
+        }
+    }
     match std::fs::metadata(state.ledger()) {
         Ok(found) if found.len() == 0 => return unsound("the file is empty"),
         Ok(_) => {}

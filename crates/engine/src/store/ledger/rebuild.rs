@@ -8,13 +8,13 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, flock};
-use serde::Serialize;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::{
     LedgerError,
@@ -25,78 +25,36 @@ use super::{
     schema::migrate,
     task::insert,
 };
-use crate::clock::now_ms;
 use crate::{
-    state::StateFolder,
-    store::audit::{Audit, Entry},
+    clock::now_ms,
+    state::{
+        Rebuilt, Repair, StateFolder,
+        aside::{Kind, SET_ASIDE, set_aside_strange, strange},
+    },
+    store::audit::note_repair,
 };
 
 /// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
 /// its log is gone already.
-const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
+pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
 
 /// What the daybook has behind the ledger's name.
 pub(super) const DAYBOOK: &str = "-daybook";
 
-/// What files that were set aside have behind the ledger's name, before the time.
-pub(crate) const SET_ASIDE: &str = ".damaged-";
+/// Bytes of the time that names a rebuild, at most.
+const STAMP_BYTES_MAX: u64 = 64;
 
-/// Most ids of lost tasks that are told.
-const LOST_TOLD: usize = 20;
-
-/// What a rebuild found and made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Rebuilt {
-    /// What was wrong with the ledger.
-    pub why: String,
-    /// Tasks that were read from the old one.
-    pub salvaged: u64,
-    /// Tasks that were found in folders only.
-    pub from_folders: u64,
-    /// Tasks of which no more than an id is known.
-    pub lost: Vec<String>,
-    /// Where the damaged files are now, in the state folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub set_aside: Option<String>,
-}
-
-impl Rebuilt {
-    /// What a person should know, in one line.
-    pub fn message(&self) -> String {
-        let Self { why, salvaged, from_folders, lost, set_aside } = self;
-        let mut text = format!(
-            "the ledger {why}. It was rebuilt: {salvaged} tasks from the old one, {from_folders} from their folders"
-        );
-        match (lost.len(), set_aside) {
-            // The process that missed it had it open, and has lost nothing.
-            (0, None) if *salvaged > 0 => {}
-            (0, None) => text.push_str("; tasks that had no folder are lost"),
-            (0, Some(_)) => text.push_str("; others that had no folder may be lost"),
-            (count, _) => {
-                let shown: Vec<&str> = lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-                let more = if count > LOST_TOLD { ", …" } else { "" };
-                text.push_str(&format!("; {count} are lost: {}{more}", shown.join(", ")));
-            }
-        }
-        if let Some(name) = set_aside {
-            text.push_str(&format!(". The old one is {name}"));
-        }
-        text
-    }
-}
-
-/// Makes a new ledger in the place of the one that was found, unless another process has done so meanwhile.
-///
-/// Nothing is told of a state folder that is only new.
+/// Makes a new ledger in the place of the one that was found, and says that it did; another process may have done so
+/// meanwhile, and of a state folder that is only new nothing is told.
 pub(super) fn rebuild(
     state: &StateFolder,
     damage: &Damage,
     found: Option<FileId>,
     rescue: Option<(&Connection, &mut Daybook)>,
-) -> Result<Option<Rebuilt>, LedgerError> {
+) -> Result<bool, LedgerError> {
     let mut lock = Lock::take(state)?;
     if FileId::at(&state.ledger()) != found {
-        return Ok(None);
+        return Ok(false);
     }
     // Nobody writes to the daybook from here on; whoever waits for it will find another one.
     let _daybook = hold_daybook(&state.beside_ledger(DAYBOOK))?;
@@ -107,22 +65,31 @@ pub(super) fn rebuild(
     let (salvaged, from_folders) = build(state, old.as_deref(), rescue, is_new)?;
     lock.finish()?;
     if is_new {
-        return Ok(None);
+        return Ok(false);
     }
     let lost = salvaged.lost.into_iter().collect();
     let why = damage.to_string();
     let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
-    note(state, &rebuilt);
-    Ok(Some(rebuilt))
+    let repair = Repair::Rebuilt(rebuilt);
+    (state.tell)(&repair);
+    note_repair(state, &repair);
+    Ok(true)
 }
 
 /// Takes the lock of the daybook that stands there; none if there is none.
 fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
     let wait = Wait::Until(Instant::now() + PATIENCE);
     loop {
-        let file = match File::open(path) {
+        // A pipe in its place must not be waited for.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // It cannot be held, and nobody can write to it.
+            Err(error) if strange(path, Kind::File).is_some() => {
+                tracing::debug!(%error, "no daybook is held");
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         };
         daybook::lock(&file, wait)?;
@@ -163,6 +130,7 @@ fn build(
     is_new: bool,
 ) -> Result<(Salvaged, u64), LedgerError> {
     let path = state.beside_ledger(".new");
+    set_aside_strange(&path, Kind::File)?;
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -211,22 +179,6 @@ fn in_order(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Notes a rebuild in the audit log, where `legwork doctor` finds it.
-fn note(state: &StateFolder, rebuilt: &Rebuilt) {
-    let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-    let entry = Entry::new("rebuilt")
-        .with("why", rebuilt.why.as_str())
-        .with("salvaged", rebuilt.salvaged)
-        .with("from_folders", rebuilt.from_folders)
-        .with("lost", rebuilt.lost.len())
-        .with("lost_tasks", told)
-        .with("set_aside", rebuilt.set_aside.clone());
-    let noted = Audit::open(&state.audit()).and_then(|audit| audit.append_now(&entry));
-    if let Err(error) = noted {
-        tracing::warn!(%error, "the rebuild is not in the audit log");
-    }
-}
-
 /// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of a rebuild that is
 /// under way.
 pub(super) struct Lock {
@@ -248,12 +200,13 @@ impl Lock {
 
     /// The name of this rebuild: that of an earlier one which was cut off, if it had moved the ledger away.
     fn begin(&mut self, moved: bool) -> io::Result<String> {
-        let mut earlier = String::new();
+        let mut earlier = Vec::new();
         self.file.seek(SeekFrom::Start(0))?;
-        (&self.file).take(64).read_to_string(&mut earlier)?;
-        let is_stamp = !earlier.is_empty() && earlier.bytes().all(|byte| byte.is_ascii_digit());
+        (&self.file).take(STAMP_BYTES_MAX).read_to_end(&mut earlier)?;
+        // Anything else in the file is not from us.
+        let is_stamp = !earlier.is_empty() && earlier.iter().all(u8::is_ascii_digit);
         if moved && is_stamp {
-            return Ok(earlier);
+            return Ok(String::from_utf8_lossy(&earlier).into_owned());
         }
         let stamp = now_ms().to_string();
         self.file.set_len(0)?;

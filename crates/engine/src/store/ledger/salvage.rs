@@ -41,7 +41,7 @@ pub(super) fn salvage(
     if let Some((rescue, _)) = &rescue {
         merge(rescue, new)?;
     }
-    if let Some(old) = old.filter(|old| old.exists()) {
+    if let Some(old) = old.filter(|old| old.is_file()) {
         // With its log, held against whoever still has it open. It may be the log that is damaged, or that belongs
         // to another ledger: then what is in the main file alone counts as well.
         for opened in [with_log(old), without_log(old)].into_iter().flatten() {

@@ -9,15 +9,18 @@ use rusqlite::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::now_ms;
-use crate::model::question::{Answered, Approval, Decision};
+use crate::{
+    clock::now_ms,
+    model::question::{Answered, Approval, Decision},
+    state::Repair,
+};
 
 /// What was asked of SQLite since somebody listens.
 static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 pub(super) fn state() -> (TempDir, Arc<StateFolder>) {
     let folder = TempDir::new().unwrap();
-    let state = Arc::new(StateFolder::open(folder.path()).unwrap());
+    let state = Arc::new(StateFolder::open_telling(folder.path(), no_repair).unwrap());
     (folder, state)
 }
 
@@ -33,8 +36,8 @@ impl Ledger {
     }
 }
 
-pub(super) fn no_rebuild(rebuilt: &Rebuilt) {
-    panic!("{}", rebuilt.message());
+pub(super) fn no_repair(repair: &Repair) {
+    panic!("{}", repair.message());
 }
 
 pub(super) fn task(number: u8, workspace: &str) -> Arc<Task> {
@@ -77,7 +80,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         let old = Connection::open(state.ledger()).unwrap();
         old.execute_batch(fixture).unwrap();
         drop(old);
-        let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+        let ledger = Ledger::open(state.clone()).unwrap();
         let tasks = ledger.list(Some("/w"), true, 10).await.unwrap();
         assert_eq!(tasks.len(), 1);
         assert_eq!(tasks[0].outcome.as_ref().unwrap().exit_status, Some(0));
@@ -94,12 +97,12 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
 #[tokio::test]
 async fn a_ledger_of_a_newer_schema_is_refused_and_not_touched() {
     let (_folder, state) = state();
-    drop(Ledger::open(state.clone(), no_rebuild).unwrap());
+    drop(Ledger::open(state.clone()).unwrap());
     let newer = Connection::open(state.ledger()).unwrap();
     newer.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
     drop(newer);
     let before = std::fs::read(state.ledger()).unwrap();
-    let refused = Ledger::open(state.clone(), no_rebuild);
+    let refused = Ledger::open(state.clone());
     assert!(matches!(refused, Err(LedgerError::TooNew(_))), "{refused:?}");
     assert_eq!(std::fs::read(state.ledger()).unwrap(), before);
 }
@@ -107,7 +110,7 @@ async fn a_ledger_of_a_newer_schema_is_refused_and_not_touched() {
 #[tokio::test]
 async fn totals_are_right_whatever_is_added_and_removed() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     for number in 0..20 {
         let workspace = if number % 4 == 0 { "/a" } else { "/b" };
         ledger.register_noted(task(number, workspace), false, 100).await.unwrap();
@@ -133,7 +136,7 @@ async fn totals_are_right_whatever_is_added_and_removed() {
 #[tokio::test]
 async fn a_start_beyond_the_limit_is_not_registered() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     for number in 0..2 {
         let registered = ledger.register_noted(task(number, "/w"), true, 2).await.unwrap();
         assert!(matches!(registered, Registered::New));
@@ -147,8 +150,8 @@ async fn a_start_beyond_the_limit_is_not_registered() {
 #[tokio::test]
 async fn two_processes_know_of_each_others_tasks_at_once_and_join_them() {
     let (_folder, state) = state();
-    let one = Ledger::open(state.clone(), no_rebuild).unwrap();
-    let two = Ledger::open(state, no_rebuild).unwrap();
+    let one = Ledger::open(state.clone()).unwrap();
+    let two = Ledger::open(state).unwrap();
     let new = task(1, "/w");
     assert!(matches!(one.register_noted(new.clone(), true, 2).await.unwrap(), Registered::New));
     let joined = two.register_noted(task(1, "/w"), true, 2).await.unwrap();
@@ -171,8 +174,8 @@ async fn two_processes_know_of_each_others_tasks_at_once_and_join_them() {
 #[tokio::test]
 async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
     let (_folder, state) = state();
-    let one = Ledger::open(state.clone(), no_rebuild).unwrap();
-    let two = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let one = Ledger::open(state.clone()).unwrap();
+    let two = Ledger::open(state.clone()).unwrap();
     let (running, stopping, over) = (task(1, "/w"), task(2, "/w"), task(3, "/w"));
     for task in [&running, &stopping, &over] {
         one.register_noted((*task).clone(), true, 10).await.unwrap();
@@ -202,14 +205,14 @@ async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
 #[tokio::test]
 async fn what_was_posted_before_is_not_posted_again_and_what_was_removed_stays_so() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let (old, new) = (task(1, "/w"), task(2, "/w"));
     ledger.register_noted(old.clone(), true, 10).await.unwrap();
     ledger.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
     let history = History::open(state.clone()).unwrap();
     history.remove(&history.oldest(0, 10).unwrap()).unwrap();
     drop(ledger);
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     ledger.register_noted(new.clone(), true, 10).await.unwrap();
     let listed = ledger.list(None, true, 10).await.unwrap();
     assert_eq!(listed.iter().map(|task| &task.task_id).collect::<Vec<_>>(), [&new.task_id]);
@@ -225,8 +228,8 @@ fn collect_all(state: &Arc<StateFolder>) {
 #[tokio::test]
 async fn what_a_clean_up_removes_does_not_come_back_with_anybodys_daybook() {
     let (_folder, state) = state();
-    let writes = Ledger::open(state.clone(), no_rebuild).unwrap();
-    let idle = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let writes = Ledger::open(state.clone()).unwrap();
+    let idle = Ledger::open(state.clone()).unwrap();
     let old = task(1, "/w");
     writes.register_noted(old.clone(), true, 10).await.unwrap();
     writes.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
@@ -241,7 +244,7 @@ async fn what_a_clean_up_removes_does_not_come_back_with_anybodys_daybook() {
 #[tokio::test]
 async fn a_posting_that_comes_too_late_posts_nothing() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let new = task(1, "/w");
     ledger.register_noted(new.clone(), true, 10).await.unwrap();
     let late = ledger.writer.batch();
@@ -256,7 +259,7 @@ async fn a_posting_that_comes_too_late_posts_nothing() {
 #[tokio::test]
 async fn a_clean_up_goes_on_while_the_daybook_is_begun_anew() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     ledger.register_noted(task(1, "/w"), true, 10).await.unwrap();
     let mut slow = History::open(state.clone()).unwrap();
     collect_all(&state);
@@ -269,12 +272,12 @@ async fn a_clean_up_goes_on_while_the_daybook_is_begun_anew() {
 #[tokio::test]
 async fn a_ledger_older_than_its_daybook_is_told_of_the_tasks_that_were_carried_over() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     ledger.post().await.unwrap();
     drop(ledger);
     // As it was before anything happened.
     let before = std::fs::read(state.ledger()).unwrap();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let carried = task(1, "/w");
     ledger.register_noted(carried.clone(), true, 10).await.unwrap();
     collect_all(&state);
@@ -284,7 +287,7 @@ async fn a_ledger_older_than_its_daybook_is_told_of_the_tasks_that_were_carried_
         let _ = std::fs::remove_file(state.beside_ledger(suffix));
     }
     std::fs::write(state.ledger(), before).unwrap();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     assert_eq!(ledger.open_ids().await.unwrap(), std::slice::from_ref(&carried.task_id));
     assert_eq!(ledger.find(carried.task_id.as_str()).await.unwrap().len(), 1);
     assert!(ledger.finish(&carried.task_id, &Outcome::default(), None).await.unwrap().is_some());
@@ -296,7 +299,7 @@ async fn short_lived_processes_do_not_let_the_daybook_grow_for_ever() {
     let (_folder, state) = state();
     let output = Arc::new(SmallOutput { stdout: vec![b'x'; 60_000], ..SmallOutput::default() });
     for number in 0..60 {
-        let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+        let ledger = Ledger::open(state.clone()).unwrap();
         let new = task(number, "/w");
         ledger.register_noted(new.clone(), false, 100).await.unwrap();
         ledger.finish(&new.task_id, &Outcome::default(), Some(output.clone())).await.unwrap();
@@ -309,7 +312,7 @@ async fn short_lived_processes_do_not_let_the_daybook_grow_for_ever() {
 #[tokio::test]
 async fn a_daybook_that_is_held_makes_all_wait_once_and_nobody_else() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let holder = std::fs::File::open(state.beside_ledger("-daybook")).unwrap();
     holder.lock().unwrap();
     let begin = std::time::Instant::now();
@@ -392,7 +395,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.has_watcher().await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();
     history.remove(&oldest).unwrap();
-    history.remove_approvals().unwrap();
+    history.remove_approvals(now_ms()).unwrap();
     history.extent().unwrap();
 }
 
@@ -416,7 +419,7 @@ fn scans(connection: &Connection, sql: &str) -> Vec<String> {
 #[tokio::test]
 async fn no_statement_reads_a_history_from_end_to_end() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let history = History::open(state.clone()).unwrap();
     let listen = |connection: &mut Connection| {
         let hear = |event: TraceEvent<'_>| {

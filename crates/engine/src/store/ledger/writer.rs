@@ -24,7 +24,6 @@ use super::{
     mending::is_mendable,
     opened::Opened,
     post::{catch_up, post, renew_if_grown},
-    rebuild::Rebuilt,
 };
 use crate::{events::Hub, state::StateFolder, threads::in_thread};
 
@@ -48,7 +47,6 @@ const MENDS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Writer {
     pub state: Arc<StateFolder>,
-    pub tell: fn(&Rebuilt),
     opened: Mutex<Opened>,
     /// Taken after the ledger, never before it.
     daybook: Mutex<Daybook>,
@@ -117,15 +115,9 @@ where
 }
 
 impl Writer {
-    pub(super) fn new(
-        state: Arc<StateFolder>,
-        tell: fn(&Rebuilt),
-        opened: Opened,
-        daybook: Daybook,
-    ) -> Self {
+    pub(super) fn new(state: Arc<StateFolder>, opened: Opened, daybook: Daybook) -> Self {
         Self {
             state,
-            tell,
             opened: Mutex::new(opened),
             daybook: Mutex::new(daybook),
             queue: Mutex::default(),

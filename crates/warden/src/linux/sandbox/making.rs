@@ -138,7 +138,7 @@ impl Confined {
             || -> Infallible { init::live(other.as_fd(), own, Part::Copy, &self.surroundings) };
         let flags = own.flags().into_iter().fold(0, |all, flag| all | flag);
         let pid = sleeper::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
-        Ok(Pending { init: Init { pid, socket }, kinds, own })
+        Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own })
     }
 
     fn fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Pid>) -> Result<Pending, String> {
@@ -159,7 +159,7 @@ impl Confined {
                 return Err(error);
             }
         }
-        Ok(Pending { init: Init { pid, socket }, kinds, own: kinds })
+        Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own: kinds })
     }
 
     /// Waits for what the init has made, and puts a sleeper into it.

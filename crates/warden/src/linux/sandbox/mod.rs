@@ -94,6 +94,8 @@ struct Pending {
 struct Init {
     pid: Pid,
     socket: OwnedFd,
+    /// Whether it was told to end with the last process of its namespace.
+    expects_last: bool,
 }
 
 /// A sandbox with a process in it that waits for its command.
@@ -278,14 +280,21 @@ impl Sandboxes {
         }
     }
 
-    /// The command has ended; `empty` is whether nothing of it is left. Otherwise its sandbox ends with the last.
+    /// The command has ended, and something of it is left: its sandbox ends with the last.
+    pub(super) fn expect_last(&mut self) {
+        if let Some(init) = &mut self.current
+            && !init.expects_last
+        {
+            init.expects_last = rustix::io::write(&init.socket, &[LAST_OUT]).is_ok();
+        }
+    }
+
+    /// The run is over; `empty` is whether nothing of it is left.
     pub(super) fn left(&mut self, empty: bool) {
-        if empty {
-            if let Some(init) = self.current.take() {
-                end(init.pid, &mut self.going);
-            }
-        } else if let Some(init) = &self.current {
-            let _ = rustix::io::write(&init.socket, &[LAST_OUT]);
+        if !empty {
+            self.expect_last();
+        } else if let Some(init) = self.current.take() {
+            end(init.pid, &mut self.going);
         }
     }
 

@@ -13,7 +13,10 @@ use legwork_warden::sandbox::{Guard, Guarded};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::state::make_private;
+use crate::state::{
+    aside::{Kind, set_aside_strange},
+    make_private,
+};
 
 /// The lists that come with the program.
 static SHIPPED: LazyLock<Places> =
@@ -131,6 +134,9 @@ fn is_installed(program: &str) -> bool {
 /// The folder that commands of a workspace see as `/tmp`, kept between calls.
 pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
     let folder = state.join("tmp").join(short_name(workspace));
+    if let Ok(Some(moved)) = set_aside_strange(&folder, Kind::Folder) {
+        tracing::warn!("{}", moved.message());
+    }
     make_private(&folder).ok()?;
     // It is in use: the clean-up goes by this time.
     let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::now()));

@@ -42,7 +42,12 @@ use super::{
     schema::SCHEMA_VERSION,
     task::Task,
 };
-use crate::{events::Hub, id::TaskId, model::status::Status};
+use crate::{
+    events::Hub,
+    id::TaskId,
+    model::status::Status,
+    state::aside::{Kind, set_aside_strange, strange},
+};
 
 /// How often a daybook is opened that is begun anew meanwhile.
 const OPENS_MAX: u32 = 10;
@@ -145,6 +150,9 @@ impl Daybook {
     }
 
     fn unread(path: &Path) -> Result<Option<Self>, LedgerError> {
+        if let Some(problem) = strange(path, Kind::File) {
+            return Err(damaged(&format!("it {problem}")));
+        }
         let file = match File::options().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -199,6 +207,7 @@ impl Daybook {
             place.copy_from_slice(&header);
         }
         let new = path.with_extension("db-daybook.new");
+        set_aside_strange(&new, Kind::File)?;
         let file = private_file(&new)?;
         file.set_len(0)?;
         file.write_all_at(&bytes, 0)?;

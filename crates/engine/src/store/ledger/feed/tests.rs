@@ -49,7 +49,7 @@ async fn begin(ledger: &Ledger, number: u8) -> Arc<Task> {
 #[tokio::test]
 async fn nobody_is_told_and_nothing_watched_before_somebody_reads() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     begin(&ledger, 1).await;
     assert!(!ledger.writer.hub.is_fed() && !ledger.writer.daybook().is_telling());
     let mut events = ledger.events(None, Interest::Changes).await.unwrap();
@@ -99,7 +99,7 @@ async fn act(dice: &mut u64, ledger: &Ledger, open: &mut Vec<Arc<Task>>) -> Even
 async fn two_processes_hear_the_same_once_and_in_order_also_while_the_daybook_is_begun_anew() {
     for seed in 0..6 {
         let (_folder, state) = state();
-        let both = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
+        let both = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
         let mut streams = Vec::new();
         for ledger in &both {
             streams.push(ledger.events(None, Interest::Changes).await.unwrap());
@@ -155,7 +155,7 @@ async fn is_lagged(events: &mut Events) -> Lagged {
 #[tokio::test]
 async fn whoever_misses_a_whole_daybook_is_told_so() {
     let (_folder, state) = state();
-    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
+    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
     let mut events = one.events(None, Interest::Changes).await.unwrap();
     // All of it before the first one gets to look.
     let other = state.clone();
@@ -178,8 +178,9 @@ async fn whoever_misses_a_whole_daybook_is_told_so() {
 
 #[tokio::test]
 async fn a_ledger_that_is_rebuilt_is_looked_at_anew_and_goes_on() {
-    let (_folder, state) = state();
-    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), |_| ()).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let state = Arc::new(StateFolder::open_telling(folder.path(), |_| ()).unwrap());
+    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
     let mut events = one.events(None, Interest::Changes).await.unwrap();
     let mut same = two.events(None, Interest::Changes).await.unwrap();
     begin(&one, 1).await;
@@ -197,7 +198,7 @@ async fn a_ledger_that_is_rebuilt_is_looked_at_anew_and_goes_on() {
 #[tokio::test]
 async fn an_entry_that_is_being_written_is_told_when_it_is_whole_and_a_torn_one_never() {
     let (_folder, state) = state();
-    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
+    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
     let mut events = one.events(None, Interest::Changes).await.unwrap();
     let daybook = state.beside_ledger("-daybook");
     let before = fs::read(&daybook).unwrap();
@@ -242,7 +243,7 @@ async fn answer(ledger: &Ledger, number: u32, decision: Decision) {
 #[tokio::test]
 async fn questions_and_answers_of_each_process_reach_the_other_once() {
     let (_folder, state) = state();
-    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
+    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
     one.open_approval(question(1, 60_000)).await.unwrap();
     let mut here = one.events(None, Interest::Changes).await.unwrap();
     let mut there = two.events(None, Interest::Changes).await.unwrap();
@@ -271,7 +272,7 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
 #[tokio::test]
 async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state.clone(), no_rebuild).unwrap();
+    let ledger = Ledger::open(state.clone()).unwrap();
     let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     ledger.open_approval(question(1, 60_000)).await.unwrap();
     assert_eq!(next(&mut events).await, opened(1));
@@ -284,7 +285,7 @@ async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
 #[tokio::test]
 async fn a_full_house_is_told() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     ledger.register_noted(task(1, "/w"), false, 0).await.unwrap();
     assert_eq!(next(&mut events).await, EventKind::LimitReached { limit: "tasks_max" });
@@ -311,7 +312,7 @@ fn grown(event: Result<Arc<Event>, Lagged>) -> (TaskId, u64, u64) {
 #[tokio::test]
 async fn growing_output_is_told_at_once_then_a_few_times_a_second_and_at_last_in_full() {
     let (_folder, state) = state();
-    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone(), no_rebuild).unwrap());
+    let [one, two] = [(); 2].map(|()| Ledger::open(state.clone()).unwrap());
     let early = begin(&two, 1).await;
     let before = output_of(&state, &early);
     fs::write(&before, "12345").unwrap();
@@ -355,7 +356,7 @@ async fn growing_output_is_told_at_once_then_a_few_times_a_second_and_at_last_in
 #[tokio::test(start_paused = true)]
 async fn a_stream_outlives_its_readers_by_a_moment_and_ends_then() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     let mut events = ledger.events(None, Interest::Live).await.unwrap();
     begin(&ledger, 1).await;
     next(&mut events).await;
@@ -384,7 +385,7 @@ async fn a_stream_outlives_its_readers_by_a_moment_and_ends_then() {
 #[tokio::test]
 async fn a_reader_that_is_dropped_while_it_begins_leaves_a_stream_that_works() {
     let (_folder, state) = state();
-    let ledger = Ledger::open(state, no_rebuild).unwrap();
+    let ledger = Ledger::open(state).unwrap();
     for _ in 0..20 {
         let cut_off = timeout(Duration::ZERO, ledger.events(None, Interest::Changes)).await;
         drop(cut_off);
