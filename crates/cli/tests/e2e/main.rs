@@ -12,6 +12,7 @@ mod disk;
 mod exec_command;
 mod farewell;
 mod faults;
+mod harness;
 mod ledger;
 mod limits;
 mod limits_output;

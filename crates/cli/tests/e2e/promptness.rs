@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, announced_line, eventually, fixture, is_alive, open, signal},
+    common::{Scratch, announced_line, children, eventually, fixture, is_alive, open, signal},
     mcp::Wire,
 };
 
@@ -136,12 +136,6 @@ fn a_kill_needs_no_grace() {
     assert!(stopped.status.success(), "{stopped:?}");
     assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
     eventually("it is dead", || (!is_alive(pid)).then_some(()));
-}
-
-/// The children of a process's first thread.
-fn children(pid: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// How many sockets a process has: its spawner's, and a channel for each warden.

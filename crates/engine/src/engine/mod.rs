@@ -132,11 +132,11 @@ impl Engine {
     /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
     /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
     /// Returns the spawner's process id, where there is one.
-    pub fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
+    pub async fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
         self.tasks.store.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.tasks)));
         let usual = self.tasks.judge.wanted(trust);
-        self.tasks.place.warm_up(usual).map_err(|error| place_error(&error.into()))
+        self.tasks.place.warm_up(usual).await.map_err(|error| place_error(&error.into()))
     }
 
     /// Whether nothing is started with less than the whole sandbox.

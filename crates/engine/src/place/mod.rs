@@ -184,7 +184,7 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
 
     /// Starts what the first command would otherwise wait for, and makes sandboxes of this kind ready
     /// ahead; returns the process id of the spawner, if there is one.
-    fn warm_up(&self, usual: Wanted) -> io::Result<Option<u32>>;
+    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>>;
 
     /// Ends the work that nobody waits for; called once, before the engine ends.
     fn close(&self) -> Later<'_, ()>;

@@ -650,8 +650,8 @@ impl Place for Scripted {
         Box::pin(std::future::pending())
     }
 
-    fn warm_up(&self, _usual: Wanted) -> io::Result<Option<u32>> {
-        Ok(None)
+    fn warm_up(&self, _usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+        Box::pin(async { Ok(None) })
     }
 
     fn close(&self) -> Later<'_, ()> {

@@ -58,7 +58,7 @@ impl Service {
     pub async fn begin(engine: Engine, trust: Trust) -> Result<Self, ToolError> {
         // Each command takes a descriptor, and clients may have thousands under way.
         legwork_warden::raise_own_open_files();
-        engine.warm_up(trust)?;
+        engine.warm_up(trust).await?;
         if engine.requires_protection() {
             engine.protection(trust).await?;
         }

@@ -117,10 +117,10 @@ impl Place for Local {
         Box::pin(paths::appears(path))
     }
 
-    fn warm_up(&self, usual: Wanted) -> io::Result<Option<u32>> {
+    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
         self.pool.expect(usual);
         self.logins.begin();
-        self.pool.warm_up().map(Some)
+        Box::pin(async { self.pool.warm_up().await.map(Some) })
     }
 
     fn close(&self) -> Later<'_, ()> {

@@ -36,7 +36,7 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 /// What makes wardens: the spawner, or the script of a test.
 pub(super) trait Forks: Send + Sync + fmt::Debug {
     /// Makes ready to fork, so that the first command need not wait for it; says who will.
-    fn warm_up(&self) -> io::Result<u32>;
+    fn warm_up(&self) -> Later<'_, io::Result<u32>>;
     /// Forks a warden.
     fn fork(&self) -> Later<'_, Result<Warden, PlaceError>>;
 }
@@ -92,8 +92,8 @@ impl Pool {
 
     /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
     /// process id. An engine that runs one command and ends does without.
-    pub(super) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
-        let pid = self.forks.warm_up()?;
+    pub(super) async fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
+        let pid = self.forks.warm_up().await?;
         let mut shared = self.lock();
         shared.reserve = RESERVE;
         self.replenish(&mut shared);

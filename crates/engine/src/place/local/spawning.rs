@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,10 +17,13 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
+use tokio::sync::Mutex;
+
 use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
     place::{Later, PlaceError, Warden},
     state::StateFolder,
+    threads::in_thread,
 };
 
 /// How long a new warden may take to say hello.
@@ -33,6 +36,7 @@ const DESCRIPTORS_LEFT: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Spawning {
     state: Arc<StateFolder>,
+    /// Held while one is started, so that others wait for that one.
     spawner: Mutex<Option<Spawner>>,
     owners: Arc<Owners>,
 }
@@ -42,24 +46,37 @@ impl Spawning {
         Self { state, spawner: Mutex::new(None), owners }
     }
 
-    /// Forks a warden; a spawner that has died is replaced once.
+    /// Forks a warden; a spawner that has died or does not answer is replaced once.
     async fn fork_one(&self) -> Result<Warden, PlaceError> {
-        let name = self.owners.own()?.name()?;
+        let owner = self.owners.own()?;
         let mut used = 0;
-        match self.try_fork(&name, &mut used).await {
+        match self.try_fork(&owner.name()?, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
-                self.discard_spawner(used);
-                self.try_fork(&name, &mut used).await
+                self.discard_spawner(used).await;
+                // Another name: who does not answer now may fork the first one yet.
+                self.try_fork(&owner.name()?, &mut used).await
             }
             result => result,
         }
     }
 
-    fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
-        let (tasks, wardens) = (self.state.tasks.as_fd(), self.state.wardens.as_fd());
-        match slot {
-            Some(spawner) => Ok(spawner),
-            None => Ok(slot.insert(Spawner::launch(tasks, wardens)?)),
+    /// In a thread: starting a process takes a while, and its hello may never come.
+    async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        if let Some(spawner) = slot {
+            return Ok(spawner);
+        }
+        let state = self.state.clone();
+        let launch = move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd());
+        let panicked = || Err(io::Error::other("the spawner could not be started"));
+        Ok(slot.insert(in_thread(launch).await.unwrap_or_else(panicked)?))
+    }
+
+    /// Starts the spawner; one that does not answer is replaced once.
+    async fn launch_ahead(&self) -> io::Result<u32> {
+        let mut slot = self.spawner.lock().await;
+        match self.launched(&mut slot).await {
+            Err(error) if is_gone(&error) => Ok(self.launched(&mut slot).await?.pid()),
+            launched => Ok(launched?.pid()),
         }
     }
 
@@ -70,8 +87,8 @@ impl Spawning {
             return Err(io::Error::from(Errno::MFILE).into());
         }
         {
-            let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-            let spawner = self.launched(&mut slot)?;
+            let mut slot = self.spawner.lock().await;
+            let spawner = self.launched(&mut slot).await?;
             *used = spawner.pid();
             spawner.fork(name, theirs.as_fd())?;
         }
@@ -90,18 +107,17 @@ impl Spawning {
     }
 
     /// Lets go of a spawner that failed, unless another call has replaced it already.
-    fn discard_spawner(&self, pid: u32) {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.as_ref().is_some_and(|spawner| spawner.pid() == pid) {
-            *slot = None;
+    async fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().await;
+        if let Some(failed) = slot.take_if(|spawner| spawner.pid() == pid) {
+            failed.give_up();
         }
     }
 }
 
 impl Forks for Spawning {
-    fn warm_up(&self) -> io::Result<u32> {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.launched(&mut slot)?.pid())
+    fn warm_up(&self) -> Later<'_, io::Result<u32>> {
+        Box::pin(self.launch_ahead())
     }
 
     fn fork(&self) -> Later<'_, Result<Warden, PlaceError>> {
@@ -124,5 +140,7 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotConnected
             | io::ErrorKind::TimedOut
+            // It has read nothing for long.
+            | io::ErrorKind::WouldBlock
     )
 }
