@@ -140,12 +140,15 @@
 mod clock;
 mod engine;
 mod error;
+mod events;
 mod id;
+mod inotify;
 mod judge;
 mod model;
 pub mod output;
 mod place;
 mod plain_file;
+mod presence;
 pub mod service;
 mod state;
 mod store;
@@ -158,6 +161,7 @@ pub use engine::{
     OutputStream, Registry, TaskHandle, Tool,
 };
 pub use error::{ErrorKind, StateProblem, ToolError};
+pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
 pub use id::TaskId;
 pub use judge::config::{Config, ConfigError, Settings, user_file};
 pub use legwork_gate as gate;
@@ -180,7 +184,7 @@ pub use service::{Client, Service};
 pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{
     audit,
-    ledger::{Damage, Ledger, LedgerError, Task},
+    ledger::{Answerer, Damage, Ledger, LedgerError, Task},
     open_state,
     retention::{CleanUp, Collected, Retention},
     usage::Usage,

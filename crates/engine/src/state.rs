@@ -171,6 +171,11 @@ impl StateFolder {
         self.path.join(format!("ledger.db{suffix}"))
     }
 
+    /// The folder of the locks of those who answer questions.
+    pub(crate) fn watchers(&self) -> PathBuf {
+        self.path.join("watchers")
+    }
+
     /// The folder of the engines' locks.
     pub(crate) fn engines(&self) -> PathBuf {
         self.path.join("engines")

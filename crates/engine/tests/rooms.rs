@@ -12,17 +12,32 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
     ("plain_file", &[]),
+    ("inotify", &[]),
+    ("presence", &[]),
     ("model", &["clock"]),
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
-    ("events", &["clock", "id", "model"]),
-    ("place", &["clock", "id", "model", "output", "plain_file", "state", "threads"]),
+    ("events", &["clock", "id", "inotify", "model"]),
+    (
+        "place",
+        &[
+            "clock",
+            "id",
+            "inotify",
+            "model",
+            "output",
+            "plain_file",
+            "presence",
+            "state",
+            "threads",
+        ],
+    ),
     (
         "store",
         &[
@@ -30,10 +45,12 @@ const ROOMS: [(&str, &[&str]); 16] = [
             "error",
             "events",
             "id",
+            "inotify",
             "model",
             "output",
             "place",
             "plain_file",
+            "presence",
             "state",
             "threads",
         ],
@@ -201,8 +218,8 @@ fn only_the_local_place_asks_this_machine() {
         "env::var(",
     ];
     // Of this machine by their nature: the state folder's and the configuration's own places, the secrets
-    // of our own environment.
-    const OWN: [&str; 4] = ["state.rs", "config.rs", "names.rs", "mask/mod.rs"];
+    // of our own environment, and what the kernel tells of files.
+    const OWN: [&str; 5] = ["state.rs", "config.rs", "names.rs", "mask/mod.rs", "inotify.rs"];
     let src = source_folder("engine");
     let mut wrong = Vec::new();
     for path in sources(&src) {

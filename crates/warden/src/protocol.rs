@@ -200,7 +200,8 @@ pub enum InputRefusal {
 /// What a warden tells its engine and its observers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
-    /// First frame on every connection.
+    /// First frame on every connection. Those who are connected already hear it again when the warden takes a task; one
+    /// of an older program does not say it again.
     Hello {
         /// [`VERSION`] of the warden.
         version: u32,

@@ -31,6 +31,7 @@ pub use self::{
 };
 use crate::{
     error::{ErrorKind, ToolError},
+    events::{EventCursor, Events, Interest},
     id::TaskId,
     judge::{Judge, config::Settings},
     model::{
@@ -44,7 +45,7 @@ use crate::{
     store::{
         Store,
         audit::Entry,
-        ledger::Task,
+        ledger::{Answerer, Task},
         open_state,
         retention::{CleanUp, Collected, Retention},
         usage::Usage,
@@ -229,9 +230,30 @@ impl Engine {
         self.tasks.judge.answer(prefix, answered).await
     }
 
-    /// Says that somebody is here who answers questions, for the next few seconds.
-    pub async fn watch_approvals(&self) -> Result<(), ToolError> {
-        self.tasks.judge.note_watcher().await
+    /// Says that somebody is here who answers questions, until the result is dropped: callers who have to ask wait.
+    pub fn watch_approvals(&self) -> Result<Answerer, ToolError> {
+        self.tasks.judge.watch()
+    }
+
+    /// The stream of what happens on the state folder, in this process and in others: after an event, or from now on.
+    ///
+    /// ```no_run
+    /// # async fn follow(engine: &legwork::Engine) -> Result<(), legwork::ToolError> {
+    /// let mut events = engine.events(None, legwork::Interest::Changes).await?;
+    /// loop {
+    ///     match events.next().await {
+    ///         Ok(event) => println!("{:?}", event.what),
+    ///         Err(lagged) => println!("look anew, then go on from {}", lagged.cursor),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn events(
+        &self,
+        after: Option<EventCursor>,
+        interest: Interest,
+    ) -> Result<Events, ToolError> {
+        Ok(self.tasks.store.ledger.events(after, interest).await?)
     }
 
     /// Removes what is past its time, or says what would be.

@@ -10,7 +10,6 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    time::Duration,
 };
 
 use legwork_gate::{Circumstances, Explanation, Grant, Question, Script, check, proposal, read};
@@ -21,16 +20,14 @@ use super::{Facts, Judge, config::user_file, refusals::explained};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
+    events::Interest,
     id::random,
     model::{
         Caller,
         question::{Answered, Approval, Decision},
     },
-    store::audit::Entry,
+    store::{audit::Entry, ledger::Answerer},
 };
-
-/// How often the ledger is asked whether somebody has answered: no kernel tells one process of it.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Most parts of a command that a question lists.
 const PARTS_MAX: usize = 20;
@@ -188,9 +185,9 @@ impl Judge {
         }
     }
 
-    /// Says that somebody is here who answers questions, for the next few seconds.
-    pub(crate) async fn note_watcher(&self) -> Result<(), ToolError> {
-        Ok(self.store.ledger.note_watcher(&self.session).await?)
+    /// Says that somebody is here who answers questions, until the result is dropped.
+    pub(crate) fn watch(&self) -> Result<Answerer, ToolError> {
+        Ok(self.store.ledger.note_watcher()?)
     }
 
     /// The simple commands of a script, each judged by itself.
@@ -241,7 +238,11 @@ impl Judge {
         tokio::select! {
             answered = asked => self.record(approval, answered).await,
             answered = self.answered_elsewhere(approval) => answered,
-            () = tokio::time::sleep_until(deadline) => Err(expired(approval)),
+            // Whoever answers in the last moment has answered.
+            () = tokio::time::sleep_until(deadline) => match self.answer_to(approval).await? {
+                Some(answered) => Ok(answered),
+                None => Err(expired(approval)),
+            },
         }
     }
 
@@ -257,19 +258,28 @@ impl Judge {
         self.answered_elsewhere(approval).await
     }
 
+    /// Waits for the answer of another process.
     async fn answered_elsewhere(&self, approval: &Approval) -> Result<Answered, ToolError> {
+        // Before the first look, so that no answer comes between the two.
+        let mut events = self.store.ledger.events(None, Interest::Changes).await?;
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let found = self.store.ledger.approval(&approval.approval_id).await;
-            let Some(found) = found? else {
-                return Err(expired(approval));
-            };
-            if let Some(decision) = found.decision {
-                return Ok(Answered { decision, note: found.note, by: "the user".into() });
+            if let Some(answered) = self.answer_to(approval).await? {
+                return Ok(answered);
             }
-            if found.is_expired() {
-                return Err(expired(approval));
+            events.of_question(&approval.approval_id).await;
+        }
+    }
+
+    /// The answer to a question, if there is one; an error if there never will be.
+    async fn answer_to(&self, approval: &Approval) -> Result<Option<Answered>, ToolError> {
+        let found = self.store.ledger.approval(&approval.approval_id).await?;
+        let Some(found) = found else { return Err(expired(approval)) };
+        match found.decision {
+            Some(decision) => {
+                Ok(Some(Answered { decision, note: found.note, by: "the user".into() }))
             }
+            None if found.is_expired() => Err(expired(approval)),
+            None => Ok(None),
         }
     }
 }

@@ -27,6 +27,8 @@ use std::{
     },
 };
 
+use tokio::sync::watch;
+
 use legwork_warden::{
     protocol::{Sandboxed, Spec, StartFailure},
     record::{ExitRecord, RecordError},
@@ -42,6 +44,7 @@ use crate::{
     id::TaskId,
     model::sandbox::{SandboxReport, Wanted},
     output::TaskOutput,
+    presence::Presence,
 };
 
 /// Most bytes of output that a warden holds in memory.
@@ -104,6 +107,13 @@ impl Sandbox {
 
 /// A warden that is ready, and the sandbox that its next command is started in.
 pub(crate) type Ready = (Warden, Option<Arc<Sandbox>>);
+
+/// The place of an engine that has ended, for as long as anybody holds this.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inheritance(
+    #[expect(dead_code, reason = "held for as long as anything is left of that engine")]
+    Option<Arc<Presence>>,
+);
 
 /// How many callers wait for a command right now: work that nobody waits for is done when none does.
 #[derive(Debug, Clone, Default)]
@@ -203,8 +213,14 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether a warden lives; an error where that cannot be known.
     fn is_alive(&self, warden: &str) -> io::Result<bool>;
 
-    /// Whether the engine lives that a warden was forked for.
+    /// Whether the engine lives that a warden was forked for, or another one in its place.
     fn is_owned(&self, warden: &str) -> bool;
+
+    /// Takes the place of the engine that a warden was forked for; none if that lives, or another one has done so.
+    fn inherit(&self, warden: &str) -> Option<Inheritance>;
+
+    /// Counts the engines that have ended since somebody first asked: a change says that there may be one more.
+    fn engines_ended(&self) -> watch::Receiver<u64>;
 
     /// Ends what a dead warden's command has left running; names what could not be ended. Takes a while.
     fn end_left_by(&self, warden: &str) -> Vec<u32>;

@@ -26,11 +26,14 @@ use legwork_warden::{
     },
     record::{End, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep, sleep_until},
+};
 
 use super::{
-    Channel, Folder, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, TamperCheck,
-    Warden, Wire,
+    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    TamperCheck, Warden, Wire,
 };
 use crate::{
     id::TaskId,
@@ -103,6 +106,8 @@ pub(crate) struct Scripted {
     /// The mark of the engine that this handle is for.
     mark: String,
     boot_id: String,
+    /// Counts the engines that were killed.
+    ends: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -166,7 +171,9 @@ impl Scripted {
             truths: BTreeMap::new(),
             next: 0,
         };
-        Self { world: Arc::new(Mutex::new(world)), mark: "e0".into(), boot_id: "a boot".into() }
+        let world = Arc::new(Mutex::new(world));
+        let ends = watch::Sender::new(0);
+        Self { world, mark: "e0".into(), boot_id: "a boot".into(), ends }
     }
 
     /// The same place after its engine was killed: its channels are closed, another engine begins.
@@ -180,7 +187,9 @@ impl Scripted {
         let idle = std::mem::take(&mut world.idle);
         drop(world);
         drop(idle);
-        Self { world: self.world.clone(), mark, boot_id: self.boot_id.clone() }
+        self.ends.send_modify(|ends| *ends += 1);
+        let (world, ends) = (self.world.clone(), self.ends.clone());
+        Self { world, mark, boot_id: self.boot_id.clone(), ends }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -352,6 +361,11 @@ impl World {
             leaves,
             ended: None,
         });
+        // Who came before the task did is told that it is here now.
+        for wire in 1..warden.wires.len() {
+            let task = Some(spec.task.clone());
+            self.say(name, wire, FromWarden::Hello { version: version(), pid: 1, task });
+        }
     }
 
     fn obey(&mut self, name: &str, wire: usize, task: &str, order: &Order) {
@@ -709,6 +723,14 @@ impl Place for Scripted {
     fn is_owned(&self, warden: &str) -> bool {
         let mark = warden.split('-').next().unwrap_or_default();
         self.world().engines.iter().any(|engine| engine == mark)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        (!self.is_owned(warden)).then(Inheritance::default)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.ends.subscribe()
     }
 
     fn end_left_by(&self, _warden: &str) -> Vec<u32> {

@@ -7,7 +7,7 @@ use legwork_warden::{
     sandbox::{Enforcement, Profile},
 };
 
-use super::channel::Channel;
+use super::{Inheritance, channel::Channel};
 use crate::model::sandbox::Wanted;
 
 /// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
@@ -24,17 +24,26 @@ pub(crate) struct Warden {
     pub ours: bool,
     /// What it has a sandbox ready for.
     pub confined: Option<Wanted>,
+    /// The place of the engine that it was forked for, if that has ended.
+    _inheritance: Option<Inheritance>,
 }
 
 impl Warden {
     /// A warden that was forked for this engine.
     pub(crate) fn forked(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: true, confined: None }
+        Self { name, channel, owed: None, ours: true, confined: None, _inheritance: None }
     }
 
     /// A warden that another engine has left behind.
-    pub(crate) fn adopted(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: false, confined: None }
+    pub(crate) fn adopted(name: String, channel: Channel, inheritance: Inheritance) -> Self {
+        Self {
+            name,
+            channel,
+            owed: None,
+            ours: false,
+            confined: None,
+            _inheritance: Some(inheritance),
+        }
     }
 
     /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.

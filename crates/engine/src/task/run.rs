@@ -15,7 +15,7 @@ use legwork_warden::protocol::{
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Tasks, failures::start_error};
+use super::{Tasks, adopt::record_again, failures::start_error};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -417,7 +417,7 @@ pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
 /// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
 /// and the ledger is set right from there later.
 async fn settle(
-    tasks: &Tasks,
+    tasks: &Arc<Tasks>,
     task_id: &TaskId,
     ended: Ended,
     progress: &watch::Sender<Progress>,
@@ -425,6 +425,7 @@ async fn settle(
     let committed = tasks.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
+        tokio::spawn(record_again(Arc::downgrade(tasks), task_id.clone()));
     }
     progress.send_modify(|progress| {
         progress.end.get_or_insert(Ending::Ended(ended));

@@ -8,11 +8,12 @@ use legwork_warden::{
     record::RecordError,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Tasks;
 use crate::{
     error::ToolError,
+    events::Interest,
     id::TaskId,
     model::{Outcome, status::Status},
     output::{SmallOutput, TaskOutput},
@@ -31,9 +32,6 @@ const WARDEN_LOST: &str = "warden_lost";
 
 /// How long an engine that lives may take to say what became of a task whose warden is gone.
 const OWNER: Duration = Duration::from_secs(3);
-
-/// How often it is looked whether it has.
-const OWNER_AGAIN: Duration = Duration::from_millis(10);
 
 impl Tasks {
     /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
@@ -152,15 +150,23 @@ impl Tasks {
 
     /// A task whose warden is gone, once its engine has had the time to say what became of it.
     async fn left_to_its_engine(&self, mut task: Task) -> Result<Task, LedgerError> {
-        let patience = Instant::now() + OWNER;
-        while !task.status.is_final()
-            && Instant::now() < patience
-            && self.place.is_owned(&task.warden)
-        {
-            tokio::time::sleep(OWNER_AGAIN).await;
-            task = self.read_again(task).await?;
+        if !self.place.is_owned(&task.warden) {
+            return Ok(task);
         }
-        Ok(task)
+        let patience = Instant::now() + OWNER;
+        let mut ended = self.place.engines_ended();
+        let mut events = self.store.ledger.events(None, Interest::Changes).await?;
+        loop {
+            task = self.read_again(task).await?;
+            if task.status.is_final() || !self.place.is_owned(&task.warden) {
+                return Ok(task);
+            }
+            tokio::select! {
+                () = events.of_task(&task.task_id) => {}
+                _ = ended.changed() => {}
+                () = sleep_until(patience) => return Ok(task),
+            }
+        }
     }
 
     /// Settles a task if its warden is gone, and returns it as it then is.
@@ -173,6 +179,11 @@ impl Tasks {
             return Ok(task);
         }
         let task = self.left_to_its_engine(task).await?;
+        self.settle_lost(task).await
+    }
+
+    /// Settles a task whose warden is gone, and of which nobody else will say what became of it.
+    pub(super) async fn settle_lost(&self, task: Task) -> Result<Task, LedgerError> {
         if task.status.is_final() {
             return Ok(task);
         }

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
-use super::observe::{Event, Observer};
+use super::observe::{Observer, Said};
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, TaskOutput},
@@ -136,9 +136,9 @@ pub async fn until(
         };
         tokio::select! {
             event = observer.event() => match event {
-                Event::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
-                Event::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
-                Event::Grew => tokio::time::sleep(GATHER).await,
+                Said::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
+                Said::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
+                Said::Grew => tokio::time::sleep(GATHER).await,
                 _ => {}
             },
             () = silence => return Ok(wanted.silence.map(silence_condition)),

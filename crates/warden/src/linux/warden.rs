@@ -184,15 +184,31 @@ impl<'a> Warden<'a> {
     }
 
     fn greet(&mut self, mut peer: Peer) {
-        peer.send(&FromWarden::Hello {
-            version: version(),
-            pid: std::process::id(),
-            task: self.run.as_ref().map(|run| run.task.clone()),
-        });
+        peer.send(&self.hello());
         if let Some(ended) = self.run.as_ref().and_then(Run::ended) {
             peer.send(&FromWarden::Ended(Box::new(ended)));
         }
         self.peers.push(peer);
+    }
+
+    /// Tells those who came before the task did that it is here now.
+    fn greet_again(&mut self, owner: usize) {
+        if self.peers.len() > 1 {
+            let hello = self.hello();
+            for (place, peer) in self.peers.iter_mut().enumerate() {
+                if place != owner {
+                    peer.send(&hello);
+                }
+            }
+        }
+    }
+
+    fn hello(&self) -> FromWarden {
+        FromWarden::Hello {
+            version: version(),
+            pid: std::process::id(),
+            task: self.run.as_ref().map(|run| run.task.clone()),
+        }
     }
 
     /// Sleeps until something happens, and says what.
@@ -568,6 +584,7 @@ impl<'a> Warden<'a> {
                 Failpoint::WardenAfterStart.pass();
                 self.run = Some(run);
                 self.childless = false;
+                self.greet_again(place);
             }
             Err(failure) => {
                 if let Some(owner) = self.peers.get_mut(place) {

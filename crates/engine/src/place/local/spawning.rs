@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use rustix::{
 
 use tokio::sync::Mutex;
 
-use super::{owner::Owner, pool::Forks, socket::Socket};
+use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
     place::{Later, PlaceError, Warden},
     state::StateFolder,
@@ -38,17 +38,17 @@ pub(super) struct Spawning {
     state: Arc<StateFolder>,
     /// Held while one is started, so that others wait for that one.
     spawner: Mutex<Option<Spawner>>,
-    owner: OnceLock<Owner>,
+    owners: Arc<Owners>,
 }
 
 impl Spawning {
-    pub(super) fn new(state: Arc<StateFolder>) -> Self {
-        Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
+    pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
+        Self { state, spawner: Mutex::new(None), owners }
     }
 
     /// Forks a warden; a spawner that has died or does not answer is replaced once.
     async fn fork_one(&self) -> Result<Warden, PlaceError> {
-        let owner = self.owner()?;
+        let owner = self.owners.own()?;
         let mut used = 0;
         match self.try_fork(&owner.name()?, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
@@ -58,15 +58,6 @@ impl Spawning {
             }
             result => result,
         }
-    }
-
-    /// The mark of this engine, which its wardens carry.
-    fn owner(&self) -> io::Result<&Owner> {
-        if let Some(owner) = self.owner.get() {
-            return Ok(owner);
-        }
-        let owner = Owner::new(&self.state.engines())?;
-        Ok(self.owner.get_or_init(|| owner))
     }
 
     /// In a thread: starting a process takes a while, and its hello may never come.

@@ -25,7 +25,7 @@ impl Writer {
             }
             match opened.waiting(|| open_daybook(&self.state, opened)) {
                 Ok(new) => {
-                    *daybook = new;
+                    daybook.go_on_in(new);
                     return Ok(());
                 }
                 // What stands in its place is none.
@@ -50,7 +50,8 @@ impl Writer {
             // What has come along is open there, too.
             renew(&self.state, &new, &mut new_daybook, Wait::patiently())
         })?;
-        (*opened, *daybook) = (new, new_daybook);
+        *opened = new;
+        daybook.go_on_in(new_daybook);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 mod approvals;
 mod daybook;
+mod feed;
 mod history;
 mod mending;
 mod note;
@@ -27,6 +28,7 @@ use std::{
 use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
+pub use self::{approvals::Answerer, opened::Damage, task::Task};
 use self::{
     daybook::{End, Page, Start, Wait, What},
     post::renew_if_grown,
@@ -40,9 +42,9 @@ pub(crate) use self::{
     opened::{FileId, private_file},
     restore::task_id,
 };
-pub use self::{opened::Damage, task::Task};
 use crate::{
-    id::TaskId, model::Outcome, model::status::Status, output::SmallOutput, state::StateFolder,
+    clock::now_ms, events::EventKind, id::TaskId, model::Outcome, model::status::Status,
+    output::SmallOutput, state::StateFolder,
 };
 
 /// Ends a task, whatever it was before that may end.
@@ -155,7 +157,8 @@ impl Ledger {
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
-        self.writer
+        let registered = self
+            .writer
             .note(move |page| {
                 if unless_equal && let Some(running) = page.equal(&task.fingerprint) {
                     return Ok(Registered::Equal(Box::new(running)));
@@ -168,7 +171,12 @@ impl Ledger {
                 page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
                 Ok(Registered::New)
             })
-            .await
+            .await?;
+        if let Registered::Full(_) = registered {
+            let limit = EventKind::LimitReached { limit: "tasks_max" };
+            self.writer.hub.tell(now_ms(), None, limit);
+        }
+        Ok(registered)
     }
 
     /// Checks the structure of the whole ledger; one that is damaged is rebuilt.

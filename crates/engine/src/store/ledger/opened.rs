@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, Stat, flock, fstat, stat};
 
 use super::{
     BUSY_MS, LedgerError,
-    daybook::{Daybook, Wait},
+    daybook::{Daybook, Wait, new_generation},
     is_busy,
     post::{begin, posted, renew},
     rebuild::{DAYBOOK, FILES, Lock, rebuild},
@@ -205,7 +205,7 @@ pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybo
             renew(state, opened, &mut daybook, Wait::Until(Instant::now() + PATIENCE))?;
             Ok(daybook)
         }
-        None => begin(state, opened),
+        None => begin(state, opened, new_generation()?),
     }
 }
 

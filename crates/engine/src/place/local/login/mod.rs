@@ -195,14 +195,18 @@ impl Logins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::sandbox::SandboxSettings, place::local::spawning::Spawning};
+    use crate::{
+        model::sandbox::SandboxSettings,
+        place::local::{owner::Owners, spawning::Spawning},
+    };
 
     fn logins() -> Logins {
         let scratch = tempfile::tempdir().unwrap();
         let state = Arc::new(StateFolder::open(scratch.path()).unwrap());
         let settings = SandboxSettings::default();
         let sandboxing = Arc::new(Sandboxing::new(settings, &[], state.path()));
-        let forks = Box::new(Spawning::new(state.clone()));
+        let owners = Arc::new(Owners::new(state.engines()));
+        let forks = Box::new(Spawning::new(state.clone(), owners));
         Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)
     }
 

@@ -9,6 +9,7 @@
 mod entry;
 mod header;
 mod page;
+mod telling;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -42,6 +43,7 @@ use super::{
     task::Task,
 };
 use crate::{
+    events::Hub,
     id::TaskId,
     model::status::Status,
     state::aside::{Kind, set_aside_strange, strange},
@@ -90,6 +92,10 @@ pub(super) struct Daybook {
     pending: VecDeque<(u64, Arc<Entry>)>,
     /// Whether its last entry says that all is in the ledger.
     closed: bool,
+    /// The one that comes next, if that entry says so.
+    next: Option<Generation>,
+    /// Who is told what happens, while anybody wants to know.
+    hub: Option<Arc<Hub>>,
     buffer: Vec<u8>,
 }
 
@@ -173,14 +179,18 @@ impl Daybook {
             open: HashMap::new(),
             pending: VecDeque::new(),
             closed: false,
+            next: None,
+            hub: None,
             buffer: Vec::new(),
         }))
     }
 
     /// Begins a daybook with these open tasks, in the place of any that is there.
-    pub(super) fn begin(path: &Path, open: Vec<Task>) -> Result<(), LedgerError> {
-        let mut generation = Generation::default();
-        getrandom::fill(&mut generation).map_err(io::Error::other)?;
+    pub(super) fn begin(
+        path: &Path,
+        generation: Generation,
+        open: Vec<Task>,
+    ) -> Result<(), LedgerError> {
         let mut bytes = vec![0; HEADER_BYTES];
         for task in open {
             let entry =
@@ -356,9 +366,13 @@ impl Daybook {
 
     /// Takes note of an entry that ends where has been read to.
     fn enter(&mut self, entry: Arc<Entry>) {
-        self.closed = matches!(entry.what, What::Closed);
+        if self.hub.is_some() && self.read > self.carried {
+            self.tell(&entry);
+        }
+        self.closed = matches!(entry.what, What::Closed(_));
+        self.next = None;
         match &entry.what {
-            What::Closed => {}
+            What::Closed(next) => self.next = *next,
             What::Start(_) => {
                 let open = Open { start: entry.clone(), status: Status::Running };
                 self.open.insert(entry.task.clone(), open);
@@ -374,6 +388,13 @@ impl Daybook {
             self.pending.push_back((self.read, entry));
         }
     }
+}
+
+/// A name for a new daybook.
+pub(super) fn new_generation() -> Result<Generation, LedgerError> {
+    let mut generation = Generation::default();
+    getrandom::fill(&mut generation).map_err(io::Error::other)?;
+    Ok(generation)
 }
 
 /// Takes the lock of a daybook.
@@ -410,12 +431,12 @@ mod tests {
     fn a_daybook_that_is_begun_anew_while_it_is_opened_is_opened_all_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.db-daybook");
-        Daybook::begin(&path, Vec::new()).unwrap();
+        Daybook::begin(&path, [0; 16], Vec::new()).unwrap();
         let turns = Cell::new(0);
         let opened = Daybook::open(&path, |_| {
             // Between the file and its lock.
             if turns.replace(turns.get() + 1) < 2 {
-                Daybook::begin(&path, Vec::new()).unwrap();
+                Daybook::begin(&path, [1; 16], Vec::new()).unwrap();
             }
             Ok(None)
         });
