@@ -38,3 +38,26 @@ fn state(problem: StateProblem) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_words_of_the_command_line() {
+        let approval = ToolError::new(ErrorKind::ApprovalUnavailable, "")
+            .detail("approval_id", "a_1")
+            .hint("ask somebody");
+        assert!(of(&approval).unwrap().contains("`legwork approve a_1`"));
+        let sought = ToolError::new(ErrorKind::UnknownTask, "").detail("prefix", "t_1");
+        assert_eq!(of(&sought).unwrap(), "`legwork ps` lists the tasks");
+        let full = ToolError::new(ErrorKind::StateUnavailable, "").detail("reason", "full");
+        assert!(of(&full).unwrap().contains("--state"));
+        // Here the library's own words are as good.
+        let busy = ToolError::new(ErrorKind::StateUnavailable, "").detail("reason", "busy");
+        let asked = ToolError::new(ErrorKind::UnknownTask, "").detail("task_id", "t_1");
+        for error in [busy, asked, ToolError::new(ErrorKind::CommandDenied, "")] {
+            assert_eq!(of(&error), None, "{error:?}");
+        }
+    }
+}
