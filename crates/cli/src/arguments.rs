@@ -8,11 +8,11 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Rebuilt, Registry, ToolError, Trust,
-    gate::Mode, tools::export::Format,
+    Config, ConfigError, Engine, Options, Registry, Repair, ToolError, Trust, gate::Mode,
+    tools::export::Format,
 };
 
-use crate::render::say;
+use crate::{hints, render::say};
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -102,13 +102,11 @@ impl Place {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
         let workspace = self.workspace.unwrap_or_else(|| ".".into());
-        let config = rules.config(&workspace).map_err(|error| {
-            ToolError::new(ErrorKind::StateUnavailable, format!("the configuration: {error}"))
-                .hint("mend the file, or leave it out")
-        })?;
+        let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open_with(options, tools)
     }
 }
@@ -119,14 +117,15 @@ impl State {
         let mut options = Options::new("/");
         options.state = self.state;
         options.all_workspaces = true;
-        options.on_rebuilt = tell_of_rebuild;
+        options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open(options)
     }
 }
 
-/// Says on stderr that the ledger is not the one that it was.
-fn tell_of_rebuild(rebuilt: &Rebuilt) {
-    say(&format!("legwork: {}", rebuilt.message()));
+/// Says on stderr what had to be repaired in the state folder.
+pub(crate) fn tell_of_repair(repair: &Repair) {
+    say(&format!("legwork: {}", repair.message()));
 }
 
 /// What may be called, and what is asked before.
@@ -181,9 +180,19 @@ pub(crate) enum ModeName {
 }
 
 impl Guard {
-    /// The tools that were chosen, or these.
-    pub(crate) fn registry(&self, default: &str) -> Result<Registry, String> {
-        chosen(self.tools.as_deref().unwrap_or(default))
+    /// The tools that were chosen, or those that a model is offered by default.
+    pub(crate) fn offered(&self) -> Result<Registry, String> {
+        if let Some(list) = &self.tools {
+            return chosen(list);
+        }
+        let mut registry = Registry::builtin();
+        registry.keep_default();
+        Ok(registry)
+    }
+
+    /// The tools that were chosen, or all.
+    pub(crate) fn callable(&self) -> Result<Registry, String> {
+        chosen(self.tools.as_deref().unwrap_or("all"))
     }
 }
 
@@ -587,6 +596,9 @@ pub(crate) struct GcOptions {
     /// Remove the oldest until the rest takes no more than this [default: 10 GiB, or as configured]
     #[arg(long, value_name = "N")]
     pub bytes_max: Option<u64>,
+    /// The clock is right, although it went ahead since the last clean-up
+    #[arg(long)]
+    pub trust_clock: bool,
     /// A file of settings, besides the system's and the user's; may be repeated
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,

@@ -5,6 +5,7 @@
 mod arguments;
 mod asking;
 mod commands;
+mod hints;
 mod mcp;
 mod render;
 mod signals;

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signals by which a person or a client asks a program to end.
-const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+pub(crate) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
 /// Resolves with the number of the first signal that asks us to end.
 pub(crate) async fn asked_to_end() -> u8 {

@@ -4,7 +4,7 @@
 //! link to a secret. Reading it must neither wait nor fill the memory, nor tell in an error what the command cannot read.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, Read},
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -14,6 +14,20 @@ use rustix::fs::OFlags;
 
 /// The largest file that is read.
 const BYTES_MAX: u64 = 1024 * 1024;
+
+/// Opens a plain file to read it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OFlags::NONBLOCK)
+}
+
+fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    Ok(file)
+}
 
 /// The text of a plain file of bounded size.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
@@ -26,13 +40,8 @@ pub(crate) fn read_text_itself(path: &Path) -> io::Result<String> {
 }
 
 fn read(path: &Path, flags: OFlags) -> io::Result<String> {
-    let flags = flags.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let data = file.metadata()?;
-    if !data.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
-    }
-    if data.len() > BYTES_MAX {
+    let file = open_with(path, flags)?;
+    if file.metadata()?.len() > BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut text = String::new();

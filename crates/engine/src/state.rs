@@ -1,6 +1,11 @@
 //! The state folder: where tasks, wardens and the ledger live.
 
+pub(crate) mod aside;
+pub(crate) mod repair;
+
 use std::{
+    collections::HashMap,
+    fmt,
     fs::{self, Permissions},
     io,
     os::{
@@ -8,11 +13,38 @@ use std::{
         unix::fs::{DirBuilderExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rustix::fs::{Mode, OFlags, open};
 
+use self::aside::{Kind, set_aside_all};
+pub use self::{
+    aside::SetAside,
+    repair::{Rebuilt, Repair},
+};
 use crate::{id::TaskId, output::TaskFolder};
+
+/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
+/// and are set aside together when it is rebuilt.
+const BELONGS: [(&str, Kind); 13] = [
+    ("tasks", Kind::Folder),
+    ("wardens", Kind::Folder),
+    ("engines", Kind::Folder),
+    ("tmp", Kind::Folder),
+    ("recent", Kind::Folder),
+    ("audit.jsonl", Kind::File),
+    ("gc.lock", Kind::File),
+    ("retention.json", Kind::File),
+    ("retention.json.new", Kind::File),
+    ("ledger.db.lock", Kind::File),
+    ("ledger.db.rebuild", Kind::File),
+    ("ledger.db.new", Kind::File),
+    ("ledger.db-daybook.new", Kind::File),
+];
+
+/// What the name of a folder begins with that is being removed.
+pub(crate) const REMOVED: &str = ".removed-";
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +58,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// There is no place for it by default.
-    #[error("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")]
+    #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoDefault,
 }
 
@@ -52,6 +84,26 @@ pub struct StateFolder {
     path: PathBuf,
     pub(crate) tasks: OwnedFd,
     pub(crate) wardens: OwnedFd,
+    asker: AsksWardens,
+    /// Is told of every repair.
+    pub(crate) tell: fn(&Repair),
+    /// What stood in the place of something of ours when it was opened.
+    pub(crate) set_aside: Vec<SetAside>,
+}
+
+/// The names of the wardens that hold a task, by its id.
+pub(crate) type Holders = HashMap<String, String>;
+
+/// How the wardens of a state folder are asked what they hold: the place where they run knows.
+#[derive(Default)]
+struct AsksWardens(OnceLock<Box<AskWardens>>);
+
+type AskWardens = dyn Fn(&StateFolder) -> Holders + Send + Sync;
+
+impl fmt::Debug for AsksWardens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "AsksWardens({})", self.0.get().is_some())
+    }
 }
 
 impl StateFolder {
@@ -65,13 +117,22 @@ impl StateFolder {
             .ok_or(StateError::NoDefault)
     }
 
-    /// Opens the folder and makes what is missing, readable by its owner only.
+    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way is set aside.
     pub fn open(path: &Path) -> Result<Self, StateError> {
+        Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
+    }
+
+    /// The same for somebody who is told of that, and of every later repair.
+    pub(crate) fn open_telling(path: &Path, tell: fn(&Repair)) -> Result<Self, StateError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| StateError::Folder { path, source }
         };
         let path = std::path::absolute(path).map_err(failed(path))?;
+        let set_aside = set_aside_all(&path, &BELONGS);
+        for moved in &set_aside {
+            tell(&Repair::SetAside(moved.clone()));
+        }
         let folder = |name: &str| {
             let inside = path.join(name);
             make_private(&inside).map_err(failed(&inside))?;
@@ -79,7 +140,20 @@ impl StateFolder {
             open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
-        Ok(Self { path, tasks, wardens })
+        Ok(Self { path, tasks, wardens, asker: AsksWardens::default(), tell, set_aside })
+    }
+
+    /// Says how the wardens are asked what they hold; only the first word counts.
+    pub(crate) fn ask_wardens_by(
+        &self,
+        asker: impl Fn(&StateFolder) -> Holders + Send + Sync + 'static,
+    ) {
+        let _ = self.asker.0.set(Box::new(asker));
+    }
+
+    /// Asks every warden which task it holds; the tasks are in their folders from then on.
+    pub(crate) fn roll_call(&self) -> Holders {
+        self.asker.0.get().map(|ask| ask(self)).unwrap_or_default()
     }
 
     /// Where it is.
@@ -95,6 +169,11 @@ impl StateFolder {
     /// A file that belongs to the ledger: its name with this behind it.
     pub(crate) fn beside_ledger(&self, suffix: &str) -> PathBuf {
         self.path.join(format!("ledger.db{suffix}"))
+    }
+
+    /// The folder of the locks of those who answer questions.
+    pub(crate) fn watchers(&self) -> PathBuf {
+        self.path.join("watchers")
     }
 
     /// The folder of the engines' locks.

@@ -7,10 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
+#[cfg(test)]
+thread_local! {
+    /// Whether everything is done right here: a test whose clock stands still cannot wait for a thread.
+    pub(crate) static INLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// Does something in a thread of its own; none if it panicked there.
 pub(crate) async fn in_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    #[cfg(test)]
+    if INLINE.get() {
+        return Some(work());
+    }
     let (sender, done) = oneshot::channel();
     // Shared, because a thread that cannot be made keeps what it was given.
     let work = Arc::new(Mutex::new(Some(work)));

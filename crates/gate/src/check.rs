@@ -7,7 +7,7 @@ use crate::{
     judge::weigh,
     policy::Policy,
     rule::Decision,
-    verdict::{Script, Subject, Trust},
+    verdict::{Manners, Script, Subject, Trust},
 };
 
 /// The circumstances of a check.
@@ -15,6 +15,8 @@ use crate::{
 pub struct Circumstances<'c> {
     /// How far the caller would be trusted.
     pub trust: Trust,
+    /// How the tool wants its commands to be judged.
+    pub manners: Manners,
     /// Whether a sandbox would be in force.
     pub sandboxed: bool,
     /// The shell that would read the text; bash when absent.
@@ -58,6 +60,10 @@ impl Subject for Supposed<'_> {
 
     fn script(&self) -> Script<'_> {
         self.script
+    }
+
+    fn manners(&self) -> Manners {
+        self.circumstances.manners
     }
 
     fn trust(&self) -> Trust {

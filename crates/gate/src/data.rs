@@ -328,6 +328,14 @@ pub(crate) fn keeps_its_arguments(name: &str) -> bool {
         || DANGERS.as_ref().is_some_and(|table| table.by_name.contains_key(name))
 }
 
+/// The tool that a short form of this name is about, empty for every tool; none if there is no such form.
+pub(crate) fn short_form(name: &str) -> Option<&'static str> {
+    static FORMS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+        toml::from_str(include_str!("../data/short_forms.toml")).unwrap_or_default()
+    });
+    FORMS.get(name).map(String::as_str)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -178,19 +178,18 @@ impl<'c> Case<'c> {
     /// Refuses substitutions where the tool does.
     fn judge_substitution(&mut self) {
         let Some(found) = self.reading.substitution else { return };
-        if self.subject.tool() != "run_shell_command" {
+        if !self.subject.manners().refuses_substitution {
             return;
         }
         let Substitution { construct, offset } = found;
         let end = (offset + construct.trim_end().len()).min(self.text.len());
         let remedy =
             "run the inner command first and use its output, or put the text into single quotes";
-        self.find(Decision::Deny, "substitution", Span { start: offset, end }, remedy, |_| {
+        self.find(Decision::Deny, "substitution", Span { start: offset, end }, remedy, |case| {
             let shown =
                 if construct == "`" { "a backtick".into() } else { format!("`{construct}`") };
-            format!(
-                "run_shell_command refuses substitutions, and {shown} opens one at byte {offset}"
-            )
+            let tool = case.subject.tool();
+            format!("{tool} refuses substitutions, and {shown} opens one at byte {offset}")
         });
         if let Some(finding) = self.findings.last_mut() {
             finding.substitution = Some(found);
@@ -332,7 +331,7 @@ impl<'c> Case<'c> {
     fn is_default_allow(&self) -> bool {
         let trusted = self.subject.trust() != Trust::UntrustedExternal;
         let strict = self.policy.mode == Mode::Strict;
-        trusted && !strict && self.subject.tool() != "run_shell_command"
+        trusted && !strict && !self.subject.manners().asks_by_default
     }
 
     /// Asks about every run that nothing allows, where the default is to ask.
@@ -384,8 +383,7 @@ impl<'c> Case<'c> {
         if !run.unresolved && data::is_neutral(basename(name)) {
             return Some(("wrapper", Some("what it runs is judged on its own")));
         }
-        // The original of `run_shell_command` asks about everything that its user did not list.
-        if tool == "run_shell_command" {
+        if self.subject.manners().asks_by_default {
             return None;
         }
         let because = data::reads_only(name, run.words.get(1..).unwrap_or_default())?;

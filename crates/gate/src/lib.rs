@@ -52,7 +52,7 @@ pub use reading::{
     Substitution, Word,
 };
 pub use rule::{Decision, Level, Origin};
-pub use verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict};
+pub use verdict::{Denial, Grant, Manners, Question, Script, Subject, Trust, Verdict};
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {

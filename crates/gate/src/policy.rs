@@ -375,13 +375,7 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         Some((tool, rest)) => (tool.trim(), Some(rest.strip_suffix(')')?.trim())),
         None => (text, None),
     };
-    let tool = match tool {
-        "run_shell_command" | "ShellTool" => Some("run_shell_command"),
-        "ExecCommand" => Some("ExecCommand"),
-        "execute_command" => Some("execute_command"),
-        "Bash" => None,
-        _ => return None,
-    };
+    let tool = Some(crate::data::short_form(tool)?).filter(|tool| !tool.is_empty());
     let words = inside.map(|inside| inside.trim_end_matches(":*").trim_end_matches(" *"));
     let target = match words {
         None | Some("*") => Target::Everything,

@@ -100,7 +100,7 @@ fn is_general(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Circumstances, Decision, Layer, Mode, Origin, Policy, check};
+    use crate::{Circumstances, Decision, Layer, Manners, Mode, Origin, Policy, check};
 
     #[test]
     fn a_proposed_rule_allows_that_command_and_no_other() {
@@ -109,7 +109,9 @@ mod tests {
         let layer = Layer { origin: Origin::User, name: "f", text: &rule };
         let policy = Policy::from_layers(&[layer], Mode::Guarded).unwrap();
         let verdict = |tool: &str, text: &str| {
-            check(&policy, tool, Script::Shell(text), Circumstances::default()).verdict
+            let manners = Manners { asks_by_default: true, refuses_substitution: true };
+            let around = Circumstances { manners, ..Circumstances::default() };
+            check(&policy, tool, Script::Shell(text), around).verdict
         };
         assert_eq!(verdict("run_shell_command", "git push origin 'a \"b\\'"), Decision::Allow);
         for other in [

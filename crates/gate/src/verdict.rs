@@ -31,6 +31,11 @@ pub trait Subject {
     /// What would run.
     fn script(&self) -> Script<'_>;
 
+    /// How that tool wants its commands to be judged.
+    fn manners(&self) -> Manners {
+        Manners::default()
+    }
+
     /// How far the caller is trusted.
     fn trust(&self) -> Trust {
         Trust::default()
@@ -55,6 +60,15 @@ pub trait Subject {
     fn resolve(&self, _name: &str) -> Option<String> {
         None
     }
+}
+
+/// How a tool wants its commands to be judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Manners {
+    /// Whether everything is asked about that no rule allows, also what only reads.
+    pub asks_by_default: bool,
+    /// Whether a script in which the shell would substitute a command is refused.
+    pub refuses_substitution: bool,
 }
 
 /// What would run, as the gate sees it.

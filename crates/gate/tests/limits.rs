@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use legwork_gate::{Circumstances, Decision, Policy, Script, check, read};
+mod common;
+
+use common::check;
+use legwork_gate::{Circumstances, Decision, Policy, Script, read};
 
 /// Texts of about the given length that are hard in one way or another.
 fn hard_texts(length: usize) -> Vec<(&'static str, String)> {

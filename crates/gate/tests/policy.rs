@@ -1,7 +1,10 @@
 //! Policies: layers, mistakes with their places, and what would be better.
 
+mod common;
+
+use common::check;
 use legwork_gate::{
-    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, Subject, Verdict, check, judge,
+    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, Subject, Verdict, judge,
 };
 
 fn load(origin: Origin, text: &str) -> Result<Policy, String> {

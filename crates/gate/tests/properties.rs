@@ -1,7 +1,10 @@
 //! Properties: nothing makes a verdict laxer, nothing crashes, and the time is linear.
 
+mod common;
+
+use common::check;
 use legwork_gate::{
-    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, check, read, substitution,
+    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, read, substitution,
 };
 use proptest::prelude::*;
 

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use legwork_gate::{Checked, Circumstances, Decision, Layer, Mode, Origin, Policy, Script, check};
+mod common;
+
+use common::check;
+use legwork_gate::{Checked, Circumstances, Decision, Layer, Mode, Origin, Policy, Script};
 use serde::Deserialize;
 
 const TOOLS: [&str; 3] = ["ExecCommand", "execute_command", "run_shell_command"];
@@ -106,7 +109,7 @@ fn the_cases_come_out_as_written() {
             legwork_gate::Trust::TrustedOperator
         };
         let sandboxed = group.sandboxed.unwrap_or(true);
-        let circumstances = Circumstances { sandboxed, trust, shell: None };
+        let circumstances = Circumstances { sandboxed, trust, ..Circumstances::default() };
         for (tool, case) in group.tools.iter().flat_map(|t| group.cases.iter().map(move |c| (t, c)))
         {
             count += 1;

@@ -226,6 +226,10 @@ impl WardenFrame {
     /// The message, if it is about the run of this task.
     pub fn of_run(self, task: &str) -> Option<FromWarden> {
         let is_meant = match (&self.message, &self.task) {
+            // Another task is here now.
+            (FromWarden::Hello { task: Some(held), .. }, _) if held != task => {
+                return Some(FromWarden::NotHeld);
+            }
             (FromWarden::Ended(ended), _) => ended.record.task == task,
             (_, Some(about)) => about == task,
             (
@@ -251,7 +255,8 @@ impl WardenFrame {
 /// What a warden tells its engine and its observers, in a [`WardenFrame`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
-    /// First frame on every connection.
+    /// First frame on every connection. Those who are connected already hear it again when the warden takes a task; one
+    /// of an older program does not say it again.
     Hello {
         /// [`VERSION`] of the warden.
         version: u32,

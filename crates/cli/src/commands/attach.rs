@@ -2,7 +2,7 @@
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
-use legwork::{Change, Observer, ToolError, output::Screen};
+use legwork::{Change, ErrorKind, Observer, ToolError, output::Screen};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -76,7 +76,8 @@ pub(super) enum Left {
 /// Joins our terminal with the task's: keys go there, its bytes come here, its size follows ours.
 pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Result<Left, ToolError> {
     let Ok(_raw) = Raw::enter() else {
-        return Err(ToolError::state(&"this terminal cannot be set to raw mode"));
+        let problem = "this terminal cannot be set to raw mode";
+        return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
     };
     let mut keys = Typed::listen();
     let mut resized = signal(SignalKind::window_change()).ok();

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use legwork::{
     StateFolder, ToolError,
     audit::{entries, verify},
+    open_state,
 };
 use serde_json::Value;
 
 use crate::{
     OUR_FAILURE,
-    arguments::{AuditShowOptions, AuditVerb, AuditVerifyOptions, State},
+    arguments::{AuditShowOptions, AuditVerb, AuditVerifyOptions, State, tell_of_repair},
     render::{complain, complain_of, one_line, print, print_json, time},
 };
 
@@ -24,7 +25,7 @@ pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
 /// The state folder, without the engine: the log can be read whatever else is wrong.
 fn folder(state: State) -> Result<StateFolder, ToolError> {
     let path = state.state.map_or_else(StateFolder::default_path, Ok);
-    path.and_then(|path| StateFolder::open(&path)).map_err(|error| ToolError::state(&error))
+    Ok(path.and_then(|path| open_state(&path, tell_of_repair))?)
 }
 
 fn show(options: AuditShowOptions) -> ExitCode {
@@ -57,7 +58,7 @@ fn show(options: AuditShowOptions) -> ExitCode {
 }
 
 /// An entry in one line.
-fn describe(entry: &Value) -> String {
+pub(super) fn describe(entry: &Value) -> String {
     let text = |name: &str| match entry.get(name) {
         Some(Value::String(text)) => one_line(text, 200),
         Some(Value::Null) | None => String::new(),
@@ -86,13 +87,20 @@ fn describe(entry: &Value) -> String {
         }
         "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
         "rebuilt" => rebuilt(entry),
+        "cleaned_up" => {
+            let why = format!("{} past their time, {} too much", text("by_age"), text("by_size"));
+            format!("removed   {} tasks ({why}): {}", text("tasks"), text("task_ids"))
+        }
+        "set_aside" => {
+            format!("set aside `{}`, which {}: {}", text("name"), text("why"), text("set_aside"))
+        }
         event => format!("{event:<9} {task} {} {}", text("tool"), text("summary")),
     };
     format!("{at}  {what}")
 }
 
 /// A rebuild of the ledger in one line.
-pub(super) fn rebuilt(entry: &Value) -> String {
+fn rebuilt(entry: &Value) -> String {
     let number = |name: &str| entry.get(name).and_then(Value::as_u64).unwrap_or(0);
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     let set_aside = match text("set_aside") {

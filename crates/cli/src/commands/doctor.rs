@@ -2,12 +2,12 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::rebuilds};
+use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::repairs};
 use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::Layer as Named};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::audit::rebuilt;
+use super::audit::describe as describe_entry;
 use crate::{
     OUR_FAILURE,
     arguments::{DoctorOptions, State},
@@ -40,20 +40,25 @@ impl Layer {
 }
 
 pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
-    let Findings { checks, usage, rebuilds } = examine(options.state.clone()).await;
+    let Findings { checks, usage, repairs } = examine(options.state.clone()).await;
     let layers = layers(options.state).await;
     let healthy = checks.iter().all(|check| check.ok);
     let version = env!("CARGO_PKG_VERSION");
     let printed = if options.json {
+        let of = |event: &str| -> Vec<&Value> {
+            repairs
+                .iter()
+                .filter(|entry| entry.get("event").is_some_and(|it| it == event))
+                .collect()
+        };
         print_json(&json!({
             "version": version, "healthy": healthy, "checks": checks, "usage": usage,
-            "rebuilds": rebuilds, "layers": layers,
+            "rebuilds": of("rebuilt"), "set_aside": of("set_aside"), "layers": layers,
         }))
     } else {
         let mut text = report(version, &checks, &layers);
-        for entry in &rebuilds {
-            let at = time(entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0));
-            let _ = writeln!(text, "\n{at}  {}", rebuilt(entry));
+        for entry in &repairs {
+            let _ = writeln!(text, "\n{}", describe_entry(entry));
         }
         print(&text)
     };
@@ -66,7 +71,7 @@ struct Findings {
     checks: Vec<Check>,
     usage: Option<Usage>,
     /// Entries of the audit log.
-    rebuilds: Vec<Value>,
+    repairs: Vec<Value>,
 }
 
 async fn examine(state: State) -> Findings {
@@ -78,7 +83,7 @@ async fn examine(state: State) -> Findings {
     };
     let mut findings = Findings { checks: checks(&engine).await, ..Findings::default() };
     // After the check of the ledger, which may be the reason of one.
-    findings.rebuilds = rebuilds(&engine.state().audit()).unwrap_or_default();
+    findings.repairs = repairs(&engine.state().audit()).unwrap_or_default();
     match engine.usage().await {
         Ok(usage) => {
             let detail = describe(&usage);
@@ -113,7 +118,8 @@ async fn checks(engine: &Engine) -> Vec<Check> {
     });
     match engine.warm_up(Trust::TrustedOperator).await {
         Ok(pid) => {
-            let detail = format!("starts and answers (pid {pid})");
+            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+            let detail = format!("starts and answers{pid}");
             checks.push(Check { name: "spawner", ok: true, detail });
         }
         Err(error) => {

@@ -2,12 +2,14 @@
 
 use std::{path::Path, process::ExitCode};
 
-use legwork::{Collected, Config, Retention, gate::Mode};
+use legwork::{CleanUp, Collected, Config, Retention, gate::Mode};
 
 use crate::{
     arguments::GcOptions,
     render::{bytes, complain, complain_of, print, print_json},
 };
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
 
 pub(crate) async fn gc(options: GcOptions) -> ExitCode {
     // A project sets nothing here, so that any folder will do.
@@ -20,11 +22,12 @@ pub(crate) async fn gc(options: GcOptions) -> ExitCode {
         days: options.days.unwrap_or(configured.days),
         bytes_max: options.bytes_max.unwrap_or(configured.bytes_max),
     };
+    let wanted = CleanUp { dry_run: options.dry_run, trust_clock: options.trust_clock };
     let engine = match options.state.open() {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
-    match engine.collect(retention, options.dry_run).await {
+    match engine.collect(retention, wanted).await {
         Err(error) => complain_of(&error),
         Ok(collected) if options.json => print_json(&collected),
         Ok(collected) => print(&report(&collected)),
@@ -43,7 +46,7 @@ fn report(collected: &Collected) -> String {
         (collected.sockets, "sockets of supervisors that are gone"),
         (collected.approvals, "questions that were over"),
         (collected.temporary_folders, "temporary folders"),
-        (collected.set_aside, "files of damaged ledgers"),
+        (collected.set_aside, "damaged files that had been set aside"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{verb}: {count} {what}\n"));
@@ -55,5 +58,13 @@ fn report(collected: &Collected) -> String {
         ));
     }
     text.push_str(&format!("kept: {}\n", bytes(collected.kept_bytes)));
+    if let Some(ahead_ms) = collected.clock_ahead_ms {
+        text.push_str(&format!(
+            "the clock went ahead by {} days since the last clean-up, so {} tasks that are past their time by it stay; \
+             if it is right: `legwork gc --trust-clock`\n",
+            ahead_ms / DAY_MS,
+            collected.kept_in_doubt
+        ));
+    }
     text
 }

@@ -6,7 +6,10 @@ use std::{
     process::ExitCode,
 };
 
-use legwork::gate::{Checked, Circumstances, Decision, Policy, Script, check, read};
+use legwork::{
+    Registry, Tool,
+    gate::{Checked, Circumstances, Decision, Policy, Script, check, read},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -57,12 +60,15 @@ fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
 
 /// Judges a text as the tool would get it.
 fn judged(policy: &Policy, tool: &str, text: &str) -> Result<Checked, String> {
-    let around = Circumstances::default();
-    if tool != "execute_command" {
+    let registry = Registry::builtin();
+    let definition = registry.get(tool).map(Tool::definition);
+    let manners = definition.map(|definition| definition.manners).unwrap_or_default();
+    let around = Circumstances { manners, ..Circumstances::default() };
+    if !definition.is_some_and(|definition| definition.takes_argv) {
         return Ok(check(policy, tool, Script::Shell(text), around));
     }
     let argv: Vec<String> = serde_json::from_str(text)
-        .map_err(|_| "execute_command takes a JSON list: the program and its arguments")?;
+        .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
     Ok(check(policy, tool, Script::Argv(&argv), around))
 }
 

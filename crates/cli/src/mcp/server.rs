@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Answer, Caller, Definition, Engine, Trust, tools::export::annotations};
+use legwork::{Answer, Caller, Client, Definition, Engine, Trust, tools::export::annotations};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -19,15 +19,9 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::Value;
-use tokio::{
-    sync::{SemaphorePermit, mpsc},
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 
-use super::{
-    asking::{Seal, Way, by_request},
-    backlog::Backlog,
-};
+use super::asking::{Seal, Way, by_request};
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
@@ -41,17 +35,17 @@ pub(super) struct Server {
     structured: bool,
     trust: Trust,
     seal: Seal,
-    backlog: Arc<Backlog>,
+    client: Arc<Client>,
 }
 
 impl Server {
     pub(super) fn new(
         engine: Engine,
+        client: Arc<Client>,
         structured: bool,
         trust: Trust,
-        backlog: Arc<Backlog>,
     ) -> Result<Self, String> {
-        Ok(Self { engine, structured, trust, seal: Seal::new()?, backlog })
+        Ok(Self { engine, structured, trust, seal: Seal::new()?, client })
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -74,19 +68,6 @@ impl Server {
             result.structured_content = serde_json::to_value(answer.envelope()).ok();
         }
         result
-    }
-
-    /// A place to work on a call. What looks, types or stops takes none, so that it is possible while all are taken by
-    /// calls that wait.
-    async fn place(&self, tool: &str) -> Option<SemaphorePermit<'_>> {
-        match tool {
-            "TaskStop" => None,
-            "TaskInput" | "TaskList" | "TaskStatus" => {
-                self.backlog.turn().await;
-                None
-            }
-            _ => self.backlog.place().await,
-        }
     }
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
@@ -161,10 +142,7 @@ impl ServerHandler for Server {
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
-        let call = async {
-            let _place = self.place(&name).await;
-            self.engine.call(&name, input, &caller).await
-        };
+        let call = self.client.call(&name, input, &caller);
         tokio::select! {
             answer = call => {
                 if way == Way::Retry

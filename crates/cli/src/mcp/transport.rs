@@ -66,7 +66,7 @@ impl StdioTransport {
     async fn wait_for_client(&mut self) -> Option<Line> {
         let hang_up = self.hang_up.get_or_insert_with(HangUp::of_stdin);
         tokio::select! {
-            () = self.backlog.until_more_may_be_read() => None,
+            () = self.backlog.client.until_more_may_be_read() => None,
             () = hang_up.happened() => Some(Line::End),
         }
     }
@@ -99,7 +99,7 @@ impl StdioTransport {
     /// Takes the message out of a whole line, or says what is wrong with it.
     fn take_message(&mut self) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Complaint> {
         let line = std::mem::take(&mut self.line);
-        self.backlog.note_read(line.len());
+        self.backlog.client.note_read(line.len());
         let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line);
         let parsed = if text.trim_ascii().is_empty() { Ok(None) } else { parse(text).map(Some) };
         if line.capacity() <= LINE_BYTES_KEPT {
@@ -123,10 +123,13 @@ impl StdioTransport {
         let backlog = self.backlog.clone();
         let line = serde_json::to_vec(message).map(|mut line| {
             line.push(b'\n');
-            backlog.count(line.len());
-            line
+            let unread = backlog.client.unread(line.len());
+            (line, unread)
         });
-        async move { backlog.write(&line?).await }
+        async move {
+            let (line, unread) = line?;
+            backlog.write(&line, unread).await
+        }
     }
 
     /// Answers in a task of its own: this one may be dropped while it waits for the client to read.
@@ -249,14 +252,22 @@ impl Transport<RoleServer> for StdioTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.write(&item)
+        let is_answer = matches!(item, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
+        let (written, client) = (self.write(&item), self.backlog.client.clone());
+        async move {
+            let written = written.await;
+            if is_answer {
+                client.pay();
+            }
+            written
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             // However much there is to be read, what was read is answered in between.
             tokio::task::coop::consume_budget().await;
-            let line = if self.backlog.may_read() {
+            let line = if self.backlog.client.may_read() {
                 self.hang_up = None;
                 self.read_line().await
             } else if let Some(end) = self.wait_for_client().await {
@@ -275,7 +286,12 @@ impl Transport<RoleServer> for StdioTransport {
                 }
             };
             match taken {
-                Ok(Some(message)) => return Some(message),
+                Ok(Some(message)) => {
+                    if matches!(message, JsonRpcMessage::Request(_)) {
+                        self.backlog.client.owe();
+                    }
+                    return Some(message);
+                }
                 Ok(None) => {}
                 Err(complaint) => self.complain(complaint),
             }

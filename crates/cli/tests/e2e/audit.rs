@@ -1,20 +1,20 @@
 //! The audit log: what was asked, decided and done, in a chain that shows every change.
 
-use std::{fs, io::Write, thread};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, thread};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, parts, text};
+use crate::common::{Scratch, parts, program, text};
 
 fn entries(scratch: &Scratch, more: &[&str]) -> Vec<Value> {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = std::process::Command::new(program());
     command.args(["audit", "show", "--json", "--state"]).arg(scratch.state.path()).args(more);
     let shown = text(&command.output().unwrap().stdout);
     shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn verify(scratch: &Scratch) -> (Option<i32>, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = std::process::Command::new(program());
     parts(&command.args(["audit", "verify", "--state"]).arg(scratch.state.path()).output().unwrap())
 }
 
@@ -71,6 +71,66 @@ fn every_verdict_outcome_and_refusal_is_noted() {
 }
 
 #[test]
+fn a_command_that_could_not_be_started_leaves_a_line_whoever_asked() {
+    let scratch = Scratch::new();
+    let broken = scratch.file("broken");
+    fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    // What is asked, and the events, kinds and reasons that are noted of it.
+    let call = |tool: &str, input: Value| {
+        scratch.call(tool, &input);
+    };
+    let run = |verb: &str, words: &[&str]| {
+        assert!(!scratch.legwork(verb).args(words).output().unwrap().status.success());
+    };
+    let not_found: &[&str] = &["refused command_spawn_failed"];
+    let not_executed: &[&str] = &["verdict allow", "outcome spawn_failed"];
+    let cases: [(&dyn Fn(), &[&str]); 8] = [
+        (&|| call("execute_command", json!({ "command": "no-such-program" })), not_found),
+        (&|| run("run", &["--", "no-such-program"]), not_found),
+        (&|| run("sh", &["--shell", "no-such-shell", "true"]), not_found),
+        (&|| call("execute_command", json!({ "command": broken })), not_executed),
+        (&|| run("run", &["--", &broken]), not_executed),
+        (
+            &|| call("execute_command", json!({ "command": "true", "cwd": "/no/such/folder" })),
+            &["refused workdir_not_found"],
+        ),
+        (
+            &|| call("run_shell_command", json!({ "command": "true", "directory": "/" })),
+            &["refused execution_root_violation"],
+        ),
+        (
+            &|| call("ExecCommand", json!({ "cmd": "true", "shell": broken, "login": false })),
+            &["verdict allow", "outcome spawn_failed", "refused command_spawn_failed"],
+        ),
+    ];
+    let mut known = 0;
+    for (number, (ask, expected)) in cases.iter().enumerate() {
+        ask();
+        let all = entries(&scratch, &[]);
+        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+        let noted: Vec<String> = all[known..]
+            .iter()
+            .map(|entry| {
+                let more = ["kind", "verdict", "reason"].map(|name| text(entry, name));
+                let more = more.into_iter().find(|text| !text.is_empty()).unwrap();
+                format!("{} {more}", text(entry, "event"))
+            })
+            .collect();
+        assert_eq!(noted, *expected, "case {number}: {:#?}", &all[known..]);
+        for entry in &all[known..] {
+            assert_eq!(entry["trust"], "trusted_operator", "{entry:#}");
+        }
+        // What was refused before there was a verdict names the command, too.
+        if expected.len() == 1 {
+            assert!(!text(&all[known], "command").is_empty(), "{:#}", all[known]);
+        }
+        known = all.len();
+    }
+    assert_eq!(verify(&scratch).0, Some(0));
+}
+
+#[test]
 fn one_changed_byte_is_found_and_a_torn_line_is_repaired() {
     let scratch = Scratch::new();
     for code in 0..3 {
@@ -116,7 +176,7 @@ fn what_a_command_holds_cannot_forge_a_line() {
     let raw = fs::read(scratch.state.path().join("audit.jsonl")).unwrap();
     assert!(!raw.contains(&0x1b));
     assert_eq!(text(&raw).lines().count(), 2);
-    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
+    let shown = std::process::Command::new(program())
         .args(["audit", "show", "--state"])
         .arg(scratch.state.path())
         .output()

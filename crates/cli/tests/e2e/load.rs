@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, is_alive, parent, signal, text},
+    common::{Scratch, eventually, is_alive, parent, program, signal, text},
     mcp::Wire,
 };
 
@@ -287,7 +287,7 @@ fn without_processes_a_start_is_refused_and_no_half_task_is_left() {
         --state \"$STATE\" \"{\\\"cmd\\\":\\\"exec sleep 100$i\\\",\\\"login\\\":false,\\\"yield_time_ms\\\":0}\" \
         | tr -d \"\\n\"; echo; done' \"$0\"";
     let mut command = Command::new("sh");
-    command.args(["-c", script, env!("CARGO_BIN_EXE_legwork")]);
+    command.args(["-c", script, program()]);
     command.env("STATE", scratch.state.path()).env("WORK", scratch.workspace.path());
     command.env("SHELL", "/bin/sh").env("XDG_CONFIG_HOME", scratch.state.path());
     let output = command.output().unwrap();

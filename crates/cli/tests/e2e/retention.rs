@@ -52,6 +52,56 @@ fn id(result: &Value) -> String {
     result["task_id"].as_str().unwrap().to_owned()
 }
 
+/// The entries of the audit log about removals.
+fn removals(scratch: &Scratch) -> Vec<Value> {
+    let noted = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    let entries = noted.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    entries.filter(|entry| entry["event"] == "cleaned_up").collect()
+}
+
+/// What clean-ups have seen of the clocks, once one has.
+fn evidence(scratch: &Scratch) -> Value {
+    let path = scratch.state.path().join("retention.json");
+    let record: Value = eventually("it is cleaned up", || {
+        serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()
+    });
+    record["evidence"].clone()
+}
+
+/// Changes that.
+fn tamper(scratch: &Scratch, change: impl FnOnce(&mut Value)) {
+    let path = scratch.state.path().join("retention.json");
+    let mut record = json!({ "evidence": evidence(scratch) });
+    change(&mut record["evidence"]);
+    fs::write(path, record.to_string()).unwrap();
+}
+
+/// Makes the machine have run for some hours since the clean-up that is waited for.
+fn run_for_hours(scratch: &Scratch, hours: u64) {
+    tamper(scratch, |evidence| {
+        let ran_ms = evidence["first"]["ran_ms"].as_u64().unwrap();
+        evidence["first"]["ran_ms"] = json!(ran_ms + hours * 3600 * 1000);
+    });
+}
+
+/// A server that comes, cleans up, and goes.
+fn serve(scratch: &Scratch) {
+    let before = fs::read(scratch.state.path().join("retention.json")).unwrap_or_default();
+    let mut wire = Wire::initialized(scratch);
+    wire.assert_lives();
+    let lock = scratch.state.path().join("gc.lock");
+    eventually("it has cleaned up", || {
+        let after = fs::read(scratch.state.path().join("retention.json")).ok()?;
+        let is_through = || {
+            let lock = File::open(&lock).unwrap();
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        };
+        (after != before && is_through()).then_some(())
+    });
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
+}
+
 /// A task with a folder.
 fn spilled(scratch: &Scratch) -> String {
     id(&scratch.result("echo spilled; sleep 0.3"))
@@ -67,7 +117,7 @@ fn old_tasks_go_with_their_folders_and_young_and_running_ones_stay() {
         age(&scratch, task, 8);
     }
     age(&scratch, &young, 6);
-    let audit = fs::read(scratch.state.path().join("audit.jsonl")).unwrap();
+    let audit = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
     let would = gc(&scratch, &["--dry-run"]);
     assert_eq!(
         (&would["tasks"], &would["folders"], &would["dry_run"]),
@@ -83,7 +133,14 @@ fn old_tasks_go_with_their_folders_and_young_and_running_ones_stay() {
     let mut expected = [running.clone(), young.clone()];
     expected.sort();
     assert_eq!(folders, expected);
-    assert_eq!(fs::read(scratch.state.path().join("audit.jsonl")).unwrap(), audit);
+    // The audit log is kept as it was, and says what was removed and why.
+    let noted = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    let added: Vec<&str> = noted.strip_prefix(&audit).unwrap().lines().collect();
+    assert_eq!(added.len(), 1, "{added:?}");
+    let entry: Value = serde_json::from_str(added[0]).unwrap();
+    assert_eq!((&entry["event"], &entry["asked"]), (&json!("cleaned_up"), &json!(true)));
+    assert_eq!((&entry["by_age"], &entry["by_size"]), (&json!(2), &json!(0)), "{entry:#}");
+    assert_eq!(entry["task_ids"], json!([old, old_short]));
     assert_eq!(gc(&scratch, &["--days", "0"])["tasks"], 1);
     assert_eq!(ids(&scratch), [running]);
 }
@@ -115,6 +172,9 @@ fn over_the_size_the_oldest_go_first() {
     assert_eq!(done["tasks"], 2, "{done:#}");
     assert!(done["kept_bytes"].as_u64().unwrap() <= limit.parse().unwrap());
     assert_eq!(ids(&scratch), [tasks[3].clone(), tasks[2].clone()]);
+    let entry = removals(&scratch).pop().unwrap();
+    assert_eq!((&entry["by_age"], &entry["by_size"]), (&json!(0), &json!(2)), "{entry:#}");
+    assert_eq!(entry["task_ids"], json!(tasks[..2]));
 }
 
 #[test]
@@ -236,9 +296,103 @@ fn radix(mut number: usize) -> String {
 }
 
 #[test]
+fn a_clock_that_jumps_removes_nothing_until_two_clean_ups_hours_apart_agree() {
+    let scratch = Scratch::new();
+    let (old, older) = (spilled(&scratch), id(&scratch.result("true")));
+    // As if the clock were years ahead.
+    age(&scratch, &old, 1500);
+    age(&scratch, &older, 1500);
+    serve(&scratch);
+    assert!(ids(&scratch).contains(&old));
+    run_for_hours(&scratch, 5);
+    serve(&scratch);
+    assert!(ids(&scratch).contains(&old));
+    assert_eq!(removals(&scratch), [Value::Null; 0]);
+    // It stayed so for hours.
+    run_for_hours(&scratch, 1);
+    serve(&scratch);
+    let left = ids(&scratch);
+    assert!(!left.contains(&old) && !left.contains(&older), "{left:?}");
+    assert!(!scratch.folders().contains(&old));
+    let entry = &removals(&scratch)[0];
+    assert_eq!((&entry["tasks"], &entry["asked"]), (&json!(2), &json!(false)), "{entry:#}");
+}
+
+#[test]
+fn a_clock_that_goes_back_begins_the_wait_anew() {
+    let scratch = Scratch::new();
+    let old = spilled(&scratch);
+    age(&scratch, &old, 8);
+    serve(&scratch);
+    run_for_hours(&scratch, 7);
+    tamper(&scratch, |evidence| {
+        let wall_ms = evidence["last"]["wall_ms"].as_i64().unwrap();
+        evidence["last"]["wall_ms"] = json!(wall_ms + 1000 * DAY_MS);
+    });
+    serve(&scratch);
+    assert!(ids(&scratch).contains(&old));
+    assert_eq!(evidence(&scratch)["first"]["ran_ms"], 0);
+}
+
+#[test]
+fn whoever_asks_is_believed_unless_the_clock_just_went_ahead_and_then_says_that_it_is_right() {
+    let scratch = Scratch::new();
+    let old = spilled(&scratch);
+    let young = id(&scratch.result("true"));
+    age(&scratch, &old, 8);
+    gc(&scratch, &["--days", "100"]);
+    tamper(&scratch, |evidence| {
+        let wall_ms = evidence["last"]["wall_ms"].as_i64().unwrap();
+        evidence["last"]["wall_ms"] = json!(wall_ms - 1500 * DAY_MS - DAY_MS / 2);
+    });
+    let (code, printed, _) = parts(&scratch.legwork("gc").output().unwrap());
+    assert_eq!(code, Some(0));
+    assert!(printed.contains("the clock went ahead by 1500 days"), "{printed}");
+    assert!(printed.contains("so 1 tasks"), "{printed}");
+    // Also when asked again.
+    let kept = gc(&scratch, &[]);
+    assert_eq!((&kept["tasks"], &kept["kept_in_doubt"]), (&json!(0), &json!(1)), "{kept:#}");
+    assert_eq!(ids(&scratch), [young.clone(), old]);
+    let would = gc(&scratch, &["--dry-run", "--trust-clock"]);
+    assert_eq!(would["tasks"], 1, "{would:#}");
+    let done = gc(&scratch, &["--trust-clock"]);
+    assert_eq!(done["tasks"], 1, "{done:#}");
+    assert_eq!(ids(&scratch), [young]);
+}
+
+#[test]
+fn a_task_of_a_time_when_the_clock_was_wrong_is_as_young_as_the_one_before_it() {
+    let scratch = Scratch::new();
+    let old = spilled(&scratch);
+    let young = id(&scratch.result("echo young"));
+    let of_1970 = id(&scratch.result("echo back"));
+    age(&scratch, &old, 8);
+    age(&scratch, &of_1970, 20_000);
+    assert_eq!(gc(&scratch, &[])["tasks"], 1);
+    assert_eq!(ids(&scratch), [of_1970, young]);
+}
+
+#[test]
+fn what_a_clean_up_removed_before_it_was_killed_is_noted_by_the_next_one() {
+    let scratch = Scratch::new();
+    scratch.result("true");
+    let removed = json!({ "asked": true, "days": 7, "bytes_max": 1, "by_age": 3, "by_size": 0,
+                          "task_ids": ["t_a"] });
+    let record = json!({ "removed": removed });
+    fs::write(scratch.state.path().join("retention.json"), record.to_string()).unwrap();
+    gc(&scratch, &[]);
+    gc(&scratch, &[]);
+    let noted = removals(&scratch);
+    assert_eq!(noted.len(), 1, "{noted:#?}");
+    assert_eq!((&noted[0]["tasks"], &noted[0]["task_ids"]), (&json!(3), &json!(["t_a"])));
+}
+
+#[test]
 fn a_server_cleans_up_quietly_and_its_first_answer_does_not_wait() {
     let scratch = Scratch::new();
     let (old, young) = (spilled(&scratch), spilled(&scratch));
+    gc(&scratch, &[]);
+    run_for_hours(&scratch, 7);
     age(&scratch, &old, 8);
     let mut wire = Wire::initialized(&scratch);
     wire.assert_lives();

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,6 +15,7 @@ use legwork_warden::{
 };
 
 use super::cursor::{Cursor, Selection};
+use crate::plain_file;
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 64 * 1024;
@@ -87,17 +88,23 @@ impl TaskFolder {
 
     /// Reads what the engine has noted about the task.
     pub(crate) fn note(&self) -> io::Result<Vec<u8>> {
-        std::fs::read(self.path.join(SPEC))
+        self.read(SPEC)
     }
 
     /// Reads the exit record.
     pub fn exit_record(&self) -> io::Result<Result<ExitRecord, RecordError>> {
-        Ok(ExitRecord::from_bytes(&std::fs::read(self.path.join(EXIT))?))
+        Ok(ExitRecord::from_bytes(&self.read(EXIT)?))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        plain_file::open(&self.path.join(name))?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 
 fn open_if_there(path: &Path) -> io::Result<Option<File>> {
-    match File::open(path) {
+    match plain_file::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -107,6 +107,16 @@ mod tests {
     }
 
     #[test]
+    fn a_mask_of_nothing_leaves_everything_as_it_is() {
+        let token = format!("ghp_{}\n", "a1B2".repeat(9));
+        let artifact = Artifact::of(token.as_bytes());
+        assert_ne!(artifact.complete(&Mask::default(), 100).unwrap().text, token);
+        assert_eq!(artifact.complete(&Mask::none(), 100).unwrap().text, token);
+        let cut = artifact.complete(&Mask::none(), 10).unwrap().text;
+        assert!(cut.starts_with("ghp_a\n[... 31 bytes left out"), "{cut}");
+    }
+
+    #[test]
     fn what_was_dropped_is_said_at_its_place() {
         let content = b"first\nhalf|dropped|half\nlast\n";
         let artifact = || Artifact::of(content).with_gap(10, 19);

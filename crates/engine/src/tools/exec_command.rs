@@ -1,8 +1,8 @@
 //! `ExecCommand`: runs a shell script and answers with what it printed.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use legwork_warden::{folder::WindowSize, protocol::Limits};
+use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,24 +10,27 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, WAIT_MS_MAX,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
     task_view::{ArtifactEntry, TASK_KIND},
 };
 use crate::{
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::ToolError,
     id::TaskId,
-    ledger::Task,
+    model::status::Status,
     model::{
-        Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
-        Request, Stdin, is_zero, signal_name,
+        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Request, Stdin, is_zero,
+        signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
-    run::{Ended, Promotion, Run},
-    status::Status,
+    store::ledger::Task,
+    task::{
+        Submitted,
+        run::{Ended, Promotion, Run},
+    },
 };
 
 pub(super) const NAME: &str = "ExecCommand";
@@ -67,6 +70,11 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: true,
+            turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<ExecResult>,
@@ -214,18 +222,20 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let mask = engine.mask();
     let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
-    let (outcome, summary) =
-        match engine.submit(input.into_request(max_output_tokens), caller).await? {
-            Submitted::AlreadyRunning(task) => (
-                Disposition::AlreadyRunning(already_running(*task)),
-                "an equal command is already running".to_owned(),
-            ),
-            Submitted::Started(run) => {
-                let shown = Shown { mask: &mask, max_output_tokens };
-                attend(run, wait, shown, caller.progress.as_ref()).await?
-            }
-        };
-    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary))
+    let request = input.into_request(max_output_tokens);
+    let (sandbox, (outcome, summary)) = match engine.submit(request, caller).await? {
+        Submitted::AlreadyRunning(task) => {
+            let sandbox = task.sandbox.clone();
+            let outcome = Disposition::AlreadyRunning(already_running(*task));
+            (sandbox, (outcome, "an equal command is already running".to_owned()))
+        }
+        Submitted::Started(run) => {
+            let shown = Shown { mask: &mask, max_output_tokens };
+            let sandbox = run.sandbox().clone();
+            (sandbox, attend(run, wait, shown, caller.progress.as_ref()).await?)
+        }
+    };
+    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary).sandbox(sandbox))
 }
 
 impl Input {
@@ -259,26 +269,22 @@ impl Input {
     fn into_request(self, max_output_tokens: u64) -> Request {
         let tty = self.tty.unwrap_or(false);
         let accepts_input = self.accepts_input.unwrap_or(tty);
-        Request {
-            tool: NAME,
-            program: Program::Script {
-                text: self.cmd,
-                shell: self.shell,
-                login: self.login.unwrap_or(true),
-            },
-            workdir: self.workdir,
-            confinement: Confinement::Roots,
-            environment: Vec::new(),
-            description: None,
-            stdin: if accepts_input { Stdin::Open } else { Stdin::Null },
-            outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
-            duplicates: self.duplicate_policy.unwrap_or_default(),
-            wall_ms_max: None,
-            limits: Limits::default(),
-            // A token is at least a byte: what is kept in memory is never cut in its preview, and what
-            // is cut has its files.
-            memory_bytes_max: max_output_tokens,
+        let mut request = Request::script(self.cmd)
+            .tool(NAME)
+            .login(self.login.unwrap_or(true))
+            .stdin(if accepts_input { Stdin::Open } else { Stdin::Null })
+            .duplicates(self.duplicate_policy.unwrap_or_default());
+        if let Some(shell) = self.shell {
+            request = request.shell(shell);
         }
+        if tty {
+            request = request.outputs(Outputs::Terminal(WindowSize::default()));
+        }
+        request.workdir = self.workdir.map(Into::into);
+        // A token is at least a byte: what is kept in memory is never cut in its preview, and what is cut
+        // has its files.
+        request.memory_bytes_max = max_output_tokens;
+        request
     }
 }
 
@@ -364,11 +370,12 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(&task_id, reason));
     }
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
+    let output = run.output(ended).map_err(unreadable)?;
     let out = output.stdout.with_totals(outcome.stdout.came(), outcome.stdout.lines);
     let err = output.stderr.with_totals(outcome.stderr.came(), outcome.stderr.lines);
-    let (stdout, stderr) = previews(shown.mask, &out, &err, shown.max_output_tokens)
-        .map_err(|error| ToolError::state(&error))?;
+    let (stdout, stderr) =
+        previews(shown.mask, &out, &err, shown.max_output_tokens).map_err(unreadable)?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();

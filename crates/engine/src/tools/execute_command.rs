@@ -1,16 +1,19 @@
 //! `execute_command`: a program and its arguments, run directly, with everything it printed.
 
-use legwork_warden::protocol::Limits;
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::{ErrorKind, ToolError},
-    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
-    run::{Ended, Run},
+    model::{Caller, Confinement, EndedBy, Request},
+    task::run::{Ended, Run},
 };
 
 pub(super) const NAME: &str = "execute_command";
@@ -78,6 +81,11 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: false,
+            turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: true,
+            text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,
@@ -87,17 +95,16 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
-    let executed = match engine.submit(input.into_request(timeout), caller).await {
-        Ok(Submitted::Started(run)) => attend(engine, run).await?,
-        Ok(Submitted::AlreadyRunning(_)) => Executed::default(),
-        Err(error) => not_started(error)?,
+    let (executed, sandbox) = match engine.start(input.into_request(timeout), caller).await {
+        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
+        Err(error) => (not_started(error)?, None),
     };
     let summary = match executed.return_code {
         Some(code) => format!("command returned {code}"),
         None if executed.timed_out => "command timed out".into(),
         None => "command could not be started".into(),
     };
-    Ok(super::success(executed, summary))
+    Ok(Success { sandbox, ..super::success(executed, summary) })
 }
 
 impl Input {
@@ -126,28 +133,20 @@ impl Input {
 
     fn into_request(self, timeout: u64) -> Request {
         let words = [self.command].into_iter().chain(self.args.unwrap_or_default());
-        Request {
-            tool: NAME,
-            program: Program::Argv(words.map(Into::into).collect()),
-            workdir: self.cwd,
+        let mut request = Request::program(words)
+            .tool(NAME)
             // The sandbox confines, not this argument.
-            confinement: Confinement::None,
-            environment: Vec::new(),
-            description: None,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: Some(timeout * 1000),
-            limits: Limits::default(),
-            memory_bytes_max: u64::MAX,
-        }
+            .confined_to(Confinement::None)
+            .timeout(Duration::from_secs(timeout));
+        request.workdir = self.cwd.map(Into::into);
+        request
     }
 }
 
 /// Waits for the end; a program that never started is a result too.
-async fn attend(engine: &Engine, mut run: Run) -> Result<Executed, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<Executed, ToolError> {
     match run.ended().await {
-        Ok(ended) => executed(engine, &run, &ended),
+        Ok(ended) => executed(engine, run, &ended),
         Err(error) => not_started(error),
     }
 }

@@ -1,10 +1,10 @@
-//! The tools: one file each, and the registry that knows them by name.
+//! The tools that come with the library: one file each, and the list of them.
+//!
+//! Each is made of the engine's public interface, as a tool of another crate would be.
 
-mod answer;
 mod diagnostics;
 mod exec_command;
 mod execute_command;
-pub mod export;
 mod progress;
 mod run_shell_command;
 mod schema;
@@ -16,56 +16,25 @@ mod task_stop;
 mod task_view;
 mod task_wait;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-pub use self::answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult};
+pub use legwork_gate::Manners;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+pub use crate::engine::{
+    Answer, Definition, Envelope, EnvelopeStatus, Registry, Success, Tool, ToolFuture, ToolResult,
+    Turn, export,
+};
 use crate::{
-    config::Settings,
-    engine::Engine,
+    engine::{Engine, Options},
     error::{ErrorKind, ToolError},
     id::TaskId,
+    judge::config::Settings,
     model::Caller,
     output::Artifact,
-    run::{Ended, Run},
+    task::run::{Ended, Run},
 };
-
-/// What a tool is, as models, clients and people are told.
-#[derive(Debug, Clone, Serialize)]
-pub struct Definition {
-    /// The name by which it is called.
-    pub name: &'static str,
-    /// The capability family that it belongs to.
-    pub family: &'static str,
-    /// A category for people.
-    pub category: &'static str,
-    /// Words to find it by.
-    pub tags: &'static [&'static str],
-    /// One paragraph for a model.
-    pub description: &'static str,
-    /// JSON schema of the input.
-    pub input_schema: Value,
-    /// What a model is told about using it well.
-    pub instructions: &'static str,
-    /// Whether it only looks, and changes nothing.
-    #[serde(skip)]
-    pub read_only: bool,
-}
-
-/// A future that a tool returns.
-pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Success, ToolError>> + Send + 'a>>;
-
-/// A tool.
-pub trait Tool: Send + Sync {
-    /// What it is.
-    fn definition(&self) -> &Definition;
-    /// Does it.
-    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a>;
-    /// Renders a result for a model, from the result alone.
-    fn render(&self, result: &Value) -> String;
-}
 
 /// A tool that comes with the library: its definition, and two functions.
 struct BuiltIn {
@@ -102,6 +71,7 @@ fn success<R: Receipt>(result: R, summary: impl Into<String>) -> Success {
         result: ToolResult::Later(Arc::new(later)),
         summary_text: Some(summary.into()),
         receipt,
+        sandbox: None,
     }
 }
 
@@ -113,10 +83,6 @@ fn render<R: Receipt>(result: &Value) -> String {
         Err(_) => result.to_string(),
     }
 }
-
-/// The tools that start commands.
-pub(crate) const RUNNERS: [&str; 3] =
-    [exec_command::NAME, execute_command::NAME, run_shell_command::NAME];
 
 /// Longest wait of a call.
 const WAIT_MS_MAX: u64 = 3_600_000;
@@ -158,12 +124,11 @@ struct Everything {
 
 /// Reads everything that a run printed.
 fn everything(engine: &Engine, run: &Run, ended: &Ended) -> Result<Everything, ToolError> {
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let unreadable = |error: io::Error| ToolError::unreadable(run.task_id().as_str(), &error);
+    let output = run.output(ended).map_err(unreadable)?;
     let mask = engine.mask();
     let complete = |artifact: &Artifact| {
-        artifact
-            .complete(&mask, engine.settings().complete_bytes_max)
-            .map_err(|error| ToolError::state(&error))
+        artifact.complete(&mask, engine.settings().complete_bytes_max).map_err(unreadable)
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;
@@ -178,7 +143,7 @@ fn lost(task_id: &TaskId, reason: &str) -> ToolError {
         format!("what became of the command cannot be known ({reason})"),
     )
     .detail("task_id", task_id.as_str())
-    .hint(format!("`legwork logs {task_id}` shows what it printed until then"))
+    .hint("TaskOutput shows what it printed until then")
 }
 
 /// Parses a tool's input, and says which field is wrong.
@@ -234,18 +199,6 @@ fn in_plain_words(problem: &str) -> String {
     WORDS.iter().fold(problem.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
-/// The text of an error; alone among the receipts it ends with a newline.
-fn render_error(error: &ToolError) -> String {
-    let pretty = serde_json::to_string_pretty(error).unwrap_or_else(|_| error.message.clone());
-    format!("Command failed\n{pretty}\n")
-}
-
-/// The tools by name.
-#[derive(Clone, Default)]
-pub struct Registry {
-    tools: Vec<Arc<dyn Tool>>,
-}
-
 impl Registry {
     /// The tools that come with the library. A new tool is one file and one line here.
     pub fn builtin() -> Self {
@@ -261,72 +214,11 @@ impl Registry {
         registry.add(run_shell_command::tool());
         registry
     }
-
-    /// Adds a tool; it takes the place of one with the same name.
-    pub fn add(&mut self, tool: impl Tool + 'static) {
-        self.tools.retain(|known| known.definition().name != tool.definition().name);
-        self.tools.push(Arc::new(tool));
-    }
-
-    /// The tools that a model is offered by default: one way to run a command, and what follows from it.
-    ///
-    /// Three ways to run a command would only confuse it.
-    pub const DEFAULT: [&'static str; 7] = [
-        "ExecCommand",
-        "TaskList",
-        "TaskStatus",
-        "TaskOutput",
-        "TaskInput",
-        "TaskStop",
-        "TaskWait",
-    ];
-
-    /// Keeps only the tools of these names; an unknown name is given back.
-    pub fn keep(&mut self, names: &[&str]) -> Result<(), String> {
-        if let Some(unknown) = names.iter().find(|name| self.get(name).is_none()) {
-            return Err((*unknown).to_owned());
-        }
-        self.tools.retain(|tool| names.contains(&tool.definition().name));
-        Ok(())
-    }
-
-    /// What the tools are, in the order in which they were added.
-    pub fn definitions(&self) -> impl Iterator<Item = &Definition> {
-        self.tools.iter().map(|tool| tool.definition())
-    }
-
-    /// Whether a tool of this name does more than look.
-    pub(crate) fn changes_something(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|tool| !tool.definition().read_only)
-    }
-
-    /// The tool of this name.
-    pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        self.tools.iter().find(|tool| tool.definition().name == name).map(AsRef::as_ref)
-    }
-
-    /// Calls a tool by name.
-    pub async fn call(&self, engine: &Engine, name: &str, input: Value, caller: &Caller) -> Answer {
-        let Some(tool) = self.get(name) else {
-            let known: Vec<&str> = self.definitions().map(|definition| definition.name).collect();
-            let error =
-                ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
-                    .detail("tool_name", name)
-                    .hint(format!("the tools are: {}", known.join(", ")));
-            let mask = engine.mask();
-            return Answer::failed(&mask.text(name), error.masked(&mask));
-        };
-        // Here all that tools say goes out: no secret passes.
-        match tool.call(engine, input, caller).await {
-            Ok(success) => Answer::succeeded(tool, engine.mask(), success),
-            Err(error) => Answer::failed(name, error.masked(&engine.mask())),
-        }
-    }
 }
 
-impl fmt::Debug for Registry {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.definitions().map(|definition| definition.name);
-        formatter.debug_list().entries(names).finish()
+impl Engine {
+    /// Opens the state folder, with the tools that come with the library; starts nothing yet.
+    pub fn open(options: Options) -> Result<Self, ToolError> {
+        Self::open_with(options, Registry::builtin())
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, SmallOutput, TaskOutput},
-    run::{Ended, Grown, Run},
+    task::run::{Ended, Grown, Run},
 };
 
 /// How often at most.
@@ -38,7 +38,7 @@ pub(super) async fn told(
                 so_far.stderr.extend(stderr);
                 last_line_of(&TaskOutput::from(&so_far), mask)
             }
-            Grown::InFolder => match run.folder().open() {
+            Grown::InFolder => match run.stored() {
                 Ok(output) => {
                     (stdout_bytes, stderr_bytes) = (output.stdout.bytes(), output.stderr.bytes());
                     last_line_of(&output, mask)

@@ -2,27 +2,31 @@
 
 use std::time::Duration;
 
-use legwork_warden::protocol::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BuiltIn, Definition, Receipt, Success, schema, task_view::ArtifactEntry};
+use super::{
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+};
 use crate::{
-    config::Settings,
-    engine::{Engine, Submitted},
+    engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    limits::lower,
-    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
-    run::{Ended, Run},
+    judge::config::Settings,
+    model::limits::lower,
+    model::{Caller, Confinement, EndedBy, Request},
+    task::run::{Ended, Run},
 };
 
 pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// By which a command can know that it is run by this tool.
-const MARK: (&str, &str) = ("ASIMI_CLI", "1");
+/// The original asks about everything that its user did not list, and runs no substitution.
+const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
+
+const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
 platforms, it uses `bash -c`. It can start background processes. Command substitution (`$(...)`, backticks, \
@@ -85,6 +89,11 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: INSTRUCTIONS,
             read_only: false,
+            by_default: false,
+            turn: Turn::Waits,
+            manners: MANNERS,
+            takes_argv: false,
+            text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,
@@ -94,18 +103,17 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
-    let ran = match engine.submit(input.into_request(engine.settings().shell_timeout), caller).await
-    {
-        Ok(Submitted::Started(run)) => attend(engine, run).await?,
-        Ok(Submitted::AlreadyRunning(_)) => Ran::default(),
-        Err(error) => not_started(error)?,
+    let request = input.into_request(engine.settings().shell_timeout);
+    let (ran, sandbox) = match engine.start(request, caller).await {
+        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
+        Err(error) => (not_started(error)?, None),
     };
     let summary = match (ran.exit_code, &ran.error) {
         (_, Some(error)) => error.clone(),
         (Some(code), None) => format!("command exited with status {code}"),
         (None, None) => "command was ended by a signal".into(),
     };
-    Ok(super::success(ran, summary))
+    Ok(Success { sandbox, ..super::success(ran, summary) })
 }
 
 impl Input {
@@ -122,28 +130,24 @@ impl Input {
     }
 
     fn into_request(self, timeout: Duration) -> Request {
-        let shell = Some("bash".to_owned());
-        Request {
-            tool: NAME,
-            program: Program::Script { text: self.command, shell, login: false },
-            workdir: self.directory,
-            confinement: Confinement::Workspace,
-            environment: vec![MARK],
-            description: self.description,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: u64::try_from(timeout.as_millis()).ok(),
-            limits: Limits::default(),
-            memory_bytes_max: u64::MAX,
-        }
+        let [mark, set] = MARK;
+        let mut request = Request::script(self.command)
+            .tool(NAME)
+            .manners(MANNERS)
+            .shell("bash")
+            .confined_to(Confinement::Workspace)
+            .env(mark, set)
+            .timeout(timeout);
+        request.workdir = self.directory.map(Into::into);
+        request.description = self.description;
+        request
     }
 }
 
 /// Waits for the end; a shell that never started is a result too.
-async fn attend(engine: &Engine, mut run: Run) -> Result<Ran, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<Ran, ToolError> {
     match run.ended().await {
-        Ok(ended) => ran(engine, &run, &ended),
+        Ok(ended) => ran(engine, run, &ended),
         Err(error) => not_started(error),
     }
 }

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_output::played,
     task_view::{Lines, TaskBrief},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
-    observe::{InputTaken, Observer},
     output::{Cursor, keys},
+    task::observe::{InputTaken, Observer},
 };
 
 const NAME: &str = "TaskInput";
@@ -84,6 +84,11 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
 - `eof: true` ends the input, as Ctrl-D does.
 - The answer has a cursor: with it as `after`, TaskOutput and TaskWait see only what came in response.",
             read_only: false,
+            by_default: true,
+            turn: Turn::Looks,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Sent>,
@@ -228,7 +233,8 @@ async fn applies_cursor_mode(observer: &mut Observer, report: &Report) -> Result
         return Ok(false);
     }
     let output = observer.output().await?;
-    Ok(played(output).await?.application_cursor)
+    let screen = played(output).await.map_err(|error| observer.unreadable(&error))?;
+    Ok(screen.application_cursor)
 }
 
 fn refusal_text(refusal: InputRefusal) -> String {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskBrief},
 };
 use crate::{engine::Engine, error::ToolError};
@@ -45,6 +45,11 @@ pub(super) fn tool() -> BuiltIn {
             instructions: "Use TaskList to find the ids of background tasks, also of those that were \
                            started earlier or by somebody else in this workspace.",
             read_only: true,
+            by_default: true,
+            turn: Turn::Looks,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<List>,

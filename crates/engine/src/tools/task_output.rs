@@ -1,6 +1,6 @@
 //! `TaskOutput`: what a task has printed: head and tail, only what is new, or its screen.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,15 +8,15 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, schema,
     task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    observe::{Change, Observer},
     output::{Cursor, Mask, Screen, Selection, TaskOutput},
+    task::observe::{Change, Observer},
 };
 
 const NAME: &str = "TaskOutput";
@@ -106,6 +106,11 @@ Use TaskOutput to read what a task printed.
 - `block: false` answers at once. To wait for a certain line, use TaskWait with `output_matches`.
 - `view: screen` shows what a terminal program shows right now.",
             read_only: true,
+            by_default: true,
+            turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Shown>,
@@ -180,7 +185,7 @@ async fn await_news(
                 tokio::time::sleep_until(deadline.min(Instant::now() + GATHER)).await;
                 let output = observer.output().await?;
                 let fresh = output.since(&observer.mask(), after, selection, 1, observer.is_over());
-                if !fresh.map_err(|error| ToolError::state(&error))?.text.is_empty() {
+                if !fresh.map_err(|error| observer.unreadable(&error))?.text.is_empty() {
                     return Ok(true);
                 }
                 // Half a character, or the other stream: wait for what comes beyond that.
@@ -206,7 +211,7 @@ fn log(
             .overview(&mask, selection, budget, over)
             .map(|(preview, next)| (preview.text, preview.truncated, next)),
     }
-    .map_err(|error| ToolError::state(&error))?;
+    .map_err(|error| observer.unreadable(&error))?;
     Ok(Shown {
         retrieval_status: Retrieval::Success,
         task: TaskBrief::new(observer.task(), &mask),
@@ -221,7 +226,8 @@ fn log(
 
 async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolError> {
     let artifacts = artifacts(&output);
-    let (screen, mask) = (played(output).await?, observer.mask());
+    let screen = played(output).await.map_err(|error| observer.unreadable(&error))?;
+    let mask = observer.mask();
     Ok(Shown {
         retrieval_status: Retrieval::Success,
         task: TaskBrief::new(observer.task(), &mask),
@@ -240,10 +246,9 @@ async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolEr
 }
 
 /// The screen of a terminal; in a thread, since a long log takes its time.
-pub(super) async fn played(output: TaskOutput) -> Result<Screen, ToolError> {
+pub(super) async fn played(output: TaskOutput) -> io::Result<Screen> {
     let played = tokio::task::spawn_blocking(move || Screen::of(&output)).await;
-    let played = played.map_err(std::io::Error::other).and_then(|screen| screen);
-    played.map_err(|error| ToolError::state(&error))
+    played.map_err(io::Error::other).and_then(|screen| screen)
 }
 
 /// What a program shows that has taken the whole terminal for itself: of its log nobody can make sense.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskView, numbers},
 };
 use crate::{engine::Engine, error::ToolError};
@@ -39,6 +39,11 @@ pub(super) fn tool() -> BuiltIn {
             instructions: "Use TaskStatus for a quick look. To wait for something, use TaskWait instead of \
                            asking again and again.",
             read_only: true,
+            by_default: true,
+            turn: Turn::Looks,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Known>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskBrief, numbers},
 };
 use crate::{engine::Engine, error::ToolError, model::Outcome};
@@ -54,6 +54,11 @@ pub(super) fn tool() -> BuiltIn {
             instructions: "Use TaskStop when a background task is not needed any more: a server, a watcher, a \
                            command that hangs. Nothing of it is left running afterwards.",
             read_only: false,
+            by_default: true,
+            turn: Turn::Stops,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Stopped>,

@@ -7,12 +7,13 @@ use legwork_warden::protocol::Report;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::now_ms,
     id::TaskId,
-    ledger::{Task, now_ms},
+    model::sandbox::{MissingLayer, SandboxReport},
+    model::status::Status,
     model::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero, signal_name},
     output::{Mask, TaskOutput},
-    sandbox::{MissingLayer, SandboxReport},
-    status::Status,
+    store::ledger::Task,
 };
 
 /// What a command is among the tasks.

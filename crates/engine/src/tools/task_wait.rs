@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
-    BuiltIn, Definition, Receipt, Success, effective_tokens, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, schema,
     task_output::{cursor, full_screen},
     task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
 };
@@ -17,10 +17,10 @@ use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    ledger::Task,
-    observe::Observer,
     output::{Cursor, Selection},
-    wait::{Condition, Until, until},
+    store::ledger::Task,
+    task::observe::Observer,
+    task::wait::{Condition, Until, until},
 };
 
 const NAME: &str = "TaskWait";
@@ -109,6 +109,11 @@ Use TaskWait instead of sleeping or polling.
 - Several conditions may be given; the answer says which one held first.
 - If the task ends before its condition holds, the answer comes at once, with what it printed.",
             read_only: true,
+            by_default: true,
+            turn: Turn::Waits,
+            manners: Manners::default(),
+            takes_argv: false,
+            text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Waited>,

@@ -186,17 +186,33 @@ impl<'a> Warden<'a> {
     }
 
     fn greet(&mut self, mut peer: Peer) {
-        peer.send(&WardenFrame::about_warden(FromWarden::Hello {
-            version: version(),
-            pid: std::process::id(),
-            task: self.run.as_ref().map(|run| run.task.clone()),
-        }));
+        peer.send(&self.hello());
         if let Some(run) = &self.run
             && let Some(ended) = run.ended()
         {
             peer.tell(&run.task, FromWarden::Ended(Box::new(ended)));
         }
         self.peers.push(peer);
+    }
+
+    /// Tells those who came before the task did that it is here now.
+    fn greet_again(&mut self, owner: usize) {
+        if self.peers.len() > 1 {
+            let hello = self.hello();
+            for (place, peer) in self.peers.iter_mut().enumerate() {
+                if place != owner {
+                    peer.send(&hello);
+                }
+            }
+        }
+    }
+
+    fn hello(&self) -> WardenFrame {
+        WardenFrame::about_warden(FromWarden::Hello {
+            version: version(),
+            pid: std::process::id(),
+            task: self.run.as_ref().map(|run| run.task.clone()),
+        })
     }
 
     /// Sleeps until something happens, and says what.
@@ -574,6 +590,7 @@ impl<'a> Warden<'a> {
                 Failpoint::WardenAfterStart.pass();
                 self.run = Some(run);
                 self.childless = false;
+                self.greet_again(place);
             }
             Err(failure) => {
                 if let Some(owner) = self.peers.get_mut(place) {

@@ -20,7 +20,7 @@ const NO_NAMESPACES: [&str; 7] = [
 
 /// An ordinary user's house on such a machine.
 fn house() -> Option<House> {
-    let house = House::ordinary().through(&NO_NAMESPACES);
+    let house = House::ordinary()?.through(&NO_NAMESPACES);
     let works = house.outside("true").output().is_ok_and(|output| output.status.success());
     if !works {
         eprintln!("SKIPPED: this machine allows no user namespace to forbid them in");
@@ -58,6 +58,43 @@ fn without_namespaces_every_result_says_what_is_missing() {
     let input = json!({ "cmd": "true", "login": false }).to_string();
     let receipt = house.legwork("call", OPERATOR).args(["ExecCommand", &input]).output().unwrap();
     assert!(text(&receipt.stdout).contains("Protection missing:"), "{receipt:?}");
+}
+
+#[test]
+fn what_is_missing_is_told_of_the_tasks_own_sandbox_and_not_of_the_callers() {
+    let Some(house) = house() else { return };
+    let exec = |house: &House, input: &Value| {
+        let envelope = house.call(OPERATOR, "ExecCommand", input);
+        assert_eq!(envelope["status"], "success", "{envelope:#}");
+        envelope
+    };
+    // A rule of its own confines a command where nothing else is.
+    let confined = "[sandbox]\nlevel = \"none\"\n\
+        [[rule]]\nprogram = \"uname\"\ndecision = \"allow\"\nsandbox = \"read-only\"\n\
+        [[rule]]\nprogram = \"sleep\"\ndecision = \"allow\"\nsandbox = \"read-only\"\n";
+    let house = house.with_policy(confined);
+    let envelope = exec(&house, &json!({ "cmd": "uname", "login": false }));
+    assert!(names(&envelope["sandbox_missing"]).contains(&"mount_namespace"), "{envelope:#}");
+    let envelope = exec(&house, &json!({ "cmd": "true", "login": false }));
+    assert!(envelope.get("sandbox_missing").is_none(), "{envelope:#}");
+    // Also where it goes on as a task, and for whoever is told that it runs already.
+    let input = json!({ "cmd": "sleep 1000", "login": false, "yield_time_ms": 0 });
+    for disposition in ["promoted_to_task", "already_running"] {
+        let envelope = exec(&house, &input);
+        assert_eq!(envelope["result"]["disposition"], disposition, "{envelope:#}");
+        assert!(names(&envelope["sandbox_missing"]).contains(&"mount_namespace"), "{envelope:#}");
+        if disposition == "already_running" {
+            let id = &envelope["result"]["task_handle"]["task_id"];
+            house.get(OPERATOR, "TaskStop", &json!({ "task_id": id, "grace_ms": 100 }));
+        }
+    }
+    // And the other way round.
+    let open = "[[rule]]\nprogram = \"uname\"\ndecision = \"allow\"\nsandbox = \"none\"\n";
+    let house = house.with_policy(open);
+    let envelope = exec(&house, &json!({ "cmd": "uname", "login": false }));
+    assert!(envelope.get("sandbox_missing").is_none(), "{envelope:#}");
+    let envelope = exec(&house, &json!({ "cmd": "true", "login": false }));
+    assert!(names(&envelope["sandbox_missing"]).contains(&"mount_namespace"), "{envelope:#}");
 }
 
 #[test]
@@ -157,7 +194,8 @@ fn root_without_user_namespaces_keeps_the_others() {
         return;
     }
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
-    let house = House::own().through(&["unshare", "--user", "--map-root-user", "sh", "-c", script]);
+    let Some(house) = House::own() else { return };
+    let house = house.through(&["unshare", "--user", "--map-root-user", "sh", "-c", script]);
     house.file("home/.ssh/id_ed25519", "a secret");
     let envelope =
         house.call(INTEGRATION, "ExecCommand", &json!({ "cmd": "true", "login": false }));

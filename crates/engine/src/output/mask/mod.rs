@@ -9,6 +9,7 @@ mod cells;
 mod names;
 mod patterns;
 mod scan;
+mod shared;
 mod stream;
 mod values;
 
@@ -19,6 +20,7 @@ use serde_json::{Map, Value as Json};
 
 pub(super) use cells::marked;
 pub(super) use scan::{Scan, with_markers};
+pub(crate) use shared::SharedMask;
 pub use stream::{MaskedStream, MaskedWriter};
 
 use patterns::{PATTERN_BYTES_MAX, Pattern, shipped};
@@ -73,6 +75,14 @@ impl Mask {
         Self { secrets, built: OnceLock::new() }
     }
 
+    /// Masks nothing: for a caller who is to have the exact text.
+    pub(crate) fn none() -> Self {
+        let nothing: [&str; 0] = [];
+        let finder = AhoCorasick::new(nothing).ok();
+        let built = Built { values: Vec::new(), finder, begins: Vec::new(), reach: 0 };
+        Self { secrets: Vec::new(), built: OnceLock::from(built) }
+    }
+
     /// Masks the secrets of this process's own environment.
     pub fn of_environment() -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -81,9 +91,8 @@ impl Mask {
     }
 
     /// The same with more variables; none if there is no secret among them that is not known.
-    pub(crate) fn with(&self, variables: &[(&str, &str)]) -> Option<Self> {
-        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut more = Self::new(&variables.iter().map(pair).collect::<Vec<_>>()).secrets;
+    pub(crate) fn with(&self, variables: &[(String, String)]) -> Option<Self> {
+        let mut more = Self::new(variables).secrets;
         more.retain(|secret| !self.secrets.contains(secret));
         let secrets = || self.secrets.iter().cloned().chain(more.clone()).collect();
         (!more.is_empty()).then(|| Self { secrets: secrets(), built: OnceLock::new() })

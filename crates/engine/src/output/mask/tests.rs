@@ -117,10 +117,10 @@ fn everything_that_is_text_in_json_is_masked() {
 #[test]
 fn a_command_can_bring_secrets_of_its_own() {
     let mask = Mask::default();
-    assert!(mask.with(&[("ASIMI_CLI", "1"), ("PLAIN", "long enough")]).is_none());
-    let more = mask.with(&[("A_TOKEN", "long enough")]).unwrap();
+    assert!(mask.with(&variables(&[("ASIMI_CLI", "1"), ("PLAIN", "long enough")])).is_none());
+    let more = mask.with(&variables(&[("A_TOKEN", "long enough")])).unwrap();
     assert_eq!(more.text("it is long enough"), "it is [masked:A_TOKEN]");
-    assert!(more.with(&[("A_TOKEN", "long enough")]).is_none());
+    assert!(more.with(&variables(&[("A_TOKEN", "long enough")])).is_none());
     assert_eq!(format!("{more:?}"), "[\"A_TOKEN\"]", "no value in a log of ours");
 }
 
@@ -302,4 +302,8 @@ proptest! {
             prop_assert!(secrets.iter().all(|secret| secret.start < secret.end));
         }
     }
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }

@@ -1,0 +1,299 @@
+//! The engine: what a host program holds, and what the tools are given.
+//!
+//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows what a
+//! tool is, but no tool: those that come with the library are in `tools`.
+
+mod answer;
+mod command;
+pub mod export;
+mod finished;
+mod handle;
+mod options;
+mod stream;
+mod tool;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+pub use self::{
+    answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    command::{Command, CommandFuture},
+    finished::Finished,
+    handle::TaskHandle,
+    options::Options,
+    stream::{Chunk, OutputStream},
+    tool::{Definition, Registry, Tool, ToolFuture, Turn},
+};
+use crate::{
+    error::{ErrorKind, ToolError},
+    events::{EventCursor, Events, Interest},
+    id::TaskId,
+    judge::{Judge, config::Settings},
+    model::{
+        Caller, Request, Trust,
+        question::{Answered, Approval},
+        sandbox::SandboxReport,
+    },
+    output::{Mask, SharedMask, TaskOutput},
+    place::{Local, Place},
+    state::StateFolder,
+    store::{
+        Store,
+        audit::Entry,
+        ledger::{Answerer, Task},
+        open_state,
+        retention::{CleanUp, Collected, Retention},
+        usage::Usage,
+    },
+    task::{
+        Ground, Submitted, Tasks, adopt::keep_adopting, observe::Observer, place_error, run::Run,
+    },
+};
+
+/// Runs commands and knows the tasks of its state folder. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    tasks: Arc<Tasks>,
+    registry: Arc<Registry>,
+    hint: fn(&ToolError) -> Option<String>,
+}
+
+impl Engine {
+    /// Opens the state folder, with tools of the caller's choice; starts nothing yet.
+    pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
+        let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
+        let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
+        // A root that does not exist cannot be entered either.
+        let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
+        let workspace = options
+            .workspace
+            .canonicalize()
+            .map_err(|error| no_workspace(&options.workspace, &error))?;
+        let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
+        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots));
+        Self::open_at(place, state, (workspace, roots), options, registry)
+    }
+
+    /// The same, at any place.
+    pub(crate) fn open_at(
+        place: Arc<dyn Place>,
+        state: Arc<StateFolder>,
+        (workspace, roots): (PathBuf, Vec<PathBuf>),
+        options: Options,
+        registry: Registry,
+    ) -> Result<Self, ToolError> {
+        let opened = place.open_folder(&workspace);
+        let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
+        let mask = SharedMask::new(Mask::of_environment());
+        let store = Store::open(state, mask.clone())?;
+        let judge = Judge::new(
+            options.policy,
+            options.settings,
+            options.sandbox,
+            &workspace.path,
+            store.clone(),
+        );
+        let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
+        let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
+        let hint = options.hint;
+        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
+    }
+
+    /// The tools.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Limits of what is shown and waited for.
+    pub fn settings(&self) -> &Settings {
+        &self.tasks.judge.settings
+    }
+
+    /// What no answer may show.
+    pub fn mask(&self) -> Arc<Mask> {
+        self.tasks.mask.get()
+    }
+
+    /// The state folder.
+    pub fn state(&self) -> &StateFolder {
+        &self.tasks.store.state
+    }
+
+    /// The workspace, as a real path.
+    pub fn workspace(&self) -> &Path {
+        self.tasks.workspace()
+    }
+
+    /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
+    /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
+    /// Returns the spawner's process id, where there is one.
+    pub async fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
+        self.tasks.store.ledger.stay();
+        tokio::spawn(keep_adopting(Arc::downgrade(&self.tasks)));
+        let usual = self.tasks.judge.wanted(trust);
+        self.tasks.place.warm_up(usual).await.map_err(|error| place_error(&error.into()))
+    }
+
+    /// Whether nothing is started with less than the whole sandbox.
+    pub fn requires_protection(&self) -> bool {
+        self.tasks.judge.requires_protection()
+    }
+
+    /// What commands of this trust are confined by on this machine; an error if that is less than is required.
+    pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
+        self.tasks.protection(trust).await
+    }
+
+    /// Calls a tool by name.
+    pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
+        let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
+        let answer = self.registry.call(self, tool, input, caller).await;
+        self.note_call(tool, named, caller, &answer).await;
+        answer
+    }
+
+    /// An error as it may leave: with the hint of the face, and without secrets.
+    fn told(&self, mut error: ToolError) -> ToolError {
+        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        error.masked(&self.mask())
+    }
+
+    /// Notes what a verdict does not: calls that were refused, and those that change a task.
+    async fn note_call(&self, tool: &str, task: Option<String>, caller: &Caller, answer: &Answer) {
+        let entry = match answer.error() {
+            Some(error) if error.noted => return,
+            Some(error) => Entry::refused(error),
+            None if task.is_some() && self.registry.changes_something(tool) => {
+                Entry::new("request").with("summary", answer.envelope().summary_text.clone())
+            }
+            None => return,
+        };
+        self.tasks.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
+    }
+
+    /// Takes a request through plan, gate and ledger to a running command.
+    pub async fn submit(&self, request: Request, caller: &Caller) -> Result<Submitted, ToolError> {
+        self.tasks.submit(request, caller).await
+    }
+
+    /// Starts a command, also where an equal one is running.
+    pub async fn start(&self, request: Request, caller: &Caller) -> Result<Run, ToolError> {
+        self.tasks.start_new(request, caller).await
+    }
+
+    /// The tasks of all workspaces, newest first; those that only seem to run are settled before.
+    pub async fn tasks(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
+        self.tasks.all(finished_too, limit).await
+    }
+
+    /// The tasks of this engine's workspace, newest first, and how many there are in all.
+    pub async fn tasks_here(
+        &self,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        self.tasks.here(finished_too, limit).await
+    }
+
+    /// The task of this id, if it is one of this engine's workspace.
+    pub async fn task_here(&self, id: &str) -> Result<Task, ToolError> {
+        self.tasks.one_here(id).await
+    }
+
+    /// The task whose id begins with this text; `@` is the newest.
+    pub async fn task(&self, prefix: &str) -> Result<Task, ToolError> {
+        self.tasks.one(prefix).await
+    }
+
+    /// What a task has printed so far, wherever it is kept.
+    pub async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
+        self.tasks.output(id).await
+    }
+
+    /// Looks at a task through its warden, whoever started it.
+    pub async fn observe(&self, task: Task) -> Result<Observer, ToolError> {
+        Observer::of(self.tasks.clone(), task).await
+    }
+
+    /// The questions that wait for an answer, oldest first.
+    pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
+        self.tasks.judge.questions().await
+    }
+
+    /// Answers the question whose id begins with this text; the first answer counts.
+    pub async fn answer(&self, prefix: &str, answered: Answered) -> Result<Approval, ToolError> {
+        self.tasks.judge.answer(prefix, answered).await
+    }
+
+    /// Says that somebody is here who answers questions, until the result is dropped: callers who have to ask wait.
+    pub fn watch_approvals(&self) -> Result<Answerer, ToolError> {
+        self.tasks.judge.watch()
+    }
+
+    /// The stream of what happens on the state folder, in this process and in others: after an event, or from now on.
+    ///
+    /// ```no_run
+    /// # async fn follow(engine: &legwork::Engine) -> Result<(), legwork::ToolError> {
+    /// let mut events = engine.events(None, legwork::Interest::Changes).await?;
+    /// loop {
+    ///     match events.next().await {
+    ///         Ok(event) => println!("{:?}", event.what),
+    ///         Err(lagged) => println!("look anew, then go on from {}", lagged.cursor),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn events(
+        &self,
+        after: Option<EventCursor>,
+        interest: Interest,
+    ) -> Result<Events, ToolError> {
+        Ok(self.tasks.store.ledger.events(after, interest).await?)
+    }
+
+    /// Removes what is past its time, or says what would be.
+    pub async fn collect(
+        &self,
+        retention: Retention,
+        wanted: CleanUp,
+    ) -> Result<Collected, ToolError> {
+        self.tasks.collect(retention, wanted).await
+    }
+
+    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a little at a time, and
+    /// only one process.
+    pub fn tidy_up(&self) {
+        self.tasks.tidy_up();
+    }
+
+    /// What the state folder takes on the disk.
+    pub async fn usage(&self) -> Result<Usage, ToolError> {
+        self.tasks.usage().await
+    }
+
+    /// Checks the whole ledger; one that is damaged is rebuilt.
+    pub async fn check_ledger(&self) -> Result<(), ToolError> {
+        Ok(self.tasks.store.ledger.check().await?)
+    }
+
+    /// Stops every command that a caller of this engine still waits for, and waits for their ends.
+    ///
+    /// Promoted tasks go on, and so do processes that ended commands left behind.
+    pub async fn stop_all(&self, grace: Duration) {
+        self.tasks.stop_all(grace).await;
+    }
+}
+
+fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
+    let shown = workspace.display();
+    ToolError::new(
+        ErrorKind::WorkdirNotFound,
+        format!("the workspace `{shown}` cannot be used: {error}"),
+    )
+    .hint("name an existing folder")
+}

@@ -1,0 +1,84 @@
+//! How an engine is set up.
+
+use std::{path::PathBuf, time::Duration};
+
+use legwork_gate::Policy;
+
+use crate::{
+    error::ToolError,
+    judge::config::{Config, Settings},
+    model::sandbox::SandboxSettings,
+    state::Repair,
+};
+
+/// How an engine is set up.
+///
+/// ```
+/// use legwork::{Options, gate::{Mode, Policy}};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::new("/my/project").state("/my/state");
+/// options.policy = Policy::from_layers(&[], Mode::Strict)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+#[must_use = "options do nothing until an engine is opened with them"]
+pub struct Options {
+    /// The folder that commands run in by default.
+    pub workspace: PathBuf,
+    /// Folders that commands may run in besides the workspace.
+    pub roots: Vec<PathBuf>,
+    /// The state folder; the default place when absent.
+    pub state: Option<PathBuf>,
+    /// How long a command may run on without any engine before its warden stops it.
+    pub orphan_ttl: Duration,
+    /// The rules by which commands are judged.
+    pub policy: Policy,
+    /// Limits of what is shown and waited for.
+    pub settings: Settings,
+    /// What commands are confined to, unless the policy's mode is open.
+    pub sandbox: SandboxSettings,
+    /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
+    pub all_workspaces: bool,
+    /// Told of what had to be repaired in the state folder, at the start or later.
+    pub on_repair: fn(&Repair),
+    /// What can be done about an error, in words of the face: a command line names its verbs, a page its
+    /// buttons. It takes the place of the library's own hint in the answers of the tools.
+    pub hint: fn(&ToolError) -> Option<String>,
+}
+
+impl Options {
+    /// What was configured, for this workspace.
+    pub fn configured(workspace: impl Into<PathBuf>, config: Config) -> Self {
+        let mut options = Self::new(workspace);
+        options.roots = config.roots;
+        options.orphan_ttl = config.orphan_ttl.unwrap_or(options.orphan_ttl);
+        (options.policy, options.settings) = (config.policy, config.settings);
+        options.sandbox = config.sandbox;
+        options
+    }
+
+    /// The defaults, for this workspace.
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        Self {
+            workspace: workspace.into(),
+            roots: Vec::new(),
+            state: None,
+            orphan_ttl: Duration::from_secs(600),
+            policy: Policy::default(),
+            settings: Settings::default(),
+            sandbox: SandboxSettings::default(),
+            all_workspaces: false,
+            on_repair: |repair| tracing::warn!("{}", repair.message()),
+            hint: |_| None,
+        }
+    }
+
+    /// The same with a state folder of its own, instead of the user's.
+    pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state = Some(folder.into());
+        self
+    }
+}

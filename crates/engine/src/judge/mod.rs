@@ -1,0 +1,103 @@
+//! The judge's room: configuration, verdicts, and questions to a person.
+//!
+//! It may call the gate, which alone makes grants, and the store, where verdicts and questions are kept;
+//! never a place or a task. What it has to know of a command it is told ([`Facts`]).
+
+pub(crate) mod approval;
+pub(crate) mod config;
+mod refusals;
+
+use std::path::Path;
+
+use legwork_gate::{Explanation, Mode, Policy, Subject, Verdict, judge};
+
+use self::config::Settings;
+pub(crate) use self::refusals::denied;
+use crate::{
+    error::ToolError,
+    id::random,
+    model::{
+        Trust,
+        sandbox::{SandboxSettings, Wanted},
+    },
+    store::{Store, audit::Entry},
+};
+
+/// Judges the commands of one engine.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    policy: Policy,
+    pub settings: Settings,
+    sandbox: SandboxSettings,
+    /// Names this engine, for approvals that last as long as it does.
+    session: String,
+    /// The workspace, as questions name it.
+    workspace: String,
+    store: Store,
+}
+
+/// What the judge has to know of a command besides its text.
+pub(crate) trait Facts: Subject {
+    /// Equal commands have equal ones.
+    fn fingerprint(&self) -> &[u8; 32];
+    /// The command as it was asked for.
+    fn text(&self) -> &str;
+    /// What the caller says that it is for.
+    fn description(&self) -> Option<&str>;
+    /// The folder that it would run in.
+    fn workdir(&self) -> &Path;
+    /// What it is to be confined to, unless a rule says otherwise.
+    fn wanted(&self) -> Wanted;
+}
+
+impl Judge {
+    pub(crate) fn new(
+        policy: Policy,
+        settings: Settings,
+        sandbox: SandboxSettings,
+        workspace: &Path,
+        store: Store,
+    ) -> Self {
+        let session = random("s_").unwrap_or_default();
+        let workspace = workspace.display().to_string();
+        Self { policy, settings, sandbox, session, workspace, store }
+    }
+
+    /// What this caller's commands are confined to, unless a rule says otherwise.
+    pub(crate) fn wanted(&self, trust: Trust) -> Wanted {
+        Wanted::of(trust, self.policy.mode(), &self.sandbox)
+    }
+
+    /// What a command is confined to by what was said of it.
+    pub(crate) fn wanted_by(&self, wanted: Wanted, explanation: &Explanation) -> Wanted {
+        match self.policy.mode() {
+            Mode::Open => wanted,
+            _ => wanted.at(explanation.sandbox),
+        }
+    }
+
+    /// Whether nothing may start with less than the whole sandbox.
+    pub(crate) fn requires_protection(&self) -> bool {
+        self.sandbox.required
+    }
+
+    /// Judges a command, and notes the verdict before anything follows from it.
+    pub(crate) async fn verdict<F: Facts>(
+        &self,
+        facts: F,
+        entry: Entry,
+    ) -> Result<Verdict<F>, ToolError> {
+        let verdict = judge(&self.policy, facts);
+        let (name, explanation) = match &verdict {
+            Verdict::Allow(grant) => ("allow", grant.explanation()),
+            Verdict::Ask(question) => ("ask", question.explanation()),
+            Verdict::Deny(denial) => ("deny", &denial.explanation),
+        };
+        let entry = entry
+            .own("verdict", name)
+            .with("rule", explanation.rule.as_str())
+            .with("reason", explanation.reason.as_str());
+        self.store.note_first(entry).await?;
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,32 @@
+//! Typed errors for commands that may not run.
+
+use legwork_gate::{Denial, Explanation};
+use serde_json::{Value, json};
+
+use crate::error::{ErrorKind, ToolError};
+
+/// The typed error of a command that may not run.
+pub(crate) fn denied(denial: Denial) -> ToolError {
+    let explanation = denial.explanation;
+    let reason = explanation.reason.clone();
+    match denial.substitution {
+        None => {
+            let remedy = explanation.remedy.clone();
+            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
+            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
+        }
+        Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
+            .detail("construct", found.construct)
+            .detail("offset", json!(found.offset))
+            .hint("run the inner command by itself first, and use what it printed"),
+    }
+}
+
+/// An error that carries the gate's explanation.
+pub(super) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
+    let mut error = ToolError::new(kind, problem);
+    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
+        error.details = Some(fields);
+    }
+    error
+}

@@ -1,0 +1,14 @@
+//! The vocabulary that every room uses: plain data, without behaviour that needs a file, a process or a clock.
+
+mod caller;
+pub(crate) mod limits;
+mod outcome;
+pub(crate) mod question;
+mod request;
+pub(crate) mod sandbox;
+pub(crate) mod status;
+
+pub use caller::{Caller, Trust};
+pub(crate) use outcome::is_zero;
+pub use outcome::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, Total, signal_name};
+pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};

@@ -1,0 +1,315 @@
+//! How a run ended, as it is recorded.
+
+use legwork_warden::{
+    protocol,
+    record::{End, ExitRecord, LimitsInForce, StreamTotal},
+};
+use serde::{Deserialize, Serialize};
+
+/// How a run ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The exit code; none after a signal.
+    pub exit_status: Option<i32>,
+    /// The signal that killed it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signal: Option<i32>,
+    /// Why nothing is known of its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<String>,
+    /// What of ours ended it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_by: Option<EndedBy>,
+    /// Process id of the command.
+    pub pid: u32,
+    /// How long it ran.
+    pub duration_ms: u64,
+    /// What it wrote to stdout.
+    pub stdout: Total,
+    /// What it wrote to stderr.
+    pub stderr: Total,
+    /// Processes that it left running.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub background_pids: Vec<u32>,
+    /// What else is to be known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub flags: Vec<Flag>,
+    /// What the sandbox refused, as far as the kernel tells.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub denials: Vec<Denial>,
+    /// What it did that somebody should know of.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub warnings: Vec<String>,
+    /// Which limits held it.
+    #[serde(skip_serializing_if = "LimitsKnown::is_empty", default)]
+    pub limits: LimitsKnown,
+}
+
+/// Which layers held the limits of a command, and what they could not hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsKnown {
+    /// The layers that were in force.
+    pub enforced: Vec<LimitLayer>,
+    /// What the cgroups of this machine cannot hold: the limit and the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub missing: Vec<String>,
+}
+
+/// A layer that holds limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitLayer {
+    /// The kernel's limits of each process.
+    Rlimits,
+    /// The limits of a cgroup, which hold for the whole tree.
+    CgroupLimits,
+}
+
+impl LimitLayer {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rlimits => "rlimits",
+            Self::CgroupLimits => "cgroup_limits",
+        }
+    }
+}
+
+impl LimitsKnown {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<&LimitsInForce> for LimitsKnown {
+    fn from(limits: &LimitsInForce) -> Self {
+        let layers = [
+            (limits.rlimits, LimitLayer::Rlimits),
+            (limits.cgroup_limits, LimitLayer::CgroupLimits),
+        ];
+        let enforced = layers.into_iter().filter(|(held, _)| *held).map(|(_, layer)| layer);
+        Self { enforced: enforced.collect(), missing: limits.missing.clone() }
+    }
+}
+
+impl Outcome {
+    /// An end that cannot be known, for this reason.
+    pub fn lost(reason: &str) -> Self {
+        Self { lost: Some(reason.into()), ..Self::default() }
+    }
+}
+
+impl Outcome {
+    /// What a warden tells of an end.
+    pub(crate) fn of(ended: &protocol::Ended) -> Self {
+        let denial = |denial: &protocol::Denial| Denial {
+            layer: "seccomp".into(),
+            what: denial.call.clone(),
+        };
+        Self { denials: ended.denials.iter().map(denial).collect(), ..Self::from(&ended.record) }
+    }
+}
+
+/// Something that the sandbox refused, as the kernel told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// The layer that refused it.
+    pub layer: String,
+    /// What was refused.
+    pub what: String,
+}
+
+impl From<&ExitRecord> for Outcome {
+    fn from(record: &ExitRecord) -> Self {
+        let (exit_status, signal) = match record.end {
+            End::Exited(code) => (Some(code), None),
+            End::Signaled(signal) => (None, Some(signal)),
+        };
+        let dropped = record.stdout.dropped_bytes + record.stderr.dropped_bytes > 0;
+        let failed = record.store_errno.filter(|_| dropped);
+        let flags = [
+            (record.leaked_handles, Flag::LeakedHandles),
+            (dropped, Flag::OutputDropped),
+            (dropped && record.low_disk, Flag::LowDisk),
+            (failed.is_some_and(is_full), Flag::DiskFull),
+            (failed.is_some_and(|errno| !is_full(errno)), Flag::WriteFailed),
+            (record.process_limit_hit, Flag::ProcessLimitHit),
+            (record.oom_killed, Flag::OomKilled),
+        ];
+        Self {
+            exit_status,
+            signal,
+            lost: None,
+            ended_by: record.ended_by.map(EndedBy::from),
+            pid: record.pid,
+            duration_ms: record.duration_ms,
+            stdout: record.stdout.into(),
+            stderr: record.stderr.into(),
+            background_pids: record.background_pids.clone(),
+            flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
+            denials: Vec::new(),
+            warnings: Vec::new(),
+            limits: LimitsKnown::from(&record.limits),
+        }
+    }
+}
+
+fn is_full(errno: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == errno)
+}
+
+/// What came through one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Newlines that came, dropped ones too.
+    pub lines: u64,
+    /// Bytes that are not stored.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub dropped_bytes: u64,
+}
+
+impl Total {
+    /// Bytes that came, stored or not.
+    pub fn came(&self) -> u64 {
+        self.bytes + self.dropped_bytes
+    }
+}
+
+impl From<StreamTotal> for Total {
+    fn from(total: StreamTotal) -> Self {
+        Self { bytes: total.bytes, lines: total.lines, dropped_bytes: total.dropped_bytes }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What of ours ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// Its wall-clock limit.
+    Timeout,
+    /// Somebody asked.
+    Stopped,
+    /// No engine came back for it.
+    Abandoned,
+    /// Its limit of processor time.
+    CpuLimit,
+    /// The kernel, for its limit of memory.
+    OomKilled,
+    /// The kernel, for its limit of a file's size.
+    FileSizeLimit,
+}
+
+impl EndedBy {
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Stopped => "stopped",
+            Self::Abandoned => "abandoned",
+            Self::CpuLimit => "cpu_limit",
+            Self::OomKilled => "oom_killed",
+            Self::FileSizeLimit => "file_size_limit",
+        }
+    }
+
+    /// Whether it is a limit of what a command may use, other than of time.
+    pub fn is_limit(self) -> bool {
+        matches!(self, Self::CpuLimit | Self::OomKilled | Self::FileSizeLimit)
+    }
+
+    /// What to tell of it.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Timeout => "the command was stopped: it ran into its limit of time",
+            Self::Stopped => "the command was stopped: somebody asked for it",
+            Self::Abandoned => "the command was stopped: nobody came back for it",
+            Self::CpuLimit => "the command was stopped: it used up its processor time (cpu_ms_max)",
+            Self::OomKilled => {
+                "the kernel killed processes of the command: they used more memory than memory_bytes_max"
+            }
+            Self::FileSizeLimit => {
+                "the kernel ended the command: it wrote a file bigger than file_bytes_max"
+            }
+        }
+    }
+}
+
+impl From<protocol::EndedBy> for EndedBy {
+    fn from(by: protocol::EndedBy) -> Self {
+        match by {
+            protocol::EndedBy::Timeout => Self::Timeout,
+            protocol::EndedBy::Stopped => Self::Stopped,
+            protocol::EndedBy::Abandoned => Self::Abandoned,
+            protocol::EndedBy::CpuLimit => Self::CpuLimit,
+            protocol::EndedBy::OomKilled => Self::OomKilled,
+            protocol::EndedBy::FileSizeLimit => Self::FileSizeLimit,
+        }
+    }
+}
+
+/// What else is to be known of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flag {
+    /// Something still held the output pipes when the command ended.
+    LeakedHandles,
+    /// Some output is not stored: it was over its limit, or the disk had no room.
+    OutputDropped,
+    /// That is because the disk had little room left.
+    LowDisk,
+    /// That is because the disk was full.
+    DiskFull,
+    /// That is because the disk could not be written.
+    WriteFailed,
+    /// The kernel refused it a process because of its limit.
+    ProcessLimitHit,
+    /// The kernel killed a process of it because of its limit of memory.
+    OomKilled,
+    /// Bytes that are no text were replaced in a preview.
+    InvalidUtf8,
+    /// Output that was stored is not there any more.
+    OutputMissing,
+    /// Secrets in the output were masked.
+    Masked,
+}
+
+impl Flag {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LeakedHandles => "leaked_handles",
+            Self::OutputDropped => "output_dropped",
+            Self::LowDisk => "low_disk",
+            Self::DiskFull => "disk_full",
+            Self::WriteFailed => "write_failed",
+            Self::ProcessLimitHit => "process_limit_hit",
+            Self::OomKilled => "oom_killed",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::OutputMissing => "output_missing",
+            Self::Masked => "masked",
+        }
+    }
+}
+
+/// The name of a signal, as in `SIGKILL`.
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = usize::try_from(signal - 1).ok().and_then(|place| NAMES.get(place));
+    match name {
+        Some(name) => format!("SIG{name}"),
+        None if signal >= 34 => format!("SIGRTMIN+{}", signal - 34),
+        None => format!("SIG{signal}"),
+    }
+}

@@ -1,0 +1,198 @@
+//! A question about a command, its answer, and who can be asked.
+
+use std::{
+    fmt::{self, Write as _},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+};
+
+use legwork_gate::visible;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ms;
+
+/// A question about a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// The id.
+    pub approval_id: String,
+    /// The tool through which the command came.
+    pub tool: String,
+    /// The command, as it was asked for.
+    pub command: String,
+    /// What the caller says that it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The folder that it would run in.
+    pub workdir: String,
+    /// The workspace of the caller.
+    pub workspace: String,
+    /// Who asks.
+    pub asked_by: String,
+    /// How far that caller is trusted.
+    pub trust: String,
+    /// Why it has to be asked.
+    pub reason: String,
+    /// The rule that says so.
+    pub rule: String,
+    /// What it would be confined to.
+    pub sandbox: String,
+    /// The simple commands, each with what is said of it by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub parts: Vec<(String, String)>,
+    /// The rule that would allow exactly this from now on; none where that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub proposed_rule: Option<String>,
+    /// When it was asked, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// Until when it can be answered.
+    pub expires_at_ms: i64,
+    /// The answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// What whoever answered wants the caller to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Equal commands have equal ones.
+    #[serde(skip)]
+    pub(crate) key: String,
+    /// The engine that asked: a session lasts as long as it does.
+    #[serde(skip)]
+    pub(crate) session: String,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// This once.
+    AllowOnce,
+    /// Exactly this command in this folder, for as long as the asking program runs.
+    AllowSession,
+    /// Exactly this command from now on: the rule that the question shows is saved.
+    AllowRule,
+    /// No.
+    Deny,
+}
+
+impl Decision {
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AllowOnce => "allow_once",
+            Self::AllowSession => "allow_session",
+            Self::AllowRule => "allow_rule",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// The decision of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::AllowOnce, Self::AllowSession, Self::AllowRule, Self::Deny];
+        all.into_iter().find(|decision| decision.as_str() == name)
+    }
+}
+
+/// What somebody answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// Yes or no.
+    pub decision: Decision,
+    /// What the caller is to know.
+    pub note: Option<String>,
+    /// Who answered.
+    pub by: String,
+}
+
+/// A future that a face returns; none when it turns out that nobody is there.
+pub type AskFuture = Pin<Box<dyn Future<Output = Option<Answered>> + Send>>;
+
+/// A face that can ask a person.
+pub trait Asker: Send + Sync {
+    /// Asks, and waits for the answer.
+    fn ask(&self, approval: Approval) -> AskFuture;
+}
+
+impl fmt::Debug for dyn Asker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Asker")
+    }
+}
+
+impl Approval {
+    /// The question as a person is to read it: the whole command, with nothing that could hide a part of it.
+    pub fn question(&self) -> String {
+        let mut text = String::from("May this command run?\n\n");
+        for line in self.command.lines() {
+            let _ = writeln!(text, "    {}", visible(line));
+        }
+        if self.parts.len() > 1 {
+            text.push_str("\nIts parts:\n");
+            for (part, verdict) in &self.parts {
+                let _ = writeln!(text, "    {verdict:<5}  {}", visible(part));
+            }
+        }
+        let _ = writeln!(text, "\nin:       {}", visible(&self.workdir));
+        let _ =
+            writeln!(text, "because:  {} (rule: {})", visible(&self.reason), visible(&self.rule));
+        let _ = writeln!(text, "sandbox:  {}", visible(&self.sandbox));
+        let (name, trust, tool) = (visible(&self.asked_by), visible(&self.trust), &self.tool);
+        let _ = writeln!(text, "asked by: {name} ({trust}), through {tool}");
+        if let Some(rule) = &self.proposed_rule {
+            text.push_str("\nThe rule that can be saved for it:\n");
+            for line in rule.lines() {
+                let _ = writeln!(text, "    {}", visible(line));
+            }
+        }
+        if let Some(description) = &self.description {
+            let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
+        }
+        text
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        now_ms() >= self.expires_at_ms
+    }
+}
+
+/// A face that asks, as callers carry it.
+pub type SharedAsker = Arc<dyn Asker>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_hides_in_a_question() {
+        let approval = Approval {
+            approval_id: "a_x".into(),
+            tool: "ExecCommand".into(),
+            command: "echo safe\u{202e}\u{1b}[2K\r# \u{200b}\u{e0041}\nrm -rf x".into(),
+            description: Some("harmless\n\nMay this command run? yes".into()),
+            workdir: "/w".into(),
+            workspace: "/w".into(),
+            asked_by: "client\u{7}".into(),
+            trust: "trusted_operator".into(),
+            reason: "r".into(),
+            rule: "dangerous".into(),
+            sandbox: "none".into(),
+            created_at_ms: 0,
+            expires_at_ms: 0,
+            parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
+            proposed_rule: None,
+            decision: None,
+            note: None,
+            key: String::new(),
+            session: String::new(),
+        };
+        let text = approval.question();
+        assert!(text.is_ascii() && !text.contains(['\u{1b}', '\r', '\u{7}']), "{text}");
+        assert!(text.contains(
+            "    echo safe\\u{202e}\\u{1b}[2K\\u{d}# \\u{200b}\\u{e0041}\n    rm -rf x\n"
+        ));
+        let (command, words) = text.split_once("The caller's own words about it: ").unwrap();
+        assert!(command.contains("rm -rf x"));
+        assert_eq!(words.lines().count(), 1, "the caller's words stay one line");
+    }
+}

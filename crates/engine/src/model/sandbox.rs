@@ -1,0 +1,151 @@
+//! What a command is confined to, and what of that was in force.
+
+use std::{fmt, path::PathBuf};
+
+use legwork_gate::{Level, Mode};
+use legwork_warden::sandbox::{Enforcement, Missing};
+use serde::{Deserialize, Serialize};
+
+use super::Trust;
+
+/// What was configured about sandboxes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxSettings {
+    /// The level, where the caller's trust does not ask for a stricter one.
+    pub level: Option<Level>,
+    /// Whether there is a network, where the caller's trust allows one.
+    pub network: Option<bool>,
+    /// Whether nothing is started unless every layer is in force.
+    pub required: bool,
+    /// Paths that may be written besides.
+    pub writable: Vec<PathBuf>,
+    /// Paths that may not be read besides.
+    pub unreadable: Vec<PathBuf>,
+    /// Files that decide about commands: not to be written by them.
+    pub deciding: Vec<PathBuf>,
+}
+
+/// What a command is to be confined to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    pub level: Level,
+    pub network: bool,
+    /// Whether the caller may change what its repository is configured to run.
+    pub operator: bool,
+}
+
+impl Wanted {
+    /// What this caller's commands get, unless a rule says otherwise.
+    pub(crate) fn of(trust: Trust, mode: Mode, settings: &SandboxSettings) -> Self {
+        let operator = matches!(trust, Trust::TrustedOperator | Trust::TrustedSystem);
+        let untrusted = trust == Trust::UntrustedExternal;
+        let least = if untrusted { Level::ReadOnly } else { Level::None };
+        let level = match mode {
+            Mode::Open => Level::None,
+            _ => settings.level.unwrap_or(Level::WorkspaceWrite).max(least),
+        };
+        Self { level, network: operator && settings.network.unwrap_or(true), operator }.at(None)
+    }
+
+    /// The same, with the level that a rule wants.
+    pub(crate) fn at(self, level: Option<Level>) -> Self {
+        let level = level.unwrap_or(self.level);
+        // Nothing that is not confined can be kept from the network, and what may only be read not be sent away.
+        let network = match level {
+            Level::None => true,
+            Level::WorkspaceWrite => self.network,
+            Level::ReadOnly => false,
+        };
+        Self { level, network, ..self }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = match (self.level, self.network) {
+            (Level::None, _) => "",
+            (_, true) => ", with network",
+            (_, false) => ", no network",
+        };
+        write!(formatter, "{}{network}", self.level.as_str())
+    }
+}
+
+/// What kept a command in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxReport {
+    /// The level.
+    pub level: Level,
+    /// Whether it had a network.
+    pub network: bool,
+    /// The layers that were in force.
+    pub enforced: Vec<String>,
+    /// Those that should have been.
+    pub missing: Vec<MissingLayer>,
+}
+
+/// A layer that is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingLayer {
+    /// Its name.
+    pub layer: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Default for SandboxReport {
+    fn default() -> Self {
+        Self { level: Level::None, network: true, enforced: Vec::new(), missing: Vec::new() }
+    }
+}
+
+impl SandboxReport {
+    pub(crate) fn new(wanted: Wanted, enforcement: &Enforcement) -> Self {
+        let name = |missing: &Missing| MissingLayer {
+            layer: missing.layer.as_str().to_owned(),
+            reason: missing.reason.clone(),
+        };
+        Self {
+            level: wanted.level,
+            network: wanted.network,
+            enforced: enforcement.enforced.iter().map(|layer| layer.as_str().to_owned()).collect(),
+            missing: enforcement.missing.iter().map(name).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_chooses_level_and_network_and_configuration_only_narrows_it() {
+        let of = |trust, settings: &SandboxSettings| {
+            let wanted = Wanted::of(trust, Mode::Guarded, settings);
+            (wanted.level, wanted.network)
+        };
+        let plain = SandboxSettings::default();
+        assert_eq!(of(Trust::TrustedOperator, &plain), (Level::WorkspaceWrite, true));
+        assert_eq!(of(Trust::TrustedSystem, &plain), (Level::WorkspaceWrite, true));
+        assert_eq!(of(Trust::TrustedIntegration, &plain), (Level::WorkspaceWrite, false));
+        assert_eq!(of(Trust::UntrustedExternal, &plain), (Level::ReadOnly, false));
+        let none = SandboxSettings { level: Some(Level::None), ..SandboxSettings::default() };
+        assert_eq!(of(Trust::TrustedOperator, &none), (Level::None, true));
+        assert_eq!(of(Trust::UntrustedExternal, &none), (Level::ReadOnly, false));
+        let offline = SandboxSettings { network: Some(false), ..SandboxSettings::default() };
+        assert_eq!(of(Trust::TrustedOperator, &offline), (Level::WorkspaceWrite, false));
+        let online = SandboxSettings { network: Some(true), ..SandboxSettings::default() };
+        assert_eq!(of(Trust::TrustedIntegration, &online), (Level::WorkspaceWrite, false));
+        let open = Wanted::of(Trust::UntrustedExternal, Mode::Open, &plain);
+        assert_eq!((open.level, open.network), (Level::None, true));
+    }
+
+    #[test]
+    fn a_rule_changes_the_level_and_reading_only_has_no_network() {
+        let plain = SandboxSettings::default();
+        let wanted = Wanted::of(Trust::TrustedOperator, Mode::Guarded, &plain);
+        assert!(!wanted.at(Some(Level::ReadOnly)).network);
+        assert!(wanted.at(Some(Level::None)).network);
+        assert_eq!(wanted.at(None), wanted);
+    }
+}

@@ -1,0 +1,172 @@
+//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as tasks.
+//!
+//! They are in no list, since nobody asked for them: the script is ours, and the profile is one that a granted command
+//! has just read. Whatever a look leaves running or stored is taken away with it.
+
+use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
+
+use legwork_warden::{
+    folder::Stream,
+    protocol::{self, Ended, EndedBy, Environment, FromWarden, Kept, Order, Spec, ToWarden},
+    record::End,
+};
+use tokio::time::timeout;
+
+use super::{
+    Logins,
+    key::{Login, Shell},
+    state::{STDERR, State, script},
+    text::may_do_more,
+};
+use crate::{
+    id,
+    place::{MEMORY_BYTES_MAX, Warden},
+    state::REMOVED,
+};
+
+/// How long a login may take to be of any use here.
+const WALL_MS_MAX: u64 = 20_000;
+
+/// How long its end is waited for; its warden ends it long before.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two looks are so far apart: whoever puts the time into a variable is found out.
+const APART: Duration = Duration::from_millis(1100);
+
+/// A look without an engine is of no use.
+const ORPHAN_TTL_MS: u64 = 1_000;
+
+/// More than this is not printed by a shell that is to be replaced.
+const PRINTED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// What a look printed.
+struct Printed {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Logins {
+    /// The environment that does the same as this login; none at the slightest doubt.
+    pub(super) async fn prove(self: &Arc<Self>, login: &Login) -> Option<Environment> {
+        let login_argv = login.argv("-lc", script(login.shell));
+        let (first, random) = self.state_of(login, &login_argv, &login.environment).await?;
+        self.pause(APART).await?;
+        let (second, random_again) = self.state_of(login, &login_argv, &login.environment).await?;
+        let dice_are_loaded = login.shell == Shell::Bash && random == random_again;
+        if first != second || dice_are_loaded {
+            return None;
+        }
+        let shown = self.look(login, &login.argv("-lvc", ":"), &login.environment).await?;
+        if may_do_more(login.shell, &shown.stderr) {
+            return None;
+        }
+        let environment = first.environment(login.shell);
+        let argv = login.shell.without_profile(&login_argv);
+        let (replaced, _) = self.state_of(login, &argv, &environment).await?;
+        (replaced == first).then_some(environment)
+    }
+
+    /// The state of a shell that is started so.
+    async fn state_of(
+        self: &Arc<Self>,
+        login: &Login,
+        argv: &[Vec<u8>],
+        environment: &Environment,
+    ) -> Option<(State, Vec<u8>)> {
+        let printed = self.look(login, argv, environment).await?;
+        (printed.stderr == STDERR).then(|| State::read(&printed.stdout)).flatten()
+    }
+
+    /// Runs the shell; none unless it ended by itself, well, and left nothing behind.
+    async fn look(
+        self: &Arc<Self>,
+        login: &Login,
+        argv: &[Vec<u8>],
+        environment: &Environment,
+    ) -> Option<Printed> {
+        let (mut warden, sandbox) = self.pool.ready(login.wanted).await.ok()?;
+        // What an engine that is killed leaves of it is nobody's, and removed with the rest.
+        let task = id::random(REMOVED).ok()?;
+        let spec = Spec {
+            task: task.clone(),
+            program: login.program.as_os_str().as_encoded_bytes().to_vec(),
+            argv: argv.to_vec(),
+            environment: environment.clone(),
+            stdin: protocol::Stdin::Null,
+            outputs: protocol::Outputs::Separate,
+            memory_bytes_max: MEMORY_BYTES_MAX,
+            wall_ms_max: Some(WALL_MS_MAX),
+            limits: login.limits,
+            orphan_ttl_ms: ORPHAN_TTL_MS,
+            sandbox: sandbox.map(|sandbox| self.sandboxing.sandboxed(&sandbox)),
+            note: Vec::new(),
+        };
+        warden.start(spec, &[login.workdir.as_fd()]).await.ok()?;
+        let ended = timeout(PATIENCE, self.end_of_look(&mut warden, &task)).await.ok()??;
+        let is_clean = ended.reusable && ended.record.end == End::Exited(0);
+        let (is_clean, reusable) = (is_clean && ended.record.ended_by.is_none(), ended.reusable);
+        let printed = self.take_printed(&task, ended.kept);
+        if reusable {
+            warden.owe_committed(&task);
+            self.pool.give_back(warden);
+        } else {
+            end_all(&mut warden, &task).await;
+        }
+        let _ = fs::remove_dir_all(self.state.look(&task));
+        printed.filter(|_| is_clean)
+    }
+
+    /// Waits for the end of a look, and brings it about when the engine ends.
+    async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<Ended> {
+        loop {
+            let message = tokio::select! {
+                message = warden.channel.receive(task) => Some(message.ok()?),
+                () = self.closed() => None,
+            };
+            match message {
+                Some(FromWarden::Ended(ended)) => return Some(*ended),
+                Some(FromWarden::StartFailed(_)) => return None,
+                Some(_) => {}
+                None => {
+                    end_all(warden, task).await;
+                    let _ = fs::remove_dir_all(self.state.look(task));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// What was printed, wherever it is kept.
+    fn take_printed(&self, task: &str, kept: Kept) -> Option<Printed> {
+        if let Kept::Memory { stdout, stderr, .. } = kept {
+            return Some(Printed { stdout, stderr });
+        }
+        let stream = |stream: Stream| {
+            let path = self.state.look(task).join(stream.file_name());
+            // A stream that brought nothing has no file.
+            let bytes = fs::metadata(&path).map_or(0, |data| data.len());
+            (bytes <= PRINTED_BYTES_MAX).then(|| fs::read(&path).unwrap_or_default())
+        };
+        Some(Printed { stdout: stream(Stream::Stdout)?, stderr: stream(Stream::Stderr)? })
+    }
+}
+
+/// Ends whatever a look has left, and lets go of its warden.
+async fn end_all(warden: &mut Warden, task: &str) {
+    let order = |order| ToWarden::Order { task: task.to_owned(), order };
+    let signal = rustix::process::Signal::KILL.as_raw();
+    let stop = Order::Stop { signal, grace_ms: 0, because: EndedBy::Stopped };
+    if warden.channel.send(&order(stop)).await.is_err() {
+        return;
+    }
+    let stopped = async {
+        loop {
+            match warden.channel.receive(task).await {
+                Ok(FromWarden::Stopped { .. }) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    };
+    let _ = timeout(super::CLOSING, stopped).await;
+    let _ = warden.channel.send(&order(Order::Committed)).await;
+}

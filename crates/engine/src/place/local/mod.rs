@@ -1,0 +1,207 @@
+//! This machine.
+
+mod dead;
+mod login;
+mod owner;
+mod paths;
+mod pool;
+mod programs;
+mod roll_call;
+mod sandbox;
+mod socket;
+mod spawning;
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use legwork_gate::Level;
+use legwork_warden::{
+    connect, end_left_by, is_alive,
+    protocol::{Sandboxed, Spec},
+    record::{ExitRecord, RecordError},
+};
+use rustix::fs::{Mode, OFlags, fstat, open, stat};
+use tokio::sync::watch;
+
+pub(crate) use self::sandbox::TamperCheck;
+use self::{
+    login::Logins, owner::Owners, pool::Pool, sandbox::Sandboxing, socket::Socket,
+    spawning::Spawning,
+};
+use super::{
+    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Warden,
+};
+use crate::{
+    id::TaskId,
+    model::sandbox::{SandboxSettings, Wanted},
+    output::TaskOutput,
+    state::StateFolder,
+};
+
+/// This machine, with the state folder that its wardens work for.
+#[derive(Debug)]
+pub(crate) struct Local {
+    state: Arc<StateFolder>,
+    boot_id: String,
+    owners: Arc<Owners>,
+    pool: Arc<Pool>,
+    sandboxing: Arc<Sandboxing>,
+    logins: Arc<Logins>,
+}
+
+impl Local {
+    /// Starts nothing yet. The first of the roots is the workspace.
+    pub(crate) fn new(
+        state: Arc<StateFolder>,
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+    ) -> Self {
+        state.ask_wardens_by(roll_call::roll_call);
+        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path()));
+        let owners = Arc::new(Owners::new(state.engines()));
+        let spawning = Spawning::new(state.clone(), owners.clone());
+        let pool = Pool::new(Box::new(spawning), sandboxing.clone());
+        let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
+        Self { state, boot_id: boot_id(), owners, pool, sandboxing, logins }
+    }
+}
+
+impl Place for Local {
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    fn variable(&self, name: &str) -> Option<OsString> {
+        env::var_os(name)
+    }
+
+    fn find_program(&self, name: &OsStr, workdir: &Path) -> Result<PathBuf, NoProgram> {
+        programs::find(name, workdir)
+    }
+
+    fn real_program(&self, program: &Path) -> Option<PathBuf> {
+        program.canonicalize().ok()
+    }
+
+    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {
+        programs::refusal(program, errno)
+    }
+
+    fn open_folder(&self, path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = open(path, flags, Mode::empty())?;
+        let path = real_path(&handle)?;
+        Ok(Folder { path, handle: Some(Arc::new(handle)) })
+    }
+
+    fn is_still_there(&self, folder: &Folder) -> bool {
+        let same = || {
+            let (opened, named) = (fstat(folder.handle.as_ref()?).ok()?, stat(&folder.path).ok()?);
+            Some((opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino))
+        };
+        same().unwrap_or(false)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn appears<'a>(&'a self, path: &'a Path) -> Later<'a, ()> {
+        Box::pin(paths::appears(path))
+    }
+
+    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+        self.pool.expect(usual);
+        self.logins.begin();
+        Box::pin(async { self.pool.warm_up().await.map(Some) })
+    }
+
+    fn close(&self) -> Later<'_, ()> {
+        Box::pin(self.logins.close())
+    }
+
+    fn ready(&self, wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready(wanted))
+    }
+
+    fn give_back(&self, warden: Warden) {
+        self.pool.give_back(warden);
+    }
+
+    fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
+        (wanted.level != Level::None).then(|| self.sandboxing.known(wanted)).flatten()
+    }
+
+    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
+        self.sandboxing.sandboxed(sandbox)
+    }
+
+    fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck> {
+        self.sandboxing.tamper_check(wanted)
+    }
+
+    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec) {
+        self.logins.shorten(wish, spec);
+    }
+
+    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>> {
+        Box::pin(async move { Socket::channel(connect(&self.state.wardens, warden)?) })
+    }
+
+    fn is_alive(&self, warden: &str) -> io::Result<bool> {
+        is_alive(&self.state.wardens, warden)
+    }
+
+    fn is_owned(&self, warden: &str) -> bool {
+        self.owners.is_owned(warden)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        self.owners.inherit(warden)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.owners.ends()
+    }
+
+    fn end_left_by(&self, warden: &str) -> Vec<u32> {
+        end_left_by(warden)
+    }
+
+    fn clear_dead(&self, dry_run: bool) -> u64 {
+        dead::clear(&self.state, dry_run)
+    }
+
+    fn output(&self, id: &TaskId) -> io::Result<TaskOutput> {
+        self.state.task(id).open()
+    }
+
+    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>> {
+        self.state.task(id).exit_record()
+    }
+
+    fn has_stored(&self, id: &TaskId) -> bool {
+        self.state.task(id).path().is_dir()
+    }
+
+    fn note_stored(&self, id: &TaskId) {
+        self.sandboxing.recent.add(id);
+    }
+}
+
+fn real_path(folder: &OwnedFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+/// Identifies this boot of the machine; empty where the kernel does not tell.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}

@@ -1,0 +1,147 @@
+//! The sandbox of a command: which level it gets, what that means for files and network, and what is really in force.
+//!
+//! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands in the
+//! configuration is added to them.
+
+mod news;
+mod places;
+mod recent;
+mod repository;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use legwork_gate::Level;
+use legwork_warden::{
+    protocol::Sandboxed,
+    sandbox::{Enforcement, Guard, Profile},
+};
+
+pub(crate) use self::news::TamperCheck;
+use self::{
+    places::{Places, guarded},
+    recent::Recent,
+    repository::Repository,
+};
+use crate::{
+    model::sandbox::{SandboxReport, SandboxSettings, Wanted},
+    place::Sandbox,
+};
+
+/// Knows the profiles of one engine, and what this machine makes of them.
+#[derive(Debug)]
+pub(crate) struct Sandboxing {
+    settings: SandboxSettings,
+    workspace: PathBuf,
+    /// The workspace, and the other folders that commands may run in.
+    roots: Vec<PathBuf>,
+    state: PathBuf,
+    /// Those that commands work in.
+    repositories: Vec<Repository>,
+    /// Whose artifacts may be read.
+    pub recent: Recent,
+    profiles: Mutex<HashMap<Wanted, Arc<Profile>>>,
+    known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
+}
+
+impl Sandboxing {
+    pub(crate) fn new(settings: SandboxSettings, roots: &[PathBuf], state: &Path) -> Self {
+        let workspace = roots.first().map_or(Path::new("/"), PathBuf::as_path);
+        Self {
+            settings,
+            roots: roots.to_vec(),
+            workspace: workspace.to_owned(),
+            state: state.to_owned(),
+            repositories: roots.iter().map(|root| Repository::around(root)).collect(),
+            recent: Recent::new(state, &places::short_name(workspace)),
+            profiles: Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// What a warden is told about the sandbox that its next command starts in.
+    pub(crate) fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
+        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: self.recent.shown() }
+    }
+
+    /// The profile, made once.
+    pub(crate) fn profile(&self, wanted: Wanted) -> Arc<Profile> {
+        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        profiles.entry(wanted).or_insert_with(|| Arc::new(self.make(wanted))).clone()
+    }
+
+    /// What this machine makes of it, if that is known.
+    pub(crate) fn known(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted).cloned()
+    }
+
+    /// Remembers what this machine makes of it.
+    pub(crate) fn learn(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
+        let report = Arc::new(SandboxReport::new(wanted, &enforcement));
+        let sandbox = Arc::new(Sandbox { enforcement, report });
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(wanted, sandbox.clone());
+        sandbox
+    }
+
+    /// Looks, before a command that may write, at what others run or trust.
+    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck> {
+        if wanted.level != Level::WorkspaceWrite {
+            return None;
+        }
+        // A repository that a command makes in a folder shadows the one around it.
+        let possible = self.roots.iter().map(|root| root.join(".git"));
+        let known = self.repositories.iter().flat_map(Repository::folders);
+        let files = self.guarded_files();
+        Some(TamperCheck::begin(known.chain(possible).collect(), files.into_iter()))
+    }
+
+    /// What is guarded in folders that may be written, but for repositories.
+    fn guarded_files(&self) -> Vec<PathBuf> {
+        let roots = self.roots.iter().chain(&self.settings.writable);
+        let writable: Vec<PathBuf> = roots.map(|path| places::expanded(path)).collect();
+        Places::shipped().unwritable(&self.settings.deciding, &writable)
+    }
+
+    fn make(&self, wanted: Wanted) -> Profile {
+        let places = Places::shipped();
+        let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
+        let all = |paths: Vec<PathBuf>| paths.into_iter().map(bytes).collect();
+        let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
+        let mut tmp = None;
+        if wanted.level == Level::WorkspaceWrite {
+            writable.extend(self.roots.iter().cloned());
+            writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
+            writable.extend(places.caches());
+            writable.extend(self.repositories.iter().flat_map(Repository::folders));
+            // Whoever works there works nowhere in particular.
+            writable.retain(|path| path != Path::new("/"));
+            writable = outermost(&writable);
+            unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
+            let files = self.guarded_files().into_iter();
+            unwritable.extend(files.map(|path| guarded(path, Guard::ReadOnly)));
+            tmp = places::temporary(&self.state, &self.workspace).map(bytes);
+        }
+        let mut unreadable = places.unreadable();
+        unreadable.extend(self.settings.unreadable.iter().map(|path| places::expanded(path)));
+        Profile {
+            network: wanted.network,
+            writable: all(writable),
+            shown: all(self.roots.clone()),
+            unwritable,
+            unreadable: all(unreadable),
+            tmp,
+            state: bytes(self.state.clone()),
+        }
+    }
+}
+
+/// Those that are in none of the others. What is in a folder that may be written must not be named again: a command
+/// could put a link in its place, and what that leads to would be written by the next.
+fn outermost(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let inner = |path: &PathBuf| paths.iter().any(|it| it != path && path.starts_with(it));
+    paths.iter().filter(|path| !inner(path)).cloned().collect()
+}

@@ -1,0 +1,166 @@
+//! Paths outside the workspace: what is secret, what others trust, and which caches may be written.
+
+use std::{
+    env, fs,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+    sync::LazyLock,
+    time::SystemTime,
+};
+
+use data_encoding::BASE32HEX_NOPAD;
+use legwork_warden::sandbox::{Guard, Guarded};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::state::{
+    aside::{Kind, set_aside_strange},
+    make_private,
+};
+
+/// The lists that come with the program.
+static SHIPPED: LazyLock<Places> =
+    LazyLock::new(|| toml::from_str(include_str!("paths.toml")).unwrap_or_default());
+
+/// Lists of paths.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Places {
+    unreadable: Vec<PathBuf>,
+    unwritable: Vec<PathBuf>,
+    cache: Vec<Cache>,
+}
+
+/// The cache of one program.
+#[derive(Debug, Deserialize)]
+struct Cache {
+    program: String,
+    variable: Option<String>,
+    base: PathBuf,
+    folders: Vec<PathBuf>,
+    #[serde(default)]
+    files: Vec<PathBuf>,
+}
+
+impl Places {
+    pub(super) fn shipped() -> &'static Self {
+        &SHIPPED
+    }
+
+    /// What may not be read.
+    pub(super) fn unreadable(&self) -> Vec<PathBuf> {
+        self.unreadable.iter().flat_map(|path| everywhere(path)).collect()
+    }
+
+    /// What may not be written although it is in a folder that may.
+    pub(super) fn unwritable(&self, deciding: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
+        let known = self.unwritable.iter().flat_map(|path| everywhere(path));
+        let real = |path: &PathBuf| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+        let inside = known.chain(deciding.iter().filter_map(real));
+        inside.filter(|path| writable.iter().any(|folder| path.starts_with(folder))).collect()
+    }
+
+    /// Caches that may be written; those of programs that are installed are made.
+    pub(super) fn caches(&self) -> Vec<PathBuf> {
+        self.cache
+            .iter()
+            .filter(|cache| is_installed(&cache.program))
+            .flat_map(Cache::paths)
+            .collect()
+    }
+}
+
+impl Cache {
+    fn paths(&self) -> Vec<PathBuf> {
+        let set = self.variable.as_ref().and_then(env::var_os).map(PathBuf::from);
+        let base = set.filter(|path| path.is_absolute()).unwrap_or_else(|| expanded(&self.base));
+        // Without a home there is nothing to expand to.
+        if !base.is_absolute() {
+            return Vec::new();
+        }
+        let folders = self.folders.iter().map(|folder| plain(&base.join(folder)));
+        for folder in folders.clone() {
+            let _ = make_private(&folder);
+        }
+        folders.chain(self.files.iter().map(|file| base.join(file))).collect()
+    }
+}
+
+pub(super) fn guarded(path: PathBuf, guard: Guard) -> Guarded {
+    Guarded { path: path.into_os_string().into_encoded_bytes(), guard }
+}
+
+/// A path with the home folder in the place of `~`.
+pub(super) fn expanded(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+/// Folders of the home that may be somewhere else, each with the variable that says so.
+const MOVABLE: [(&str, &str); 3] = [
+    ("~/.config", "XDG_CONFIG_HOME"),
+    ("~/.local/share", "XDG_DATA_HOME"),
+    ("~/.cache", "XDG_CACHE_HOME"),
+];
+
+/// Where a listed path is: in the home, where a variable says, or both.
+fn everywhere(path: &Path) -> Vec<PathBuf> {
+    let moved = MOVABLE.iter().find_map(|(folder, variable)| {
+        Some((env::var_os(variable)?, path.strip_prefix(folder).ok()?))
+    });
+    let named = path.to_str().and_then(|text| text.strip_prefix('$')).map(|text| {
+        let (variable, rest) = text.split_once('/').unwrap_or((text, ""));
+        (env::var_os(variable).unwrap_or_default(), Path::new(rest))
+    });
+    let listed = named.is_none().then(|| expanded(path));
+    let set = moved.or(named).map(|(value, rest)| {
+        // Some variables name several.
+        let all: Vec<PathBuf> = env::split_paths(&value).filter(|it| it.is_absolute()).collect();
+        all.into_iter().map(move |base| plain(&base.join(rest)))
+    });
+    listed.into_iter().chain(set.into_iter().flatten()).collect()
+}
+
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The folder that commands of a workspace see as `/tmp`, kept between calls.
+pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
+    let folder = state.join("tmp").join(short_name(workspace));
+    if let Ok(Some(moved)) = set_aside_strange(&folder, Kind::Folder) {
+        tracing::warn!("{}", moved.message());
+    }
+    make_private(&folder).ok()?;
+    // It is in use: the clean-up goes by this time.
+    let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::now()));
+    Some(folder)
+}
+
+/// A name for what belongs to a workspace.
+pub(super) fn short_name(workspace: &Path) -> String {
+    let digest = Sha256::digest(workspace.as_os_str().as_bytes());
+    BASE32HEX_NOPAD.encode(digest.get(..10).unwrap_or_default()).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_lists_are_read_whole() {
+        let places: Places = toml::from_str(include_str!("paths.toml")).unwrap();
+        assert!(places.unreadable.len() > 80 && places.unwritable.len() > 40);
+        assert!(places.cache.iter().any(|cache| cache.program == "cargo"));
+        for path in places.unreadable.iter().chain(&places.unwritable) {
+            let rooted = path.starts_with("~") || path.to_string_lossy().starts_with('$');
+            assert!(rooted || path.is_absolute(), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The spawner of this machine: started when it is needed, replaced when it has died, asked for wardens.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use legwork_warden::{
+    Spawner,
+    protocol::{self, FromWarden},
+    socket_pair,
+};
+use rustix::{
+    io::Errno,
+    process::{Resource, getrlimit},
+};
+
+use tokio::sync::Mutex;
+
+use super::{owner::Owners, pool::Forks, socket::Socket};
+use crate::{
+    place::{Later, PlaceError, Warden},
+    state::StateFolder,
+    threads::in_thread,
+};
+
+/// How long a new warden may take to say hello.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// Descriptors that no new warden gets: whoever looks at a task needs some.
+const DESCRIPTORS_LEFT: u64 = 16;
+
+/// The spawner of this engine, and the state folder that its wardens work for.
+#[derive(Debug)]
+pub(super) struct Spawning {
+    state: Arc<StateFolder>,
+    /// Held while one is started, so that others wait for that one.
+    spawner: Mutex<Option<Spawner>>,
+    owners: Arc<Owners>,
+}
+
+impl Spawning {
+    pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
+        Self { state, spawner: Mutex::new(None), owners }
+    }
+
+    /// Forks a warden; a spawner that has died or does not answer is replaced once.
+    async fn fork_one(&self) -> Result<Warden, PlaceError> {
+        let owner = self.owners.own()?;
+        let mut used = 0;
+        match self.try_fork(&owner.name()?, &mut used).await {
+            Err(PlaceError::Io(error)) if is_gone(&error) => {
+                self.discard_spawner(used).await;
+                // Another name: who does not answer now may fork the first one yet.
+                self.try_fork(&owner.name()?, &mut used).await
+            }
+            result => result,
+        }
+    }
+
+    /// In a thread: starting a process takes a while, and its hello may never come.
+    async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        if let Some(spawner) = slot {
+            return Ok(spawner);
+        }
+        let state = self.state.clone();
+        let launch = move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd());
+        let panicked = || Err(io::Error::other("the spawner could not be started"));
+        Ok(slot.insert(in_thread(launch).await.unwrap_or_else(panicked)?))
+    }
+
+    /// Starts the spawner; one that does not answer is replaced once.
+    async fn launch_ahead(&self) -> io::Result<u32> {
+        let mut slot = self.spawner.lock().await;
+        match self.launched(&mut slot).await {
+            Err(error) if is_gone(&error) => Ok(self.launched(&mut slot).await?.pid()),
+            launched => Ok(launched?.pid()),
+        }
+    }
+
+    /// `used` becomes the process id of the spawner that was asked.
+    async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
+        let (ours, theirs) = socket_pair()?;
+        if is_short_of_descriptors(&ours) {
+            return Err(io::Error::from(Errno::MFILE).into());
+        }
+        {
+            let mut slot = self.spawner.lock().await;
+            let spawner = self.launched(&mut slot).await?;
+            *used = spawner.pid();
+            spawner.fork(name, theirs.as_fd())?;
+        }
+        drop(theirs);
+        let mut channel = Socket::channel(ours)?;
+        let hello = tokio::time::timeout(HELLO, channel.receive_of_warden()).await;
+        match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
+            // Exactly ours: only then does it understand how commands are started.
+            FromWarden::Hello { version, .. } if version == protocol::version() => {
+                Ok(Warden::forked(name.to_owned(), channel))
+            }
+            FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
+            FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
+            _ => Err(io::Error::other("the warden did not say hello first").into()),
+        }
+    }
+
+    /// Lets go of a spawner that failed, unless another call has replaced it already.
+    async fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().await;
+        if let Some(failed) = slot.take_if(|spawner| spawner.pid() == pid) {
+            failed.give_up();
+        }
+    }
+}
+
+impl Forks for Spawning {
+    fn warm_up(&self) -> Later<'_, io::Result<u32>> {
+        Box::pin(self.launch_ahead())
+    }
+
+    fn fork(&self) -> Later<'_, Result<Warden, PlaceError>> {
+        Box::pin(self.fork_one())
+    }
+}
+
+/// Whether a new descriptor is one of the last: those are left for the tasks that run already.
+fn is_short_of_descriptors(new: &OwnedFd) -> bool {
+    // The kernel gives out the lowest number that is free.
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    u64::from(new.as_raw_fd().unsigned_abs()) + DESCRIPTORS_LEFT.min(limit / 8) >= limit
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::TimedOut
+            // It has read nothing for long.
+            | io::ErrorKind::WouldBlock
+    )
+}

@@ -1,0 +1,243 @@
+//! Where wardens run: the only room that assumes a machine.
+//!
+//! A [`Place`] forks wardens and dials them, says whether one lives and ends what a dead one left,
+//! resolves programs and folders, reads what tasks have stored, watches paths, and knows the boot and
+//! the environment. [`Local`] is this machine. Everything else in the library asks a place, so that a
+//! second one needs no change elsewhere; the scripted one of the tests holds that.
+//!
+//! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a tool.
+
+mod channel;
+mod local;
+#[cfg(test)]
+pub(crate) mod scripted;
+mod warden;
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt,
+    future::Future,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+
+use legwork_warden::{
+    protocol::{Sandboxed, Spec, StartFailure},
+    record::{ExitRecord, RecordError},
+    sandbox::Enforcement,
+};
+
+pub(crate) use self::{
+    channel::{Channel, Wire},
+    local::{Local, TamperCheck},
+    warden::Warden,
+};
+use crate::{
+    id::TaskId,
+    model::sandbox::{SandboxReport, Wanted},
+    output::TaskOutput,
+    presence::Presence,
+};
+
+/// Most bytes of output that a warden holds in memory.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 64 * 1024;
+
+/// Something that a place does and that takes a while.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why there is no warden.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// The spawner or a socket failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The warden came up but cannot work.
+    #[error("the warden cannot work: {}", io::Error::from_raw_os_error(.0.errno))]
+    Unfit(StartFailure),
+    /// The pool was closed meanwhile.
+    #[error("the engine is being closed")]
+    Closed,
+    /// The warden is of another version.
+    #[error("the warden speaks version {0} of the protocol")]
+    Version(u32),
+}
+
+/// Why a program cannot be found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoProgram {
+    #[error("it is no valid name of a program")]
+    Invalid,
+    #[error("{} is not executable", .0.display())]
+    NotExecutable(PathBuf),
+    #[error("it was not found on PATH")]
+    NotFound,
+}
+
+/// A folder that was opened, so that what is judged and what is used are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    /// Where it really is.
+    pub path: PathBuf,
+    /// What goes to the warden, where it is on this machine.
+    pub handle: Option<Arc<OwnedFd>>,
+}
+
+/// A sandbox as a place makes it.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub enforcement: Enforcement,
+    /// The same for people and models.
+    pub report: Arc<SandboxReport>,
+}
+
+impl Sandbox {
+    /// Whether nothing is missing.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.enforcement.missing.is_empty()
+    }
+}
+
+/// A warden that is ready, and the sandbox that its next command is started in.
+pub(crate) type Ready = (Warden, Option<Arc<Sandbox>>);
+
+/// The place of an engine that has ended, for as long as anybody holds this.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inheritance(
+    #[expect(dead_code, reason = "held for as long as anything is left of that engine")]
+    Option<Arc<Presence>>,
+);
+
+/// How many callers wait for a command right now: work that nobody waits for is done when none does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attention(Arc<AtomicUsize>);
+
+/// A caller who waits, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attending(Arc<AtomicUsize>);
+
+impl Attention {
+    /// Counts a caller who waits.
+    pub(crate) fn begin(&self) -> Attending {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Attending(self.0.clone())
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A command that wants a login shell, and nothing that only a real login could give it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoginWish<'a> {
+    pub program: &'a Path,
+    pub script: &'a str,
+    pub workdir: &'a Folder,
+    pub wanted: Wanted,
+    pub attention: &'a Attention,
+}
+
+/// Where wardens run.
+pub(crate) trait Place: Send + Sync + fmt::Debug {
+    /// Identifies this boot of the machine; empty where that cannot be known.
+    fn boot_id(&self) -> &str;
+
+    /// A variable of the environment that commands inherit.
+    fn variable(&self, name: &str) -> Option<OsString>;
+
+    /// Finds a program: a path as it is (relative to the folder it runs in), a name on `PATH`.
+    fn find_program(&self, name: &OsStr, workdir: &Path) -> Result<PathBuf, NoProgram>;
+
+    /// The file that a program really is, behind all links.
+    fn real_program(&self, program: &Path) -> Option<PathBuf>;
+
+    /// The meaning of the system's refusal to execute a program.
+    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String;
+
+    /// Opens a folder first and asks afterwards where it really is, so that neither a link nor `..` can
+    /// lead elsewhere between the check and the use.
+    fn open_folder(&self, path: &Path) -> io::Result<Folder>;
+
+    /// Whether a folder that was opened earlier is still the one of its name.
+    fn is_still_there(&self, folder: &Folder) -> bool;
+
+    /// Whether a path exists.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Resolves when the path exists. Safe to cancel.
+    fn appears<'a>(&'a self, path: &'a Path) -> Later<'a, ()>;
+
+    /// Starts what the first command would otherwise wait for, and makes sandboxes of this kind ready
+    /// ahead; returns the process id of the spawner, if there is one.
+    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>>;
+
+    /// Ends the work that nobody waits for; called once, before the engine ends.
+    fn close(&self) -> Later<'_, ()>;
+
+    /// A warden with this sandbox ready.
+    fn ready(&self, wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>>;
+
+    /// Takes a warden back that can be used again.
+    fn give_back(&self, warden: Warden);
+
+    /// The sandbox of this kind as this place makes it, if that is known already.
+    fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>>;
+
+    /// What a warden is told about the sandbox that its next command starts in.
+    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
+
+    /// Looks, before a command that may write, at what others run or trust.
+    fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck>;
+
+    /// Takes the profile out of a command that wants a login, if its effect is known.
+    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec);
+
+    /// Connects to a warden; an error means that it is gone, or too busy to take another connection now.
+    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>>;
+
+    /// Whether a warden lives; an error where that cannot be known.
+    fn is_alive(&self, warden: &str) -> io::Result<bool>;
+
+    /// Whether the engine lives that a warden was forked for, or another one in its place.
+    fn is_owned(&self, warden: &str) -> bool;
+
+    /// Takes the place of the engine that a warden was forked for; none if that lives, or another one has done so.
+    fn inherit(&self, warden: &str) -> Option<Inheritance>;
+
+    /// Counts the engines that have ended since somebody first asked: a change says that there may be one more.
+    fn engines_ended(&self) -> watch::Receiver<u64>;
+
+    /// Ends what a dead warden's command has left running; names what could not be ended. Takes a while.
+    fn end_left_by(&self, warden: &str) -> Vec<u32>;
+
+    /// Removes what dead wardens and engines have left of themselves, or only counts it; returns how many
+    /// wardens that were.
+    fn clear_dead(&self, dry_run: bool) -> u64;
+
+    /// Everything that a task has stored, as of now.
+    fn output(&self, id: &TaskId) -> io::Result<TaskOutput>;
+
+    /// What a task's warden recorded of its end.
+    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>>;
+
+    /// Whether a task has stored anything.
+    fn has_stored(&self, id: &TaskId) -> bool;
+
+    /// Takes note that a task has stored something: later commands may read it from their sandboxes.
+    fn note_stored(&self, id: &TaskId);
+}

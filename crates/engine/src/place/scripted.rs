@@ -1,0 +1,773 @@
+//! A place that exists only in a test: wardens that follow a script, on a clock that the test owns.
+//!
+//! Nothing here forks, dials or touches a file. A warden is a few numbers, chosen by a seed: when its command
+//! ends and how, whether it is killed and when, how long each of its answers takes. Whatever a real warden
+//! promises (answers in order, one owner, memory until it is committed), this one keeps; whatever a real one
+//! leaves open, this one varies. What really became of each task is known ([`Truth`]), whatever the library
+//! records of it.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    ffi::{OsStr, OsString},
+    future::Future,
+    io,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use legwork_warden::{
+    protocol::{
+        Decoder, Ended, EndedBy, FromWarden, Growth, Kept, Order, Report, Sandboxed, Spec,
+        StartFailure, StartStage, ToWarden, WardenFrame, version,
+    },
+    record::{End, ExitRecord, LimitsInForce, RecordError, StreamTotal},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::{
+    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    TamperCheck, Warden, Wire,
+};
+use crate::{
+    id::TaskId,
+    model::sandbox::Wanted,
+    output::{SmallOutput, TaskOutput},
+};
+
+/// Numbers that look random and are the same for the same seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below this one.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit.max(1)
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn ms(&mut self, limit: u64) -> Duration {
+        Duration::from_millis(self.below(limit))
+    }
+}
+
+/// What really became of a task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Truth {
+    /// How often its command was started.
+    pub starts: u32,
+    /// The code that its command gave, once it has ended.
+    pub code: Option<i32>,
+    pub stopped: bool,
+    /// Whether its warden was killed before its command was committed.
+    pub killed: bool,
+    /// Whether its end was stored in its folder.
+    pub stored: bool,
+    /// Whether its start failed.
+    pub failed: bool,
+}
+
+/// How the wardens of a place behave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Script {
+    /// In how many of a hundred runs the warden is killed.
+    pub killed: u64,
+    /// In how many a start fails.
+    pub fails: u64,
+    /// In how many something is left behind, so that the warden cannot be used again.
+    pub leaves: u64,
+    /// The longest time of a command, in milliseconds.
+    pub longest_ms: u64,
+    /// The longest time that an answer takes, in milliseconds.
+    pub slowest_ms: u64,
+}
+
+/// A place that follows a script.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    world: Arc<Mutex<World>>,
+    /// The mark of the engine that this handle is for.
+    mark: String,
+    boot_id: String,
+    /// Counts the engines that were killed.
+    ends: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct World {
+    dice: Dice,
+    script: Script,
+    wardens: BTreeMap<String, Actor>,
+    /// Idle wardens of each engine.
+    idle: HashMap<String, Vec<Warden>>,
+    /// Engines that live.
+    engines: Vec<String>,
+    folders: HashMap<String, (SmallOutput, Option<ExitRecord>)>,
+    truths: BTreeMap<String, Truth>,
+    next: u64,
+}
+
+/// A warden.
+#[derive(Debug)]
+struct Actor {
+    alive: bool,
+    run: Option<Running>,
+    wires: Vec<Outbox>,
+    /// Which wire owns it.
+    owner: Option<usize>,
+}
+
+/// The command of a warden.
+#[derive(Debug)]
+struct Running {
+    task: String,
+    ends_at: Instant,
+    killed_at: Option<Instant>,
+    code: i32,
+    stopped: bool,
+    printed: Vec<u8>,
+    spilled: bool,
+    leaves: bool,
+    /// The end, once it has come.
+    ended: Option<ExitRecord>,
+}
+
+/// What a warden has to say on one connection.
+#[derive(Debug, Default)]
+struct Outbox {
+    frames: VecDeque<(Instant, WardenFrame)>,
+    waker: Option<Waker>,
+    open: bool,
+    /// Whether the end was put into it.
+    told: bool,
+}
+
+impl Scripted {
+    pub(crate) fn new(seed: u64, script: Script) -> Self {
+        let world = World {
+            dice: Dice::new(seed),
+            script,
+            wardens: BTreeMap::new(),
+            idle: HashMap::new(),
+            engines: vec!["e0".into()],
+            folders: HashMap::new(),
+            truths: BTreeMap::new(),
+            next: 0,
+        };
+        let world = Arc::new(Mutex::new(world));
+        let ends = watch::Sender::new(0);
+        Self { world, mark: "e0".into(), boot_id: "a boot".into(), ends }
+    }
+
+    /// The same place after its engine was killed: its channels are closed, another engine begins.
+    pub(crate) fn after_a_kill(&self) -> Self {
+        let mut world = self.world();
+        world.engines.clear();
+        let mark = format!("e{}", world.next);
+        world.next += 1;
+        world.engines.push(mark.clone());
+        // Wardens that were idle end with their engine; outside of the lock, since their lines take it.
+        let idle = std::mem::take(&mut world.idle);
+        drop(world);
+        drop(idle);
+        self.ends.send_modify(|ends| *ends += 1);
+        let (world, ends) = (self.world.clone(), self.ends.clone());
+        Self { world, mark, boot_id: self.boot_id.clone(), ends }
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// What really became of every task.
+    pub(crate) fn truths(&self) -> BTreeMap<String, Truth> {
+        self.world().truths.clone()
+    }
+
+    /// Connections that are open, but for those of idle wardens.
+    pub(crate) fn busy_wires(&self) -> usize {
+        let world = self.world();
+        let open = world.wardens.values().flat_map(|warden| &warden.wires);
+        open.filter(|wire| wire.open).count() - world.idle.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Wardens that live, but for idle ones.
+    pub(crate) fn busy_wardens(&self) -> Vec<String> {
+        let mut world = self.world();
+        let names: Vec<String> = world.wardens.keys().cloned().collect();
+        for name in &names {
+            world.pass(name);
+        }
+        let is_idle = |name: &String| {
+            let mut idle = world.idle.values().flatten();
+            idle.any(|warden| warden.name == *name)
+        };
+        let is_alive = |name: &String| world.wardens.get(name).is_some_and(|it| it.alive);
+        names.iter().filter(|name| is_alive(name) && !is_idle(name)).cloned().collect()
+    }
+}
+
+impl World {
+    /// Says something about the run of a task.
+    fn tell(&mut self, warden: &str, wire: usize, task: &str, message: FromWarden) {
+        self.say(warden, wire, WardenFrame::about_run(task, message));
+    }
+
+    fn greet(&mut self, warden: &str, wire: usize, task: Option<String>) {
+        let hello = FromWarden::Hello { version: version(), pid: 1, task };
+        self.say(warden, wire, WardenFrame::about_warden(hello));
+    }
+
+    fn say(&mut self, warden: &str, wire: usize, frame: WardenFrame) {
+        let delay = Duration::from_millis(self.dice.below(self.script.slowest_ms));
+        let Some(outbox) = self.wardens.get_mut(warden).and_then(|it| it.wires.get_mut(wire))
+        else {
+            return;
+        };
+        if !outbox.open {
+            return;
+        }
+        // In order: none before the one that was said before it.
+        let before = outbox.frames.back().map(|(due, _)| *due);
+        let due = (Instant::now() + delay).max(before.unwrap_or_else(Instant::now));
+        outbox.frames.push_back((due, frame));
+        if let Some(waker) = outbox.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Lets time pass for a warden: its command ends, or it is killed.
+    fn pass(&mut self, name: &str) {
+        let now = Instant::now();
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        let Some(run) = warden.run.as_mut().filter(|_| warden.alive) else { return };
+        let killed = run.killed_at.is_some_and(|at| at <= now);
+        if run.ended.is_none()
+            && run.ends_at <= now
+            && !(killed && run.killed_at <= Some(run.ends_at))
+        {
+            let record = run.record();
+            if run.spilled {
+                let stored = self.folders.entry(run.task.clone()).or_default();
+                stored.1 = Some(record.clone());
+            }
+            let truth = self.truths.entry(run.task.clone()).or_default();
+            truth.code = Some(run.code);
+            truth.stopped = run.stopped;
+            truth.stored = run.spilled;
+            run.ended = Some(record);
+        }
+        if killed {
+            self.truths.entry(run.task.clone()).or_default().killed = true;
+            self.kill(name);
+            return;
+        }
+        self.tell_end(name);
+        self.retire(name);
+    }
+
+    /// A warden whose command has ended and that has no owner stores what it has and ends, unless something
+    /// was left below it: then some time later.
+    fn retire(&mut self, name: &str) {
+        let later = Instant::now() + Duration::from_millis(self.script.longest_ms);
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        if warden.owner.and_then(|owner| warden.wires.get(owner)).is_some_and(|wire| wire.open) {
+            return;
+        }
+        let Some(run) = warden.run.as_mut().filter(|run| run.ended.is_some()) else { return };
+        run.spilled = true;
+        let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
+        self.truths.entry(run.task.clone()).or_default().stored = true;
+        self.folders.insert(run.task.clone(), (small, run.ended.clone()));
+        if run.leaves {
+            run.killed_at.get_or_insert(later);
+        } else {
+            self.kill(name);
+        }
+    }
+
+    fn tell_end(&mut self, name: &str) {
+        let Some(warden) = self.wardens.get(name) else { return };
+        let Some(run) = &warden.run else { return };
+        let Some(record) = run.ended.clone() else { return };
+        let kept = if run.spilled {
+            Kept::Folder
+        } else {
+            let (stderr, timeline) = (Vec::new(), Vec::new());
+            Kept::Memory { stdout: run.printed.clone(), stderr, timeline }
+        };
+        let (reusable, stopped) = (!run.leaves, run.stopped);
+        let untold = |(_, outbox): &(usize, &Outbox)| outbox.open && !outbox.told;
+        let wires: Vec<usize> =
+            warden.wires.iter().enumerate().filter(untold).map(|(wire, _)| wire).collect();
+        for wire in wires {
+            if let Some(outbox) = self.wardens.get_mut(name).and_then(|it| it.wires.get_mut(wire)) {
+                outbox.told = true;
+            }
+            let ended =
+                Ended { record: record.clone(), kept: kept.clone(), reusable, denials: Vec::new() };
+            self.tell(name, wire, &record.task, FromWarden::Ended(Box::new(ended)));
+            if stopped {
+                let stopped = FromWarden::Stopped { survivors: Vec::new() };
+                self.tell(name, wire, &record.task, stopped);
+            }
+        }
+    }
+
+    fn kill(&mut self, name: &str) {
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        warden.alive = false;
+        for wire in &mut warden.wires {
+            if let Some(waker) = wire.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn start(&mut self, name: &str, spec: &Spec) {
+        let truth = self.truths.entry(spec.task.clone()).or_default();
+        truth.starts += 1;
+        if self.dice.percent(self.script.fails) {
+            truth.failed = true;
+            let errno = rustix::io::Errno::NOENT.raw_os_error();
+            let failure = StartFailure { stage: StartStage::Execute, errno };
+            self.tell(name, 0, &spec.task, FromWarden::StartFailed(failure));
+            return;
+        }
+        let ends_at = Instant::now() + self.dice.ms(self.script.longest_ms);
+        let killed = self.dice.percent(self.script.killed);
+        let killed_at = killed.then(|| Instant::now() + self.dice.ms(self.script.longest_ms));
+        let code = i32::try_from(self.dice.below(3)).unwrap();
+        let leaves = self.dice.percent(self.script.leaves);
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        for wire in &mut warden.wires {
+            wire.told = false;
+        }
+        warden.run = Some(Running {
+            task: spec.task.clone(),
+            ends_at,
+            killed_at,
+            code,
+            stopped: false,
+            // So that nobody can mistake it for another's.
+            printed: spec.task.clone().into_bytes(),
+            spilled: false,
+            leaves,
+            ended: None,
+        });
+        // Who came before the task did is told that it is here now.
+        for wire in 1..warden.wires.len() {
+            self.greet(name, wire, Some(spec.task.clone()));
+        }
+    }
+
+    fn obey(&mut self, name: &str, wire: usize, task: &str, order: &Order) {
+        self.pass(name);
+        let held = self.run_of(name).is_some_and(|run| run.task == task);
+        if !held {
+            return self.tell(name, wire, task, FromWarden::NotHeld);
+        }
+        match order {
+            Order::Stop { because, .. } => self.stop(name, wire, task, *because),
+            Order::Spill => self.spill(name, wire),
+            Order::Report => {
+                self.tell(name, wire, task, FromWarden::Report(Box::new(report())));
+            }
+            Order::Follow { stdout_bytes, .. } => self.follow(name, wire, task, *stdout_bytes),
+            Order::Committed => self.forget(name),
+            Order::Adopt => self.adopt(name, wire, task),
+            Order::Signal { .. }
+            | Order::Close(_)
+            | Order::Input(_)
+            | Order::WithdrawInput
+            | Order::EndInput
+            | Order::Resize(_)
+            | Order::Watch(_) => {}
+        }
+        self.pass(name);
+    }
+
+    fn run_of(&mut self, name: &str) -> Option<&mut Running> {
+        self.wardens.get_mut(name)?.run.as_mut()
+    }
+
+    fn stop(&mut self, name: &str, wire: usize, task: &str, because: EndedBy) {
+        let soon = Instant::now() + Duration::from_millis(5);
+        let Some(run) = self.run_of(name) else { return };
+        if run.ended.is_none() {
+            run.stopped = because == EndedBy::Stopped;
+            run.code = 143;
+            // As long as the tree needs, never the whole grace.
+            run.ends_at = run.ends_at.min(soon);
+            return;
+        }
+        if run.leaves {
+            // What was left is ended now, and the warden with it.
+            run.killed_at = Some(soon);
+        }
+        self.tell(name, wire, task, FromWarden::Stopped { survivors: Vec::new() });
+    }
+
+    fn spill(&mut self, name: &str, wire: usize) {
+        let Some(run) = self.run_of(name) else { return };
+        run.spilled = true;
+        let (task, record) = (run.task.clone(), run.ended.clone());
+        let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
+        self.truths.entry(task.clone()).or_default().stored = record.is_some();
+        self.folders.insert(task.clone(), (small, record));
+        self.tell(name, wire, &task, FromWarden::Spilled(true));
+    }
+
+    fn follow(&mut self, name: &str, wire: usize, task: &str, from: u64) {
+        let Some(run) = self.run_of(name) else { return };
+        let from = usize::try_from(from).unwrap();
+        let Some(more) = run.printed.get(from..).filter(|more| !more.is_empty()) else { return };
+        let growth = if run.spilled {
+            Growth::InFolder { stdout_bytes: run.printed.len() as u64, stderr_bytes: 0 }
+        } else {
+            Growth::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
+        };
+        self.tell(name, wire, task, FromWarden::Grew(growth));
+    }
+
+    fn forget(&mut self, name: &str) {
+        let later = Instant::now() + self.dice.ms(self.script.longest_ms);
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        match &mut warden.run {
+            Some(run) if run.ended.is_none() => {}
+            // What was left ends some time, and the warden with it.
+            Some(run) if run.leaves => run.killed_at = Some(later),
+            run => *run = None,
+        }
+    }
+
+    fn adopt(&mut self, name: &str, wire: usize, task: &str) {
+        let Some(warden) = self.wardens.get_mut(name) else { return };
+        let owner = warden.owner.and_then(|owner| warden.wires.get(owner));
+        let free = owner.is_none_or(|outbox| !outbox.open);
+        if free {
+            warden.owner = Some(wire);
+        }
+        self.tell(name, wire, task, FromWarden::Adopted(free));
+    }
+}
+
+fn report() -> Report {
+    Report {
+        pid: 1,
+        duration_ms: 1,
+        takes_input: false,
+        terminal: None,
+        waiting_for_input: None,
+        background_pids: Vec::new(),
+        limits: LimitsInForce::default(),
+    }
+}
+
+impl Running {
+    fn record(&self) -> ExitRecord {
+        let bytes = self.printed.len() as u64;
+        ExitRecord {
+            task: self.task.clone(),
+            pid: 1,
+            end: End::Exited(self.code),
+            ended_by: self.stopped.then_some(EndedBy::Stopped),
+            ended_at_ms: 0,
+            duration_ms: 1,
+            stdout: StreamTotal { bytes, lines: 0, dropped_bytes: 0 },
+            stderr: StreamTotal::default(),
+            background_pids: if self.leaves { vec![2] } else { Vec::new() },
+            leaked_handles: false,
+            process_limit_hit: false,
+            oom_killed: false,
+            low_disk: false,
+            store_errno: None,
+            limits: LimitsInForce::default(),
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+struct Line {
+    world: Arc<Mutex<World>>,
+    warden: String,
+    wire: usize,
+    decoder: Mutex<Decoder>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Line {
+    fn channel(world: &Arc<Mutex<World>>, warden: &str, wire: usize) -> Channel {
+        Channel::new(Self {
+            world: world.clone(),
+            warden: warden.to_owned(),
+            wire,
+            decoder: Mutex::default(),
+            sleep: None,
+        })
+    }
+}
+
+impl Wire for Line {
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
+        loop {
+            let next = {
+                let mut world = self.world.lock().unwrap();
+                world.pass(&self.warden);
+                let warden = world.wardens.get_mut(&self.warden).unwrap();
+                let (alive, run) = (warden.alive, &warden.run);
+                let awaited = run.as_ref().filter(|_| alive).and_then(|run| {
+                    let end = run.ended.is_none().then_some(run.ends_at);
+                    end.into_iter().chain(run.killed_at).min()
+                });
+                let outbox = warden.wires.get_mut(self.wire).unwrap();
+                let due = outbox.frames.front().map(|(due, _)| *due);
+                match due {
+                    Some(due) if due <= Instant::now() => {
+                        let (_, frame) = outbox.frames.pop_front().unwrap();
+                        return Poll::Ready(Ok(frame));
+                    }
+                    // What was said before the death is still to be read.
+                    None if !alive => {
+                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    _ => {}
+                }
+                outbox.waker = Some(context.waker().clone());
+                due.into_iter().chain(awaited).min()
+            };
+            let Some(at) = next else { return Poll::Pending };
+            let sleep = self.sleep.insert(Box::pin(sleep_until(at)));
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn send(&self, frames: &[u8], _with: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let mut world = self.world.lock().unwrap();
+        if !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut decoder = self.decoder.lock().unwrap();
+        decoder.feed(frames);
+        while let Some(message) = decoder.next_frame().map_err(io::Error::other)? {
+            // It may have been killed before it read this one.
+            world.pass(&self.warden);
+            if !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive) {
+                break;
+            }
+            match message {
+                ToWarden::Start(spec) => world.start(&self.warden, &spec),
+                ToWarden::Order { task, order } => {
+                    world.obey(&self.warden, self.wire, &task, &order);
+                }
+                ToWarden::Confine(_) => {}
+            }
+        }
+        Ok(frames.len())
+    }
+
+    fn writable(&self) -> Later<'_, io::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn is_closed(&mut self) -> bool {
+        let world = self.world.lock().unwrap();
+        !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive)
+    }
+
+    fn resume(&self) {}
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Ok(mut world) = self.world.lock() else { return };
+        let Some(warden) = world.wardens.get_mut(&self.warden) else { return };
+        if let Some(outbox) = warden.wires.get_mut(self.wire) {
+            outbox.open = false;
+        }
+        let run = warden.run.as_mut();
+        if run.is_none() && warden.owner == Some(self.wire) {
+            // Nothing to hold, and nobody who could bring it anything.
+            warden.alive = false;
+        } else if let Some(run) = run
+            && warden.owner == Some(self.wire)
+            && !run.spilled
+        {
+            // Alone, it stores what it has.
+            run.spilled = true;
+            let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
+            let (task, record) = (run.task.clone(), run.ended.clone());
+            world.truths.entry(task.clone()).or_default().stored |= record.is_some();
+            world.folders.insert(task, (small, record));
+        }
+        let name = self.warden.clone();
+        world.retire(&name);
+    }
+}
+
+impl Place for Scripted {
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    fn variable(&self, _name: &str) -> Option<OsString> {
+        None
+    }
+
+    fn find_program(&self, name: &OsStr, _workdir: &Path) -> Result<PathBuf, NoProgram> {
+        Ok(Path::new("/nowhere").join(name))
+    }
+
+    fn real_program(&self, program: &Path) -> Option<PathBuf> {
+        Some(program.to_owned())
+    }
+
+    fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
+        "the script says so".into()
+    }
+
+    fn open_folder(&self, path: &Path) -> io::Result<Folder> {
+        Ok(Folder { path: path.to_owned(), handle: None })
+    }
+
+    fn is_still_there(&self, _folder: &Folder) -> bool {
+        true
+    }
+
+    fn exists(&self, _path: &Path) -> bool {
+        false
+    }
+
+    fn appears<'a>(&'a self, _path: &'a Path) -> Later<'a, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn warm_up(&self, _usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn close(&self) -> Later<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn ready(&self, _wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>> {
+        let mut world = self.world();
+        while let Some(warden) = world.idle.entry(self.mark.clone()).or_default().pop() {
+            if world.wardens.get(&warden.name).is_some_and(|actor| actor.alive) {
+                return Box::pin(async { Ok((warden, None)) });
+            }
+            // Its line is closed under the lock that we hold: later.
+            let lost = warden;
+            drop(world);
+            drop(lost);
+            world = self.world();
+        }
+        let name = format!("{}-{}", self.mark, world.next);
+        world.next += 1;
+        let outbox = Outbox { open: true, ..Outbox::default() };
+        let actor = Actor { alive: true, run: None, wires: vec![outbox], owner: Some(0) };
+        world.wardens.insert(name.clone(), actor);
+        drop(world);
+        let channel = Line::channel(&self.world, &name, 0);
+        Box::pin(async { Ok((Warden::forked(name, channel), None)) })
+    }
+
+    fn give_back(&self, warden: Warden) {
+        self.world().idle.entry(self.mark.clone()).or_default().push(warden);
+    }
+
+    fn known_sandbox(&self, _wanted: Wanted) -> Option<Arc<Sandbox>> {
+        None
+    }
+
+    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
+        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
+    }
+
+    fn tamper_check(&self, _wanted: Wanted) -> Option<TamperCheck> {
+        None
+    }
+
+    fn shorten_login(&self, _wish: LoginWish<'_>, _spec: &mut Spec) {}
+
+    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>> {
+        let mut world = self.world();
+        world.pass(warden);
+        let Some(actor) = world.wardens.get_mut(warden).filter(|actor| actor.alive) else {
+            return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
+        };
+        actor.wires.push(Outbox { open: true, ..Outbox::default() });
+        let wire = actor.wires.len() - 1;
+        let task = actor.run.as_ref().map(|run| run.task.clone());
+        world.greet(warden, wire, task);
+        world.tell_end(warden);
+        drop(world);
+        let channel = Line::channel(&self.world, warden, wire);
+        Box::pin(async { Ok(channel) })
+    }
+
+    fn is_alive(&self, warden: &str) -> io::Result<bool> {
+        let mut world = self.world();
+        world.pass(warden);
+        Ok(world.wardens.get(warden).is_some_and(|actor| actor.alive))
+    }
+
+    fn is_owned(&self, warden: &str) -> bool {
+        let mark = warden.split('-').next().unwrap_or_default();
+        self.world().engines.iter().any(|engine| engine == mark)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        (!self.is_owned(warden)).then(Inheritance::default)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.ends.subscribe()
+    }
+
+    fn end_left_by(&self, _warden: &str) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn clear_dead(&self, _dry_run: bool) -> u64 {
+        0
+    }
+
+    fn output(&self, id: &TaskId) -> io::Result<TaskOutput> {
+        let world = self.world();
+        let (small, _) = world.folders.get(id.as_str()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(TaskOutput::from(small))
+    }
+
+    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>> {
+        let world = self.world();
+        let (_, record) = world.folders.get(id.as_str()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(record.clone().ok_or(RecordError::Empty))
+    }
+
+    fn has_stored(&self, id: &TaskId) -> bool {
+        self.world().folders.contains_key(id.as_str())
+    }
+
+    fn note_stored(&self, _id: &TaskId) {}
+}

@@ -1,0 +1,102 @@
+//! A warden, as the engine holds it: ready to be given a command, or busy with one.
+
+use std::{io, os::fd::BorrowedFd, time::Duration};
+
+use legwork_warden::{
+    protocol::{FromWarden, Order, Spec, ToWarden, encode},
+    sandbox::{Enforcement, Profile},
+};
+
+use super::{Inheritance, channel::Channel};
+use crate::model::sandbox::Wanted;
+
+/// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
+const CONFINE: Duration = Duration::from_secs(30);
+
+/// A warden, ready to be given a command.
+#[derive(Debug)]
+pub(crate) struct Warden {
+    pub name: String,
+    pub channel: Channel,
+    /// The task whose outcome is committed, which the warden has not been told yet.
+    owed: Option<String>,
+    /// Whether it was forked for this engine, and so has its environment and limits.
+    pub ours: bool,
+    /// What it has a sandbox ready for.
+    pub confined: Option<Wanted>,
+    /// The place of the engine that it was forked for, if that has ended.
+    _inheritance: Option<Inheritance>,
+}
+
+impl Warden {
+    /// A warden that was forked for this engine.
+    pub(crate) fn forked(name: String, channel: Channel) -> Self {
+        Self { name, channel, owed: None, ours: true, confined: None, _inheritance: None }
+    }
+
+    /// A warden that another engine has left behind.
+    pub(crate) fn adopted(name: String, channel: Channel, inheritance: Inheritance) -> Self {
+        Self {
+            name,
+            channel,
+            owed: None,
+            ours: false,
+            confined: None,
+            _inheritance: Some(inheritance),
+        }
+    }
+
+    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
+    pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut frames = self.take_owed()?;
+        frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
+        self.channel.send_frames(&frames, with).await
+    }
+
+    /// Confines its commands from now on; says how far that goes on this machine.
+    pub(crate) async fn confine(
+        &mut self,
+        wanted: Wanted,
+        profile: &Profile,
+    ) -> io::Result<Enforcement> {
+        self.confined = None;
+        let mut frames = self.take_owed()?;
+        let order = ToWarden::Confine(Box::new(profile.clone()));
+        frames.extend(encode(&order).map_err(io::Error::other)?);
+        self.channel.send_frames(&frames, &[]).await?;
+        match tokio::time::timeout(CONFINE, self.channel.receive_of_warden()).await {
+            Ok(Ok(FromWarden::Confined(enforcement))) => {
+                self.confined = Some(wanted);
+                Ok(enforcement)
+            }
+            Ok(Ok(FromWarden::StartFailed(failure))) => {
+                Err(io::Error::from_raw_os_error(failure.errno))
+            }
+            Ok(Ok(_)) => Err(io::Error::other("the warden answered something else")),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// The outcome of its task is committed: it is told with its next command, or when it is let go.
+    pub(crate) fn owe_committed(&mut self, task: &str) {
+        self.owed = Some(task.to_owned());
+    }
+
+    fn take_owed(&mut self) -> io::Result<Vec<u8>> {
+        let committed = |task| ToWarden::Order { task, order: Order::Committed };
+        let frame = self.owed.take().map(|task| encode(&committed(task))).transpose();
+        Ok(frame.map_err(io::Error::other)?.unwrap_or_default())
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        // Untold, it would store what is in the ledger already. The socket has room for so little.
+        if let Ok(frame) = self.take_owed()
+            && !frame.is_empty()
+        {
+            self.channel.send_at_once(&frame);
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! The audit log: every verdict and outcome as a line of JSON, each with the hash of the one before.
+//!
+//! All processes of a state folder append to the same file, one at a time under its lock. Whoever changes,
+//! removes or inserts a line breaks the chain from there on, and [`verify`] names the place. A line that was
+//! torn by a crash or a full disk is cut off by the next append, which notes that it did. A file in which there is no
+//! entry at all is set aside by it; the log that is begun in its place says so in its first line.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use data_encoding::HEXLOWER;
+use rustix::fs::{FlockOperation, flock, fstat};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    clock::now_ms,
+    error::ToolError,
+    model::Caller,
+    output::Mask,
+    state::{
+        Repair, SetAside, StateFolder,
+        aside::{Kind, set_aside, set_aside_strange},
+        repair::LOST_TOLD,
+    },
+    store::ledger::{FileId, private_file},
+    threads::in_thread,
+};
+
+/// What the first line follows.
+const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// Bytes that are read at the end of the file to find its last line.
+const TAIL_BYTES: u64 = 512 * 1024;
+
+/// What a line begins with.
+const LINE_BEGINS: &[u8] = b"{\"prev\":\"";
+
+/// What stands between a line's body and its hash.
+const HASH_KEY: &str = ",\"hash\":\"";
+
+/// What a line has that tells of a repair; in a text the quotes would be escaped.
+const REPAIRED: [&[u8]; 2] = [b"\"event\":\"rebuilt\"", b"\"event\":\"set_aside\""];
+
+/// The audit log, as one process appends to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Audit {
+    shared: Arc<Mutex<Appender>>,
+}
+
+#[derive(Debug)]
+struct Appender {
+    path: PathBuf,
+    tell: fn(&Repair),
+    file: File,
+    /// Which file that is: another one may come to stand in its place.
+    id: FileId,
+    /// Where our last append ended, and the hash of that line: if the file still ends there, nobody else
+    /// has appended since.
+    last: Option<(u64, String)>,
+    /// What stood in its place, and is neither noted nor told yet.
+    moved: Vec<SetAside>,
+}
+
+impl Audit {
+    /// Opens the log of a state folder, or makes it, readable by its owner only.
+    pub(crate) fn open(state: &StateFolder) -> io::Result<Self> {
+        let appender = Appender::open(state.audit(), state.tell)?;
+        Ok(Self { shared: Arc::new(Mutex::new(appender)) })
+    }
+
+    /// Appends an entry, without its secrets; waits in a thread if another process is just doing that.
+    pub(crate) async fn append(&self, entry: Entry, mask: &Mask) -> io::Result<()> {
+        let entry = entry.shown(mask);
+        match self.lock().append(&entry, FlockOperation::NonBlockingLockExclusive) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+        let audit = self.clone();
+        let patient = move || audit.lock().append(&entry, FlockOperation::LockExclusive);
+        let waited = Box::pin(in_thread(patient)).await;
+        waited.unwrap_or_else(|| Err(io::Error::other("the wait was cut off")))
+    }
+
+    /// Appends an entry that has nothing of a command in it, waiting for whoever else does.
+    pub(crate) fn append_now(&self, entry: &Entry) -> io::Result<()> {
+        self.lock().append(entry, FlockOperation::LockExclusive)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Appender> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Most characters of a text that a line holds; a command's digest is of all of it.
+const TEXT_CHARS: usize = 4096;
+
+/// What is noted.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// The line from its time on, as far as it is in words of our own, in which there are no secrets.
+    own: String,
+    /// What others have said.
+    foreign: Vec<(&'static str, Value)>,
+}
+
+impl Entry {
+    /// Something that happens now.
+    pub(crate) fn new(event: &'static str) -> Self {
+        let at_ms = now_ms();
+        let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
+        Self { own, foreign: Vec::new() }
+    }
+
+    /// A call that was refused, or a command that could not be started.
+    pub(crate) fn refused(error: &ToolError) -> Self {
+        Self::new("refused").own("kind", &error.kind).with("message", error.message.as_str())
+    }
+
+    /// A repair, as `legwork doctor` finds it.
+    fn of_repair(repair: &Repair) -> Self {
+        let rebuilt = match repair {
+            Repair::Rebuilt(rebuilt) => rebuilt,
+            Repair::SetAside(moved) => return Self::of_moved(moved),
+        };
+        let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
+        Self::new("rebuilt")
+            .with("why", rebuilt.why.as_str())
+            .with("salvaged", rebuilt.salvaged)
+            .with("from_folders", rebuilt.from_folders)
+            .with("lost", rebuilt.lost.len())
+            .with("lost_tasks", told)
+            .with("set_aside", rebuilt.set_aside.clone())
+    }
+
+    fn of_moved(moved: &SetAside) -> Self {
+        Self::new("set_aside")
+            .with("name", moved.name.as_str())
+            .with("why", moved.why.as_str())
+            .with("set_aside", moved.now.as_str())
+    }
+
+    /// The same with one more thing that is known of it, by whomever it was said.
+    #[must_use]
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.foreign.push((name, value.into()));
+        self
+    }
+
+    /// The same with something in our own words.
+    #[must_use]
+    pub(crate) fn own(mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Self {
+        // Nothing that is noted here can fail to be written as JSON.
+        let value = serde_json::to_string(value).unwrap_or_default();
+        self.own.extend([",\"", name, "\":", &value]);
+        self
+    }
+
+    /// The line without its hash and what closes it.
+    fn body(&self, previous: &str) -> String {
+        let mut body = String::with_capacity(LINE_BYTES);
+        body.extend(["{\"prev\":\"", previous, "\"", &self.own]);
+        for (name, value) in &self.foreign {
+            // Writing to a string cannot fail.
+            let _ = write!(body, ",\"{name}\":{value}");
+        }
+        body
+    }
+
+    /// The same with who asked.
+    #[must_use]
+    pub(crate) fn by(self, caller: &Caller) -> Self {
+        self.own("trust", caller.trust.as_str()).with("asked_by", caller.name.as_str())
+    }
+
+    /// The same with a command.
+    #[must_use]
+    pub(crate) fn command(self, text: &str) -> Self {
+        self.own("command_digest", &digest(text)).with("command", text)
+    }
+
+    /// The same as it is written down: secrets masked, and only then what is very long cut.
+    fn shown(mut self, mask: &Mask) -> Self {
+        for (_, value) in &mut self.foreign {
+            mask.json(value);
+            if let Value::String(text) = value
+                && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS)
+            {
+                text.truncate(end);
+            }
+        }
+        self
+    }
+}
+
+/// Bytes of a usual line.
+const LINE_BYTES: usize = 1024;
+
+/// How often the log is opened anew for one entry, because another file stands in its place.
+const OPENS_MAX: u32 = 10;
+
+/// Where the log ends.
+struct End {
+    /// After its last whole line.
+    at: u64,
+    /// The hash of that line.
+    hash: String,
+    /// Bytes of a torn line behind it.
+    torn_bytes: u64,
+}
+
+impl Appender {
+    fn open(path: PathBuf, tell: fn(&Repair)) -> io::Result<Self> {
+        let moved = set_aside_strange(&path, Kind::File)?;
+        let file = private_file(&path)?;
+        let id = FileId::of(&file)?;
+        Ok(Self { path, tell, file, id, last: None, moved: moved.into_iter().collect() })
+    }
+
+    fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
+        for _ in 0..OPENS_MAX {
+            flock(&self.file, how)?;
+            let appended = self.append_locked(entry);
+            let _ = flock(&self.file, FlockOperation::Unlock);
+            match appended {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let moved = std::mem::take(&mut self.moved);
+                    *self = Self::open(self.path.clone(), self.tell)?;
+                    self.moved.extend(moved);
+                }
+                Err(error) => {
+                    self.last = None;
+                    return Err(error);
+                }
+            }
+        }
+        Err(io::Error::other("the audit log is replaced again and again"))
+    }
+
+    /// Appends an entry; says no if another log has to be opened first.
+    fn append_locked(&mut self, entry: &Entry) -> io::Result<bool> {
+        if FileId::at(&self.path) != Some(self.id) {
+            return Ok(false);
+        }
+        let size = fstat(&self.file)?.st_size.cast_unsigned();
+        let known = match &self.last {
+            Some((at, hash)) if *at == size => {
+                Some(End { at: size, hash: hash.clone(), torn_bytes: 0 })
+            }
+            _ => end_of(&mut self.file, size)?,
+        };
+        let Some(End { mut at, hash: mut previous, torn_bytes }) = known else {
+            self.moved.push(set_aside(&self.path, "has no entry of an audit log in it".into())?);
+            return Ok(false);
+        };
+        let mut text = String::new();
+        if torn_bytes > 0 {
+            self.file.set_len(at)?;
+            let note = Entry::new("repaired").with("torn_bytes", torn_bytes);
+            previous = add_line(&mut text, &note, &previous);
+        }
+        for moved in &self.moved {
+            previous = add_line(&mut text, &Entry::of_moved(moved), &previous);
+        }
+        previous = add_line(&mut text, entry, &previous);
+        self.file.write_all_at(text.as_bytes(), at)?;
+        at += text.len() as u64;
+        self.last = Some((at, previous));
+        for moved in self.moved.drain(..) {
+            (self.tell)(&Repair::SetAside(moved));
+        }
+        Ok(true)
+    }
+}
+
+/// Notes a repair in the audit log.
+pub(super) fn note_repair(state: &StateFolder, repair: &Repair) {
+    let entry = Entry::of_repair(repair);
+    if let Err(error) = Audit::open(state).and_then(|audit| audit.append_now(&entry)) {
+        tracing::warn!(%error, "a repair is not in the audit log");
+    }
+}
+
+/// Adds an entry as a line, and returns its hash.
+fn add_line(text: &mut String, entry: &Entry, previous: &str) -> String {
+    let body = entry.body(previous);
+    let hash = digest(&body);
+    text.extend([&body, HASH_KEY, &hash, "\"}\n"]);
+    hash
+}
+
+fn digest(body: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(body.as_bytes()))
+}
+
+/// Where the log ends; none if nothing of what is there is an entry.
+fn end_of(file: &mut File, size: u64) -> io::Result<Option<End>> {
+    let start = size.saturating_sub(TAIL_BYTES);
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+    let Some(newline) = tail.iter().rposition(|byte| *byte == b'\n') else {
+        // Nothing yet, or a first line that was torn.
+        let is_beginning = LINE_BEGINS.starts_with(&tail) || tail.starts_with(LINE_BEGINS);
+        let is_ours = start == 0 && is_beginning;
+        return Ok(is_ours.then(|| End { at: 0, hash: GENESIS.into(), torn_bytes: size }));
+    };
+    let whole = tail.get(..newline).unwrap_or_default();
+    let mut lines = whole.rsplit(|byte| *byte == b'\n');
+    let last = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    let hash = match split(&last) {
+        Some((_, hash)) => hash.to_owned(),
+        // A line that was altered stays where it is: it breaks the chain, which shows that.
+        None if lines.any(is_entry) => digest(&last),
+        None => return Ok(None),
+    };
+    let at = start + newline as u64 + 1;
+    Ok(Some(End { at, hash, torn_bytes: size.saturating_sub(at) }))
+}
+
+/// Whether a line looks like one of ours.
+fn is_entry(line: &[u8]) -> bool {
+    line.starts_with(LINE_BEGINS) && str::from_utf8(line).is_ok_and(|line| split(line).is_some())
+}
+
+/// The body and the hash of a line.
+fn split(line: &str) -> Option<(&str, &str)> {
+    let (body, rest) = line.rsplit_once(HASH_KEY)?;
+    Some((body, rest.strip_suffix("\"}")?))
+}
+
+/// What a check of the log found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verified {
+    /// Lines that were checked.
+    pub lines: u64,
+    /// Notes of repairs among them.
+    pub repairs: u64,
+    /// The first line that is wrong, counted from 1, and what is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub broken: Option<(u64, String)>,
+}
+
+/// The entries that tell what was repaired in the state folder, oldest first.
+pub fn repairs(path: &Path) -> io::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for line in BufReader::new(open_to_read(path)?).split(b'\n') {
+        let line = line?;
+        // Reading every line as JSON would take a hundred times as long.
+        if REPAIRED.iter().any(|mark| line.windows(mark.len()).any(|part| part == *mark)) {
+            found.extend(serde_json::from_slice(&line).ok());
+        }
+    }
+    Ok(found)
+}
+
+/// Checks the whole chain.
+pub fn verify(path: &Path) -> io::Result<Verified> {
+    let mut verified = Verified { lines: 0, repairs: 0, broken: None };
+    let mut previous = GENESIS.to_owned();
+    let mut reader = BufReader::new(open_to_read(path)?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line)? == 0 {
+            return Ok(verified);
+        }
+        let number = verified.lines + 1;
+        match check(&line, &previous) {
+            Ok((hash, repaired)) => {
+                verified.lines = number;
+                verified.repairs += u64::from(repaired);
+                previous = hash;
+            }
+            Err(problem) => {
+                verified.broken = Some((number, problem));
+                return Ok(verified);
+            }
+        }
+    }
+}
+
+/// Checks one line; returns its hash, and whether it notes a repair.
+fn check(line: &[u8], previous: &str) -> Result<(String, bool), String> {
+    let Some(line) = line.strip_suffix(b"\n") else {
+        return Err("it is torn: the next entry will note that".into());
+    };
+    let text = std::str::from_utf8(line).map_err(|_| "it is no text")?;
+    let (body, hash) = split(text).ok_or("it has no hash")?;
+    if digest(body) != hash {
+        return Err("its hash is not that of its content".into());
+    }
+    let entry: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    if entry.get("prev").and_then(Value::as_str) != Some(previous) {
+        return Err("it does not follow the line before it: something was removed or put in".into());
+    }
+    let repaired = entry.get("event").is_some_and(|event| event == "repaired");
+    Ok((hash.to_owned(), repaired))
+}
+
+/// Reads the entries, one after the other; a line that is no entry is passed over.
+pub fn entries(path: &Path) -> io::Result<impl Iterator<Item = Value> + use<>> {
+    let lines = BufReader::new(open_to_read(path)?).split(b'\n').map_while(Result::ok);
+    Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()))
+}
+
+fn open_to_read(path: &Path) -> io::Result<Box<dyn Read>> {
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        // Nothing has been noted yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(io::empty())),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn entry(number: i64) -> Entry {
+        Entry::new("test").with("text", format!("\u{1b}[1m{number}\n,\"hash\":\"x\"}}"))
+    }
+
+    async fn written(count: i64) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = opened(&folder);
+        for number in 0..count {
+            audit.append(entry(number), &Mask::default()).await.unwrap();
+        }
+        let path = folder.path().join("audit.jsonl");
+        (folder, path)
+    }
+
+    fn opened(folder: &tempfile::TempDir) -> Audit {
+        let state = StateFolder::open(folder.path()).unwrap();
+        Audit::open(&state).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_chain_of_several_appenders_holds() {
+        let (folder, path) = written(3).await;
+        let others: Vec<Audit> = (0..4).map(|_| opened(&folder)).collect();
+        for number in 0..20 {
+            for audit in &others {
+                audit.append(entry(number), &Mask::default()).await.unwrap();
+            }
+        }
+        let verified = verify(&path).unwrap();
+        assert_eq!(verified, Verified { lines: 83, repairs: 0, broken: None });
+        assert_eq!(entries(&path).unwrap().count(), 83);
+    }
+
+    #[tokio::test]
+    async fn every_changed_byte_is_found() {
+        let (_folder, path) = written(4).await;
+        let whole = std::fs::read(&path).unwrap();
+        for place in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[place] ^= 1;
+            std::fs::write(&path, &changed).unwrap();
+            let line = whole[..place].split(|byte| *byte == b'\n').count() as u64;
+            let (broken, _) = verify(&path).unwrap().broken.unwrap();
+            // A newline that is gone joins two lines.
+            assert!(broken == line || broken == line + 1, "byte {place}: {broken} for {line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_removed_line_is_found() {
+        let (_folder, path) = written(4).await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let kept: Vec<&str> =
+            text.lines().enumerate().filter(|(n, _)| *n != 1).map(|(_, l)| l).collect();
+        std::fs::write(&path, kept.join("\n") + "\n").unwrap();
+        assert_eq!(verify(&path).unwrap().broken.unwrap().0, 2);
+    }
+
+    #[tokio::test]
+    async fn a_torn_line_is_cut_off_and_noted() {
+        let (folder, path) = written(3).await;
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 10]).unwrap();
+        assert_eq!(verify(&path).unwrap().broken.unwrap().0, 3);
+        opened(&folder).append(entry(9), &Mask::default()).await.unwrap();
+        assert_eq!(verify(&path).unwrap(), Verified { lines: 4, repairs: 1, broken: None });
+        let noted: Vec<Value> = entries(&path).unwrap().collect();
+        assert!(noted[2]["torn_bytes"].as_u64().unwrap() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_log_without_an_entry_is_set_aside_and_another_one_says_so() {
+        for (spoilt, kept) in [
+            (b"noise".to_vec(), 0),
+            (b"noise\nnoise\n".to_vec(), 0),
+            (vec![0xff; 600_000], 0),
+            // A first line that was torn, and lines of which the last was altered.
+            (LINE_BEGINS.to_vec(), 1),
+            (b"{\"prev\":\"x\",\"hash\":\"y\"}\nnoise\n".to_vec(), 3),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("audit.jsonl");
+            let (one, other) = (opened(&folder), opened(&folder));
+            std::fs::write(&path, &spoilt).unwrap();
+            one.append(entry(1), &Mask::default()).await.unwrap();
+            other.append(entry(2), &Mask::default()).await.unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            if kept > 0 {
+                assert_eq!(text.lines().count(), 2 + kept - usize::from(kept == 3), "{text}");
+                continue;
+            }
+            assert!(text.lines().next().unwrap().contains("\"event\":\"set_aside\""), "{text}");
+            assert_eq!(verify(&path).unwrap(), Verified { lines: 3, repairs: 0, broken: None });
+            let aside = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path());
+            let aside = aside.filter(|path| path.to_string_lossy().contains(".damaged-"));
+            assert_eq!(
+                aside.map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>(),
+                [spoilt]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_was_moved_away_is_begun_anew_by_whoever_has_it_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let audit = opened(&folder);
+        audit.append(entry(1), &Mask::default()).await.unwrap();
+        std::fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
+        audit.append(entry(2), &Mask::default()).await.unwrap();
+        assert_eq!(verify(&path).unwrap(), Verified { lines: 1, repairs: 0, broken: None });
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        audit.append(entry(3), &Mask::default()).await.unwrap();
+        assert_eq!(verify(&path).unwrap(), Verified { lines: 2, repairs: 0, broken: None });
+    }
+}

@@ -1,0 +1,95 @@
+//! The daybook while nobody else writes to it.
+
+use std::{os::unix::fs::FileExt, sync::Arc};
+
+use legwork_warden::failpoint::Failpoint;
+
+use super::{Daybook, Entry, Generation, LedgerError, Open, What, too_long};
+use crate::clock::now_ms;
+use crate::{id::TaskId, model::status::Status, store::ledger::task::Task};
+
+/// What can be asked and written under its lock.
+#[derive(Debug)]
+pub(in crate::store::ledger) struct Page<'a> {
+    pub(super) book: &'a mut Daybook,
+}
+
+impl Page<'_> {
+    /// How many tasks are open.
+    pub(in crate::store::ledger) fn open_tasks(&self) -> u64 {
+        self.book.open.len() as u64
+    }
+
+    /// Their ids.
+    pub(in crate::store::ledger) fn open_ids(&self) -> Vec<TaskId> {
+        self.book.open.keys().cloned().collect()
+    }
+
+    /// Their ids and workspaces.
+    pub(in crate::store::ledger) fn open_workspaces(&self) -> Vec<(TaskId, Arc<str>)> {
+        let workspace = |open: &Open| match &open.start.what {
+            What::Start(start) => start.row().map(|task| task.workspace.as_str().into()),
+            _ => None,
+        };
+        let open = self.book.open.iter();
+        open.filter_map(|(task, open)| Some((task.clone(), workspace(open)?))).collect()
+    }
+
+    /// An open task that is equal and may be joined.
+    pub(in crate::store::ledger) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
+        self.book.equal(fingerprint)
+    }
+
+    /// The status of a task that is open, and the trust of who asked for it.
+    pub(in crate::store::ledger) fn open(&self, task: &TaskId) -> Option<(Status, &str)> {
+        let open = self.book.open.get(task)?;
+        match &open.start.what {
+            What::Start(start) => Some((open.status, &start.trust)),
+            _ => None,
+        }
+    }
+
+    /// Says that all before is in the ledger, and which one comes next, for those who still have this daybook when
+    /// another one stands in its place.
+    pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
+        self.write(Entry::closed(next), None)
+    }
+
+    /// The daybook itself.
+    pub(in crate::store::ledger) fn book(&mut self) -> &mut Daybook {
+        self.book
+    }
+
+    /// Writes an entry. All of it is there, or nothing.
+    pub(in crate::store::ledger) fn append(
+        &mut self,
+        task: TaskId,
+        what: What,
+        in_it: Failpoint,
+    ) -> Result<(), LedgerError> {
+        self.write(Entry { task, at_ms: now_ms(), what }, Some(in_it))
+    }
+
+    fn write(&mut self, entry: Entry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
+        let book = &mut *self.book;
+        book.buffer.clear();
+        entry.write(&mut book.buffer).ok_or_else(too_long)?;
+        if let Some(in_it) = in_it.filter(|in_it| in_it.is_chosen()) {
+            let half = book.buffer.get(..book.buffer.len() / 2).unwrap_or_default();
+            book.file.write_all_at(half, book.read)?;
+            in_it.pass();
+        }
+        if let Err(error) = book.file.write_all_at(&book.buffer, book.read) {
+            // What is left of it would be cut off by whoever comes next, too.
+            let _ = book.file.set_len(book.read);
+            return Err(error.into());
+        }
+        book.read += book.buffer.len() as u64;
+        book.buffer.shrink_to(KEPT_BYTES);
+        book.enter(Arc::new(entry));
+        Ok(())
+    }
+}
+
+/// Bytes that are kept for the next entry.
+const KEPT_BYTES: usize = 16 * 1024;

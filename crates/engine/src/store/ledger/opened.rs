@@ -1,0 +1,314 @@
+//! Opening the ledger: its files as they are found, whether they can be trusted, and whether they are still the
+//! ones that stand there.
+//!
+//! Every process holds a shared lock beside the ledger for as long as it has it open. Whoever comes first finds out
+//! whether the last one left it properly: a log that nobody has folded in means a crash, and only then is the
+//! whole ledger checked. A normal start pays for two locks and two looks at files.
+
+use std::{
+    fs::{File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig, ffi};
+use rustix::fs::{FlockOperation, Stat, flock, fstat, stat};
+
+use super::{
+    BUSY_MS, LedgerError,
+    daybook::{Daybook, Wait, new_generation},
+    is_busy,
+    post::{begin, posted, renew},
+    rebuild::{DAYBOOK, FILES, Lock, rebuild},
+    schema::{SCHEMA_VERSION, migrate},
+};
+use crate::state::{
+    StateFolder,
+    aside::{Kind, strange},
+};
+
+/// How often a broken ledger is rebuilt before that is given up.
+const TRIES: u32 = 2;
+
+/// How often it is opened while others put another one in its place.
+pub(super) const OPENS_MAX: u32 = 20;
+
+/// How long to wait for whoever checks or rebuilds the ledger right now.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is wrong with the ledger's files.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// There is none.
+    #[error("is missing")]
+    Missing,
+    /// It cannot be what a ledger has become by itself.
+    #[error("is damaged: {0}")]
+    Found(String),
+}
+
+impl Damage {
+    /// The damage that an error speaks of, if it does.
+    pub(super) fn of(error: &LedgerError) -> Option<Self> {
+        match error {
+            LedgerError::Unsound(damage) => Some(damage.clone()),
+            LedgerError::Sqlite(error) => {
+                let failure = error.sqlite_error()?;
+                let is_damage = matches!(failure.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                        // Its log is shorter than others know it to be.
+                        || failure.extended_code == ffi::SQLITE_IOERR_SHORT_READ;
+                is_damage.then(|| Self::Found(error.to_string()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Tells one file from another of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId(u64, u64);
+
+impl FileId {
+    /// The file at this path, if there is one.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        stat(path).ok().map(|found| Self::from(&found))
+    }
+
+    /// The file that is open.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        Ok(Self::from(&fstat(file)?))
+    }
+}
+
+impl From<&Stat> for FileId {
+    fn from(found: &Stat) -> Self {
+        Self(found.st_dev, found.st_ino)
+    }
+}
+
+/// A ledger that is open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub connection: Connection,
+    path: PathBuf,
+    log: PathBuf,
+    daybook: PathBuf,
+    ledger_id: Option<FileId>,
+    log_id: Option<FileId>,
+    /// Held for as long as the ledger is open.
+    _presence: File,
+}
+
+impl Opened {
+    /// Which file the ledger is.
+    pub(super) fn id(&self) -> Option<FileId> {
+        self.ledger_id
+    }
+
+    /// Whether the files under the ledger's name are the ones that are open here.
+    ///
+    /// Asked inside every transaction: whoever rebuilds the ledger takes the same lock first, so that nothing is
+    /// committed to files that have been set aside.
+    pub(super) fn check(&self) -> Result<(), LedgerError> {
+        let same = FileId::at(&self.path) == self.ledger_id && FileId::at(&self.log) == self.log_id;
+        if same { Ok(()) } else { Err(LedgerError::Replaced) }
+    }
+
+    /// Which file the daybook is that stands beside the ledger now.
+    pub(super) fn daybook_id(&self) -> Option<FileId> {
+        FileId::at(&self.daybook)
+    }
+
+    /// Does something in one transaction.
+    pub(super) fn commit<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]).map(drop);
+        run("BEGIN IMMEDIATE")?;
+        let done = self.check().and_then(|()| work(&self.connection)).and_then(|done| {
+            run("COMMIT")?;
+            Ok(done)
+        });
+        // Also when only the commit failed: what is not committed must not linger.
+        done.inspect_err(|_| drop(run("ROLLBACK")))
+    }
+
+    /// Does something while this connection waits for others: only where nobody waits for an event loop.
+    pub(super) fn waiting<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, LedgerError>,
+    ) -> Result<T, LedgerError> {
+        self.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+        let done = work();
+        self.connection.busy_timeout(Duration::ZERO)?;
+        done
+    }
+
+    /// Keeps the end of this connection from touching files that may not be its own.
+    pub(super) fn abandon(&self) {
+        let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
+}
+
+/// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what another connection and
+/// another daybook still see of it, if there are any. Says whether it was rebuilt here.
+pub(super) fn open(
+    state: &StateFolder,
+    mut rescue: Option<(&Connection, &mut Daybook)>,
+) -> Result<(Opened, Daybook, bool), LedgerError> {
+    let mut rebuilt = false;
+    let mut tries = 0;
+    loop {
+        let found = FileId::at(&state.ledger());
+        let opened = try_open(state).and_then(|opened| {
+            let daybook = opened.waiting(|| open_daybook(state, &opened))?;
+            Ok((opened, daybook))
+        });
+        let error = match opened {
+            Ok((opened, daybook)) => return Ok((opened, daybook, rebuilt)),
+            Err(error) => error,
+        };
+        tries += 1;
+        // Somebody else has just made another one.
+        if matches!(error, LedgerError::Replaced) && tries <= OPENS_MAX {
+            continue;
+        }
+        match Damage::of(&error) {
+            Some(damage) if tries <= TRIES => {
+                let rescue =
+                    rescue.as_mut().map(|(connection, daybook)| (*connection, &mut **daybook));
+                rebuilt |= rebuild(state, &damage, found, rescue)?;
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has as open. So is one that
+/// may not agree with the ledger, as after a power cut: then all of it is posted first.
+pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
+    let path = state.beside_ledger(DAYBOOK);
+    let open = || Daybook::open(&path, |generation| posted(&opened.connection, generation));
+    if let Some(daybook) = open()?.filter(|daybook| !daybook.is_strange()) {
+        return Ok(daybook);
+    }
+    // Two processes must not begin it, each for itself.
+    let _alone = Lock::take(state)?;
+    opened.check()?;
+    match open()? {
+        Some(daybook) if !daybook.is_strange() => Ok(daybook),
+        Some(mut daybook) => {
+            daybook.everything()?;
+            renew(state, opened, &mut daybook, Wait::Until(Instant::now() + PATIENCE))?;
+            Ok(daybook)
+        }
+        None => begin(state, opened, new_generation()?),
+    }
+}
+
+fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
+    let (path, log) = (state.ledger(), state.beside_ledger("-wal"));
+    let (presence, alone) = enter(&state.beside_ledger(".lock"))?;
+    let crashed = look(state, alone)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(&path, flags)?;
+    connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    switch_to_wal(&connection)?;
+    // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    match version {
+        0 => return Err(LedgerError::Unsound(Damage::Found("it has no tables".into()))),
+        SCHEMA_VERSION => {}
+        _ if version > SCHEMA_VERSION => return Err(LedgerError::TooNew(version)),
+        _ => migrate(&mut connection)?,
+    }
+    if crashed {
+        check_all(&connection)?;
+    }
+    connection.busy_timeout(Duration::ZERO)?;
+    let _ = flock(&presence, FlockOperation::LockShared);
+    let (ledger_id, log_id) = (FileId::at(&path), FileId::at(&log));
+    let daybook = state.beside_ledger(DAYBOOK);
+    Ok(Opened { connection, path, log, daybook, ledger_id, log_id, _presence: presence })
+}
+
+/// Takes the lock that says that we are here, and says whether we are the only one; if so nobody else gets in
+/// before it is made a shared one.
+fn enter(path: &Path) -> io::Result<(File, bool)> {
+    let file = private_file(path)?;
+    let deadline = Instant::now() + PATIENCE;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Ok((file, true));
+    }
+    // Others are here, or one who is the first and looks whether all is well.
+    while flock(&file, FlockOperation::NonBlockingLockShared).is_err() && Instant::now() < deadline
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok((file, false))
+}
+
+/// Looks at the files, before SQLite makes what is missing; says whether the last user of the ledger was cut off.
+fn look(state: &StateFolder, alone: bool) -> Result<bool, LedgerError> {
+    let unsound = |problem: &str| Err(LedgerError::Unsound(Damage::Found(problem.into())));
+    for suffix in FILES {
+        if let Some(problem) = strange(&state.beside_ledger(suffix), Kind::File) {
+            return unsound(&format!("`ledger.db{suffix}` {problem}"));
+        }
+    }
+    match std::fs::metadata(state.ledger()) {
+        Ok(found) if found.len() == 0 => return unsound("the file is empty"),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(LedgerError::Unsound(Damage::Missing));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let log = std::fs::metadata(state.beside_ledger("-wal"));
+    // The two files come and go together.
+    if alone && log.is_err() && state.beside_ledger("-shm").exists() {
+        return unsound("its log is missing");
+    }
+    Ok(alone && log.is_ok_and(|log| log.len() > 0))
+}
+
+/// Checks the structure of the whole ledger.
+pub(super) fn check_all(connection: &Connection) -> Result<(), LedgerError> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    // One line, without the one that says in which database.
+    let lines: Vec<&str> = found.lines().filter(|line| !line.starts_with("***")).collect();
+    Err(LedgerError::Unsound(Damage::Found(lines.join("; "))))
+}
+
+/// Opens a file beside the ledger or makes it, readable by its owner only.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    let options = || OpenOptions::new().read(true).write(true).to_owned();
+    match options().open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let file = options().create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// SQLite does not wait when two processes make this switch at once, so the wait is here.
+fn switch_to_wal(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(BUSY_MS);
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
+        }
+    }
+}

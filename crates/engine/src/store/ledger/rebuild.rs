@@ -1,0 +1,221 @@
+//! Rebuilding the ledger: what is damaged is set aside, and a new one is made of what can be read of it, of the
+//! tasks' folders, and of what the wardens hold.
+//!
+//! One process does it, under a lock; the others wait and then find a whole ledger. The new one appears under its
+//! name only when it is complete. A rebuild that was cut off is taken up again: which files it had set aside is
+//! noted in the lock's file.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::{
+    LedgerError,
+    daybook::{self, Daybook, Wait},
+    opened::{Damage, FileId, PATIENCE, private_file},
+    restore::missing,
+    salvage::{Salvaged, salvage},
+    schema::migrate,
+    task::insert,
+};
+use crate::{
+    clock::now_ms,
+    state::{
+        Rebuilt, Repair, StateFolder,
+        aside::{Kind, SET_ASIDE, set_aside_strange, strange},
+    },
+    store::audit::note_repair,
+};
+
+/// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
+/// its log is gone already.
+pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
+
+/// What the daybook has behind the ledger's name.
+pub(super) const DAYBOOK: &str = "-daybook";
+
+/// Bytes of the time that names a rebuild, at most.
+const STAMP_BYTES_MAX: u64 = 64;
+
+/// Makes a new ledger in the place of the one that was found, and says that it did; another process may have done so
+/// meanwhile, and of a state folder that is only new nothing is told.
+pub(super) fn rebuild(
+    state: &StateFolder,
+    damage: &Damage,
+    found: Option<FileId>,
+    rescue: Option<(&Connection, &mut Daybook)>,
+) -> Result<bool, LedgerError> {
+    let mut lock = Lock::take(state)?;
+    if FileId::at(&state.ledger()) != found {
+        return Ok(false);
+    }
+    // Nobody writes to the daybook from here on; whoever waits for it will find another one.
+    let _daybook = hold_daybook(&state.beside_ledger(DAYBOOK))?;
+    let is_new = *damage == Damage::Missing && rescue.is_none() && !has_history(state);
+    let stamp = lock.begin(found.is_none())?;
+    let set_aside = set_aside(state, &stamp)?;
+    let old = set_aside.as_ref().map(|name| state.path().join(name));
+    let (salvaged, from_folders) = build(state, old.as_deref(), rescue, is_new)?;
+    lock.finish()?;
+    if is_new {
+        return Ok(false);
+    }
+    let lost = salvaged.lost.into_iter().collect();
+    let why = damage.to_string();
+    let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
+    let repair = Repair::Rebuilt(rebuilt);
+    (state.tell)(&repair);
+    note_repair(state, &repair);
+    Ok(true)
+}
+
+/// Takes the lock of the daybook that stands there; none if there is none.
+fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
+    let wait = Wait::Until(Instant::now() + PATIENCE);
+    loop {
+        // A pipe in its place must not be waited for.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // It cannot be held, and nobody can write to it.
+            Err(error) if strange(path, Kind::File).is_some() => {
+                tracing::debug!(%error, "no daybook is held");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        daybook::lock(&file, wait)?;
+        // It may have been begun anew while we waited.
+        if FileId::at(path) == Some(FileId::of(&file)?) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Whether anything was ever done in this state folder.
+fn has_history(state: &StateFolder) -> bool {
+    let has_entries =
+        fs::read_dir(state.path().join("tasks")).is_ok_and(|mut entries| entries.next().is_some());
+    has_entries || fs::metadata(state.audit()).is_ok_and(|audit| audit.len() > 0)
+}
+
+/// Gives the old files other names; returns that of the ledger, if there is any of them.
+fn set_aside(state: &StateFolder, stamp: &str) -> io::Result<Option<String>> {
+    let mut any = false;
+    for file in FILES {
+        let new = state.beside_ledger(&format!("{SET_ASIDE}{stamp}{file}"));
+        match fs::rename(state.beside_ledger(file), &new) {
+            Ok(()) => any = true,
+            // An earlier try may have moved it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => any |= new.exists(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(any.then(|| format!("ledger.db{SET_ASIDE}{stamp}")))
+}
+
+/// Makes the new ledger beside the place where it belongs, and moves it there when it is whole.
+fn build(
+    state: &StateFolder,
+    old: Option<&Path>,
+    rescue: Option<(&Connection, &mut Daybook)>,
+    is_new: bool,
+) -> Result<(Salvaged, u64), LedgerError> {
+    let path = state.beside_ledger(".new");
+    set_aside_strange(&path, Kind::File)?;
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error.into());
+    }
+    let file = private_file(&path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(&path, flags)?;
+    // What is cut off here is thrown away, so that no journal is needed.
+    connection.pragma_update(None, "journal_mode", "OFF")?;
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    migrate(&mut connection)?;
+    let mut made = (Salvaged::default(), 0);
+    if !is_new {
+        let transaction = connection.transaction()?;
+        let mut salvaged = salvage(old, rescue, &transaction)?;
+        // Whoever holds a task that is in no folder yet puts it into one.
+        let restored = missing(state, &transaction, &state.roll_call())?;
+        for task in &restored {
+            insert(&transaction, task, None)?;
+            salvaged.lost.remove(task.task_id.as_str());
+        }
+        in_order(&transaction)?;
+        transaction.commit()?;
+        made = (salvaged, restored.len() as u64);
+    }
+    connection.close().map_err(|(_, error)| error)?;
+    if !is_new {
+        file.sync_all()?;
+    }
+    fs::rename(&path, state.ledger())?;
+    if !is_new {
+        File::open(state.path())?.sync_all()?;
+    }
+    Ok(made)
+}
+
+/// Gives all tasks their places by age, where some were found later than others.
+fn in_order(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "CREATE TEMP TABLE ordered AS SELECT * FROM task ORDER BY created_at_ms, sequence;
+         DELETE FROM task;
+         UPDATE ordered SET sequence = rowid;
+         INSERT INTO task SELECT * FROM ordered;
+         DROP TABLE ordered;",
+    )
+}
+
+/// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of a rebuild that is
+/// under way.
+pub(super) struct Lock {
+    file: File,
+}
+
+impl Lock {
+    pub(super) fn take(state: &StateFolder) -> Result<Self, LedgerError> {
+        let file = private_file(&state.beside_ledger(".rebuild"))?;
+        let deadline = Instant::now() + PATIENCE;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() >= deadline {
+                return Err(LedgerError::Rebuilding);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { file })
+    }
+
+    /// The name of this rebuild: that of an earlier one which was cut off, if it had moved the ledger away.
+    fn begin(&mut self, moved: bool) -> io::Result<String> {
+        let mut earlier = Vec::new();
+        self.file.seek(SeekFrom::Start(0))?;
+        (&self.file).take(STAMP_BYTES_MAX).read_to_end(&mut earlier)?;
+        // Anything else in the file is not from us.
+        let is_stamp = !earlier.is_empty() && earlier.iter().all(u8::is_ascii_digit);
+        if moved && is_stamp {
+            return Ok(String::from_utf8_lossy(&earlier).into_owned());
+        }
+        let stamp = now_ms().to_string();
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(stamp.as_bytes())?;
+        Ok(stamp)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.file.set_len(0)
+    }
+}

@@ -1,0 +1,118 @@
+//! Typed errors for what keeps a command from running: a verdict, a shortage, a start that failed.
+
+use std::{io, path::Path};
+
+use legwork_warden::protocol::{StartFailure, StartStage};
+use serde_json::json;
+
+use crate::{
+    error::{ErrorKind, StateProblem, ToolError},
+    model::sandbox::SandboxReport,
+    place::{Place, PlaceError},
+};
+
+/// The typed error of a start beyond the limit of tasks.
+pub(super) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
+    ToolError::new(
+        ErrorKind::LimitExceeded,
+        format!("{running} tasks are running, and no more than {tasks_max} may"),
+    )
+    .detail("running", running)
+    .detail("tasks_max", tasks_max)
+    .hint(
+        "wait for one to end (TaskWait) or stop one (TaskStop), then try again; [limits] tasks_max in the \
+         configuration is the limit",
+    )
+}
+
+/// What helps when the machine gives no more processes or descriptors.
+const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
+
+/// The typed error of a warden that cannot be had.
+pub(crate) fn place_error(error: &PlaceError) -> ToolError {
+    match error {
+        PlaceError::Unfit(failure) => failed_start("the warden", failure, None),
+        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
+                .hint(SHORTAGE_HINT)
+        }
+        other => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the command's supervisor could not be started: {other}"),
+        ),
+    }
+}
+
+/// The typed error of a sandbox that lacks something, where nothing may.
+pub(super) fn unprotected(report: &SandboxReport) -> ToolError {
+    let missing: Vec<String> =
+        report.missing.iter().map(|it| format!("{} ({})", it.layer, it.reason)).collect();
+    ToolError::new(
+        ErrorKind::SandboxUnavailable,
+        format!(
+            "the configuration requires the whole sandbox, but this machine lacks: {}",
+            missing.join("; ")
+        ),
+    )
+    .detail("missing", serde_json::to_value(&report.missing).unwrap_or_default())
+    .hint("give this machine what is missing, or have the configuration not require it")
+}
+
+fn is_shortage(errno: Option<i32>) -> bool {
+    use rustix::io::Errno;
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    short.into_iter().any(|known| errno == Some(known.raw_os_error()))
+}
+
+/// The typed error of a start that failed.
+pub(super) fn start_error(place: &dyn Place, program: &str, failure: &StartFailure) -> ToolError {
+    let refusal = (failure.stage == StartStage::Execute)
+        .then(|| place.refusal_to_execute(Path::new(program), failure.errno));
+    failed_start(program, failure, refusal)
+}
+
+fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) -> ToolError {
+    let problem = io::Error::from_raw_os_error(failure.errno);
+    match failure.stage {
+        StartStage::Folder => ToolError::state(StateProblem::of(&problem), &problem),
+        StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
+            ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
+                .hint(SHORTAGE_HINT)
+        }
+        StartStage::Descriptors if failure.errno == rustix::io::Errno::ISDIR.raw_os_error() => {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                "stdin is a folder, which would lead out of the sandbox",
+            )
+            .hint("give the command a file, a pipe or nothing")
+        }
+        StartStage::WorkingDirectory => ToolError::new(
+            ErrorKind::WorkdirNotFound,
+            format!("the working directory cannot be entered: {problem}"),
+        )
+        .hint("name a folder that may be entered, relative to the workspace"),
+        StartStage::Execute => {
+            let problem = refusal.unwrap_or_else(|| problem.to_string());
+            spawn_failed(program, &problem).detail("errno", json!(failure.errno))
+        }
+        StartStage::Sandbox => ToolError::new(
+            ErrorKind::SandboxUnavailable,
+            format!("the command was not started: its sandbox could not be entered: {problem}"),
+        )
+        .detail("errno", json!(failure.errno))
+        .hint("see which protections this machine has"),
+        StartStage::Process | StartStage::Descriptors | StartStage::Limits => {
+            spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
+        }
+    }
+}
+
+/// A program that cannot be started.
+pub(super) fn spawn_failed(program: &str, problem: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::CommandSpawnFailed,
+        format!("`{program}` could not be started: {problem}"),
+    )
+    .detail("program", program)
+    .hint("name a program that exists on this machine, or give its full path")
+}

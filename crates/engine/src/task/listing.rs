@@ -1,0 +1,76 @@
+//! Finding tasks: by workspace, by id, by the beginning of an id.
+
+use super::Tasks;
+use crate::{
+    error::{ErrorKind, ToolError},
+    store::ledger::Task,
+};
+
+impl Tasks {
+    /// The tasks of all workspaces, newest first; those that only seem to run are settled before.
+    pub(crate) async fn all(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
+        self.listed(None, finished_too, limit).await.map(|(tasks, _)| tasks)
+    }
+
+    /// The tasks of this workspace, newest first, and how many there are in all.
+    pub(crate) async fn here(
+        &self,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        let workspace = self.visible_workspace();
+        self.listed(workspace.as_deref(), finished_too, limit).await
+    }
+
+    async fn listed(
+        &self,
+        workspace: Option<&str>,
+        finished_too: bool,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        self.settle_all().await?;
+        let tasks = self.store.ledger.list(workspace, finished_too, limit).await?;
+        Ok((tasks, self.store.ledger.count(workspace, finished_too).await?))
+    }
+
+    /// The task of this id, if it is one of this workspace.
+    pub(crate) async fn one_here(&self, id: &str) -> Result<Task, ToolError> {
+        let workspace = self.visible_workspace();
+        let is_meant = |task: &Task| {
+            let here = workspace.as_ref().is_none_or(|workspace| *workspace == task.workspace);
+            here && task.task_id.as_str() == id
+        };
+        self.find(id).await?.into_iter().find(is_meant).ok_or_else(|| {
+            ToolError::new(ErrorKind::UnknownTask, format!("no task has the id `{id}`"))
+                .detail("task_id", id)
+                .hint("TaskList shows the tasks of this workspace")
+        })
+    }
+
+    /// The task whose id begins with this text; `@` is the newest.
+    pub(crate) async fn one(&self, prefix: &str) -> Result<Task, ToolError> {
+        let found = match prefix {
+            "@" => self.store.ledger.list(None, true, 1).await,
+            _ => self.find(prefix).await,
+        };
+        let mut found = found?.into_iter();
+        let unknown = |problem: String| {
+            ToolError::new(ErrorKind::UnknownTask, problem)
+                .detail("prefix", prefix)
+                .hint("list the tasks to see their ids")
+        };
+        match (found.next(), found.next()) {
+            (Some(task), None) => Ok(self.settle_if_gone(task).await?),
+            (Some(_), Some(_)) => {
+                Err(unknown(format!("more than one task begins with `{prefix}`")))
+            }
+            (None, _) if prefix == "@" => Err(unknown("there is no task yet".into())),
+            (None, _) => Err(unknown(format!("no task has the id `{prefix}`"))),
+        }
+    }
+
+    /// The workspace whose tasks may be known; none if all may.
+    fn visible_workspace(&self) -> Option<String> {
+        (!self.ground.all_workspaces).then(|| self.workspace().display().to_string())
+    }
+}

@@ -1,0 +1,266 @@
+//! The life of a task: planned, judged, started, driven, observed, waited for, settled, adopted.
+//!
+//! It may call the judge, the store, a place and the output's readers; never a tool or a face.
+
+pub(crate) mod adopt;
+mod failures;
+mod listing;
+pub(crate) mod observe;
+mod plan;
+pub(crate) mod run;
+mod settle;
+mod start;
+#[cfg(test)]
+mod tests;
+mod tidy;
+pub(crate) mod wait;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use legwork_gate::Verdict;
+use tokio::sync::watch;
+
+pub(crate) use self::failures::place_error;
+use self::{
+    failures::unprotected,
+    plan::{Plan, Surroundings},
+    run::{Progress, Run, RunControl},
+};
+use crate::{
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    judge::{Judge, denied},
+    model::{
+        Caller, DuplicatePolicy, Request, Trust,
+        sandbox::{SandboxReport, Wanted},
+    },
+    output::SharedMask,
+    place::{Attention, Folder, Place, Sandbox},
+    store::{Store, audit::Entry, ledger::Task},
+};
+
+/// How long a command may take to disappear after it was killed.
+pub(crate) const DEATH: Duration = Duration::from_secs(3);
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Submitted {
+    /// It was started.
+    Started(Run),
+    /// An equal command is running already.
+    AlreadyRunning(Box<Task>),
+}
+
+/// The tasks of one engine, and what they need: a judge, a store and a place.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    pub judge: Judge,
+    pub store: Store,
+    pub place: Arc<dyn Place>,
+    pub mask: SharedMask,
+    ground: Ground,
+    /// How long a command may run on without any engine before its warden stops it.
+    orphan_ttl: Duration,
+    /// Who waits for a command.
+    attention: Attention,
+    running: Mutex<HashMap<TaskId, Running>>,
+}
+
+/// Where the tasks of one engine belong.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// The folder that commands run in by default, opened once.
+    pub workspace: Folder,
+    /// The workspace, and the other folders that commands may run in.
+    pub roots: Vec<PathBuf>,
+    /// Whether the tasks of all workspaces may be known.
+    pub all_workspaces: bool,
+}
+
+/// A run whose channel this engine holds.
+#[derive(Debug)]
+struct Running {
+    control: RunControl,
+    progress: watch::Receiver<Progress>,
+    /// Set when nobody waits for it any more, and it goes on as a task.
+    promoted: Arc<AtomicBool>,
+}
+
+impl Tasks {
+    pub(crate) fn new(
+        judge: Judge,
+        store: Store,
+        place: Arc<dyn Place>,
+        mask: SharedMask,
+        ground: Ground,
+        orphan_ttl: Duration,
+    ) -> Self {
+        Self {
+            judge,
+            store,
+            place,
+            mask,
+            ground,
+            orphan_ttl,
+            attention: Attention::default(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// The workspace, as a real path.
+    pub(crate) fn workspace(&self) -> &Path {
+        &self.ground.workspace.path
+    }
+
+    /// Takes a request through plan, gate and ledger to a running command. A request that comes to nothing is noted.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        request: Request,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
+        self.mask.learn(&request.environment);
+        let id = TaskId::random().map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })?;
+        let (tool, text) = (request.tool.clone(), request.program.text());
+        match self.try_submit(id.clone(), request, caller).await {
+            Ok(submitted) => Ok(submitted),
+            Err(error) => {
+                let entry = Entry::refused(&error).own("task_id", &id).own("tool", &tool);
+                self.store.note(entry.by(caller).command(&text)).await;
+                Err(ToolError { noted: true, ..error })
+            }
+        }
+    }
+
+    async fn try_submit(
+        self: &Arc<Self>,
+        id: TaskId,
+        mut request: Request,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
+        let wanted = self.judge.wanted(caller.trust);
+        let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
+        request.tighten(&self.judge.settings.task_limits);
+        let around = Surroundings { trust: caller.trust, wanted, sandboxed: whole };
+        let plan = Plan::resolve(request, &self.ground, &self.place, around)?;
+        let entry = Entry::new("verdict")
+            .own("task_id", &id)
+            .own("tool", &plan.tool)
+            .by(caller)
+            .command(&plan.text)
+            .with("workdir", plan.workdir.path.display().to_string());
+        match self.judge.verdict(plan, entry).await? {
+            Verdict::Allow(grant) => self.begin(id, grant, caller).await,
+            Verdict::Ask(question) => {
+                if let Some(running) = self.equal_running(question.plan()).await? {
+                    return Ok(Submitted::AlreadyRunning(running));
+                }
+                let grant = self.judge.ask(question, caller).await?;
+                self.begin(id, grant, caller).await
+            }
+            Verdict::Deny(denial) => Err(denied(denial)),
+        }
+    }
+
+    /// Starts a command, also where an equal one is running.
+    pub(crate) async fn start_new(
+        self: &Arc<Self>,
+        mut request: Request,
+        caller: &Caller,
+    ) -> Result<Run, ToolError> {
+        request.duplicates = DuplicatePolicy::StartNew;
+        match self.submit(request, caller).await? {
+            Submitted::Started(run) => Ok(run),
+            Submitted::AlreadyRunning(task) => Err(ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("task {} was joined instead of a new one being started", task.task_id),
+            )),
+        }
+    }
+
+    /// What commands of this trust are confined by; an error if that is less than is required.
+    pub(crate) async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
+        match self.sandbox(self.judge.wanted(trust)).await? {
+            Some(sandbox) => {
+                self.check(&sandbox)?;
+                Ok(sandbox.report.clone())
+            }
+            None => Ok(Arc::default()),
+        }
+    }
+
+    /// An error if a sandbox is less than is required.
+    fn check(&self, sandbox: &Sandbox) -> Result<(), ToolError> {
+        if self.judge.requires_protection() && !sandbox.is_whole() {
+            return Err(unprotected(&sandbox.report));
+        }
+        Ok(())
+    }
+
+    /// The sandbox of this kind as the place makes it; a warden is asked the first time.
+    pub(crate) async fn sandbox(&self, wanted: Wanted) -> Result<Option<Arc<Sandbox>>, ToolError> {
+        if wanted.level == legwork_gate::Level::None {
+            return Ok(None);
+        }
+        if let Some(known) = self.place.known_sandbox(wanted) {
+            return Ok(Some(known));
+        }
+        let ready = self.place.ready(wanted).await;
+        let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;
+        self.place.give_back(warden);
+        Ok(sandbox)
+    }
+
+    /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks go on,
+    /// and so do processes that ended commands left behind.
+    pub(crate) async fn stop_all(&self, grace: Duration) {
+        let mut waiting = Vec::new();
+        for run in self.running().values() {
+            let waited_for = !run.promoted.load(Ordering::Relaxed);
+            if waited_for && run.progress.borrow().end.is_none() {
+                run.control.stop(rustix::process::Signal::TERM.as_raw(), grace);
+                waiting.push(run.progress.clone());
+            }
+        }
+        let all_ended = async {
+            for mut progress in waiting {
+                let _ = progress.wait_for(|progress| progress.end.is_some()).await;
+            }
+            self.place.close().await;
+        };
+        // A process that the kernel does not let die is not waited for.
+        let _ = tokio::time::timeout(grace + DEATH, all_ended).await;
+        // Whoever comes next would do it, too.
+        if let Err(error) = self.store.ledger.post().await {
+            tracing::warn!(%error, "the newest tasks are in the daybook only");
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<TaskId, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a run whose channel this engine holds.
+    fn hold(&self, id: TaskId, running: Running) {
+        self.running().insert(id, running);
+    }
+
+    /// Whether a run's channel is held by this engine.
+    fn is_ours(&self, id: &TaskId) -> bool {
+        self.running().contains_key(id)
+    }
+
+    /// Forgets the channel of a run that is over.
+    fn leave(&self, id: &TaskId) {
+        self.running().remove(id);
+    }
+}

@@ -1,0 +1,528 @@
+//! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach` and
+//! `stop` share.
+//!
+//! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it changes
+//! nothing. Whoever hears of the end first writes it into the ledger; the first outcome stays.
+
+use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
+
+use legwork_warden::{
+    folder::WindowSize,
+    protocol::{
+        self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, Watch,
+        is_understood,
+    },
+};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::{DEATH, Tasks, run::small_output};
+use crate::{
+    clock::now_ms,
+    error::{ErrorKind, ToolError},
+    events::Interest,
+    id::TaskId,
+    model::{Outcome, status::Status},
+    output::{Mask, TaskOutput},
+    place::{Channel, Place},
+    store::ledger::{LedgerError, Task},
+};
+
+/// How long a warden may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// A warden of an older program does not say that it has taken a task: after this long it is dialed once more, and
+/// then after pauses that grow.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of input that are handed over at a time.
+const INPUT_BYTES: usize = 32 * 1024;
+
+/// A task, seen through its warden while it has one.
+#[derive(Debug)]
+pub struct Observer {
+    tasks: Arc<Tasks>,
+    task: Task,
+    channel: Option<Channel>,
+    /// An end that was heard and is not in the ledger yet.
+    heard: Option<Box<protocol::Ended>>,
+    /// What came while something else was waited for.
+    events: VecDeque<Said>,
+    /// Whether the output is known to be in the task's folder.
+    spilled: bool,
+    /// How much output was told of, whether or not it can be read.
+    told: (u64, u64),
+}
+
+/// What happened to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// There is more output.
+    Grown,
+    /// The command has ended.
+    Ended,
+}
+
+/// What became of input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InputTaken {
+    /// Bytes that the command's stdin or terminal took.
+    pub bytes: u64,
+    /// Why the rest was not taken; none also when the time was over.
+    pub refusal: Option<InputRefusal>,
+}
+
+/// What a warden says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Grew,
+    Spilled(bool),
+    Report(Box<Report>),
+    InputTaken(InputTaken),
+    Met(Met),
+    Stopped(Vec<u32>),
+    /// The command has ended.
+    Ended,
+    /// There is no warden (any more).
+    Gone,
+}
+
+/// Who answers for a warden's name.
+enum Dialed {
+    /// The warden, with the task.
+    Holds(Channel),
+    /// The warden, without the task or with another one.
+    HoldsNot(Channel),
+    /// Nobody.
+    Nobody,
+}
+
+/// Waits until a warden says that it holds a task, or is gone; for ever if there is none.
+async fn takes(warden: &mut Option<Channel>, task: &TaskId) -> bool {
+    let Some(warden) = warden else { return std::future::pending().await };
+    loop {
+        match warden.receive_of_warden().await {
+            Ok(FromWarden::Hello { task: Some(held), .. }) if held == task.as_str() => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+impl Observer {
+    /// Connects to the warden of a task; a task without one is settled.
+    pub(crate) async fn of(tasks: Arc<Tasks>, task: Task) -> Result<Self, ToolError> {
+        let mut observer = Self {
+            tasks,
+            task,
+            channel: None,
+            heard: None,
+            events: VecDeque::new(),
+            spilled: false,
+            told: (0, 0),
+        };
+        observer.connect().await?;
+        Ok(observer)
+    }
+
+    async fn connect(&mut self) -> Result<(), ToolError> {
+        let deadline = Instant::now() + ANSWER;
+        let mut pause = PAUSE;
+        let mut news = None;
+        loop {
+            if self.has_left_nothing() {
+                return Ok(());
+            }
+            let mut idle = match self.dial(deadline).await? {
+                Dialed::Holds(channel) => {
+                    self.channel = Some(channel);
+                    return Ok(());
+                }
+                Dialed::HoldsNot(channel) => Some(channel),
+                Dialed::Nobody => None,
+            };
+            // It may have ended, and its warden have another task by now.
+            let settled = async {
+                let task = self.tasks.read_again(self.task.clone()).await?;
+                self.tasks.settle_if_gone(task).await
+            };
+            self.task = settled.await.map_err(|error: LedgerError| ToolError::from(error))?;
+            if self.task.status.is_final() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(self.no_answer());
+            }
+            let Some((events, ended)) = &mut news else {
+                // What has happened by then is seen at the next look.
+                let events = self.tasks.store.ledger.events(None, Interest::Changes).await?;
+                news = Some((events, self.tasks.place.engines_ended()));
+                continue;
+            };
+            // It is just about to start, its end is just being committed, or its engine has ended.
+            let task = &self.task.task_id;
+            tokio::select! {
+                is_held = takes(&mut idle, task) => if is_held {
+                    self.channel = idle;
+                    return Ok(());
+                },
+                () = events.of_task(task) => {}
+                _ = ended.changed() => {}
+                () = sleep_until(deadline.min(Instant::now() + pause)) => pause *= 4,
+            }
+        }
+    }
+
+    /// Whether the command has ended and no process is left of it: then its warden has nothing more to say.
+    fn has_left_nothing(&self) -> bool {
+        self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
+    }
+
+    /// Dials the warden.
+    async fn dial(&self, deadline: Instant) -> Result<Dialed, ToolError> {
+        let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
+            return Ok(Dialed::Nobody);
+        };
+        let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
+        if hello.is_err() {
+            channel.resume();
+            hello = timeout_at(deadline, channel.receive_of_warden()).await;
+        }
+        match hello {
+            Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
+                let holds = task.as_deref() == Some(self.task.task_id.as_str());
+                Ok(if holds { Dialed::Holds(channel) } else { Dialed::HoldsNot(channel) })
+            }
+            Ok(Ok(FromWarden::Hello { version, .. })) => Err(ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("the task's supervisor speaks version {version} of the protocol"),
+            )
+            .hint("use the program that started the task")),
+            Ok(_) => Ok(Dialed::Nobody),
+            Err(_) => Err(self.no_answer()),
+        }
+    }
+
+    fn no_answer(&self) -> ToolError {
+        ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the supervisor of task {} does not answer", self.task.task_id),
+        )
+        .detail("task_id", self.task.task_id.as_str())
+        .hint("it may have been stopped by a signal; try again")
+    }
+
+    /// The typed error of an output that cannot be read.
+    pub(crate) fn unreadable(&self, problem: &impl Display) -> ToolError {
+        ToolError::unreadable(self.task.task_id.as_str(), problem)
+    }
+
+    /// The task as it was last known.
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// What must not be shown of its output.
+    pub fn mask(&self) -> Arc<Mask> {
+        self.tasks.mask.get()
+    }
+
+    /// Where it runs.
+    pub(super) fn place(&self) -> Arc<dyn Place> {
+        self.tasks.place.clone()
+    }
+
+    /// Whether the command has ended.
+    pub fn is_over(&self) -> bool {
+        self.task.status.is_final()
+    }
+
+    /// How the run is doing; none if nothing is left of it.
+    pub async fn report(&mut self) -> Result<Option<Report>, ToolError> {
+        self.order(Order::Report).await;
+        self.answer(|event| match event {
+            Said::Report(report) => Ok(*report),
+            other => Err(other),
+        })
+        .await
+    }
+
+    /// What has been printed so far.
+    pub async fn output(&mut self) -> Result<TaskOutput, ToolError> {
+        if !self.is_over() && !self.spilled {
+            self.order(Order::Spill).await;
+            let spilled = self
+                .answer(|event| match event {
+                    Said::Spilled(spilled) => Ok(spilled),
+                    other => Err(other),
+                })
+                .await?;
+            self.spilled = spilled == Some(true);
+            if spilled == Some(false) && !self.is_over() {
+                return Err(self.unreadable(&"it cannot be stored, and is held in memory"));
+            }
+        }
+        self.tasks.output(&self.task.task_id).await
+    }
+
+    /// Waits for the answer to an order; what else comes meanwhile is kept for later.
+    async fn answer<T>(
+        &mut self,
+        wanted: impl Fn(Said) -> Result<T, Said>,
+    ) -> Result<Option<T>, ToolError> {
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let Ok(event) = timeout_at(deadline, self.receive()).await else {
+                return Err(self.no_answer());
+            };
+            match wanted(event) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(Said::Gone) => return Ok(None),
+                Err(other) => self.events.push_back(other),
+            }
+        }
+    }
+
+    /// Waits until there is more output than this, or the command has ended. Safe to cancel.
+    pub async fn changed(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Change {
+        if self.is_over() {
+            return Change::Ended;
+        }
+        self.follow(stdout_bytes, stderr_bytes).await;
+        loop {
+            match self.event().await {
+                Said::Grew => return Change::Grown,
+                Said::Ended | Said::Gone => return Change::Ended,
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the command has ended. Safe to cancel.
+    pub async fn ended(&mut self) {
+        while !self.is_over() && !matches!(self.event().await, Said::Gone) {}
+    }
+
+    /// Asks to be told when the warden finds one of these.
+    pub(crate) async fn watch(&mut self, watch: Watch) {
+        self.order(Order::Watch(watch)).await;
+    }
+
+    /// Whether there is still a warden: the command runs, or has left something behind.
+    pub(crate) fn is_held(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Whether something came that nobody has looked at.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Asks to be told once when there is more output than this.
+    pub(crate) async fn follow(&mut self, stdout_bytes: u64, stderr_bytes: u64) {
+        // What was told of already and cannot be read will not come by asking again.
+        let (stdout_bytes, stderr_bytes) =
+            (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
+        self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
+    }
+
+    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this long.
+    pub async fn input(&mut self, bytes: &[u8], patience: Duration) -> InputTaken {
+        let deadline = Instant::now() + patience;
+        let mut taken = InputTaken::default();
+        for piece in bytes.chunks(INPUT_BYTES) {
+            self.order(Order::Input(piece.to_vec())).await;
+            let answer = match timeout_at(deadline, self.input_answer()).await {
+                Ok(answer) => answer,
+                Err(_) => self.withdraw_input(piece.len() as u64).await,
+            };
+            taken.bytes += answer.bytes;
+            taken.refusal = answer.refusal;
+            if answer.bytes < piece.len() as u64 {
+                break;
+            }
+        }
+        taken
+    }
+
+    async fn input_answer(&mut self) -> InputTaken {
+        loop {
+            match self.receive().await {
+                Said::InputTaken(taken) => return taken,
+                Said::Gone => {
+                    return InputTaken { bytes: 0, refusal: Some(InputRefusal::Ended) };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes back what has not been written; how much was is then exact.
+    async fn withdraw_input(&mut self, piece_bytes: u64) -> InputTaken {
+        self.order(Order::WithdrawInput).await;
+        let answered = async {
+            let answer = self.input_answer().await;
+            // The input was answered just before it was taken back: that is answered too.
+            if answer.bytes == piece_bytes || answer.refusal.is_some() {
+                let _ = self.input_answer().await;
+            }
+            answer
+        };
+        timeout(ANSWER, answered).await.unwrap_or_default()
+    }
+
+    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it could
+    /// not.
+    pub async fn end_input(&mut self) -> Option<InputRefusal> {
+        self.order(Order::EndInput).await;
+        match timeout(ANSWER, self.input_answer()).await {
+            Ok(answer) => answer.refusal,
+            Err(_) => Some(InputRefusal::Full),
+        }
+    }
+
+    /// Gives the terminal another size.
+    pub async fn resize(&mut self, size: WindowSize) {
+        self.order(Order::Resize(size)).await;
+    }
+
+    /// Stops the command and everything below it; returns the processes that could not be ended, or
+    /// nothing if there was nothing left to stop.
+    pub async fn stop(
+        &mut self,
+        signal: i32,
+        grace: Duration,
+    ) -> Result<Option<Vec<u32>>, ToolError> {
+        if self.channel.is_none() {
+            return Ok(None);
+        }
+        if !self.is_over() {
+            self.tasks.store.ledger.cancelling(&self.task.task_id).await?;
+        }
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.order(Order::Stop { signal, grace_ms, because: EndedBy::Stopped }).await;
+        let stopped = async {
+            loop {
+                match self.receive().await {
+                    Said::Stopped(survivors) => return survivors,
+                    Said::Gone => return Vec::new(),
+                    _ => {}
+                }
+            }
+        };
+        let Ok(survivors) = timeout(grace + DEATH + ANSWER, stopped).await else {
+            return Err(self.no_answer());
+        };
+        // Another observer or the owner may have recorded the end first.
+        self.task = self.tasks.read_again(self.task.clone()).await?;
+        Ok(Some(survivors))
+    }
+
+    async fn order(&self, order: Order) {
+        if let Some(channel) = &self.channel {
+            let task = self.task.task_id.to_string();
+            // A warden that is gone is noticed when its answer is read.
+            let _ = channel.send(&ToWarden::Order { task, order }).await;
+        }
+    }
+
+    /// The next thing that happens. Safe to cancel.
+    pub(crate) async fn event(&mut self) -> Said {
+        match self.events.pop_front() {
+            Some(event) => event,
+            None => self.receive().await,
+        }
+    }
+
+    async fn receive(&mut self) -> Said {
+        if self.heard.is_some() {
+            self.settle().await;
+            return Said::Ended;
+        }
+        let message = match &mut self.channel {
+            Some(channel) => channel.receive(self.task.task_id.as_str()).await,
+            None => return Said::Gone,
+        };
+        match message {
+            Ok(FromWarden::Grew(growth)) => {
+                if let Growth::InFolder { stdout_bytes, stderr_bytes } = growth {
+                    self.told = (stdout_bytes, stderr_bytes);
+                }
+                Said::Grew
+            }
+            Ok(FromWarden::Spilled(spilled)) => Said::Spilled(spilled),
+            Ok(FromWarden::Report(report)) => Said::Report(report),
+            Ok(FromWarden::InputTaken { bytes, refusal }) => {
+                Said::InputTaken(InputTaken { bytes, refusal })
+            }
+            Ok(FromWarden::Met(met)) => Said::Met(met),
+            Ok(FromWarden::Stopped { survivors }) => Said::Stopped(survivors),
+            Ok(FromWarden::Ended(ended)) if !self.is_over() => {
+                self.heard = Some(ended);
+                self.settle().await;
+                Said::Ended
+            }
+            Ok(FromWarden::Ended(_)) => Said::Ended,
+            Ok(
+                FromWarden::Hello { .. }
+                | FromWarden::StartFailed(_)
+                | FromWarden::NotHeld
+                | FromWarden::Adopted(_)
+                | FromWarden::Confined(_),
+            )
+            | Err(_) => {
+                self.gone().await;
+                Said::Gone
+            }
+        }
+    }
+
+    /// The warden is gone, or has another task: what it left says what became of the run.
+    async fn gone(&mut self) {
+        let settled = async {
+            let task = self.tasks.read_again(self.task.clone()).await?;
+            self.tasks.settle_if_gone(task).await
+        };
+        match settled.await {
+            Ok(task) => self.task = task,
+            Err(error) => tracing::warn!(%error, "the ledger cannot be read"),
+        }
+        if !self.is_over() {
+            self.take(&self.tasks.outcome_without_warden(&self.task.task_id));
+        }
+        // Last, so that a call that is cut off before tries again.
+        self.channel = None;
+    }
+
+    /// Writes the end that was heard into the ledger.
+    async fn settle(&mut self) {
+        let Some(ended) = self.heard.clone() else { return };
+        let outcome = Outcome::of(&ended);
+        let id = self.task.task_id.clone();
+        let small = small_output(ended.kept);
+        let settled = async {
+            self.tasks.finish(&id, &outcome, small).await?;
+            self.tasks.read_again(self.task.clone()).await
+        };
+        match settled.await {
+            Ok(task) => self.task = task,
+            Err(error) => tracing::warn!(%error, "the outcome is not in the ledger yet"),
+        }
+        if !self.is_over() {
+            self.take(&outcome);
+        }
+        if self.has_left_nothing() {
+            // It may serve another task next, without a word about this one.
+            self.channel = None;
+        }
+        self.heard = None;
+    }
+
+    /// Takes an outcome over that could not be read back.
+    fn take(&mut self, outcome: &Outcome) {
+        let (status, reason) = Status::of(outcome);
+        self.task.status = status;
+        self.task.reason = reason.map(str::to_owned);
+        self.task.outcome = Some(outcome.clone());
+        self.task.updated_at_ms = now_ms();
+    }
+}

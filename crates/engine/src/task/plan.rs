@@ -1,0 +1,458 @@
+//! From a request to a plan: everything resolved, opened and decided, nothing started.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Seek, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use legwork_gate::{Level, Manners, Script, Subject};
+use legwork_warden::protocol::{self, Limits};
+use rustix::fs::{MemfdFlags, memfd_create};
+use sha2::{Digest, Sha256};
+
+use super::{Ground, failures::spawn_failed};
+use crate::{
+    error::{ErrorKind, ToolError},
+    judge::Facts,
+    model::{
+        Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
+    },
+    place::{Folder, NoProgram, Place},
+};
+
+/// Shells of which it is known that `--` ends their options.
+const KNOWN_SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+
+/// A request with everything decided.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) tool: String,
+    manners: Manners,
+    /// The program's absolute path.
+    pub(crate) program: PathBuf,
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) workdir: Folder,
+    pub(crate) stdin: protocol::Stdin,
+    /// What it is to read, where that is there already.
+    pub(crate) given: Option<OwnedFd>,
+    pub(crate) outputs: Outputs,
+    pub(crate) duplicates: DuplicatePolicy,
+    pub(crate) wall_ms_max: Option<u64>,
+    pub(crate) limits: Limits,
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) description: Option<String>,
+    trust: Trust,
+    /// What it is to be confined to, unless a rule says otherwise.
+    pub(crate) wanted: Wanted,
+    /// Whether every layer of that is in force.
+    pub(crate) sandboxed: bool,
+    /// The command as it was asked for.
+    pub(crate) text: String,
+    pub(crate) kind: Kind,
+    pub(crate) fingerprint: [u8; 32],
+    /// Where it would run.
+    place: Arc<dyn Place>,
+}
+
+/// Who asks for a command, and what it would be confined by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings {
+    pub trust: Trust,
+    /// What it is to be confined to, unless a rule says otherwise.
+    pub wanted: Wanted,
+    /// Whether every layer of that is in force.
+    pub sandboxed: bool,
+}
+
+/// How the command is run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Script { shell: String, login: bool },
+    Argv(Vec<String>),
+}
+
+impl Subject for Plan {
+    fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    fn manners(&self) -> Manners {
+        self.manners
+    }
+
+    fn script(&self) -> Script<'_> {
+        match &self.kind {
+            Kind::Script { .. } => Script::Shell(&self.text),
+            Kind::Argv(argv) => Script::Argv(argv),
+        }
+    }
+
+    fn trust(&self) -> legwork_gate::Trust {
+        match self.trust {
+            Trust::TrustedOperator => legwork_gate::Trust::TrustedOperator,
+            Trust::TrustedSystem => legwork_gate::Trust::TrustedSystem,
+            Trust::TrustedIntegration => legwork_gate::Trust::TrustedIntegration,
+            Trust::UntrustedExternal => legwork_gate::Trust::UntrustedExternal,
+        }
+    }
+
+    fn level(&self) -> Level {
+        self.wanted.level
+    }
+
+    fn sandboxed(&self) -> bool {
+        self.sandboxed
+    }
+
+    fn shell(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Script { shell, .. } => Some(shell),
+            Kind::Argv(_) => None,
+        }
+    }
+
+    fn resolve(&self, name: &str) -> Option<String> {
+        let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok()?;
+        Some(self.place.real_program(&found)?.display().to_string())
+    }
+}
+
+impl Facts for Plan {
+    fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    fn workdir(&self) -> &Path {
+        &self.workdir.path
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+}
+
+impl Plan {
+    /// Whether its caller is anybody.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.trust == Trust::UntrustedExternal
+    }
+
+    /// Resolves a request against a workspace and the roots that folders must be in.
+    pub(super) fn resolve(
+        request: Request,
+        ground: &Ground,
+        place: &Arc<dyn Place>,
+        around: Surroundings,
+    ) -> Result<Self, ToolError> {
+        let workspace = &ground.workspace;
+        let workdir = if request.workdir.is_none() && place.is_still_there(workspace) {
+            workspace.clone()
+        } else {
+            let asked = request.workdir.as_deref();
+            open_workdir(&**place, asked, ground, request.confinement)?
+        };
+        let finder = Resolver { place: &**place, workdir: &workdir.path };
+        let resolved = match request.program {
+            Program::Script { text, shell, login } => finder.script(text, shell, login)?,
+            Program::Argv(argv) => finder.argv(argv)?,
+        };
+        let (stdin, given) = open_stdin(request.stdin)?;
+        let tty = matches!(request.outputs, Outputs::Terminal(_));
+        let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
+        Ok(Self {
+            tool: request.tool,
+            manners: request.manners,
+            program: resolved.program,
+            argv: resolved.argv,
+            workdir,
+            stdin,
+            given,
+            outputs: request.outputs,
+            duplicates: request.duplicates,
+            wall_ms_max: request.wall_ms_max,
+            limits: request.limits,
+            memory_bytes_max: request.memory_bytes_max,
+            environment: request.environment,
+            trust: around.trust,
+            wanted: around.wanted,
+            sandboxed: around.sandboxed,
+            description: request.description,
+            text: resolved.text,
+            kind: resolved.kind,
+            fingerprint,
+            place: place.clone(),
+        })
+    }
+}
+
+/// What will be executed.
+struct Resolved {
+    program: PathBuf,
+    argv: Vec<OsString>,
+    text: String,
+    kind: Kind,
+}
+
+/// Finds out what will be executed, for a folder of a place.
+struct Resolver<'a> {
+    place: &'a dyn Place,
+    workdir: &'a Path,
+}
+
+impl Resolver<'_> {
+    fn script(
+        &self,
+        text: String,
+        shell: Option<String>,
+        login: bool,
+    ) -> Result<Resolved, ToolError> {
+        let shell = shell.unwrap_or_else(|| self.default_shell());
+        let program = self.find(OsStr::new(&shell))?;
+        let name = program.file_name().unwrap_or_default().to_os_string();
+        let known = KNOWN_SHELLS.iter().any(|known| name == *known);
+        // Whatever else takes `-c` need not know what a login is.
+        let logs_in = login && (known || name == "fish");
+        let mut argv = vec![name.clone(), OsString::from(if logs_in { "-lc" } else { "-c" })];
+        if known {
+            argv.push("--".into());
+        }
+        argv.push(OsString::from(&text));
+        Ok(Resolved { program, argv, text, kind: Kind::Script { shell, login } })
+    }
+
+    fn argv(&self, argv: Vec<OsString>) -> Result<Resolved, ToolError> {
+        let words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into()).collect();
+        let name = argv.first().ok_or_else(|| spawn_failed("", "no program was named"))?;
+        let program = self.find(name)?;
+        Ok(Resolved { program, text: words.join(" "), kind: Kind::Argv(words), argv })
+    }
+
+    /// The shell of the user, if it is one that scripts are written for.
+    fn default_shell(&self) -> String {
+        let shell = self.place.variable("SHELL").unwrap_or_default();
+        let shell = shell.to_string_lossy();
+        match Path::new(&*shell).file_name().and_then(OsStr::to_str) {
+            Some("bash" | "zsh" | "sh") if self.place.exists(Path::new(&*shell)) => {
+                shell.into_owned()
+            }
+            _ => "sh".into(),
+        }
+    }
+
+    fn find(&self, name: &OsStr) -> Result<PathBuf, ToolError> {
+        self.place.find_program(name, self.workdir).map_err(|problem| {
+            let error = spawn_failed(&name.to_string_lossy(), &problem.to_string());
+            match problem {
+                NoProgram::NotFound => error.detail("reason", "not_found"),
+                NoProgram::Invalid | NoProgram::NotExecutable(_) => error,
+            }
+        })
+    }
+}
+
+/// What the warden is told about a command's stdin, and what goes with it.
+fn open_stdin(stdin: Stdin) -> Result<(protocol::Stdin, Option<OwnedFd>), ToolError> {
+    let given = match stdin {
+        Stdin::Null => return Ok((protocol::Stdin::Null, None)),
+        Stdin::Open => return Ok((protocol::Stdin::Open, None)),
+        Stdin::Given(descriptor) => descriptor,
+        Stdin::Bytes(bytes) => in_memory(&bytes).map_err(|error| {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("the input of the command cannot be held in memory: {error}"),
+            )
+        })?,
+    };
+    Ok((protocol::Stdin::Given, Some(given)))
+}
+
+/// A file of memory alone: unlike a pipe it takes any amount before anybody reads.
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Opens the working directory that was asked for, where it may be.
+fn open_workdir(
+    place: &dyn Place,
+    asked: Option<&Path>,
+    ground: &Ground,
+    confinement: Confinement,
+) -> Result<Folder, ToolError> {
+    let workspace = &ground.workspace.path;
+    let only_workspace = [workspace.clone()];
+    let everywhere = [PathBuf::from("/")];
+    let roots = match confinement {
+        Confinement::Roots => &ground.roots,
+        Confinement::Workspace => &only_workspace[..],
+        Confinement::None => &everywhere[..],
+    };
+    if confinement == Confinement::Workspace
+        && let Some(asked) = asked.filter(|asked| asked.is_absolute())
+    {
+        return Err(absolute(&asked.display().to_string()));
+    }
+    let asked = asked.unwrap_or(Path::new("."));
+    let (named, shown) = (workspace.join(asked), &*asked.display().to_string());
+    if named.as_os_str().as_bytes().contains(&0) {
+        return Err(not_found(shown, "a NUL is in its name"));
+    }
+    let folder = match place.open_folder(&named) {
+        Ok(folder) => folder,
+        // Whether something outside exists is nobody's business.
+        Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
+        Err(error) => return Err(not_found(shown, &error.to_string())),
+    };
+    if !is_inside(&folder.path, roots) {
+        return Err(outside(shown, roots));
+    }
+    Ok(folder)
+}
+
+fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root))
+}
+
+/// The path with `.` and `..` taken out by name alone.
+fn lexically(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+fn not_found(shown: &str, problem: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::WorkdirNotFound,
+        format!("the working directory `{shown}` cannot be used: {problem}"),
+    )
+    .detail("workdir", shown)
+    .hint("name an existing folder, relative to the workspace")
+}
+
+fn absolute(shown: &str) -> ToolError {
+    ToolError::new(
+        ErrorKind::ExecutionRootViolation,
+        format!("the directory `{shown}` is absolute: it must be relative to the project's root"),
+    )
+    .detail("directory", shown)
+    .hint("name a folder inside the project, relative to its root, or leave it out")
+}
+
+fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
+    let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
+    ToolError::new(
+        ErrorKind::ExecutionRootViolation,
+        format!(
+            "the working directory `{shown}` is outside of where commands may run: {}",
+            roots.join(", ")
+        ),
+    )
+    .detail("workdir", shown)
+    .hint("use a folder inside the workspace, by a path relative to it")
+}
+
+fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved, tty: bool) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    add(workspace.as_os_str().as_bytes());
+    add(workdir.as_os_str().as_bytes());
+    add(&[u8::from(tty)]);
+    add(resolved.program.as_os_str().as_bytes());
+    for word in &resolved.argv {
+        add(word.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::{model::sandbox::SandboxSettings, place::Local, state::StateFolder};
+
+    fn local(state: &Path) -> Local {
+        let state = Arc::new(StateFolder::open(state).unwrap());
+        Local::new(state, SandboxSettings::default(), &[])
+    }
+
+    fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
+        let roots = vec![workspace.to_owned()];
+        let workspace = place.open_folder(workspace).unwrap();
+        let ground = Ground { workspace, roots, all_workspaces: false };
+        open_workdir(place, Some(Path::new(asked)), &ground, Confinement::Roots)
+            .map(|workdir| workdir.path)
+            .map_err(|error| error.kind)
+    }
+
+    #[test]
+    fn folders_are_judged_by_where_they_really_are() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().canonicalize().unwrap();
+        let place = local(&base.join("state"));
+        let workspace = base.join("ws");
+        std::fs::create_dir_all(workspace.join("sub")).unwrap();
+        std::fs::create_dir_all(base.join("ws-other")).unwrap();
+        std::fs::write(workspace.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("/", workspace.join("out")).unwrap();
+        std::os::unix::fs::symlink(workspace.join("sub"), workspace.join("in")).unwrap();
+        let violation = Err(ErrorKind::ExecutionRootViolation);
+        let missing = Err(ErrorKind::WorkdirNotFound);
+        for (asked, expected) in [
+            ("sub", Ok(workspace.join("sub"))),
+            (".", Ok(workspace.clone())),
+            ("sub/../sub", Ok(workspace.join("sub"))),
+            ("in", Ok(workspace.join("sub"))),
+            (workspace.join("sub").to_str().unwrap(), Ok(workspace.join("sub"))),
+            ("out", violation.clone()),
+            ("out/etc", violation.clone()),
+            ("..", violation.clone()),
+            ("../ws-other", violation.clone()),
+            ("/", violation.clone()),
+            ("/no/such/folder", violation.clone()),
+            ("../nothing", violation),
+            ("nothing", missing.clone()),
+            ("file", missing.clone()),
+            ("a\0b", missing),
+        ] {
+            assert_eq!(workdir(&place, asked, &workspace), expected, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn known_shells_get_the_end_of_options() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = local(scratch.path());
+        let resolver = Resolver { place: &place, workdir: Path::new("/") };
+        let script = |shell: &str, login| {
+            let plan = resolver.script("x".into(), Some(shell.into()), login).unwrap();
+            plan.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(script("/bin/sh", true), ["sh", "-lc", "--", "x"]);
+        assert_eq!(script("sh", false), ["sh", "-c", "--", "x"]);
+        assert_eq!(script("/usr/bin/fish", false), ["fish", "-c", "x"]);
+    }
+}

@@ -1,0 +1,434 @@
+//! A run: one command under way. A driver owns the warden's channel; callers hold a [`Run`].
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use legwork_warden::protocol::{
+    self, FromWarden, Growth, Kept, Order, Report, StartFailure, ToWarden,
+};
+use legwork_warden::{failpoint::Failpoint, folder::Stream};
+use tokio::sync::{mpsc, watch};
+
+use super::{Tasks, adopt::record_again, failures::start_error};
+use crate::{
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    model::{Outcome, sandbox::SandboxReport},
+    output::{SmallOutput, TaskOutput},
+    place::{Attending, Place, TamperCheck, Warden},
+};
+
+/// How far a run is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    /// Goes up whenever a follower is told of new output.
+    grown: u64,
+    /// What was told last.
+    growth: Option<Growth>,
+    /// Goes up with every report.
+    reported: u64,
+    report: Option<Report>,
+    /// Whether the output is known to be in the task's folder.
+    spilled: bool,
+    /// Set when it is over.
+    pub end: Option<Ending>,
+}
+
+/// How a run was over.
+#[derive(Debug, Clone)]
+pub(crate) enum Ending {
+    Ended(Ended),
+    NeverStarted(StartFailure),
+    /// It was stopped, and these processes could not be ended.
+    Survived(Vec<u32>),
+}
+
+/// The end of a run: what is recorded of it, and its output if that is in no folder.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Arc<Outcome>,
+    small: Option<Arc<SmallOutput>>,
+}
+
+impl Ended {
+    fn lost(reason: &str) -> Self {
+        Self { outcome: Arc::new(Outcome::lost(reason)), small: None }
+    }
+}
+
+/// What a follower gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grown {
+    /// New bytes of both streams, from the offsets on that were named.
+    Bytes {
+        /// Of stdout.
+        stdout: Vec<u8>,
+        /// Of stderr.
+        stderr: Vec<u8>,
+    },
+    /// There is something new in the task's folder.
+    InFolder,
+    /// The command has ended; nothing more will come.
+    Ended,
+}
+
+/// A command that was started; dropping it before the end stops the command.
+#[derive(Debug)]
+pub struct Run {
+    task_id: TaskId,
+    program: String,
+    place: Arc<dyn Place>,
+    control: RunControl,
+    progress: watch::Receiver<Progress>,
+    /// Shared with the engine, which stops what is not.
+    promoted: Arc<AtomicBool>,
+    /// Counts the caller as one who waits.
+    attending: Option<Attending>,
+    sandbox: Arc<SandboxReport>,
+    /// How much output was told of, whether or not it can be read.
+    told: (u64, u64),
+    over: bool,
+}
+
+/// What became of a promotion.
+#[derive(Debug)]
+pub(crate) enum Promotion {
+    /// The command goes on; how it is doing, if its warden told.
+    Promoted(Option<Report>),
+    /// It has ended by now, or never started.
+    Over,
+}
+
+/// How long a warden may take to report at a promotion.
+const PROMOTION: Duration = Duration::from_secs(2);
+
+/// How long a warden may take to hand over what it holds in memory, if it holds anything.
+const MEMORY_ANSWER: Duration = Duration::from_millis(100);
+
+/// The grace of a stop that no caller chose.
+const DROP_GRACE: Duration = Duration::from_millis(500);
+
+impl Run {
+    pub(crate) fn new(
+        task_id: TaskId,
+        program: String,
+        place: Arc<dyn Place>,
+        (control, progress): (RunControl, watch::Receiver<Progress>),
+        promoted: Arc<AtomicBool>,
+        attending: Attending,
+        sandbox: Arc<SandboxReport>,
+    ) -> Self {
+        Self {
+            task_id,
+            program,
+            place,
+            control,
+            progress,
+            promoted,
+            attending: Some(attending),
+            sandbox,
+            told: (0, 0),
+            over: false,
+        }
+    }
+
+    /// The task's id.
+    pub fn task_id(&self) -> &TaskId {
+        &self.task_id
+    }
+
+    /// What the command is confined by.
+    pub fn sandbox(&self) -> &Arc<SandboxReport> {
+        &self.sandbox
+    }
+
+    /// What is in the task's folder by now.
+    pub fn stored(&self) -> io::Result<TaskOutput> {
+        self.place.output(&self.task_id)
+    }
+
+    /// Waits until the command has ended and that is in the ledger.
+    ///
+    /// An error means that it never started.
+    pub async fn ended(&mut self) -> Result<Ended, ToolError> {
+        let ended = self.progress.wait_for(|progress| progress.end.is_some()).await;
+        let end = ended.ok().and_then(|progress| progress.end.clone());
+        self.over = true;
+        match end {
+            Some(Ending::Ended(ended)) => Ok(ended),
+            Some(Ending::NeverStarted(failure)) => {
+                Err(start_error(&*self.place, &self.program, &failure))
+            }
+            Some(Ending::Survived(pids)) => Err(survived(&pids)),
+            // The driver always leaves an ending; if it is gone without one, nothing can be known.
+            None => Ok(Ended::lost("warden_lost")),
+        }
+    }
+
+    /// What a run that has ended printed, wherever it is kept.
+    pub fn output(&self, ended: &Ended) -> io::Result<TaskOutput> {
+        match &ended.small {
+            Some(small) => Ok(TaskOutput::from(&**small)),
+            None => self.stored(),
+        }
+    }
+
+    /// What has been printed until the promotion, wherever it is; what cannot be read is not there.
+    pub(crate) async fn output_so_far(&mut self) -> TaskOutput {
+        let spilled = self.progress.borrow().spilled;
+        if !spilled
+            && let Ok(Grown::Bytes { stdout, stderr }) =
+                tokio::time::timeout(MEMORY_ANSWER, self.grown(0, 0)).await
+        {
+            return TaskOutput::from(&SmallOutput { stdout, stderr, timeline: Vec::new() });
+        }
+        self.stored().unwrap_or_default()
+    }
+
+    /// Waits until there is output beyond these offsets, or the command has ended.
+    pub async fn grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Grown {
+        // What was told of already and cannot be read will not come by asking again.
+        let (stdout_bytes, stderr_bytes) =
+            (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
+        let before = self.progress.borrow_and_update().grown;
+        self.control.order(Order::Follow { stdout_bytes, stderr_bytes });
+        let seen = self
+            .progress
+            .wait_for(|progress| progress.end.is_some() || progress.grown > before)
+            .await;
+        match seen.as_deref() {
+            Ok(Progress { end: None, growth: Some(growth), .. }) => match growth.clone() {
+                Growth::InFolder { stdout_bytes, stderr_bytes } => {
+                    self.told = (stdout_bytes, stderr_bytes);
+                    Grown::InFolder
+                }
+                Growth::Bytes { stdout, stderr } => Grown::Bytes { stdout, stderr },
+            },
+            _ => Grown::Ended,
+        }
+    }
+
+    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops it.
+    pub(crate) async fn promote(&mut self) -> Promotion {
+        let before = self.progress.borrow_and_update().reported;
+        self.control.order(Order::Spill);
+        self.control.order(Order::Report);
+        let told =
+            self.progress.wait_for(|progress| progress.end.is_some() || progress.reported > before);
+        let promotion = match tokio::time::timeout(PROMOTION, told).await {
+            Ok(Ok(progress)) if progress.end.is_none() => {
+                Promotion::Promoted(progress.report.clone())
+            }
+            Ok(_) => Promotion::Over,
+            // A warden that does not answer holds the command all the same.
+            Err(_) => Promotion::Promoted(None),
+        };
+        let promoted = matches!(promotion, Promotion::Promoted(_));
+        self.promoted.store(promoted, Ordering::Relaxed);
+        if promoted {
+            self.attending = None;
+        }
+        promotion
+    }
+
+    /// A handle that can signal and stop the command while this one waits.
+    pub fn control(&self) -> RunControl {
+        self.control.clone()
+    }
+}
+
+/// Signals and stops a command.
+#[derive(Debug, Clone)]
+pub struct RunControl {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl RunControl {
+    pub(crate) fn new(orders: mpsc::UnboundedSender<Order>) -> Self {
+        Self { orders }
+    }
+
+    /// Sends a signal to the command's process group, as a terminal does, or to its process alone.
+    pub fn signal(&self, signal: i32, group: bool) {
+        self.order(Order::Signal { signal, group });
+    }
+
+    /// Tells whoever writes to a stream that nobody reads it any more.
+    pub fn close(&self, stream: Stream) {
+        self.order(Order::Close(stream));
+    }
+
+    /// Stops the command and everything below it: the signal, the grace, then no mercy.
+    pub fn stop(&self, signal: i32, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.order(Order::Stop { signal, grace_ms, because: protocol::EndedBy::Stopped });
+    }
+
+    fn order(&self, order: Order) {
+        // The driver is gone only when the run is over: then there is nothing to order.
+        let _ = self.orders.send(order);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.over && !self.promoted.load(Ordering::Relaxed) {
+            self.control.stop(rustix::process::Signal::TERM.as_raw(), DROP_GRACE);
+        }
+    }
+}
+
+/// Drives one warden until its run is over and nothing is left below it.
+pub(crate) async fn drive(
+    tasks: Arc<Tasks>,
+    task_id: TaskId,
+    mut warden: Warden,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    progress: watch::Sender<Progress>,
+    tamper_check: Option<TamperCheck>,
+) {
+    let order = |order| ToWarden::Order { task: task_id.to_string(), order };
+    loop {
+        let message = tokio::select! {
+            message = warden.channel.receive(task_id.as_str()) => message,
+            Some(wanted) = orders.recv() => {
+                if matches!(wanted, Order::Stop { .. }) {
+                    let _ = tasks.store.ledger.cancelling(&task_id).await;
+                }
+                // A warden that is gone is noticed by the receive above.
+                let _ = warden.channel.send(&order(wanted)).await;
+                continue;
+            }
+        };
+        match message {
+            Ok(FromWarden::Ended(ended)) => {
+                Failpoint::EngineHeardEnd.pass();
+                let reusable = ended.reusable;
+                if matches!(ended.kept, Kept::Folder) {
+                    tasks.place.note_stored(&task_id);
+                }
+                let mut outcome = Outcome::of(&ended);
+                outcome.warnings = tamper_check.iter().flat_map(TamperCheck::warnings).collect();
+                let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
+                let committed = settle(&tasks, &task_id, ended, &progress).await;
+                Failpoint::EngineBeforeFarewell.pass();
+                if committed && reusable {
+                    warden.owe_committed(task_id.as_str());
+                    // One that was adopted would give the next command the environment of a dead engine:
+                    // letting go of it ends it.
+                    if warden.ours {
+                        tasks.place.give_back(warden);
+                    }
+                    break;
+                }
+                if !committed || warden.channel.send(&order(Order::Committed)).await.is_err() {
+                    // Letting go of it makes the warden store what it has, again and again.
+                    break;
+                }
+            }
+            Ok(FromWarden::StartFailed(failure)) => {
+                tasks.record_failed_start(&task_id, &failure).await;
+                progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
+                // It is as clean as before.
+                tasks.place.give_back(warden);
+                break;
+            }
+            Ok(message) => {
+                if matches!(message, FromWarden::Spilled(true)) {
+                    tasks.place.note_stored(&task_id);
+                }
+                pass_on(message, &progress);
+            }
+            Err(_) => {
+                if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
+                    let outcome = Arc::new(tasks.outcome_without_warden(&task_id));
+                    settle(&tasks, &task_id, Ended { outcome, small: None }, &progress).await;
+                }
+                break;
+            }
+        }
+    }
+    tasks.leave(&task_id);
+}
+
+/// Tells whoever waits what a warden said while its run goes on.
+fn pass_on(message: FromWarden, progress: &watch::Sender<Progress>) {
+    match message {
+        FromWarden::Grew(growth) => progress.send_modify(|progress| {
+            progress.grown += 1;
+            progress.growth = Some(growth);
+        }),
+        FromWarden::Report(report) => progress.send_modify(|progress| {
+            progress.reported += 1;
+            progress.report = Some(*report);
+        }),
+        FromWarden::Spilled(spilled) => {
+            progress.send_modify(|progress| progress.spilled = spilled);
+        }
+        FromWarden::Stopped { survivors } if !survivors.is_empty() => {
+            give_up_on(survivors, progress);
+        }
+        // What only observers ask for.
+        _ => {}
+    }
+}
+
+/// A stop is through and these still run: the row says so, but nobody waits for them any longer.
+fn give_up_on(survivors: Vec<u32>, progress: &watch::Sender<Progress>) {
+    progress.send_if_modified(|progress| {
+        let waited_for = progress.end.is_none();
+        progress.end.get_or_insert(Ending::Survived(survivors));
+        waited_for
+    });
+}
+
+/// A stop that could not end everything.
+pub(crate) fn survived(pids: &[u32]) -> ToolError {
+    let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the command was stopped, but these processes cannot be ended: {}",
+            shown.join(", ")
+        ),
+    )
+    .detail("survivors", pids.to_vec())
+    .hint("they belong to another user, or wait for a device; the task stays listed until they end")
+}
+
+pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
+    match kept {
+        Kept::Folder => None,
+        Kept::Memory { stdout, stderr, timeline } => {
+            Some(Arc::new(SmallOutput { stdout, stderr, timeline }))
+        }
+    }
+}
+
+/// Commits an outcome, then tells whoever waits; says whether it is committed.
+///
+/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
+/// and the ledger is set right from there later.
+async fn settle(
+    tasks: &Arc<Tasks>,
+    task_id: &TaskId,
+    ended: Ended,
+    progress: &watch::Sender<Progress>,
+) -> bool {
+    let committed = tasks.finish(task_id, &ended.outcome, ended.small.clone()).await;
+    if let Err(error) = &committed {
+        tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
+        tokio::spawn(record_again(Arc::downgrade(tasks), task_id.clone()));
+    }
+    progress.send_modify(|progress| {
+        progress.end.get_or_insert(Ending::Ended(ended));
+    });
+    committed.is_ok()
+}

@@ -1,0 +1,263 @@
+//! From a grant to a running command: warden, ledger, process, in this order.
+
+use std::{
+    future::poll_fn,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    sync::{Arc, atomic::AtomicBool},
+    task::Poll,
+};
+
+use legwork_gate::Grant;
+use legwork_warden::{
+    failpoint::Failpoint,
+    protocol::{self, Spec},
+};
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    Running, Submitted, Tasks,
+    failures::{place_error, too_many_tasks},
+    plan::{Kind, Plan},
+    run::{self, Progress, Run, RunControl},
+};
+use crate::{
+    clock::now_ms,
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, sandbox::Wanted, status::Status},
+    place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox},
+    store::ledger::{LedgerError, Registered, Task, write_note},
+};
+
+/// What commands are told about their terminals: what the screen understands.
+const TERM: &str = "xterm-256color";
+
+impl Tasks {
+    /// Starts a granted plan: warden, ledger, process, in this order.
+    async fn start(
+        self: Arc<Self>,
+        id: TaskId,
+        grant: Grant<Plan>,
+        caller: Caller,
+    ) -> Result<Submitted, ToolError> {
+        let wanted = self.judge.wanted_by(grant.plan().wanted, grant.explanation());
+        let ready = self.place.ready(wanted).await;
+        let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
+        if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {
+            self.place.give_back(warden);
+            return Err(error);
+        }
+        let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
+        let report = sandbox.as_ref().map(|sandbox| sandbox.report.clone()).unwrap_or_default();
+        task.sandbox = report.clone();
+        let note: Arc<[u8]> = write_note(&task).into();
+        let task = Arc::new(task);
+        Failpoint::EngineBeforeRow.pass();
+        let registered = self.register(task, note.clone(), grant.plan().duplicates).await?;
+        if let Some(running) = registered {
+            return Ok(Submitted::AlreadyRunning(running));
+        }
+        Failpoint::EngineAfterRow.pass();
+        let plan = grant.into_plan();
+        let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
+        if let Some(wish) = self.login_wish(&plan, wanted) {
+            self.place.shorten_login(wish, &mut spec);
+        }
+        let tamper_check = sandbox.and_then(|_| self.place.tamper_check(wanted));
+        let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
+        with.extend(plan.given.as_ref().map(AsFd::as_fd));
+        if let Err(error) = warden.start(spec, &with).await {
+            // Whether it got the frame cannot be known, but its end is: the row says so.
+            let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
+            return Err(place_error(&error.into()));
+        }
+        Failpoint::EngineAfterStart.pass();
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (sender, progress) = watch::channel(Progress::default());
+        let control = RunControl::new(orders);
+        let promoted = Arc::new(AtomicBool::new(false));
+        let running = Running {
+            control: control.clone(),
+            progress: progress.clone(),
+            promoted: promoted.clone(),
+        };
+        self.hold(id.clone(), running);
+        tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender, tamper_check));
+        let program = plan.program.display().to_string();
+        let handles = (control, progress);
+        let run = Run::new(
+            id,
+            program,
+            self.place.clone(),
+            handles,
+            promoted,
+            self.attention.begin(),
+            report,
+        );
+        Ok(Submitted::Started(run))
+    }
+
+    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves in the middle drops a
+    /// run that is whole.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        id: TaskId,
+        grant: Grant<Plan>,
+        caller: &Caller,
+    ) -> Result<Submitted, ToolError> {
+        let mut start = Box::pin(self.clone().start(id, grant, caller.clone()));
+        if let Poll::Ready(started) =
+            poll_fn(|context| Poll::Ready(start.as_mut().poll(context))).await
+        {
+            return started;
+        }
+        tokio::spawn(start).await.unwrap_or_else(|error| {
+            Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
+        })
+    }
+
+    /// An equal task that runs: it needs no second approval.
+    pub(crate) async fn equal_running(&self, plan: &Plan) -> Result<Option<Box<Task>>, ToolError> {
+        if plan.duplicates != DuplicatePolicy::ReuseRunning {
+            return Ok(None);
+        }
+        let found = async {
+            match self.store.ledger.equal(&plan.fingerprint).await? {
+                Some(task) => self.settle_if_gone(task).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let found = found.await.map_err(|error: LedgerError| ToolError::from(error))?;
+        Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
+    }
+
+    /// The login that a command asks for; none if it wants none, or one that can only be real: a profile may
+    /// look at a terminal, or read what is meant for the command.
+    fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
+        let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
+        let is_plain = plan.stdin == protocol::Stdin::Null && plan.outputs == Outputs::Separate;
+        (is_login && is_plain).then(|| LoginWish {
+            program: &plan.program,
+            script: &plan.text,
+            workdir: &plan.workdir,
+            wanted,
+            attention: &self.attention,
+        })
+    }
+
+    /// Registers a task, or finds the equal one that really runs.
+    async fn register(
+        &self,
+        task: Arc<Task>,
+        note: Arc<[u8]>,
+        duplicates: DuplicatePolicy,
+    ) -> Result<Option<Box<Task>>, ToolError> {
+        let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;
+        let tasks_max = self.judge.settings.tasks_max;
+        let mut settled_all = false;
+        loop {
+            let registered = self
+                .store
+                .ledger
+                .register(task.clone(), note.clone(), unless_equal, tasks_max)
+                .await;
+            match registered? {
+                Registered::New => return Ok(None),
+                Registered::Equal(equal) => {
+                    let settled = Box::pin(self.settle_if_gone(*equal)).await?;
+                    if !settled.status.is_final() {
+                        return Ok(Some(Box::new(settled)));
+                    }
+                }
+                Registered::Full(running) if settled_all => {
+                    return Err(too_many_tasks(running, tasks_max));
+                }
+                // Some of them may only seem to run.
+                Registered::Full(_) => {
+                    Box::pin(self.settle_all()).await?;
+                    settled_all = true;
+                }
+            }
+        }
+    }
+
+    fn row(&self, plan: &Plan, id: &TaskId, warden: &str, caller: &Caller) -> Task {
+        let (shell, login) = match &plan.kind {
+            Kind::Script { shell, login } => (Some(shell.clone()), *login),
+            Kind::Argv(_) => (None, false),
+        };
+        Task {
+            task_id: id.clone(),
+            tool: plan.tool.clone(),
+            status: Status::Running,
+            reason: None,
+            command: plan.text.clone(),
+            description: plan.description.clone(),
+            workdir: plan.workdir.path.display().to_string(),
+            shell,
+            login,
+            tty: matches!(plan.outputs, Outputs::Terminal(_)),
+            workspace: self.workspace().display().to_string(),
+            asked_by: caller.name.clone(),
+            trust: caller.trust.as_str().to_owned(),
+            created_at_ms: now_ms(),
+            updated_at_ms: now_ms(),
+            outcome: None,
+            sandbox: Arc::default(),
+            warden: warden.to_owned(),
+            boot_id: self.place.boot_id().to_owned(),
+            fingerprint: plan.fingerprint,
+        }
+    }
+
+    fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
+        let outputs = match plan.outputs {
+            Outputs::Separate => protocol::Outputs::Separate,
+            Outputs::Merged => protocol::Outputs::Merged,
+            Outputs::Terminal(size) => protocol::Outputs::Terminal(size),
+        };
+        Spec {
+            task: id.to_string(),
+            program: plan.program.as_os_str().as_bytes().to_vec(),
+            argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            environment: environment(&*self.place, plan, sandbox),
+            stdin: plan.stdin,
+            outputs,
+            memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
+            wall_ms_max: plan.wall_ms_max,
+            limits: plan.limits,
+            orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            sandbox: sandbox.map(|sandbox| self.place.sandboxed(sandbox)),
+            note,
+        }
+    }
+}
+
+/// What of our own environment even a caller gets who is not trusted.
+const BARE: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ"];
+
+/// The engine's own, with what is different for this command.
+fn environment(place: &dyn Place, plan: &Plan, sandbox: Option<&Sandbox>) -> protocol::Environment {
+    let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
+    let mut set = vec![pair("PWD", plan.workdir.path.as_os_str().as_bytes())];
+    set.extend(plan.environment.iter().map(|(name, value)| pair(name, value.as_bytes())));
+    let mut unset = Vec::new();
+    if matches!(plan.outputs, Outputs::Terminal(_)) {
+        // What our own terminal is, if we have one, says nothing about the command's.
+        set.push(pair("TERM", TERM.as_bytes()));
+        unset = ["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()).to_vec();
+    }
+    if sandbox.is_some() && place.variable("TMPDIR").is_some() {
+        // Wherever that is, it cannot be written; `/tmp` can.
+        set.push(pair("TMPDIR", b"/tmp"));
+    }
+    let bare = plan.is_untrusted();
+    if bare {
+        let known = BARE.iter().filter_map(|name| Some((*name, place.variable(name)?)));
+        let missing = known.filter(|(name, _)| !set.iter().any(|(set, _)| set == name.as_bytes()));
+        let more: Vec<_> = missing.map(|(name, value)| pair(name, value.as_bytes())).collect();
+        set.extend(more);
+    }
+    protocol::Environment { inherited: !bare, set, unset }
+}

@@ -1,0 +1,198 @@
+//! Waiting for a task: event driven where the kernel has an event, looked for by the warden elsewhere.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use legwork_warden::protocol::{Met, Watch};
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+
+use super::observe::{Observer, Said};
+use crate::{
+    error::ToolError,
+    output::{Cursor, Mask, Selection, TaskOutput},
+    place::Place,
+};
+
+/// Tokens of output that are searched at a time.
+const SEARCH_TOKENS: u64 = 64_000;
+
+/// Characters of a line that has not ended which are searched again with what follows.
+const CARRY_BYTES_MAX: usize = 64 * 1024;
+
+/// Output that comes in many small pieces is searched this often at most.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// What is waited for: the first that holds.
+#[derive(Debug, Clone, Default)]
+pub struct Until {
+    /// The command has ended.
+    pub exit: bool,
+    /// The output after the cursor matches.
+    pub output_matches: Option<(Regex, Cursor)>,
+    /// Nothing was printed for this long.
+    pub silence: Option<Duration>,
+    /// The port is open.
+    pub port: Option<u16>,
+    /// The path exists.
+    pub path_exists: Option<PathBuf>,
+    /// The command waits for input.
+    pub waiting_for_input: bool,
+}
+
+impl Until {
+    /// Whether it names no condition at all.
+    pub fn is_empty(&self) -> bool {
+        !self.exit
+            && self.output_matches.is_none()
+            && self.silence.is_none()
+            && self.port.is_none()
+            && self.path_exists.is_none()
+            && !self.waiting_for_input
+    }
+}
+
+/// The condition that held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// The command has ended.
+    Exit,
+    /// The output matches: this is the text.
+    OutputMatches(String),
+    /// Nothing was printed for this many milliseconds.
+    SilenceMs(u64),
+    /// This port is open.
+    Port(u16),
+    /// This path exists.
+    PathExists(PathBuf),
+    /// The command waits for input.
+    WaitingForInput,
+}
+
+impl Condition {
+    /// The condition in a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Exit => "the command has ended".into(),
+            Self::OutputMatches(text) => format!("the output matches: {text}"),
+            Self::SilenceMs(silence) => format!("nothing was printed for {silence} ms"),
+            Self::Port(port) => format!("port {port} is open"),
+            Self::PathExists(path) => format!("{} exists", path.display()),
+            Self::WaitingForInput => "the command waits for input".into(),
+        }
+    }
+}
+
+/// Waits until a condition holds; none if the command ends and none can hold any more. Safe to cancel.
+pub async fn until(
+    observer: &mut Observer,
+    wanted: &Until,
+) -> Result<Option<Condition>, ToolError> {
+    let mut search = wanted.output_matches.clone().map(|(regex, from)| Search::new(regex, from));
+    let place = observer.place();
+    let path = async {
+        match &wanted.path_exists {
+            Some(path) => place.appears(path).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(path);
+    let watch = Watch { port: wanted.port, waiting_for_input: wanted.waiting_for_input };
+    if watch != Watch::default() {
+        observer.watch(watch).await;
+    }
+    let mut silent_since = Instant::now();
+    let mut seen = Cursor::default();
+    loop {
+        let over = observer.is_over();
+        if search.is_some() || wanted.silence.is_some() {
+            let output = observer.output().await?;
+            let mask = observer.mask();
+            let look = |search: &mut Search| search.look(&mask, &output, over);
+            let found = search.as_mut().map(look).transpose();
+            let found = found.map_err(|error| observer.unreadable(&error))?;
+            if let Some(text) = found.flatten() {
+                return Ok(Some(Condition::OutputMatches(text)));
+            }
+            let size = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
+            if size != seen {
+                (seen, silent_since) = (size, Instant::now());
+            }
+            observer.follow(seen.stdout, seen.stderr).await;
+        }
+        if over && wanted.exit {
+            return Ok(Some(Condition::Exit));
+        }
+        // What it left behind can still print, and open the port.
+        if over && !observer.is_held() && !observer.has_news() {
+            return Ok(at_the_end(&*place, wanted));
+        }
+        let silence = async {
+            match wanted.silence {
+                Some(silence) => sleep_until(silent_since + silence).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            event = observer.event() => match event {
+                Said::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
+                Said::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
+                Said::Grew => tokio::time::sleep(GATHER).await,
+                _ => {}
+            },
+            () = silence => return Ok(wanted.silence.map(silence_condition)),
+            () = &mut path => return Ok(wanted.path_exists.clone().map(Condition::PathExists)),
+        }
+    }
+}
+
+/// What holds when nothing is left of the command.
+fn at_the_end(place: &dyn Place, wanted: &Until) -> Option<Condition> {
+    let path = wanted.path_exists.as_ref().filter(|path| place.exists(path));
+    path.cloned().map(Condition::PathExists)
+}
+
+fn silence_condition(silence: Duration) -> Condition {
+    Condition::SilenceMs(u64::try_from(silence.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A search through a growing output, which looks at each line once it is there and while it grows.
+struct Search {
+    regex: Regex,
+    from: Cursor,
+    /// The line that has not ended yet.
+    carry: String,
+}
+
+impl Search {
+    fn new(regex: Regex, from: Cursor) -> Self {
+        Self { regex, from, carry: String::new() }
+    }
+
+    /// Looks through what is new; returns the text that matched.
+    fn look(
+        &mut self,
+        mask: &Mask,
+        output: &TaskOutput,
+        complete: bool,
+    ) -> io::Result<Option<String>> {
+        loop {
+            let fresh = output.since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)?;
+            if fresh.next == self.from {
+                return Ok(None);
+            }
+            self.from = fresh.next;
+            self.carry.push_str(&fresh.text);
+            if let Some(found) = self.regex.find(&self.carry) {
+                return Ok(Some(found.as_str().chars().take(200).collect()));
+            }
+            let line = self.carry.rfind('\n').map_or(0, |newline| newline + 1);
+            let mut kept = line.max(self.carry.len().saturating_sub(CARRY_BYTES_MAX));
+            while !self.carry.is_char_boundary(kept) {
+                kept += 1;
+            }
+            self.carry.drain(..kept);
+        }
+    }
+}
