@@ -48,6 +48,8 @@ pub enum EventKind {
     TaskStarted {
         /// The task.
         task_id: TaskId,
+        /// Whether it has a terminal.
+        tty: bool,
     },
     /// A task is being stopped.
     TaskCancelling {
@@ -116,7 +118,7 @@ impl EventKind {
     /// The task that it is about.
     pub fn task_id(&self) -> Option<&TaskId> {
         match self {
-            Self::TaskStarted { task_id }
+            Self::TaskStarted { task_id, .. }
             | Self::TaskCancelling { task_id }
             | Self::TaskEnded { task_id, .. }
             | Self::TaskRemoved { task_id }
