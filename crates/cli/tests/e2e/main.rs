@@ -29,6 +29,7 @@ mod python_client;
 mod read_only;
 mod readme;
 mod retention;
+mod reuse;
 mod run_verb;
 mod sandbox;
 mod secrets;

@@ -297,7 +297,7 @@ pub(crate) async fn drive(
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
         let message = tokio::select! {
-            message = warden.channel.receive() => message,
+            message = warden.channel.receive(task_id.as_str()) => message,
             Some(wanted) = orders.recv() => {
                 if matches!(wanted, Order::Stop { .. }) {
                     let _ = tasks.store.ledger.cancelling(&task_id).await;

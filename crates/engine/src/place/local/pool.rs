@@ -142,7 +142,7 @@ impl Pool {
                     Err(receiver)
                 }
             };
-            let warden = match next {
+            let mut warden = match next {
                 Ok(warden) => warden,
                 Err(receiver) => receiver.await.unwrap_or(Err(PlaceError::Closed))?,
             };
