@@ -704,7 +704,7 @@ impl Place for Scripted {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
     }
 
-    fn tamper_check(&self, _wanted: Wanted) -> Option<TamperCheck> {
+    fn tamper_check(&self, _wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
         None
     }
 
