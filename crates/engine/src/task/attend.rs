@@ -1,6 +1,8 @@
-//! Waits for input, for those who look at tasks live: the kernel has no event for them, so wardens are asked to look.
+//! What nobody would tell of, for those who look at tasks live.
 //!
-//! Only tasks with a terminal are attended to, and only while somebody reads the stream of events live.
+//! The kernel has no event for a wait for input: the wardens of tasks with a terminal are asked to look for it. And a
+//! task without an engine ends without anybody who records that: its warden is listened to, and whoever hears of the
+//! end records it. All this only while somebody reads the stream of events live.
 
 use std::{
     collections::HashSet,
@@ -35,34 +37,36 @@ impl Tasks {
     }
 }
 
-/// Attends to all tasks with a terminal until nobody looks live.
+/// Attends to tasks until nobody looks live.
 async fn attend(tasks: Weak<Tasks>, mut readers: watch::Receiver<usize>) {
-    let mut attended = Attended { tasks, ids: HashSet::new(), watches: JoinSet::new() };
+    let Some(mut ended) = tasks.upgrade().map(|tasks| tasks.place.engines_ended()) else { return };
+    let mut attended = Attended::new(tasks);
     let mut events = None;
     loop {
         if events.is_none() {
+            ended.mark_unchanged();
             events = match attended.begin().await {
                 Ok(events) => Some(events),
-                Err(error) => return tracing::warn!(%error, "waits for input are not told"),
+                Err(error) => return tracing::warn!(%error, "not all events are told"),
             };
         }
         let Some(stream) = &mut events else { return };
-        tokio::select! {
+        // Whether all of them are looked at anew.
+        let anew = tokio::select! {
             () = until_nobody_looks(&mut readers) => return,
-            Some(over) = attended.watches.join_next() => {
-                if let Ok(id) = over {
-                    attended.ids.remove(&id);
+            Some(over) = attended.watches.join_next() => attended.is_over(over.ok().as_ref()),
+            told = ended.changed() => told.is_ok(),
+            event = stream.next() => match event.as_deref().map(|event| &event.what) {
+                Ok(EventKind::TaskStarted { task_id, tty: true }) => {
+                    attended.look_at(task_id).await;
+                    false
                 }
-            }
-            event = stream.next() => match event {
-                Ok(event) => {
-                    if let EventKind::TaskStarted { task_id, tty: true } = &event.what {
-                        attended.look_at(task_id).await;
-                    }
-                }
-                // Something was missed: all of them are looked at anew.
-                Err(_) => events = None,
+                Ok(_) => false,
+                Err(_) => true,
             },
+        };
+        if anew {
+            events = None;
         }
     }
 }
@@ -76,14 +80,21 @@ struct Attended {
     tasks: Weak<Tasks>,
     ids: HashSet<TaskId>,
     watches: JoinSet<TaskId>,
+    /// Whether there were too many.
+    is_full: bool,
 }
 
 impl Attended {
+    fn new(tasks: Weak<Tasks>) -> Self {
+        Self { tasks, ids: HashSet::new(), watches: JoinSet::new(), is_full: false }
+    }
+
     /// Attends to all that run; returns the stream that tells of others.
     async fn begin(&mut self) -> Result<Events, LedgerError> {
         let tasks = self.tasks.upgrade().ok_or(LedgerError::Cut)?;
         // First, so that none comes between the two.
         let events = tasks.store.ledger.events(None, Interest::Changes).await?;
+        self.is_full = false;
         for task in tasks.store.ledger.list(None, false, u32::MAX).await? {
             self.watch(&tasks, task);
         }
@@ -100,22 +111,39 @@ impl Attended {
     }
 
     fn watch(&mut self, tasks: &Arc<Tasks>, task: Task) {
-        let is_wanted = task.tty && !task.status.is_final() && self.ids.len() < TASKS_MAX;
-        if is_wanted && self.ids.insert(task.task_id.clone()) {
+        let is_open = !task.status.is_final() && !self.ids.contains(&task.task_id);
+        // Of our own, and of those whose engine lives, the end is recorded anyway.
+        if !is_open || !task.tty && tasks.place.is_owned(&task.warden) {
+            return;
+        }
+        self.is_full |= self.ids.len() >= TASKS_MAX;
+        if !self.is_full {
+            self.ids.insert(task.task_id.clone());
             self.watches.spawn(attend_to(tasks.clone(), task));
         }
     }
+
+    /// Takes note that a task is over; says whether there is room now for one that had none.
+    fn is_over(&mut self, task: Option<&TaskId>) -> bool {
+        task.is_some_and(|task| self.ids.remove(task)) && self.is_full
+    }
 }
 
-/// Tells whenever a task waits for input, until it is over; returns its id.
+/// Listens to the warden of a task until that is over; returns its id.
 async fn attend_to(tasks: Arc<Tasks>, task: Task) -> TaskId {
-    let id = task.task_id.clone();
-    if let Ok(observer) = Observer::of(tasks.clone(), task).await {
-        tell_waits(&tasks, observer).await;
+    let (id, tty) = (task.task_id.clone(), task.tty);
+    // Without a warden it is settled by this alone.
+    if let Ok(mut observer) = Observer::of(tasks.clone(), task).await {
+        if tty {
+            tell_waits(&tasks, observer).await;
+        } else {
+            observer.ended().await;
+        }
     }
     id
 }
 
+/// Tells whenever a task waits for input, until it is over.
 async fn tell_waits(tasks: &Tasks, mut observer: Observer) {
     let mut told = None;
     loop {
