@@ -214,7 +214,8 @@ async fn whoever_listens_the_ledger_has_what_the_engine_knows_of_an_end() {
         let output = task.output().await.unwrap();
         let mut elsewhere = other.attach(task.task_id()).await.unwrap();
         task.end_input().await.unwrap();
-        let (chunks, seen) = soon(async { tokio::join!(all(output), elsewhere.wait()) }).await;
+        let both = async { tokio::join!(all(output), elsewhere.wait()) };
+        let (chunks, seen) = soon(Box::pin(both)).await;
         assert!(chunks.is_empty());
         let finished = soon(task.wait()).await.unwrap();
         assert_eq!(finished.outcome().warnings.len(), 1, "{:?}", finished.outcome());

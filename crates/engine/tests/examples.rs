@@ -44,3 +44,15 @@ fn own_tool() {
     assert!(printed.starts_with("Files: 3\nCommand failed\n"), "{printed}");
     assert!(printed.contains("invalid_tool_input") && printed.contains("nowhere"), "{printed}");
 }
+
+#[test]
+fn watch_events() {
+    assert_eq!(
+        example("watch_events"),
+        "started: echo done; exit 7\n\
+         failed: exit code Some(7)\n\
+         asked: rm -rf build\n\
+         started: rm -rf build\n\
+         completed: exit code Some(0)\n"
+    );
+}
