@@ -317,6 +317,7 @@ fn a_spawner_that_hangs_is_replaced_and_holds_up_nobody_else() {
     drop(wire.stdin.take());
     wire.child.wait().unwrap();
     eventually("it is gone with its engine", || state(hung).is_none().then_some(()));
+}
 
 /// What never answers: a disk whose other side is held open and read by nobody.
 const DEAF: &str = "exec 9<>/dev/fuse; \
