@@ -203,6 +203,28 @@ async fn a_reader_who_never_waits_misses_nothing() {
     assert_eq!(soon(impatient()).await, None);
 }
 
+async fn whoever_listens_the_ledger_has_what_the_engine_knows_of_an_end() {
+    let host = Host::new();
+    host.engine.program("git").args(["init", "-q"]).await.unwrap().into_success().unwrap();
+    let other = host.another();
+    for round in 0..5 {
+        // Something that somebody should know of, and that only the engine looks for.
+        let script = format!("git config core.pager other{round}; read go");
+        let mut task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
+        let output = task.output().await.unwrap();
+        let mut elsewhere = other.attach(task.task_id()).await.unwrap();
+        task.end_input().await.unwrap();
+        let both = async { tokio::join!(all(output), elsewhere.wait()) };
+        let (chunks, seen) = soon(Box::pin(both)).await;
+        assert!(chunks.is_empty());
+        let finished = soon(task.wait()).await.unwrap();
+        assert_eq!(finished.outcome().warnings.len(), 1, "{:?}", finished.outcome());
+        assert_eq!(seen.unwrap().outcome(), finished.outcome(), "round {round}");
+        let row = host.engine.task(task.task_id().as_str()).await.unwrap();
+        assert_eq!(row.outcome.as_ref(), Some(finished.outcome()), "round {round}");
+    }
+}
+
 async fn merged_output_has_the_exact_order() {
     let host = Host::new();
     let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
@@ -586,6 +608,7 @@ fn on_one_thread(case: impl Future<Output = ()>) {
 
 fn main() {
     legwork::init();
+    legwork_fixture::take_at_most(Duration::from_secs(300));
     let cases: Vec<(&str, fn())> = cases![
         a_non_zero_exit_is_a_result,
         arguments_reach_a_program_as_they_are,
@@ -594,6 +617,7 @@ fn main() {
         stdin_is_text_bytes_a_file_or_nothing,
         output_comes_in_order_while_the_command_waits_for_input,
         a_reader_who_never_waits_misses_nothing,
+        whoever_listens_the_ledger_has_what_the_engine_knows_of_an_end,
         merged_output_has_the_exact_order,
         input_that_cannot_be_taken_is_an_error_with_a_reason,
         input_that_nobody_reads_can_be_given_up,

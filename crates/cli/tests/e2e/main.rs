@@ -9,6 +9,7 @@ mod common;
 mod completions;
 mod crash;
 mod disk;
+mod events;
 mod exec_command;
 mod farewell;
 mod faults;

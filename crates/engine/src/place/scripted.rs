@@ -152,7 +152,7 @@ struct Running {
 /// What a warden has to say on one connection.
 #[derive(Debug, Default)]
 struct Outbox {
-    frames: VecDeque<(Instant, WardenFrame)>,
+    messages: VecDeque<(Instant, WardenFrame)>,
     waker: Option<Waker>,
     open: bool,
     /// Whether the end was put into it.
@@ -225,17 +225,19 @@ impl Scripted {
 }
 
 impl World {
+    /// Says something about the run of a warden, or about the warden.
+    fn say(&mut self, warden: &str, wire: usize, message: FromWarden) {
+        let run = self.wardens.get(warden).and_then(|it| it.run.as_ref());
+        let task = run.map(|run| run.task.clone()).unwrap_or_default();
+        self.say_of(&task, warden, wire, message);
+    }
+
     /// Says something about the run of a task.
-    fn tell(&mut self, warden: &str, wire: usize, task: &str, message: FromWarden) {
-        self.say(warden, wire, WardenFrame::about_run(task, message));
-    }
-
-    fn greet(&mut self, warden: &str, wire: usize, task: Option<String>) {
-        let hello = FromWarden::Hello { version: version(), pid: 1, task };
-        self.say(warden, wire, WardenFrame::about_warden(hello));
-    }
-
-    fn say(&mut self, warden: &str, wire: usize, frame: WardenFrame) {
+    fn say_of(&mut self, task: &str, warden: &str, wire: usize, message: FromWarden) {
+        let frame = match message {
+            FromWarden::Hello { .. } => WardenFrame::about_warden(message),
+            message => WardenFrame::about_run(task, message),
+        };
         let delay = Duration::from_millis(self.dice.below(self.script.slowest_ms));
         let Some(outbox) = self.wardens.get_mut(warden).and_then(|it| it.wires.get_mut(wire))
         else {
@@ -245,9 +247,9 @@ impl World {
             return;
         }
         // In order: none before the one that was said before it.
-        let before = outbox.frames.back().map(|(due, _)| *due);
+        let before = outbox.messages.back().map(|(due, _)| *due);
         let due = (Instant::now() + delay).max(before.unwrap_or_else(Instant::now));
-        outbox.frames.push_back((due, frame));
+        outbox.messages.push_back((due, frame));
         if let Some(waker) = outbox.waker.take() {
             waker.wake();
         }
@@ -323,10 +325,9 @@ impl World {
             }
             let ended =
                 Ended { record: record.clone(), kept: kept.clone(), reusable, denials: Vec::new() };
-            self.tell(name, wire, &record.task, FromWarden::Ended(Box::new(ended)));
+            self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
-                let stopped = FromWarden::Stopped { survivors: Vec::new() };
-                self.tell(name, wire, &record.task, stopped);
+                self.say(name, wire, FromWarden::Stopped { survivors: Vec::new() });
             }
         }
     }
@@ -348,7 +349,7 @@ impl World {
             truth.failed = true;
             let errno = rustix::io::Errno::NOENT.raw_os_error();
             let failure = StartFailure { stage: StartStage::Execute, errno };
-            self.tell(name, 0, &spec.task, FromWarden::StartFailed(failure));
+            self.say_of(&spec.task, name, 0, FromWarden::StartFailed(failure));
             return;
         }
         let ends_at = Instant::now() + self.dice.ms(self.script.longest_ms);
@@ -374,7 +375,8 @@ impl World {
         });
         // Who came before the task did is told that it is here now.
         for wire in 1..warden.wires.len() {
-            self.greet(name, wire, Some(spec.task.clone()));
+            let task = Some(spec.task.clone());
+            self.say(name, wire, FromWarden::Hello { version: version(), pid: 1, task });
         }
     }
 
@@ -382,17 +384,15 @@ impl World {
         self.pass(name);
         let held = self.run_of(name).is_some_and(|run| run.task == task);
         if !held {
-            return self.tell(name, wire, task, FromWarden::NotHeld);
+            return self.say_of(task, name, wire, FromWarden::NotHeld);
         }
         match order {
-            Order::Stop { because, .. } => self.stop(name, wire, task, *because),
+            Order::Stop { because, .. } => self.stop(name, wire, *because),
             Order::Spill => self.spill(name, wire),
-            Order::Report => {
-                self.tell(name, wire, task, FromWarden::Report(Box::new(report())));
-            }
-            Order::Follow { stdout_bytes, .. } => self.follow(name, wire, task, *stdout_bytes),
+            Order::Report => self.say(name, wire, FromWarden::Report(Box::new(report()))),
+            Order::Follow { stdout_bytes, .. } => self.follow(name, wire, *stdout_bytes),
             Order::Committed => self.forget(name),
-            Order::Adopt => self.adopt(name, wire, task),
+            Order::Adopt => self.adopt(name, wire),
             Order::Signal { .. }
             | Order::Close(_)
             | Order::Input(_)
@@ -408,7 +408,7 @@ impl World {
         self.wardens.get_mut(name)?.run.as_mut()
     }
 
-    fn stop(&mut self, name: &str, wire: usize, task: &str, because: EndedBy) {
+    fn stop(&mut self, name: &str, wire: usize, because: EndedBy) {
         let soon = Instant::now() + Duration::from_millis(5);
         let Some(run) = self.run_of(name) else { return };
         if run.ended.is_none() {
@@ -422,7 +422,7 @@ impl World {
             // What was left is ended now, and the warden with it.
             run.killed_at = Some(soon);
         }
-        self.tell(name, wire, task, FromWarden::Stopped { survivors: Vec::new() });
+        self.say(name, wire, FromWarden::Stopped { survivors: Vec::new() });
     }
 
     fn spill(&mut self, name: &str, wire: usize) {
@@ -431,11 +431,11 @@ impl World {
         let (task, record) = (run.task.clone(), run.ended.clone());
         let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
         self.truths.entry(task.clone()).or_default().stored = record.is_some();
-        self.folders.insert(task.clone(), (small, record));
-        self.tell(name, wire, &task, FromWarden::Spilled(true));
+        self.folders.insert(task, (small, record));
+        self.say(name, wire, FromWarden::Spilled(true));
     }
 
-    fn follow(&mut self, name: &str, wire: usize, task: &str, from: u64) {
+    fn follow(&mut self, name: &str, wire: usize, from: u64) {
         let Some(run) = self.run_of(name) else { return };
         let from = usize::try_from(from).unwrap();
         let Some(more) = run.printed.get(from..).filter(|more| !more.is_empty()) else { return };
@@ -444,7 +444,7 @@ impl World {
         } else {
             Growth::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
         };
-        self.tell(name, wire, task, FromWarden::Grew(growth));
+        self.say(name, wire, FromWarden::Grew(growth));
     }
 
     fn forget(&mut self, name: &str) {
@@ -458,14 +458,14 @@ impl World {
         }
     }
 
-    fn adopt(&mut self, name: &str, wire: usize, task: &str) {
+    fn adopt(&mut self, name: &str, wire: usize) {
         let Some(warden) = self.wardens.get_mut(name) else { return };
         let owner = warden.owner.and_then(|owner| warden.wires.get(owner));
         let free = owner.is_none_or(|outbox| !outbox.open);
         if free {
             warden.owner = Some(wire);
         }
-        self.tell(name, wire, task, FromWarden::Adopted(free));
+        self.say(name, wire, FromWarden::Adopted(free));
     }
 }
 
@@ -539,11 +539,11 @@ impl Wire for Line {
                     end.into_iter().chain(run.killed_at).min()
                 });
                 let outbox = warden.wires.get_mut(self.wire).unwrap();
-                let due = outbox.frames.front().map(|(due, _)| *due);
+                let due = outbox.messages.front().map(|(due, _)| *due);
                 match due {
                     Some(due) if due <= Instant::now() => {
-                        let (_, frame) = outbox.frames.pop_front().unwrap();
-                        return Poll::Ready(Ok(frame));
+                        let (_, message) = outbox.messages.pop_front().unwrap();
+                        return Poll::Ready(Ok(message));
                     }
                     // What was said before the death is still to be read.
                     None if !alive => {
@@ -704,7 +704,7 @@ impl Place for Scripted {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
     }
 
-    fn tamper_check(&self, _wanted: Wanted) -> Option<TamperCheck> {
+    fn tamper_check(&self, _wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
         None
     }
 
@@ -719,7 +719,7 @@ impl Place for Scripted {
         actor.wires.push(Outbox { open: true, ..Outbox::default() });
         let wire = actor.wires.len() - 1;
         let task = actor.run.as_ref().map(|run| run.task.clone());
-        world.greet(warden, wire, task);
+        world.say(warden, wire, FromWarden::Hello { version: version(), pid: 1, task });
         world.tell_end(warden);
         drop(world);
         let channel = Line::channel(&self.world, warden, wire);

@@ -493,15 +493,19 @@ impl Observer {
         self.channel = None;
     }
 
-    /// Writes the end that was heard into the ledger.
+    /// Writes the end that was heard into the ledger, if its own engine does not.
     async fn settle(&mut self) {
         let Some(ended) = self.heard.clone() else { return };
         let outcome = Outcome::of(&ended);
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {
+            let task = self.tasks.recorded_by_its_engine(self.task.clone()).await?;
+            if task.status.is_final() {
+                return Ok(task);
+            }
             self.tasks.finish(&id, &outcome, small).await?;
-            self.tasks.read_again(self.task.clone()).await
+            self.tasks.read_again(task).await
         };
         match settled.await {
             Ok(task) => self.task = task,

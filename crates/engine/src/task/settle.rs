@@ -8,7 +8,7 @@ use legwork_warden::{
     record::RecordError,
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Tasks;
 use crate::{
@@ -146,6 +146,19 @@ impl Tasks {
     pub(crate) async fn read_again(&self, task: Task) -> Result<Task, LedgerError> {
         let found = self.store.ledger.find(task.task_id.as_str()).await?;
         Ok(found.into_iter().next().unwrap_or(task))
+    }
+
+    /// A task whose end was heard, once its engine has had the time to record it: that one knows more of it than the
+    /// warden tells everybody, such as what the command has tampered with.
+    pub(super) async fn recorded_by_its_engine(&self, task: Task) -> Result<Task, LedgerError> {
+        let driver = self.running().get(&task.task_id).map(|run| run.progress.clone());
+        if let Some(mut progress) = driver {
+            let recorded = progress.wait_for(|progress| progress.end.is_some());
+            let _ = timeout(OWNER, recorded).await;
+            return self.read_again(task).await;
+        }
+        let task = self.read_again(task).await?;
+        if task.status.is_final() { Ok(task) } else { self.left_to_its_engine(task).await }
     }
 
     /// A task whose warden is gone, once its engine has had the time to say what became of it.

@@ -186,7 +186,7 @@ impl<'a> Warden<'a> {
     }
 
     fn greet(&mut self, mut peer: Peer) {
-        peer.send(&self.hello());
+        peer.send(&WardenFrame::about_warden(self.hello()));
         if let Some(run) = &self.run
             && let Some(ended) = run.ended()
         {
@@ -198,7 +198,7 @@ impl<'a> Warden<'a> {
     /// Tells those who came before the task did that it is here now.
     fn greet_again(&mut self, owner: usize) {
         if self.peers.len() > 1 {
-            let hello = self.hello();
+            let hello = WardenFrame::about_warden(self.hello());
             for (place, peer) in self.peers.iter_mut().enumerate() {
                 if place != owner {
                     peer.send(&hello);
@@ -207,12 +207,12 @@ impl<'a> Warden<'a> {
         }
     }
 
-    fn hello(&self) -> WardenFrame {
-        WardenFrame::about_warden(FromWarden::Hello {
+    fn hello(&self) -> FromWarden {
+        FromWarden::Hello {
             version: version(),
             pid: std::process::id(),
             task: self.run.as_ref().map(|run| run.task.clone()),
-        })
+        }
     }
 
     /// Sleeps until something happens, and says what.

@@ -41,8 +41,8 @@ impl Socket {
 impl Wire for Socket {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
         loop {
-            if let Some(frame) = self.decoder.next_frame().map_err(io::Error::other)? {
-                return Poll::Ready(Ok(frame));
+            if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
+                return Poll::Ready(Ok(message));
             }
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -66,11 +66,11 @@ impl Wire for Socket {
     }
 
     fn is_closed(&mut self) -> bool {
-        let mut bytes = [0; 64];
+        let mut buffer = [0; 64];
         loop {
-            match self.socket.try_read(&mut bytes) {
+            match self.socket.try_read(&mut buffer) {
                 Ok(0) => return true,
-                Ok(read) => self.decoder.feed(bytes.get(..read).unwrap_or_default()),
+                Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
                 Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
             }
         }
