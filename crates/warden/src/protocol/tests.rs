@@ -1,8 +1,9 @@
 //! Frames on any cut, from any sender, and of any version.
 
 use proptest::prelude::*;
+use serde::de::DeserializeOwned;
 
-use super::*;
+use super::{codec::HEADER_BYTES, *};
 use crate::record::{End, StreamTotal};
 
 fn start(note: Vec<u8>) -> ToWarden {

@@ -23,7 +23,7 @@ use super::{
     capabilities::drop_capabilities,
     fresh::Surroundings,
     landlock::{self, Rules},
-    mounts::{self, View},
+    view::{self, View},
 };
 
 /// Where the socket to the warden stands in the init.
@@ -187,11 +187,11 @@ fn make(
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
     }
     if part != Part::Copy {
-        mounts::prepare(surroundings).map_err(|failed| failed.to_string())?;
+        view::prepare(surroundings).map_err(|failed| failed.to_string())?;
     }
     let view = match part {
         Part::Template => View::default(),
-        _ => mounts::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
+        _ => view::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
     };
     let (rules, no_rules) = match part {
         Part::Copy => (None, None),

@@ -18,10 +18,10 @@ use super::{
     fresh::Surroundings,
     init::{self, Kinds, MAPPED, Part, Report},
     landlock::{self, Rules},
-    mounts::DEVICES,
     seccomp::Sockets,
-    sleeper::{self, Sleeper},
-    throw_away,
+    sleeper::Sleeper,
+    throw_away, usher,
+    view::DEVICES,
 };
 use crate::{
     linux::{socket, spawner::Setup},
@@ -137,7 +137,7 @@ impl Confined {
         let live =
             || -> Infallible { init::live(other.as_fd(), own, Part::Copy, &self.surroundings) };
         let flags = own.flags().into_iter().fold(0, |all, flag| all | flag);
-        let pid = sleeper::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
+        let pid = usher::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
         Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own })
     }
 
@@ -196,7 +196,7 @@ impl Confined {
             artifacts.iter().filter(|name| !ready.shown.contains(name)).cloned().collect();
         if !more.is_empty() {
             // What cannot be shown is not seen: no reason to refuse the command.
-            let _ = sleeper::show_more(ready.made.confines(&self.filter), &names(&more));
+            let _ = usher::show_more(ready.made.confines(&self.filter), &names(&more));
             ready.shown.extend(more);
         }
         self.shown.clear();

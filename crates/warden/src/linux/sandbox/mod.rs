@@ -15,6 +15,8 @@ mod mounts;
 mod seccomp;
 mod sleeper;
 mod sockets;
+mod usher;
+mod view;
 
 use std::{
     io,

@@ -1,6 +1,9 @@
 //! The program, run as the kernel would run it.
 
-use super::*;
+use super::{
+    program::{ARCHITECTURE, FOREIGN_CALLS},
+    *,
+};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const TELL: u32 = libc::SECCOMP_RET_USER_NOTIF;
