@@ -44,7 +44,7 @@ async fn work(engine: Engine) -> Result<(), ToolError> {
 /// Tells of an event, and answers a question.
 async fn react(engine: &Engine, event: &Event) -> Result<(), ToolError> {
     match &event.what {
-        EventKind::TaskStarted { task_id } => {
+        EventKind::TaskStarted { task_id, .. } => {
             println!("started: {}", engine.task(task_id.as_str()).await?.command);
         }
         EventKind::TaskEnded { task_id, status, .. } => {

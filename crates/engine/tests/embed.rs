@@ -608,6 +608,7 @@ fn on_one_thread(case: impl Future<Output = ()>) {
 
 fn main() {
     legwork::init();
+    legwork_fixture::take_at_most(Duration::from_secs(300));
     let cases: Vec<(&str, fn())> = cases![
         a_non_zero_exit_is_a_result,
         arguments_reach_a_program_as_they_are,

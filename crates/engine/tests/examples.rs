@@ -2,14 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 fn example(name: &str) -> String {
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked", "--package", "legwork", "--example", name])
-        .env("SHELL", "/bin/sh")
-        .output()
-        .unwrap();
+    // The whole workspace's, as `cargo test --workspace` has built them: for one package alone Cargo
+    // would choose other features, and build everything below it again.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--workspace", "--examples", "--target-dir"]);
+    build.arg(target);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success());
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let program = target.join(profile).join("examples").join(name);
+    let output = Command::new(program).env("SHELL", "/bin/sh").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

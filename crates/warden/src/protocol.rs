@@ -20,10 +20,13 @@ use crate::{
 };
 
 /// Version of everything below. Goes up with every change of what a warden and an engine of another version say.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 4;
+
+/// The first version whose wardens say which task's run a frame is about.
+const NAMES_RUNS: u32 = 5;
 
 /// The version that this process speaks.
 pub fn version() -> u32 {
@@ -197,7 +200,55 @@ pub enum InputRefusal {
     Full,
 }
 
-/// What a warden tells its engine and its observers.
+/// A frame from a warden: a message, and the task whose run it is about.
+///
+/// A warden serves one command after another, and what it says about one may be read when the next has begun. So nobody gets at
+/// the message without saying what it has to be about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WardenFrame {
+    message: FromWarden,
+    /// None if the message names the task itself, or is about the warden; and from wardens before [`NAMES_RUNS`].
+    task: Option<String>,
+}
+
+impl WardenFrame {
+    /// A message about the run of a task.
+    pub fn about_run(task: &str, message: FromWarden) -> Self {
+        let is_named = matches!(message, FromWarden::Ended(_)) || version() < NAMES_RUNS;
+        Self { message, task: (!is_named).then(|| task.to_owned()) }
+    }
+
+    /// A message about the warden itself.
+    pub fn about_warden(message: FromWarden) -> Self {
+        Self { message, task: None }
+    }
+
+    /// The message, if it is about the run of this task.
+    pub fn of_run(self, task: &str) -> Option<FromWarden> {
+        let is_meant = match (&self.message, &self.task) {
+            (FromWarden::Ended(ended), _) => ended.record.task == task,
+            (_, Some(about)) => about == task,
+            (
+                FromWarden::Hello { .. } | FromWarden::Confined(_) | FromWarden::StartFailed(_),
+                None,
+            ) => false,
+            // An older warden, which another engine has forked: it has one task, and then ends.
+            (_, None) => true,
+        };
+        is_meant.then_some(self.message)
+    }
+
+    /// The message, if it is about the warden itself.
+    pub fn of_warden(self) -> Option<FromWarden> {
+        let is_meant = matches!(
+            self.message,
+            FromWarden::Hello { .. } | FromWarden::Confined(_) | FromWarden::StartFailed(_)
+        );
+        (is_meant && self.task.is_none()).then_some(self.message)
+    }
+}
+
+/// What a warden tells its engine and its observers, in a [`WardenFrame`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
     /// First frame on every connection. Those who are connected already hear it again when the warden takes a task; one

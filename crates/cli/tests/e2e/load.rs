@@ -140,10 +140,9 @@ fn a_thousand_starts_at_once_are_all_answered_in_turn_and_leave_nothing() {
     let mut wire = Wire::initialized(&scratch);
     wire.assert_lives();
     let server = wire.child.id();
-    let settled = |pid| {
-        eventually("only the reserve is left", || (below(pid) <= 3).then(|| descriptors(pid)))
-    };
-    let before = settled(server);
+    let before = eventually("only the reserve is left", || {
+        (below(server) <= 3).then(|| descriptors(server))
+    });
     let mut asked = HashMap::new();
     let begin = Instant::now();
     for number in 0..CALLS {
@@ -176,7 +175,10 @@ fn a_thousand_starts_at_once_are_all_answered_in_turn_and_leave_nothing() {
             "{number} was answered as number {place}"
         );
     }
-    assert_eq!(settled(server), before, "descriptors");
+    // The reserve may be larger by a warden or two than it was.
+    eventually("no descriptor is left", || {
+        (below(server) <= 3 && descriptors(server) <= before + 2).then_some(())
+    });
     let sockets = fs::read_dir(scratch.state.path().join("wardens")).unwrap().count();
     assert!(sockets <= 3, "{sockets} sockets");
     assert!(scratch.folders().len() <= CALLS / 2 + 50, "short ones have no folder");

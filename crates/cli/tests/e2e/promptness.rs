@@ -125,6 +125,24 @@ fn a_call_that_is_out_of_time_is_answered_when_all_of_it_is_dead() {
 }
 
 #[test]
+fn a_wait_for_what_cannot_come_any_more_ends_with_the_command() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    let task = begin(&mut wire, &format!("{} wait-for {gate}", fixture()));
+    let input = json!({ "task_ids": [task], "until": { "output_matches": "never printed" },
+                        "timeout_ms": 25_000 });
+    let wait = wire.send("tools/call", &json!({ "name": "TaskWait", "arguments": input }));
+    let begin = Instant::now();
+    open(&gate);
+    let answer = wire.read();
+    assert_eq!(answer["id"], wait);
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("ended before the condition was met"), "{told}");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn a_kill_needs_no_grace() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);

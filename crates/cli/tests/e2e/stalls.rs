@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{
-        Scratch, announced, announced_line, children, eventually, fixture, has_program, is_alive,
-        open, signal, text,
+        Scratch, announced, announced_line, children, eventually, fixture, has_program,
+        in_namespace, is_alive, open, signal, text,
     },
     mcp::Wire,
 };
@@ -317,4 +317,54 @@ fn a_spawner_that_hangs_is_replaced_and_holds_up_nobody_else() {
     drop(wire.stdin.take());
     wire.child.wait().unwrap();
     eventually("it is gone with its engine", || state(hung).is_none().then_some(()));
+}
+
+/// What never answers: a disk whose other side is held open and read by nobody.
+const DEAF: &str = "exec 9<>/dev/fuse; \
+    mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 deaf .git/worktrees/deaf; exec \"$@\"";
+
+#[test]
+fn a_repository_that_never_answers_holds_up_nobody_else_and_that_is_said() {
+    let scratch = Scratch::new();
+    for folder in [".git/objects", ".git/worktrees/deaf"] {
+        fs::create_dir_all(scratch.workspace.path().join(folder)).unwrap();
+    }
+    fs::write(scratch.workspace.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let Some(mut command) = in_namespace(DEAF) else { return };
+    let mut tried = in_namespace(DEAF).unwrap();
+    tried.args(["sh", "true"]).current_dir(scratch.workspace.path());
+    let tried = tried.output().unwrap();
+    if !tried.status.success() {
+        eprintln!("SKIPPED: this machine has no filesystem that never answers: {tried:?}");
+        return;
+    }
+    let server = scratch.guarded("mcp", "guarded", None);
+    command.arg("sh").arg(server.get_program()).args(server.get_args());
+    command.current_dir(scratch.workspace.path()).stderr(Stdio::null());
+    command.env("SHELL", "/bin/sh").env("XDG_CONFIG_HOME", scratch.state.path());
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    let begin = Instant::now();
+    let slow = ask(&mut wire, "ExecCommand", &json!({ "cmd": "echo on", "login": false }));
+    // Whoever asks for something else is answered at once, while that is looked at.
+    for _ in 0..5 {
+        let quick = ask(&mut wire, "TaskList", &json!({}));
+        let answer = wire.read();
+        assert_eq!(answer["id"], quick, "{answer}");
+    }
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    let answer = wire.read();
+    assert_eq!(answer["id"], slow, "{answer}");
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.starts_with("Process exited with code 0\n\nstdout:\non"), "{told}");
+    assert!(told.contains("could not be read in time"), "{told}");
+    // And it does not get slower with every command.
+    for number in 0..6 {
+        let input = json!({ "cmd": format!("echo {number}"), "login": false });
+        assert!(wire.tool("ExecCommand", &input).contains("could not be read in time"));
+    }
+    let begin = Instant::now();
+    wire.tool("ExecCommand", &json!({ "cmd": "echo at once", "login": false }));
+    assert!(begin.elapsed() < Duration::from_millis(1500), "{:?}", begin.elapsed());
 }

@@ -253,7 +253,11 @@ impl Engine {
         after: Option<EventCursor>,
         interest: Interest,
     ) -> Result<Events, ToolError> {
-        Ok(self.tasks.store.ledger.events(after, interest).await?)
+        let events = self.tasks.store.ledger.events(after, interest).await?;
+        if interest == Interest::Live {
+            self.tasks.attend();
+        }
+        Ok(events)
     }
 
     /// Removes what is past its time, or says what would be.

@@ -27,6 +27,8 @@ pub(crate) struct Hub {
     fed: AtomicBool,
     /// The number of the newest event, for those who wait for another.
     newest: watch::Sender<u64>,
+    /// How many readers look at tasks live.
+    live_readers: watch::Sender<usize>,
     /// For whoever feeds: somebody came or went, or there is something to look at.
     nudge: Notify,
 }
@@ -34,21 +36,19 @@ pub(crate) struct Hub {
 #[derive(Debug)]
 struct Shared {
     ring: Ring,
-    /// Readers, and those among them who look at tasks live.
     readers: usize,
-    live_readers: usize,
     /// Whether live events come.
     live: bool,
 }
 
 impl Default for Hub {
     fn default() -> Self {
-        let shared =
-            Shared { ring: Ring::new(0, EVENTS_MAX), readers: 0, live_readers: 0, live: false };
+        let shared = Shared { ring: Ring::new(0, EVENTS_MAX), readers: 0, live: false };
         Self {
             shared: Mutex::new(shared),
             fed: AtomicBool::new(false),
             newest: watch::Sender::new(0),
+            live_readers: watch::Sender::new(0),
             nudge: Notify::new(),
         }
     }
@@ -110,9 +110,9 @@ impl Hub {
         let live = interest == Interest::Live;
         let mut shared = self.shared();
         shared.readers += 1;
-        shared.live_readers += usize::from(live);
         let seen = shared.ring.newest();
         drop(shared);
+        self.live_readers.send_modify(|readers| *readers += usize::from(live));
         self.nudge.notify_one();
         let (hub, newest) = (self.clone(), self.newest.subscribe());
         Events { hub, newest, seen, lagged: false, live, source }
@@ -152,7 +152,12 @@ impl Hub {
 
     /// Whether anybody looks at tasks live.
     pub(crate) fn is_read_live(&self) -> bool {
-        self.shared().live_readers > 0
+        *self.live_readers.borrow() > 0
+    }
+
+    /// How many look at tasks live, from now on.
+    pub(crate) fn live_readers(&self) -> watch::Receiver<usize> {
+        self.live_readers.subscribe()
     }
 
     /// Live events come from now on, or no longer.
@@ -273,8 +278,9 @@ impl Drop for Events {
     fn drop(&mut self) {
         let mut shared = self.hub.shared();
         shared.readers = shared.readers.saturating_sub(1);
-        shared.live_readers = shared.live_readers.saturating_sub(usize::from(self.live));
         drop(shared);
+        let less = |readers: &mut usize| *readers = readers.saturating_sub(usize::from(self.live));
+        self.hub.live_readers.send_modify(less);
         self.hub.nudge();
     }
 }

@@ -48,6 +48,8 @@ pub enum EventKind {
     TaskStarted {
         /// The task.
         task_id: TaskId,
+        /// Whether it has a terminal.
+        tty: bool,
     },
     /// A task is being stopped.
     TaskCancelling {
@@ -116,7 +118,7 @@ impl EventKind {
     /// The task that it is about.
     pub fn task_id(&self) -> Option<&TaskId> {
         match self {
-            Self::TaskStarted { task_id }
+            Self::TaskStarted { task_id, .. }
             | Self::TaskCancelling { task_id }
             | Self::TaskEnded { task_id, .. }
             | Self::TaskRemoved { task_id }
@@ -145,8 +147,9 @@ impl EventKind {
 pub enum Interest {
     /// Tasks and questions as they come and go. Costs nothing while nothing happens.
     Changes,
-    /// Also the growth of output, and waits for input: the folders of all running tasks are watched. The stream goes
-    /// on for half a minute without its last reader, who may come back and has missed nothing.
+    /// Also the growth of output, and waits for input at a terminal: folders of running tasks are watched, and some
+    /// of their wardens asked. The ends of tasks that have lost their engine are recorded, too. The stream goes on for
+    /// half a minute without its last reader, who may come back and has missed nothing.
     Live,
 }
 

@@ -31,7 +31,7 @@ fn id(number: u64) -> TaskId {
 }
 
 fn started(number: u64) -> EventKind {
-    EventKind::TaskStarted { task_id: id(number) }
+    EventKind::TaskStarted { task_id: id(number), tty: false }
 }
 
 fn ended(number: u64) -> EventKind {

@@ -201,8 +201,9 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// What a warden is told about the sandbox that its next command starts in.
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
 
-    /// Looks, before a command that may write, at what others run or trust.
-    fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck>;
+    /// Looks, before a command that may write, at what others run or trust. The look is begun at once, and waited for no
+    /// longer than a bound.
+    fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>>;
 
     /// Takes the profile out of a command that wants a login, if its effect is known.
     fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec);

@@ -22,7 +22,7 @@ use std::{
 use legwork_warden::{
     protocol::{
         Decoder, Ended, EndedBy, FromWarden, Growth, Kept, Order, Report, Sandboxed, Spec,
-        StartFailure, StartStage, ToWarden, version,
+        StartFailure, StartStage, ToWarden, WardenFrame, version,
     },
     record::{End, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
@@ -152,7 +152,7 @@ struct Running {
 /// What a warden has to say on one connection.
 #[derive(Debug, Default)]
 struct Outbox {
-    messages: VecDeque<(Instant, FromWarden)>,
+    messages: VecDeque<(Instant, WardenFrame)>,
     waker: Option<Waker>,
     open: bool,
     /// Whether the end was put into it.
@@ -225,7 +225,19 @@ impl Scripted {
 }
 
 impl World {
+    /// Says something about the run of a warden, or about the warden.
     fn say(&mut self, warden: &str, wire: usize, message: FromWarden) {
+        let run = self.wardens.get(warden).and_then(|it| it.run.as_ref());
+        let task = run.map(|run| run.task.clone()).unwrap_or_default();
+        self.say_of(&task, warden, wire, message);
+    }
+
+    /// Says something about the run of a task.
+    fn say_of(&mut self, task: &str, warden: &str, wire: usize, message: FromWarden) {
+        let frame = match message {
+            FromWarden::Hello { .. } => WardenFrame::about_warden(message),
+            message => WardenFrame::about_run(task, message),
+        };
         let delay = Duration::from_millis(self.dice.below(self.script.slowest_ms));
         let Some(outbox) = self.wardens.get_mut(warden).and_then(|it| it.wires.get_mut(wire))
         else {
@@ -237,7 +249,7 @@ impl World {
         // In order: none before the one that was said before it.
         let before = outbox.messages.back().map(|(due, _)| *due);
         let due = (Instant::now() + delay).max(before.unwrap_or_else(Instant::now));
-        outbox.messages.push_back((due, message));
+        outbox.messages.push_back((due, frame));
         if let Some(waker) = outbox.waker.take() {
             waker.wake();
         }
@@ -337,7 +349,7 @@ impl World {
             truth.failed = true;
             let errno = rustix::io::Errno::NOENT.raw_os_error();
             let failure = StartFailure { stage: StartStage::Execute, errno };
-            self.say(name, 0, FromWarden::StartFailed(failure));
+            self.say_of(&spec.task, name, 0, FromWarden::StartFailed(failure));
             return;
         }
         let ends_at = Instant::now() + self.dice.ms(self.script.longest_ms);
@@ -372,7 +384,7 @@ impl World {
         self.pass(name);
         let held = self.run_of(name).is_some_and(|run| run.task == task);
         if !held {
-            return self.say(name, wire, FromWarden::NotHeld);
+            return self.say_of(task, name, wire, FromWarden::NotHeld);
         }
         match order {
             Order::Stop { because, .. } => self.stop(name, wire, *because),
@@ -515,7 +527,7 @@ impl Line {
 }
 
 impl Wire for Line {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<FromWarden>> {
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
         loop {
             let next = {
                 let mut world = self.world.lock().unwrap();
@@ -578,7 +590,7 @@ impl Wire for Line {
         Box::pin(async { Ok(()) })
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&mut self) -> bool {
         let world = self.world.lock().unwrap();
         !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive)
     }
@@ -692,7 +704,7 @@ impl Place for Scripted {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
     }
 
-    fn tamper_check(&self, _wanted: Wanted) -> Option<TamperCheck> {
+    fn tamper_check(&self, _wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
         None
     }
 

@@ -64,7 +64,7 @@ impl Warden {
         let order = ToWarden::Confine(Box::new(profile.clone()));
         frames.extend(encode(&order).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, &[]).await?;
-        match tokio::time::timeout(CONFINE, self.channel.receive()).await {
+        match tokio::time::timeout(CONFINE, self.channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Confined(enforcement))) => {
                 self.confined = Some(wanted);
                 Ok(enforcement)

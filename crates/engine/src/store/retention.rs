@@ -287,7 +287,7 @@ impl Collection<'_> {
         true
     }
 
-    fn remove(&self, tasks: &[OldTask]) -> Result<(), LedgerError> {
+    fn remove(&mut self, tasks: &[OldTask]) -> Result<(), LedgerError> {
         if self.collected.dry_run || tasks.is_empty() {
             return Ok(());
         }
@@ -304,6 +304,7 @@ impl Collection<'_> {
             }
         }
         self.history.remove(tasks)?;
+        self.history.tell_removed(tasks);
         for folder in moved {
             remove_all(&folder)?;
         }

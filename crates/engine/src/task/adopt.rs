@@ -142,7 +142,7 @@ impl Tasks {
     async fn owned_channel(&self, task: &Task) -> Option<Channel> {
         let mut channel = self.place.dial(&task.warden).await.ok()?;
         let id = task.task_id.as_str();
-        match timeout(ANSWER, channel.receive()).await {
+        match timeout(ANSWER, channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))
                 if held == id && is_understood(version) => {}
             _ => return None,
@@ -151,7 +151,7 @@ impl Tasks {
         channel.send(&ToWarden::Order { task: id.to_owned(), order: Order::Adopt }).await.ok()?;
         let mut earlier = Vec::new();
         loop {
-            match timeout(ANSWER, channel.receive()).await {
+            match timeout(ANSWER, channel.receive(id)).await {
                 Ok(Ok(FromWarden::Adopted(true))) => break,
                 // It has an owner: at most something else came before the answer.
                 Ok(Ok(FromWarden::Adopted(false) | FromWarden::NotHeld)) => return None,

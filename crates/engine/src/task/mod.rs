@@ -3,6 +3,7 @@
 //! It may call the judge, the store, a place and the output's readers; never a tool or a face.
 
 pub(crate) mod adopt;
+mod attend;
 mod failures;
 mod listing;
 pub(crate) mod observe;
@@ -26,7 +27,7 @@ use std::{
 };
 
 use legwork_gate::Verdict;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 pub(crate) use self::failures::place_error;
 use self::{
@@ -72,6 +73,8 @@ pub(crate) struct Tasks {
     /// Who waits for a command.
     attention: Attention,
     running: Mutex<HashMap<TaskId, Running>>,
+    /// Who attends to waits for input, while anybody looks live.
+    attendant: Mutex<Option<AbortHandle>>,
 }
 
 /// Where the tasks of one engine belong.
@@ -112,6 +115,7 @@ impl Tasks {
             orphan_ttl,
             attention: Attention::default(),
             running: Mutex::default(),
+            attendant: Mutex::default(),
         }
     }
 

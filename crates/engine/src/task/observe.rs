@@ -100,7 +100,7 @@ enum Dialed {
 async fn takes(warden: &mut Option<Channel>, task: &TaskId) -> bool {
     let Some(warden) = warden else { return std::future::pending().await };
     loop {
-        match warden.receive().await {
+        match warden.receive_of_warden().await {
             Ok(FromWarden::Hello { task: Some(held), .. }) if held == task.as_str() => return true,
             Ok(_) => {}
             Err(_) => return false,
@@ -129,8 +129,7 @@ impl Observer {
         let mut pause = PAUSE;
         let mut news = None;
         loop {
-            let left_behind = self.task.outcome.as_ref().map(|outcome| &outcome.background_pids);
-            if left_behind.is_some_and(Vec::is_empty) {
+            if self.has_left_nothing() {
                 return Ok(());
             }
             let mut idle = match self.dial(deadline).await? {
@@ -173,15 +172,20 @@ impl Observer {
         }
     }
 
+    /// Whether the command has ended and no process is left of it: then its warden has nothing more to say.
+    fn has_left_nothing(&self) -> bool {
+        self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
+    }
+
     /// Dials the warden.
     async fn dial(&self, deadline: Instant) -> Result<Dialed, ToolError> {
         let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
             return Ok(Dialed::Nobody);
         };
-        let mut hello = timeout(ANSWER / 3, channel.receive()).await;
+        let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
         if hello.is_err() {
             channel.resume();
-            hello = timeout_at(deadline, channel.receive()).await;
+            hello = timeout_at(deadline, channel.receive_of_warden()).await;
         }
         match hello {
             Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
@@ -435,7 +439,7 @@ impl Observer {
             return Said::Ended;
         }
         let message = match &mut self.channel {
-            Some(channel) => channel.receive().await,
+            Some(channel) => channel.receive(self.task.task_id.as_str()).await,
             None => return Said::Gone,
         };
         match message {
@@ -509,6 +513,10 @@ impl Observer {
         }
         if !self.is_over() {
             self.take(&outcome);
+        }
+        if self.has_left_nothing() {
+            // It may serve another task next, without a word about this one.
+            self.channel = None;
         }
         self.heard = None;
     }

@@ -292,12 +292,12 @@ pub(crate) async fn drive(
     mut warden: Warden,
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
-    tamper_check: Option<TamperCheck>,
+    mut tamper_check: Option<TamperCheck>,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
         let message = tokio::select! {
-            message = warden.channel.receive() => message,
+            message = warden.channel.receive(task_id.as_str()) => message,
             Some(wanted) = orders.recv() => {
                 if matches!(wanted, Order::Stop { .. }) {
                     let _ = tasks.store.ledger.cancelling(&task_id).await;
@@ -315,7 +315,9 @@ pub(crate) async fn drive(
                     tasks.place.note_stored(&task_id);
                 }
                 let mut outcome = Outcome::of(&ended);
-                outcome.warnings = tamper_check.iter().flat_map(TamperCheck::warnings).collect();
+                if let Some(check) = tamper_check.take() {
+                    outcome.warnings = check.warnings().await;
+                }
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&tasks, &task_id, ended, &progress).await;
                 Failpoint::EngineBeforeFarewell.pass();

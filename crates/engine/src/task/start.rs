@@ -47,6 +47,8 @@ impl Tasks {
             self.place.give_back(warden);
             return Err(error);
         }
+        // Beside what follows; it has to be through before the command starts.
+        let looking = sandbox.as_ref().and_then(|_| self.place.tamper_check(wanted));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         let report = sandbox.as_ref().map(|sandbox| sandbox.report.clone()).unwrap_or_default();
         task.sandbox = report.clone();
@@ -63,7 +65,10 @@ impl Tasks {
         if let Some(wish) = self.login_wish(&plan, wanted) {
             self.place.shorten_login(wish, &mut spec);
         }
-        let tamper_check = sandbox.and_then(|_| self.place.tamper_check(wanted));
+        let tamper_check = match looking {
+            Some(looking) => Some(looking.await),
+            None => None,
+        };
         let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
         with.extend(plan.given.as_ref().map(AsFd::as_fd));
         if let Err(error) = warden.start(spec, &with).await {

@@ -27,7 +27,8 @@ use super::{
 use crate::{
     failpoint::Failpoint,
     protocol::{
-        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, encode,
+        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, WardenFrame,
+        encode,
     },
 };
 
@@ -209,7 +210,7 @@ impl Wardens {
 /// Says on a warden's channel, in the place of its hello, why there is none.
 fn refuse(channel: BorrowedFd<'_>, errno: i32) {
     let failure = FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
-    if let Ok(frame) = encode(&failure) {
+    if let Ok(frame) = encode(&WardenFrame::about_warden(failure)) {
         let _ = send_all(channel, &frame);
     }
 }

@@ -30,7 +30,8 @@ use super::{
 use crate::{
     failpoint::Failpoint,
     protocol::{
-        EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, version,
+        EndedBy, FromWarden, Order, Spec, StartFailure, StartStage, Stdin, ToWarden, WardenFrame,
+        version,
     },
 };
 
@@ -60,7 +61,8 @@ pub(super) fn run(
         Ok(warden) => warden,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
-            owner.send(&FromWarden::StartFailed(StartFailure { stage: StartStage::Folder, errno }));
+            let failure = StartFailure { stage: StartStage::Folder, errno };
+            owner.send(&WardenFrame::about_warden(FromWarden::StartFailed(failure)));
             return Err(error);
         }
     };
@@ -184,9 +186,11 @@ impl<'a> Warden<'a> {
     }
 
     fn greet(&mut self, mut peer: Peer) {
-        peer.send(&self.hello());
-        if let Some(ended) = self.run.as_ref().and_then(Run::ended) {
-            peer.send(&FromWarden::Ended(Box::new(ended)));
+        peer.send(&WardenFrame::about_warden(self.hello()));
+        if let Some(run) = &self.run
+            && let Some(ended) = run.ended()
+        {
+            peer.tell(&run.task, FromWarden::Ended(Box::new(ended)));
         }
         self.peers.push(peer);
     }
@@ -194,7 +198,7 @@ impl<'a> Warden<'a> {
     /// Tells those who came before the task did that it is here now.
     fn greet_again(&mut self, owner: usize) {
         if self.peers.len() > 1 {
-            let hello = self.hello();
+            let hello = WardenFrame::about_warden(self.hello());
             for (place, peer) in self.peers.iter_mut().enumerate() {
                 if place != owner {
                     peer.send(&hello);
@@ -428,10 +432,10 @@ impl<'a> Warden<'a> {
             ToWarden::Confine(profile) if is_owner => {
                 let confined = self.sandboxes.confine(self.setup, *profile);
                 if let Some(peer) = self.peers.get_mut(place) {
-                    peer.send(&match confined {
+                    peer.send(&WardenFrame::about_warden(match confined {
                         Ok(enforcement) => FromWarden::Confined(enforcement),
                         Err(error) => FromWarden::StartFailed(sandbox_failure(&error)),
-                    });
+                    }));
                 }
             }
             ToWarden::Start(_) | ToWarden::Confine(_) => {}
@@ -439,7 +443,7 @@ impl<'a> Warden<'a> {
                 if self.run.as_ref().is_some_and(|run| run.task == task) {
                     self.obey_order(place, is_owner, &order);
                 } else if let Some(peer) = self.peers.get_mut(place) {
-                    peer.send(&FromWarden::NotHeld);
+                    peer.tell(&task, FromWarden::NotHeld);
                 }
             }
         }
@@ -471,13 +475,13 @@ impl<'a> Warden<'a> {
             Order::Spill => {
                 self.spill_now();
                 if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    peer.send(&FromWarden::Spilled(run.is_spilled()));
+                    peer.tell(&run.task, FromWarden::Spilled(run.is_spilled()));
                 }
             }
             Order::Report => {
                 let background = if self.childless { Vec::new() } else { self.left_behind() };
                 if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    peer.send(&FromWarden::Report(Box::new(run.report(background))));
+                    peer.tell(&run.task, FromWarden::Report(Box::new(run.report(background))));
                 }
             }
             Order::Resize(size) => {
@@ -495,7 +499,8 @@ impl<'a> Warden<'a> {
             Order::WithdrawInput => self.withdraw_input(place),
             Order::EndInput => {
                 if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &mut self.run) {
-                    peer.answer_input(0, run.end_input());
+                    let refusal = run.end_input();
+                    peer.answer_input(&run.task, 0, refusal);
                 }
             }
         }
@@ -504,8 +509,8 @@ impl<'a> Warden<'a> {
     /// Makes a peer the owner, if there is none.
     fn adopt(&mut self, place: usize) {
         let free = !self.has_owner;
-        if let Some(peer) = self.peers.get_mut(place) {
-            peer.send(&FromWarden::Adopted(free));
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+            peer.tell(&run.task, FromWarden::Adopted(free));
         }
         if free && place < self.peers.len() {
             // The owner stands first.
@@ -523,9 +528,9 @@ impl<'a> Warden<'a> {
     }
 
     fn withdraw_input(&mut self, place: usize) {
-        if let Some(peer) = self.peers.get_mut(place) {
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
             let taken = peer.input.as_ref().map_or(0, |input| input.taken);
-            peer.answer_input(taken, None);
+            peer.answer_input(&run.task, taken, None);
         }
     }
 
@@ -536,7 +541,7 @@ impl<'a> Warden<'a> {
             if let Some((taken, refusal)) =
                 peer.input.as_mut().and_then(|pending| run.feed(pending))
             {
-                peer.answer_input(taken, refusal);
+                peer.answer_input(&run.task, taken, refusal);
             }
         }
     }
@@ -549,7 +554,7 @@ impl<'a> Warden<'a> {
             if let Some(met) = due.and_then(|watching| watching.look(run.pid(), run.input_source()))
             {
                 peer.watching = None;
-                peer.send(&FromWarden::Met(met));
+                peer.tell(&run.task, FromWarden::Met(met));
             }
         }
     }
@@ -575,6 +580,7 @@ impl<'a> Warden<'a> {
         Failpoint::WardenBeforeStart.pass();
         let workdir = owner.take_descriptor();
         let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
+        let task = spec.task.clone();
         let started = match workdir {
             Some(workdir) => self.begin(spec, workdir.as_fd(), stdin.as_ref().map(AsFd::as_fd)),
             None => Err(StartFailure { stage: StartStage::Descriptors, errno: libc::EBADF }),
@@ -588,7 +594,7 @@ impl<'a> Warden<'a> {
             }
             Err(failure) => {
                 if let Some(owner) = self.peers.get_mut(place) {
-                    owner.send(&FromWarden::StartFailed(failure));
+                    owner.tell(&task, FromWarden::StartFailed(failure));
                 }
                 self.sandboxes.prepare();
             }
@@ -621,6 +627,10 @@ impl<'a> Warden<'a> {
     }
 
     fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndedBy) {
+        if self.reusable {
+            // Nothing is left to stop: it stays as clean as it is, for the command that may follow at once.
+            return self.tell_all(FromWarden::Stopped { survivors: Vec::new() });
+        }
         let Some(run) = &mut self.run else { return };
         if !run.has_ended() && run.ended_by.is_none() {
             run.ended_by = Some(because);
@@ -671,7 +681,7 @@ impl<'a> Warden<'a> {
     fn tell_stopped(&mut self) {
         let known = self.run.as_ref().is_none_or(|run| run.is_over() || !run.has_ended());
         if known && let Some(survivors) = self.stopped.take() {
-            self.tell_all(&FromWarden::Stopped { survivors });
+            self.tell_all(FromWarden::Stopped { survivors });
         }
     }
 
@@ -688,7 +698,7 @@ impl<'a> Warden<'a> {
             ended.reusable &= self.childless && !self.was_stopped;
             self.reusable = ended.reusable;
             Failpoint::WardenBeforeTelling.pass();
-            self.tell_all(&FromWarden::Ended(Box::new(ended)));
+            self.tell_all(FromWarden::Ended(Box::new(ended)));
             Failpoint::WardenAfterTelling.pass();
             if !self.has_owner {
                 self.spill_now();
@@ -700,20 +710,24 @@ impl<'a> Warden<'a> {
         }
     }
 
-    fn tell_all(&mut self, message: &FromWarden) {
+    /// Tells everybody something about the run.
+    fn tell_all(&mut self, message: FromWarden) {
+        let Some(run) = &self.run else { return };
+        let frame = WardenFrame::about_run(&run.task, message);
         for peer in &mut self.peers {
-            peer.send(message);
+            peer.send(&frame);
         }
     }
 
     fn notify_followers(&mut self) {
-        let Some(run) = &self.run else { return };
+        // Where nothing is left that could print, the end has said all there is.
+        let Some(run) = self.run.as_ref().filter(|_| !self.reusable) else { return };
         for peer in &mut self.peers {
             if let Some((stdout, stderr)) = peer.follows
                 && let Some(growth) = run.growth(stdout, stderr)
             {
                 peer.follows = None;
-                peer.send(&FromWarden::Grew(growth));
+                peer.tell(&run.task, FromWarden::Grew(growth));
             }
         }
     }

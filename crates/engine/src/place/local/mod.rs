@@ -143,7 +143,7 @@ impl Place for Local {
         self.sandboxing.sandboxed(sandbox)
     }
 
-    fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck> {
+    fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
         self.sandboxing.tamper_check(wanted)
     }
 

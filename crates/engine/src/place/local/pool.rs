@@ -121,7 +121,7 @@ impl Pool {
         {
             return Ok(Some(known));
         }
-        let profile = self.sandboxing.profile(wanted);
+        let profile = self.sandboxing.profile(wanted).await;
         // Rare, and long: what is boxed here keeps the way of a usual start short.
         let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
         Ok(Some(self.sandboxing.learn(wanted, enforcement)))
@@ -142,7 +142,7 @@ impl Pool {
                     Err(receiver)
                 }
             };
-            let warden = match next {
+            let mut warden = match next {
                 Ok(warden) => warden,
                 Err(receiver) => receiver.await.unwrap_or(Err(PlaceError::Closed))?,
             };
@@ -196,7 +196,7 @@ impl Pool {
     async fn made_ready(&self, forked: Result<Warden, PlaceError>) -> Result<Warden, PlaceError> {
         let mut warden = forked?;
         if let Some(wanted) = self.usual.get() {
-            let profile = self.sandboxing.profile(*wanted);
+            let profile = self.sandboxing.profile(*wanted).await;
             let enforcement = warden.confine(*wanted, &profile).await?;
             self.sandboxing.learn(*wanted, enforcement);
         }

@@ -12,7 +12,7 @@ use std::{
 
 use legwork_warden::{
     connect,
-    protocol::{Decoder, FromWarden, Order, ToWarden, encode, is_understood},
+    protocol::{Decoder, FromWarden, Order, ToWarden, WardenFrame, encode, is_understood},
     send,
 };
 
@@ -53,8 +53,8 @@ fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
     let mut stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(ANSWER))?;
     let mut decoder = Decoder::default();
-    let hello = receive(&mut stream, &mut decoder)?;
-    let FromWarden::Hello { version, task: Some(task), .. } = hello else { return Ok(None) };
+    let hello = receive(&mut stream, &mut decoder)?.of_warden();
+    let Some(FromWarden::Hello { version, task: Some(task), .. }) = hello else { return Ok(None) };
     if !is_understood(version) {
         return Ok(None);
     }
@@ -62,17 +62,17 @@ fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
     let frame = encode(&order).map_err(io::Error::other)?;
     send(stream.as_fd(), &frame, &[])?;
     while !matches!(
-        receive(&mut stream, &mut decoder)?,
-        FromWarden::Spilled(_) | FromWarden::NotHeld
+        receive(&mut stream, &mut decoder)?.of_run(&task),
+        Some(FromWarden::Spilled(_) | FromWarden::NotHeld)
     ) {}
     Ok(Some(task))
 }
 
-fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<FromWarden> {
+fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<WardenFrame> {
     let mut buffer = [0; 4096];
     loop {
-        if let Some(message) = decoder.next_frame().map_err(io::Error::other)? {
-            return Ok(message);
+        if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+            return Ok(frame);
         }
         match stream.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -94,7 +94,7 @@ impl Spawning {
         }
         drop(theirs);
         let mut channel = Socket::channel(ours)?;
-        let hello = tokio::time::timeout(HELLO, channel.receive()).await;
+        let hello = tokio::time::timeout(HELLO, channel.receive_of_warden()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             // Exactly ours: only then does it understand how commands are started.
             FromWarden::Hello { version, .. } if version == protocol::version() => {

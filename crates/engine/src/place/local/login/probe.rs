@@ -120,7 +120,7 @@ impl Logins {
     async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<Ended> {
         loop {
             let message = tokio::select! {
-                message = warden.channel.receive() => Some(message.ok()?),
+                message = warden.channel.receive(task) => Some(message.ok()?),
                 () = self.closed() => None,
             };
             match message {
@@ -161,7 +161,7 @@ async fn end_all(warden: &mut Warden, task: &str) {
     }
     let stopped = async {
         loop {
-            match warden.channel.receive().await {
+            match warden.channel.receive(task).await {
                 Ok(FromWarden::Stopped { .. }) | Err(_) => return,
                 Ok(_) => {}
             }

@@ -7,6 +7,7 @@ mod news;
 mod places;
 mod recent;
 mod repository;
+mod tamper;
 
 use std::{
     collections::HashMap,
@@ -20,15 +21,17 @@ use legwork_warden::{
     sandbox::{Enforcement, Guard, Profile},
 };
 
-pub(crate) use self::news::TamperCheck;
+pub(crate) use self::tamper::TamperCheck;
 use self::{
     places::{Places, guarded},
     recent::Recent,
     repository::Repository,
+    tamper::Watched,
 };
 use crate::{
     model::sandbox::{SandboxReport, SandboxSettings, Wanted},
-    place::Sandbox,
+    place::{Later, Sandbox},
+    threads::in_thread,
 };
 
 /// Knows the profiles of one engine, and what this machine makes of them.
@@ -41,6 +44,8 @@ pub(crate) struct Sandboxing {
     state: PathBuf,
     /// Those that commands work in.
     repositories: Vec<Repository>,
+    /// What others run or trust.
+    watched: Arc<Watched>,
     /// Whose artifacts may be read.
     pub recent: Recent,
     profiles: Mutex<HashMap<Wanted, Arc<Profile>>>,
@@ -50,12 +55,19 @@ pub(crate) struct Sandboxing {
 impl Sandboxing {
     pub(crate) fn new(settings: SandboxSettings, roots: &[PathBuf], state: &Path) -> Self {
         let workspace = roots.first().map_or(Path::new("/"), PathBuf::as_path);
+        let repositories: Vec<_> = roots.iter().map(|root| Repository::around(root)).collect();
+        // A repository that a command makes in a folder shadows the one around it.
+        let possible = roots.iter().map(|root| root.join(".git"));
+        let folders = repositories.iter().flat_map(Repository::folders).chain(possible).collect();
+        let writable = roots.iter().chain(&settings.writable).map(|path| places::expanded(path));
+        let watched = Watched::new(folders, writable.collect(), settings.deciding.clone());
         Self {
             settings,
             roots: roots.to_vec(),
             workspace: workspace.to_owned(),
             state: state.to_owned(),
-            repositories: roots.iter().map(|root| Repository::around(root)).collect(),
+            repositories,
+            watched,
             recent: Recent::new(state, &places::short_name(workspace)),
             profiles: Mutex::default(),
             known: Mutex::default(),
@@ -67,10 +79,17 @@ impl Sandboxing {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: self.recent.shown() }
     }
 
-    /// The profile, made once.
-    pub(crate) fn profile(&self, wanted: Wanted) -> Arc<Profile> {
-        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
-        profiles.entry(wanted).or_insert_with(|| Arc::new(self.make(wanted))).clone()
+    /// The profile, made once, in a thread: it asks the disk where things are.
+    pub(crate) async fn profile(self: &Arc<Self>, wanted: Wanted) -> Arc<Profile> {
+        let profiles = || self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = profiles().get(&wanted) {
+            return known.clone();
+        }
+        let sandboxing = self.clone();
+        let made = in_thread(move || sandboxing.make(wanted)).await;
+        // It is made here if it could not be made there, which only a panic explains.
+        let made = Arc::new(made.unwrap_or_else(|| self.make(wanted)));
+        profiles().entry(wanted).or_insert(made).clone()
     }
 
     /// What this machine makes of it, if that is known.
@@ -87,23 +106,9 @@ impl Sandboxing {
         sandbox
     }
 
-    /// Looks, before a command that may write, at what others run or trust.
-    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<TamperCheck> {
-        if wanted.level != Level::WorkspaceWrite {
-            return None;
-        }
-        // A repository that a command makes in a folder shadows the one around it.
-        let possible = self.roots.iter().map(|root| root.join(".git"));
-        let known = self.repositories.iter().flat_map(Repository::folders);
-        let files = self.guarded_files();
-        Some(TamperCheck::begin(known.chain(possible).collect(), files.into_iter()))
-    }
-
-    /// What is guarded in folders that may be written, but for repositories.
-    fn guarded_files(&self) -> Vec<PathBuf> {
-        let roots = self.roots.iter().chain(&self.settings.writable);
-        let writable: Vec<PathBuf> = roots.map(|path| places::expanded(path)).collect();
-        Places::shipped().unwritable(&self.settings.deciding, &writable)
+    /// Looks, before a command that may write, at what others run or trust; begins at once.
+    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
+        (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
     fn make(&self, wanted: Wanted) -> Profile {
@@ -121,7 +126,7 @@ impl Sandboxing {
             writable.retain(|path| path != Path::new("/"));
             writable = outermost(&writable);
             unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
-            let files = self.guarded_files().into_iter();
+            let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, Guard::ReadOnly)));
             tmp = places::temporary(&self.state, &self.workspace).map(bytes);
         }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -72,31 +72,28 @@ type Found = BTreeSet<(String, String)>;
 
 /// How things were before a command.
 #[derive(Debug)]
-pub(crate) struct TamperCheck {
-    /// Git's folders.
-    folders: Vec<PathBuf>,
+pub(super) struct Before {
     /// What was there by which git runs programs.
-    before: Found,
+    found: Found,
     /// What was not there, and is guarded where it is.
     absent: Vec<PathBuf>,
 }
 
-impl TamperCheck {
+impl Before {
     /// Looks at these folders of git's, and which of the guarded paths are missing.
-    pub(super) fn begin(folders: Vec<PathBuf>, guarded: impl Iterator<Item = PathBuf>) -> Self {
-        let absent = guarded.filter(|path| !path.exists()).collect();
-        Self { before: look(&folders), folders, absent }
+    pub(super) fn of(folders: &[PathBuf], guarded: &[PathBuf]) -> Self {
+        let absent = guarded.iter().filter(|path| !path.exists()).cloned().collect();
+        Self { found: look(folders), absent }
     }
+}
 
-    /// What has come since then.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let now = look(&self.folders);
-        let news = now.difference(&self.before).map(|(text, _)| text.clone());
-        let came = self.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
-        let came =
-            came.map(|path| format!("{}: it came, and others run or trust it", path.display()));
-        news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
-    }
+/// What has come since then.
+pub(super) fn warnings(folders: &[PathBuf], before: &Before) -> Vec<String> {
+    let now = look(folders);
+    let news = now.difference(&before.found).map(|(text, _)| text.clone());
+    let came = before.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
+    let came = came.map(|path| format!("{}: it came, and others run or trust it", path.display()));
+    news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 fn look(folders: &[PathBuf]) -> Found {
@@ -109,8 +106,15 @@ fn look(folders: &[PathBuf]) -> Found {
 fn look_at(folder: &Path) -> Found {
     let mut found = Found::new();
     for file in ["config", "config.worktree"].map(|name| folder.join(name)) {
-        let text = read_text(&file).unwrap_or_default();
         let place = file.display();
+        let text = read_text(&file).unwrap_or_else(|error| {
+            // Git reads what is too long for us.
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                let text = format!("{place}: git may run what it says, and it cannot be read here");
+                found.insert((text, error.to_string()));
+            }
+            String::new()
+        });
         found.extend(dangerous_keys(&text).into_iter().map(|(key, value)| {
             (format!("{place}: `{key}` was set, by which git runs other programs"), value)
         }));
@@ -191,8 +195,6 @@ fn section_of(line: &str) -> Option<(String, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::iter;
-
     use super::*;
 
     fn keys(config: &str) -> Vec<String> {
@@ -231,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn another_value_of_a_known_key_is_news() {
+    fn a_configuration_that_cannot_be_read_any_more_is_news() {
         let scratch = tempfile::tempdir().unwrap();
-        let config = scratch.path().join("config");
-        fs::write(&config, "[core]\npager = less\n").unwrap();
-        let watch = TamperCheck::begin(vec![scratch.path().to_owned()], iter::empty());
-        assert_eq!(watch.warnings(), [""; 0]);
-        fs::write(&config, "[core]\npager = other\n").unwrap();
-        assert_eq!(watch.warnings().len(), 1);
+        let (config, folders) = (scratch.path().join("config"), [scratch.path().to_owned()]);
+        fs::write(&config, "[core]\nbare = false\n").unwrap();
+        let before = Before::of(&folders, &[]);
+        assert_eq!(warnings(&folders, &before), [""; 0]);
+        fs::write(&config, " ".repeat(2 << 20) + "\n[core]\nhooksPath = x\n").unwrap();
+        assert_eq!(warnings(&folders, &before).len(), 1);
     }
 }

@@ -12,6 +12,7 @@ mod page;
 mod telling;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     fs::{self, File},
     io,
@@ -104,6 +105,16 @@ pub(super) struct Daybook {
 struct Open {
     start: Arc<Entry>,
     status: Status,
+}
+
+impl Open {
+    /// The task as it was registered; none if it does not read back.
+    fn row(&self) -> Option<Cow<'_, Task>> {
+        match &self.start.what {
+            What::Start(start) => start.row(),
+            _ => None,
+        }
+    }
 }
 
 /// Entries that are not in the ledger yet.

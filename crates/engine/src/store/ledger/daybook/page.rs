@@ -27,10 +27,7 @@ impl Page<'_> {
 
     /// Their ids and workspaces.
     pub(in crate::store::ledger) fn open_workspaces(&self) -> Vec<(TaskId, Arc<str>)> {
-        let workspace = |open: &Open| match &open.start.what {
-            What::Start(start) => start.row().map(|task| task.workspace.as_str().into()),
-            _ => None,
-        };
+        let workspace = |open: &Open| open.row().map(|task| task.workspace.as_str().into());
         let open = self.book.open.iter();
         open.filter_map(|(task, open)| Some((task.clone(), workspace(open)?))).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Daybook, Entry, HEADER_BYTES, LedgerError, Start, What};
+use super::{Daybook, Entry, HEADER_BYTES, LedgerError, What};
 use crate::events::{EventKind, Hub};
 
 impl Daybook {
@@ -41,23 +41,26 @@ impl Daybook {
             self.hub = None;
             return;
         }
-        let task_id = entry.task.clone();
-        let (start, what) = match &entry.what {
-            What::Start(start) => (Some(start), EventKind::TaskStarted { task_id }),
-            What::Cancelling => (None, EventKind::TaskCancelling { task_id }),
-            What::End(end) => {
-                let (status, reason) = (end.status, end.reason.clone());
-                (None, EventKind::TaskEnded { task_id, status, reason })
-            }
-            What::Forget => (None, EventKind::TaskRemoved { task_id }),
-            What::Closed(_) => return,
-        };
-        let registered = || match self.open.get(&entry.task).map(|open| &open.start.what) {
-            Some(What::Start(start)) => Some(start),
+        let registered = match (&entry.what, self.open.get(&entry.task)) {
+            (What::Start(start), _) => start.row(),
+            (_, Some(open)) => open.row(),
             _ => None,
         };
-        let task = start.or_else(registered).and_then(Start::row);
-        let workspace = task.map(|task| Arc::from(task.workspace.as_str()));
+        let task_id = entry.task.clone();
+        let what = match &entry.what {
+            What::Start(_) => {
+                let tty = registered.as_ref().is_some_and(|task| task.tty);
+                EventKind::TaskStarted { task_id, tty }
+            }
+            What::Cancelling => EventKind::TaskCancelling { task_id },
+            What::End(end) => {
+                let (status, reason) = (end.status, end.reason.clone());
+                EventKind::TaskEnded { task_id, status, reason }
+            }
+            What::Forget => EventKind::TaskRemoved { task_id },
+            What::Closed(_) => return,
+        };
+        let workspace = registered.map(|task| Arc::from(task.workspace.as_str()));
         hub.tell(entry.at_ms, workspace, what);
     }
 }

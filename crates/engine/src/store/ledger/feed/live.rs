@@ -73,7 +73,7 @@ impl Live {
     fn take(&mut self, event: &Event, inotify: Option<&Inotify>) {
         let Some(open) = &mut self.open else { return };
         match &event.what {
-            EventKind::TaskStarted { task_id } => {
+            EventKind::TaskStarted { task_id, .. } => {
                 open.extend(event.workspace.clone().map(|workspace| (task_id.clone(), workspace)));
             }
             EventKind::TaskEnded { task_id, .. } | EventKind::TaskRemoved { task_id } => {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{OwnedMutexGuard, oneshot},
+    sync::{OwnedMutexGuard, oneshot, watch::Receiver},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -25,10 +25,10 @@ use self::{
     questions::{Happened, Questions},
     watch::{LedgerWatch, Seen, ring},
 };
-use super::{Ledger, LedgerError, daybook::Page, rebuild::DAYBOOK, writer::Writer};
+use super::{Ledger, LedgerError, Task, daybook::Page, rebuild::DAYBOOK, writer::Writer};
 use crate::{
     clock::now_ms,
-    events::{EventCursor, Events, Hub, Interest},
+    events::{EventCursor, EventKind, Events, Hub, Interest},
 };
 
 /// How long a stream goes on without readers who look live, so that one who was cut off comes back and has missed
@@ -59,6 +59,17 @@ impl Ledger {
             begun.await.unwrap_or(Err(LedgerError::Cut))?;
         }
         Ok(reader.begin(after))
+    }
+
+    /// How many readers of the stream look at tasks live.
+    pub(crate) fn live_readers(&self) -> Receiver<usize> {
+        self.writer.hub.live_readers()
+    }
+
+    /// Tells the readers of the stream that a task waits for input.
+    pub(crate) fn waits_for_input(&self, task: &Task) {
+        let what = EventKind::WaitingForInput { task_id: task.task_id.clone() };
+        self.writer.hub.tell(now_ms(), Some(task.workspace.as_str().into()), what);
     }
 }
 

@@ -29,7 +29,7 @@ async fn next(events: &mut Events) -> EventKind {
 }
 
 fn started(task: &Task) -> EventKind {
-    EventKind::TaskStarted { task_id: task.task_id.clone() }
+    EventKind::TaskStarted { task_id: task.task_id.clone(), tty: false }
 }
 
 fn id_of(what: &EventKind) -> String {
@@ -137,7 +137,7 @@ async fn hear(events: &mut Events, expected: &[EventKind]) {
                 break;
             }
             let begun = matches!(what, EventKind::TaskCancelling { task_id }
-                if event.what == EventKind::TaskStarted { task_id: task_id.clone() });
+                if event.what == EventKind::TaskStarted { task_id: task_id.clone(), tty: false });
             assert!(begun, "{} instead of {}", id_of(&event.what), id_of(what));
         }
     }
@@ -280,6 +280,24 @@ async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
     let older = rusqlite::Connection::open(state.ledger()).unwrap();
     older.execute("UPDATE approval SET decision = 'deny' WHERE id = 'a_1'", []).unwrap();
     assert_eq!(next(&mut events).await, answered(1, Decision::Deny));
+}
+
+#[tokio::test]
+async fn whatever_a_clean_up_removes_is_told_and_stays_removed() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state.clone()).unwrap();
+    let mut events = ledger.events(None, Interest::Changes).await.unwrap();
+    let old = begin(&ledger, 1).await;
+    ledger.finish(&old.task_id, &Outcome::default(), None).await.unwrap();
+    let mut history = History::open(state).unwrap();
+    let removed = history.oldest(0, 10).unwrap();
+    history.remove(&removed).unwrap();
+    history.tell_removed(&removed);
+    history.renew().unwrap();
+    let task_id = old.task_id.clone();
+    while next(&mut events).await != (EventKind::TaskRemoved { task_id: task_id.clone() }) {}
+    assert_eq!(ledger.find(task_id.as_str()).await.unwrap(), []);
+    assert_eq!(ledger.count(None, true).await.unwrap(), 0);
 }
 
 #[tokio::test]
