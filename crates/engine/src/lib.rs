@@ -106,7 +106,8 @@
 //!
 //! The process is owned by a *warden*, a small process of its own that keeps the output, enforces the limits and
 //! records the end, whether the engine lives or not. The ledger has the task before its process starts, and its
-//! outcome before you hear of it. Every engine on one state folder knows the same tasks: there is no daemon.
+//! outcome before you hear of it. Every engine on one state folder knows the same tasks, and [`Engine::events`] tells
+//! what any of them does: there is no daemon.
 //!
 //! Wardens are forked by a *spawner*: this very program, started a second time. [`init`] recognises that second
 //! start and never returns from it, so it must come before anything else in `main`: before a thread, and so before
