@@ -1,4 +1,5 @@
-//! Many commands at once: every call is answered, limits hold, nothing leaks, and a shortage passes.
+//! Many commands at once: every call is answered, limits hold, nothing leaks, and a shortage
+//! passes.
 
 use std::{
     collections::{HashMap, HashSet},

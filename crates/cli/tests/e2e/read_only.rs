@@ -1,4 +1,5 @@
-//! The filesystem of the state folder becomes read-only while commands run, as after an error of the disk.
+//! The filesystem of the state folder becomes read-only while commands run, as after an error of
+//! the disk.
 
 use std::{fs, path::PathBuf, process::Command};
 

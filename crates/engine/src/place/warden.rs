@@ -46,7 +46,8 @@ impl Warden {
         }
     }
 
-    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
+    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not
+    /// twice.
     pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut frames = self.take_owed()?;
         frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
@@ -78,7 +79,8 @@ impl Warden {
         }
     }
 
-    /// The outcome of its task is committed: it is told with its next command, or when it is let go.
+    /// The outcome of its task is committed: it is told with its next command, or when it is let
+    /// go.
     pub(crate) fn owe_committed(&mut self, task: &str) {
         self.owed = Some(task.to_owned());
     }

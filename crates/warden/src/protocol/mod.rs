@@ -1,15 +1,16 @@
 //! The frames between engine, spawner and warden: the whole protocol.
 //!
 //! A frame is a little-endian `u32` length and a postcard body of that length. Descriptors travel
-//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`, whose
-//! layout never changes: a peer of another version can always read the version and say no.
+//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`,
+//! whose layout never changes: a peer of another version can always read the version and say no.
 //!
-//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version from [`OLDEST`]
-//! on. What makes that possible, and is held by recorded frames of each version: variants are only ever appended, and
-//! fields only at the very end of a frame. Of a frame that is shorter than we know, the rest is zeros: none, empty, no.
-//! Of one that is longer, the rest is not read. Whoever uses a variant that [`OLDEST`] does not have asks for the
-//! warden's version first. What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely:
-//! it only ever goes to wardens that the engine itself has forked.
+//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version
+//! from [`OLDEST`] on. What makes that possible, and is held by recorded frames of each version:
+//! variants are only ever appended, and fields only at the very end of a frame. Of a frame that is
+//! shorter than we know, the rest is zeros: none, empty, no. Of one that is longer, the rest is not
+//! read. Whoever uses a variant that [`OLDEST`] does not have asks for the warden's version first.
+//! What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely: it only
+//! ever goes to wardens that the engine itself has forked.
 
 mod codec;
 mod spec;
@@ -26,7 +27,8 @@ use crate::{
     sandbox::{Enforcement, Profile},
 };
 
-/// Version of everything below. Goes up with every change of what a warden and an engine of another version say.
+/// Version of everything below. Goes up with every change of what a warden and an engine of another
+/// version say.
 pub const VERSION: u32 = 5;
 
 /// The oldest version that is understood.
@@ -55,8 +57,8 @@ pub fn is_understood(version: u32) -> bool {
 pub enum ToSpawner {
     /// First frame. Carries two descriptors: the `tasks` folder and the `wardens` folder.
     Setup,
-    /// Fork a warden. Carries one descriptor: the warden's end of its channel. A warden that cannot be
-    /// made says so there, with [`FromWarden::StartFailed`] in the place of its hello.
+    /// Fork a warden. Carries one descriptor: the warden's end of its channel. A warden that cannot
+    /// be made says so there, with [`FromWarden::StartFailed`] in the place of its hello.
     Fork {
         /// Name of the warden: its adoption socket is `wardens/<name>.sock`.
         warden: String,
@@ -80,8 +82,8 @@ pub enum FromSpawner {
 
 /// What an engine or an observer asks of a warden.
 ///
-/// A warden serves one command after another, so whatever is about a command names its task; what is
-/// about another one is not obeyed.
+/// A warden serves one command after another, so whatever is about a command names its task; what
+/// is about another one is not obeyed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWarden {
     /// Start the command. Carries the working directory and, with [`Stdin::Given`], stdin.
@@ -133,13 +135,13 @@ pub enum Order {
     Spill,
     /// Answer with a [`FromWarden::Report`].
     Report,
-    /// Write to the command's stdin or terminal. Answered with [`FromWarden::InputTaken`] when all of it
-    /// is written or cannot be; there is one at a time from each peer.
+    /// Write to the command's stdin or terminal. Answered with [`FromWarden::InputTaken`] when all
+    /// of it is written or cannot be; there is one at a time from each peer.
     Input(Vec<u8>),
     /// Give up on the input that is not written yet; its answer comes now.
     WithdrawInput,
-    /// The input is over: closes a pipe, types the end-of-file character on a terminal. Answered like
-    /// input.
+    /// The input is over: closes a pipe, types the end-of-file character on a terminal. Answered
+    /// like input.
     EndInput,
     /// Give the terminal this size.
     Resize(WindowSize),
@@ -201,12 +203,13 @@ pub enum InputRefusal {
 
 /// A frame from a warden: a message, and the task whose run it is about.
 ///
-/// A warden serves one command after another, and what it says about one may be read when the next has begun. So nobody gets at
-/// the message without saying what it has to be about.
+/// A warden serves one command after another, and what it says about one may be read when the next
+/// has begun. So nobody gets at the message without saying what it has to be about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WardenFrame {
     message: FromWarden,
-    /// None if the message names the task itself, or is about the warden; and from wardens before [`NAMES_RUNS`].
+    /// None if the message names the task itself, or is about the warden; and from wardens before
+    /// [`NAMES_RUNS`].
     task: Option<String>,
 }
 
@@ -254,8 +257,8 @@ impl WardenFrame {
 /// What a warden tells its engine and its observers, in a [`WardenFrame`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
-    /// First frame on every connection. Those who are connected already hear it again when the warden takes a task; one
-    /// of an older program does not say it again.
+    /// First frame on every connection. Those who are connected already hear it again when the
+    /// warden takes a task; one of an older program does not say it again.
     Hello {
         /// [`VERSION`] of the warden.
         version: u32,

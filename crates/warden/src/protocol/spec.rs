@@ -66,7 +66,8 @@ pub struct Limits {
 /// The environment of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Whether it begins with the environment that the engine was started with; else it begins empty.
+    /// Whether it begins with the environment that the engine was started with; else it begins
+    /// empty.
     pub inherited: bool,
     /// Names and values that are set, in the place of inherited ones.
     pub set: Vec<(Vec<u8>, Vec<u8>)>,

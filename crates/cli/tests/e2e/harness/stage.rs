@@ -1,8 +1,8 @@
 //! The programs under test, where every user and every sandbox finds them.
 //!
 //! A clone may be below a folder that only its owner can enter, or below `/tmp`, which sandboxed
-//! commands see as another one. So each run copies its programs to a folder of its own, in the first
-//! place that serves. When the run has ended, however it did, a keeper removes it.
+//! commands see as another one. So each run copies its programs to a folder of its own, in the
+//! first place that serves. When the run has ended, however it did, a keeper removes it.
 
 use std::{
     env, fs,

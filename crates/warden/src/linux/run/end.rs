@@ -46,8 +46,8 @@ impl Run {
         self.deadline = None;
         self.streams.command_ended();
         if self.streams.terminal.is_some() {
-            // Its background jobs are told, as by any terminal that closes; the kernel only tells the
-            // foreground.
+            // Its background jobs are told, as by any terminal that closes; the kernel only tells
+            // the foreground.
             tree::signal_session(self.pid, &[Signal::HUP, Signal::CONT]);
         }
     }
@@ -89,7 +89,8 @@ impl Run {
 
     /// Makes the outcome; once.
     ///
-    /// A command that left something behind is spilled first, so that what is printed later has a place.
+    /// A command that left something behind is spilled first, so that what is printed later has a
+    /// place.
     pub(in crate::linux) fn finish(
         &mut self,
         tasks: BorrowedFd<'_>,
@@ -123,8 +124,8 @@ impl Run {
         self.record = Some(record.clone());
         self.spill_at = None;
         if left_behind || self.keep.is_spilled() {
-            // If even that fails, the engine still gets the record on the channel; without an engine it
-            // is tried again, and in the end the run is lost, which is the truth.
+            // If even that fails, the engine still gets the record on the channel; without an
+            // engine it is tried again, and in the end the run is lost, which is the truth.
             let _ = self.spill(tasks);
         }
         self.reusable = !left_behind;

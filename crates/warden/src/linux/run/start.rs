@@ -59,7 +59,8 @@ impl Run {
         if let Err(StartFailure { stage: StartStage::Limits, errno }) = started
             && entered.enters_group()
         {
-            // A cgroup that takes no process is no reason to fail: what it would hold is reported as missing.
+            // A cgroup that takes no process is no reason to fail: what it would hold is reported
+            // as missing.
             (entered, limits) =
                 limiter.prepare_without_group(&spec.limits, sandbox.is_some(), errno);
             started = start(&entered);

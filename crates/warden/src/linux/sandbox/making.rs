@@ -74,8 +74,9 @@ impl Confined {
         }
     }
 
-    /// A sandbox could not be made. Files may have changed under it: it is tried again. If it is never made, the
-    /// machine refuses this kind, and the next weaker one is tried; but what has worked once is not given up.
+    /// A sandbox could not be made. Files may have changed under it: it is tried again. If it is
+    /// never made, the machine refuses this kind, and the next weaker one is tried; but what has
+    /// worked once is not given up.
     fn refuse(&mut self, problem: String) -> io::Result<()> {
         self.template = None;
         self.surroundings = Surroundings::of(self.surroundings.profile.clone());
@@ -105,7 +106,8 @@ impl Confined {
     /// Begins to make a sandbox, of the strongest kind that can be begun.
     pub(super) fn begin(&mut self, going: &mut Vec<Pid>) -> io::Result<()> {
         while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
-            // A temporary folder in memory is a part of the view, and each command's own: that view is not copied.
+            // A temporary folder in memory is a part of the view, and each command's own: that view
+            // is not copied.
             let begun = match self.surroundings.profile.tmp {
                 Some(_) => self.copy(kinds, going),
                 None => self.fork(kinds, Part::Whole, going),

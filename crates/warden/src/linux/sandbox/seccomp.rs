@@ -1,8 +1,9 @@
 //! The filter of system calls, as one program for the kernel.
 //!
-//! It is assembled here ([`program`]) and not by a library because one program has to give several answers: a plain refusal, a
-//! refusal that is also told to the warden, and "no such call", by which programs fall back to an older one. Calls
-//! that no rule names are allowed; the kernel knows that beforehand and does not run the program for them.
+//! It is assembled here ([`program`]) and not by a library because one program has to give several
+//! answers: a plain refusal, a refusal that is also told to the warden, and "no such call", by
+//! which programs fall back to an older one. Calls that no rule names are allowed; the kernel knows
+//! that beforehand and does not run the program for them.
 
 mod program;
 
@@ -28,7 +29,8 @@ enum When {
         argument: u32,
         bits: u32,
     },
-    /// A file would be made, by these flags, with one of these bits in its mode; the mode stands behind the flags.
+    /// A file would be made, by these flags, with one of these bits in its mode; the mode stands
+    /// behind the flags.
     Makes {
         flags: u32,
         bits: u32,
@@ -235,7 +237,8 @@ pub(in crate::linux) struct Filter {
 }
 
 impl Filter {
-    /// The filter of a command that may make these sockets. `told` is whether refusals are told to the warden.
+    /// The filter of a command that may make these sockets. `told` is whether refusals are told to
+    /// the warden.
     pub(in crate::linux) fn new(sockets: Sockets, is_root: bool, told: bool) -> Self {
         let refuse = if told {
             libc::SECCOMP_RET_USER_NOTIF
@@ -289,7 +292,8 @@ fn rules(sockets: Sockets, is_root: bool) -> Vec<Rule> {
     }
     let values = sockets.families();
     rules.push(refuse(libc::SYS_socket, When::IsNot { argument: 0, values }));
-    // The owner of a file may make it a program of its own rights; for root that would be everybody's way to root.
+    // The owner of a file may make it a program of its own rights; for root that would be
+    // everybody's way to root.
     let bits = if is_root { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
     for (call, argument) in MODES {
         rules.push(refuse(*call, When::Bits { argument: *argument, bits }));

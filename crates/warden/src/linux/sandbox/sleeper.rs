@@ -1,7 +1,9 @@
-//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left to give up.
+//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left
+//! to give up.
 //!
-//! It is a child of the warden, made by an [usher](super::usher) inside the sandbox. It gives up its rights, hands over
-//! where its refused system calls are told, and waits. What it is then sent, it executes.
+//! It is a child of the warden, made by an [usher](super::usher) inside the sandbox. It gives up
+//! its rights, hands over where its refused system calls are told, and waits. What it is then sent,
+//! it executes.
 
 use std::{
     convert::Infallible,
@@ -87,7 +89,8 @@ impl Sleeper {
         Ok(Self { pid: errand.run()?, socket })
     }
 
-    /// Gives it its command. Returns where refused calls are told, if they are; on failure the process is ending.
+    /// Gives it its command. Returns where refused calls are told, if they are; on failure the
+    /// process is ending.
     pub(super) fn wake(
         &self,
         order: &Order,
@@ -166,7 +169,8 @@ struct Life<'a> {
 impl Life<'_> {
     /// The whole life of a sleeper, until it executes.
     fn live(&self) -> ! {
-        // Where there is no init that would take it along, the warden's end is its end all the same.
+        // Where there is no init that would take it along, the warden's end is its end all the
+        // same.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         let confined = self.confine();
         // Whatever else is the warden's must not be held open by it.
@@ -176,19 +180,21 @@ impl Life<'_> {
             let answer = encode(&Answer::Failed(failure)).unwrap_or_default();
             let _ = socket::send(socket.as_fd(), &answer, &[]);
         }
-        // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
+        // SAFETY: ends this process at once: what the warden had registered for its own end is not
+        // ours to run.
         unsafe { libc::_exit(127) }
     }
 
-    /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by the filter.
+    /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by
+    /// the filter.
     fn confine(&self) -> Result<(), StartFailure> {
         const SET_FILTER: c_int = 1;
         const TELL: c_int = 1 << 3;
         let refused = || failure(StartStage::Sandbox, last_errno());
         let program = self.confines.filter.program();
         let flags = if self.confines.filter.told { TELL } else { 0 };
-        // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all of it is about
-        // this process alone. The descriptor that comes back is nobody else's.
+        // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all
+        // of it is about this process alone. The descriptor that comes back is nobody else's.
         let listener = unsafe {
             if !drop_capabilities() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
                 return Err(refused());
@@ -253,8 +259,8 @@ impl Life<'_> {
     }
 }
 
-/// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's own mounts. It
-/// has to be the same folder.
+/// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
+/// own mounts. It has to be the same folder.
 fn enter_folder(order: &Order) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(&order.workdir[..], flags, Mode::empty())?;

@@ -1,8 +1,8 @@
 //! The usher: enters a sandbox for a moment, to make a process there or to show something.
 //!
-//! A process that is a child of the warden and a member of the sandbox's pid namespace takes two steps: an [`usher`] enters
-//! the namespaces, in the warden's memory while the warden sleeps, and makes the process as a sibling of itself
-//! (`CLONE_PARENT`).
+//! A process that is a child of the warden and a member of the sandbox's pid namespace takes two
+//! steps: an [`usher`] enters the namespaces, in the warden's memory while the warden sleeps, and
+//! makes the process as a sibling of itself (`CLONE_PARENT`).
 
 use std::{
     convert::Infallible,
@@ -27,7 +27,8 @@ pub(super) fn show_more(confines: Confines<'_>, shown: &[CString]) -> io::Result
     errand.run().map(drop)
 }
 
-/// Makes a child of the warden that is born in these namespaces, and in new ones by the flags; `live` is its life.
+/// Makes a child of the warden that is born in these namespaces, and in new ones by the flags;
+/// `live` is its life.
 pub(super) fn bear<'a>(
     namespaces: impl Iterator<Item = &'a (OwnedFd, i32)>,
     flags: c_int,
@@ -78,9 +79,9 @@ impl Errand<'_> {
     /// Sends an usher, and waits until it is through.
     pub(super) fn run(&mut self) -> io::Result<Pid> {
         let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
-        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and everything it
-        // points to outlive the call; the usher uses them only while this thread is suspended by CLONE_VFORK; all
-        // signals are blocked, so no handler runs in it.
+        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and
+        // everything it points to outlive the call; the usher uses them only while this thread is
+        // suspended by CLONE_VFORK; all signals are blocked, so no handler runs in it.
         let usher = unsafe {
             let top = stack.as_mut_ptr().add(STACK_BYTES);
             let top = top.sub(top.addr() & 15).cast::<c_void>();
@@ -91,7 +92,8 @@ impl Errand<'_> {
             return Err(io::Error::last_os_error());
         };
         let _ = waitpid(Some(usher), WaitOptions::empty());
-        // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler remembers.
+        // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler
+        // remembers.
         let (errno, made) = unsafe {
             (ptr::read_volatile(&raw const self.errno), ptr::read_volatile(&raw const self.made))
         };
@@ -105,9 +107,10 @@ impl Errand<'_> {
 /// Enters the namespaces, shows what is to be seen there, and makes the sleeper.
 extern "C" fn usher(argument: *mut c_void) -> c_int {
     let errand = argument.cast::<Errand<'_>>();
-    // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the clone and the
-    // end only system calls are made here. The sleeper is no such child: it has a copy of the memory, in which
-    // nothing was half-done, and it never returns into the warden's code.
+    // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the
+    // clone and the end only system calls are made here. The sleeper is no such child: it has a
+    // copy of the memory, in which nothing was half-done, and it never returns into the warden's
+    // code.
     unsafe {
         let done = enter(&*errand).and_then(|()| match &(*errand).birth {
             None => Ok(0),

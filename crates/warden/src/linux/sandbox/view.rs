@@ -1,13 +1,14 @@
-//! The view of the files that a confined command gets: everything as it is, but read-only, with holes.
+//! The view of the files that a confined command gets: everything as it is, but read-only, with
+//! holes.
 //!
-//! It is made in two steps. Most of it is the same for every command ([`prepare`]) and can be made once, as a mount
-//! namespace that later ones are copies of. The rest is each command's own ([`finish`]): `/proc`, terminals, memory
-//! that is shared by path, and where artifacts are shown.
+//! It is made in two steps. Most of it is the same for every command ([`prepare`]) and can be made
+//! once, as a mount namespace that later ones are copies of. The rest is each command's own
+//! ([`finish`]): `/proc`, terminals, memory that is shared by path, and where artifacts are shown.
 //!
-//! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole tree is made
-//! read-only in one call, and what was taken aside is laid over its own place. Later mounts cover earlier ones, so
-//! the order is: temporary folders and devices, what may be written, what inside it may not, our state, secrets and
-//! other programs' sockets.
+//! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole
+//! tree is made read-only in one call, and what was taken aside is laid over its own place. Later
+//! mounts cover earlier ones, so the order is: temporary folders and devices, what may be written,
+//! what inside it may not, our state, secrets and other programs' sockets.
 
 use std::{
     collections::BTreeSet,
@@ -43,8 +44,9 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "/dev/ptmx"),
 ];
 
-/// What of `/run` is shown: where the servers of names are written down, not the folders of that, which have sockets
-/// that resolve names for whoever has no network; and where some systems keep programs.
+/// What of `/run` is shown: where the servers of names are written down, not the folders of that,
+/// which have sockets that resolve names for whoever has no network; and where some systems keep
+/// programs.
 const RUN_SHOWN: [&str; 7] = [
     "/run/systemd/resolve/resolv.conf",
     "/run/systemd/resolve/stub-resolv.conf",
@@ -226,8 +228,8 @@ fn guarded(surroundings: &Surroundings) -> Vec<(PathBuf, Guard)> {
     all
 }
 
-/// Holds the folders in place that lead from what may be written to what is kept: renamed, they would take it along,
-/// and the next sandbox would not know it.
+/// Holds the folders in place that lead from what may be written to what is kept: renamed, they
+/// would take it along, and the next sandbox would not know it.
 fn hold_ways<'a>(kept: impl Iterator<Item = &'a Path>, writable: &[PathBuf]) -> Done {
     let rooms = || writable.iter().map(PathBuf::as_path).chain(TEMPORARY_FOLDERS.map(Path::new));
     let leads = |folder: &&Path| {
@@ -252,7 +254,8 @@ fn guard(place: &Path, guard: Guard) -> Done {
     Ok(())
 }
 
-/// Hides our own state, with a place in it where artifacts can be shown, and all of them below what will be covered.
+/// Hides our own state, with a place in it where artifacts can be shown, and all of them below what
+/// will be covered.
 fn cover_state(state: &Path, tasks: Option<OwnedFd>) -> Done {
     // It may be in a folder that is covered already; then its place can still be made there.
     if make_place(state, true).is_err() {

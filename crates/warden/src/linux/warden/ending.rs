@@ -37,8 +37,8 @@ impl Warden<'_> {
                 }
             }
         }
-        // Our own inits are no part of what is supervised. Before the command's end nothing can be said, and need not;
-        // once nothing is left, nothing comes.
+        // Our own inits are no part of what is supervised. Before the command's end nothing can be
+        // said, and need not; once nothing is left, nothing comes.
         let ended = self.run.as_ref().is_some_and(Run::has_ended);
         if ended && !self.childless && !self.sandboxes.is_empty() {
             self.childless = tree::is_empty_but(|pid| self.sandboxes.is_ours(pid));
@@ -63,7 +63,8 @@ impl Warden<'_> {
 
     pub(super) fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndedBy) {
         if self.reusable {
-            // Nothing is left to stop: it stays as clean as it is, for the command that may follow at once.
+            // Nothing is left to stop: it stays as clean as it is, for the command that may follow
+            // at once.
             return self.tell_all(FromWarden::Stopped { survivors: Vec::new() });
         }
         let Some(run) = &mut self.run else { return };

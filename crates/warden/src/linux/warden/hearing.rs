@@ -88,8 +88,8 @@ impl Warden<'_> {
                     self.has_owner = false;
                     self.spill_now();
                 }
-                // Whoever looks at it comes back for it: the time begins anew when the last one leaves. Who only
-                // knocked wanted to know whether we live.
+                // Whoever looks at it comes back for it: the time begins anew when the last one
+                // leaves. Who only knocked wanted to know whether we live.
                 if !self.has_owner && (is_owner || looked) {
                     self.alone_since = Some(Instant::now());
                 }

@@ -1,7 +1,8 @@
 //! The warden: one thread, one `poll`, no surprises.
 //!
-//! It [sleeps](turn) until something happens, [hears](hearing) its engine and observers, [starts](starting) a command, sees to
-//! it that it [ends](ending), and ends itself when there is nothing left to do.
+//! It [sleeps](turn) until something happens, [hears](hearing) its engine and observers,
+//! [starts](starting) a command, sees to it that it [ends](ending), and ends itself when there is
+//! nothing left to do.
 
 mod ending;
 mod hearing;
@@ -144,7 +145,8 @@ impl<'a> Warden<'a> {
             format!("{}.sock", self.name),
             rustix::fs::AtFlags::empty(),
         );
-        // The task's own cgroup goes first, then the spawner removes ours, unless it died before us.
+        // The task's own cgroup goes first, then the spawner removes ours, unless it died before
+        // us.
         self.run = None;
         if rustix::process::getppid() != Some(self.setup.spawner) {
             self.limiter.leave();

@@ -107,8 +107,8 @@ impl Warden<'_> {
 
     /// Handles everything that has happened.
     ///
-    /// Children are collected before the pipes are read: what a process wrote before its end is then
-    /// surely in its pipe when the end is known.
+    /// Children are collected before the pipes are read: what a process wrote before its end is
+    /// then surely in its pipe when the end is known.
     pub(super) fn turn(&mut self, ready: &Ready, buffer: &mut Vec<u8>) {
         let arrived = if ready.signals { self.signals.take() } else { Arrived::default() };
         if arrived.child {

@@ -29,7 +29,8 @@ pub(super) fn prologue() -> Vec<libc::sock_filter> {
     ]
 }
 
-/// Finds a call by halving: the kernel tries the program with every number there is when it takes it.
+/// Finds a call by halving: the kernel tries the program with every number there is when it takes
+/// it.
 pub(super) fn search(calls: &[(u32, Vec<libc::sock_filter>)]) -> Vec<libc::sock_filter> {
     const FEW: usize = 4;
     let (low, high) = calls.split_at(calls.len() / 2);
@@ -43,7 +44,8 @@ pub(super) fn search(calls: &[(u32, Vec<libc::sock_filter>)]) -> Vec<libc::sock_
     [vec![jump(libc::BPF_JGE, *first, 0, 1), skip], low, search(high)].concat()
 }
 
-/// If the call is this one: looks at its conditions, and answers. Otherwise it goes on with the number loaded.
+/// If the call is this one: looks at its conditions, and answers. Otherwise it goes on with the
+/// number loaded.
 pub(super) fn one_call(number: u32, conditions: &[When], answer: u32) -> Vec<libc::sock_filter> {
     let mut body = Vec::new();
     for condition in conditions {
