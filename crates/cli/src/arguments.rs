@@ -8,11 +8,11 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use legwork::{
-    Config, ConfigError, Engine, ErrorKind, Options, Registry, Repair, ToolError, Trust,
-    gate::Mode, tools::export::Format,
+    Config, ConfigError, Engine, Options, Registry, Repair, ToolError, Trust, gate::Mode,
+    tools::export::Format,
 };
 
-use crate::render::say;
+use crate::{hints, render::say};
 
 /// Runs commands for AI agents: judged, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -102,13 +102,11 @@ impl Place {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
         let workspace = self.workspace.unwrap_or_else(|| ".".into());
-        let config = rules.config(&workspace).map_err(|error| {
-            ToolError::new(ErrorKind::StateUnavailable, format!("the configuration: {error}"))
-                .hint("mend the file, or leave it out")
-        })?;
+        let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.state;
         options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open_with(options, tools)
     }
 }
@@ -120,6 +118,7 @@ impl State {
         options.state = self.state;
         options.all_workspaces = true;
         options.on_repair = tell_of_repair;
+        options.hint = hints::of;
         Engine::open(options)
     }
 }
@@ -135,7 +134,8 @@ pub(crate) struct Guard {
     /// Which tools there are: names with commas between them, or all
     #[arg(long, value_name = "LIST|all")]
     pub tools: Option<String>,
-    /// How far the caller is trusted; what an untrusted one asks for has to be allowed by a rule or a person
+    /// How far the caller is trusted; what an untrusted one asks for has to be allowed by a rule or
+    /// a person
     #[arg(long, value_enum, default_value = "trusted_operator", value_name = "LEVEL")]
     pub trust: TrustName,
     #[command(flatten)]
@@ -168,7 +168,8 @@ pub(crate) struct Rules {
     /// How much is asked: nothing, what the tools and rules say, or everything that no rule allows
     #[arg(long, value_enum, default_value = "guarded")]
     pub mode: ModeName,
-    /// A file of rules and settings, besides the system's, the user's and the project's; may be repeated
+    /// A file of rules and settings, besides the system's, the user's and the project's; may be
+    /// repeated
     #[arg(long, visible_alias = "config", value_name = "FILE")]
     pub policy: Vec<PathBuf>,
 }
@@ -230,7 +231,8 @@ pub(crate) struct McpOptions {
     pub place: Place,
     #[command(flatten)]
     pub guard: Guard,
-    /// Add the JSON envelope to each result as structuredContent (several clients then drop the text)
+    /// Add the JSON envelope to each result as structuredContent (several clients then drop the
+    /// text)
     #[arg(long)]
     pub structured: bool,
 }
@@ -275,7 +277,8 @@ pub(crate) struct ShOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunCommon {
-    /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no limit
+    /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no
+    /// limit
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
     #[command(flatten)]
@@ -509,7 +512,8 @@ pub(crate) enum PolicyVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyCheckOptions {
-    /// The command, as a shell script (for `execute_command`: the program and its arguments as JSON)
+    /// The command, as a shell script (for `execute_command`: the program and its arguments as
+    /// JSON)
     #[arg(required_unless_present = "batch")]
     pub command: Option<String>,
     /// Read JSON lines from stdin, {"id","input","tool"?}, and answer each with a line

@@ -9,7 +9,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use legwork::{ErrorKind, ToolError};
 use serde::Serialize;
 
-use crate::OUR_FAILURE;
+use crate::{OUR_FAILURE, hints};
 
 /// Exit code for a command that may not run.
 pub(crate) const DENIED: u8 = 126;
@@ -31,7 +31,7 @@ pub(crate) fn complain(problem: &str) -> ExitCode {
 /// Says what a call met, with its hint, and fails with the code of that kind.
 pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
     say(&format!("legwork: {}", error.message));
-    if let Some(hint) = &error.recovery_hint {
+    if let Some(hint) = hints::of(error).or_else(|| error.recovery_hint.clone()) {
         say(&format!("hint: {hint}"));
     }
     ExitCode::from(error_code(error.kind))

@@ -44,18 +44,14 @@ impl Tool for CountFiles {
     fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
         Box::pin(async move {
             let folder = input.get("folder").and_then(Value::as_str).unwrap_or(".");
-            // Another tool does the work, through the same gate and into the same ledger.
-            let find = json!({ "command": "find", "args": [folder, "-type", "f", "-printf", "x"] });
-            let answer = engine.call("execute_command", find, caller).await;
-            if let Some(error) = answer.error() {
-                return Err(error.clone());
+            // Through the same gate and into the same ledger as all others, for the caller who
+            // asked.
+            let find = engine.program("find").args([folder, "-type", "f", "-printf", "x"]);
+            let found = find.tool("CountFiles").caller(caller).await?;
+            if !found.success() {
+                return Err(ToolError::invalid_field("CountFiles", "folder", found.stderr()));
             }
-            let result = answer.envelope().result.clone().unwrap_or_default();
-            let text = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
-            if !text("stderr").is_empty() {
-                return Err(ToolError::invalid_field("CountFiles", "folder", text("stderr")));
-            }
-            let files = text("stdout").len();
+            let files = found.stdout().len();
             Ok(Success::new(json!({ "files": files })).summary(format!("{files} files")))
         })
     }
@@ -74,8 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for name in ["a", "b", "c"] {
         std::fs::write(workspace.join(name), name)?;
     }
-    let mut options = Options::new(&workspace);
-    options.state = Some(scratch.path().join("state"));
+    let options = Options::new(&workspace).state(scratch.path().join("state"));
     let mut registry = Registry::builtin();
     registry.add(CountFiles::new()); // the one line
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

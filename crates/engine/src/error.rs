@@ -1,4 +1,9 @@
 //! Errors as a caller sees them: a kind, a message, a hint, and whether trying again can help.
+//!
+//! The hints are for whoever holds the library or calls a tool; a face puts its own words in their
+//! place ([`Options::hint`](crate::Options::hint)).
+
+use std::{fmt::Display, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -7,8 +12,8 @@ use crate::output::Mask;
 
 /// Why a call failed.
 ///
-/// An outcome is not an error: a command that exits with a code, dies by a signal or is already running
-/// is a result.
+/// An outcome is not an error: a command that exits with a code, dies by a signal or is already
+/// running is a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
@@ -29,9 +34,10 @@ pub struct ToolError {
     pub(crate) noted: bool,
 }
 
-/// Kinds of failure.
+/// Kinds of failure, with the names that they have in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The arguments do not fit the tool's schema.
     InvalidToolInput,
@@ -55,10 +61,22 @@ pub enum ErrorKind {
     UnknownTool,
     /// There is no such task.
     UnknownTask,
+    /// There is no such open question.
+    UnknownApproval,
     /// A configured limit is reached.
     LimitExceeded,
-    /// The state folder cannot be used: disk full, ledger locked.
+    /// The state folder cannot be used, or a part of it: [`ToolError::state_problem`] says why.
     StateUnavailable,
+    /// The sandbox that the configuration requires cannot be had, or could not be entered.
+    SandboxUnavailable,
+    /// A file of the configuration cannot be read, or says something that it may not.
+    ConfigurationInvalid,
+    /// The command ended otherwise than with exit code 0, where its success was asked for
+    /// ([`Finished::into_success`](crate::Finished::into_success)).
+    CommandFailed,
+    /// The task takes no input, or does not read it
+    /// ([`TaskHandle::send`](crate::TaskHandle::send)).
+    InputRefused,
     /// Anything else that kept us from doing our part.
     ToolExecutionFailed,
 }
@@ -97,19 +115,42 @@ impl ToolError {
         self
     }
 
-    /// A state folder that cannot be used.
-    pub fn state(problem: &impl std::fmt::Display) -> Self {
-        Self::new(
-            ErrorKind::StateUnavailable,
-            format!("the state folder cannot be used: {problem}"),
-        )
-        .hint(
-            "see to its space and permissions, or name another folder with --state, then try again",
-        )
+    /// A state folder that cannot be used, with what the system or the ledger said.
+    pub(crate) fn state(problem: StateProblem, said: &impl Display) -> Self {
+        let when = if problem.passes() { " now" } else { "" };
+        let message = format!("the state folder cannot be used{when}: {said}");
+        Self::with_problem(problem, message)
+    }
+
+    /// The output of one task that cannot be read; the task itself, and all others, are fine.
+    pub(crate) fn unreadable(task_id: &str, said: &impl Display) -> Self {
+        let message = format!("the output of task {task_id} cannot be read: {said}");
+        Self::with_problem(StateProblem::OutputUnavailable, message).detail("task_id", task_id)
+    }
+
+    fn with_problem(problem: StateProblem, message: String) -> Self {
+        let mut error = Self::new(ErrorKind::StateUnavailable, message)
+            .detail("reason", problem.as_str())
+            .hint(problem.hint());
+        error.retryable = problem.is_retryable();
+        error
+    }
+
+    /// What is wrong with the state folder, for [`ErrorKind::StateUnavailable`].
+    pub fn state_problem(&self) -> Option<StateProblem> {
+        if self.kind != ErrorKind::StateUnavailable {
+            return None;
+        }
+        StateProblem::from_name(self.text_detail("reason")?)
+    }
+
+    /// A detail that is a text.
+    pub fn text_detail(&self, name: &str) -> Option<&str> {
+        self.details.as_ref()?.get(name)?.as_str()
     }
 
     /// Arguments that cannot be parsed.
-    pub fn unparsable(tool: &str, problem: &impl std::fmt::Display) -> Self {
+    pub fn unparsable(tool: &str, problem: &impl Display) -> Self {
         let mut error = Self::new(
             ErrorKind::InvalidToolInput,
             format!("the input of {tool} does not match its schema: {problem}"),
@@ -129,6 +170,102 @@ impl ToolError {
     }
 }
 
+/// What is wrong with the state folder: the detail `reason` of [`ErrorKind::StateUnavailable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateProblem {
+    /// Another process holds the ledger, its daybook or the clean-up, for longer than is waited
+    /// for.
+    Busy,
+    /// Another process rebuilds the ledger.
+    Rebuilding,
+    /// The disk has no room or no inode, or the user's quota is used up.
+    Full,
+    /// The folder may not be written: its permissions, or a filesystem that is read-only.
+    NotWritable,
+    /// The ledger is damaged and could not be rebuilt, or the row of a task does not read back.
+    Damaged,
+    /// A newer version of this program has made it.
+    TooNew,
+    /// No folder was named, and the environment says nothing of a default one.
+    NoDefault,
+    /// The output of one task cannot be stored or read.
+    OutputUnavailable,
+    /// The system said no for another reason.
+    Failed,
+}
+
+impl StateProblem {
+    const ALL: [Self; 9] = [
+        Self::Busy,
+        Self::Rebuilding,
+        Self::Full,
+        Self::NotWritable,
+        Self::Damaged,
+        Self::TooNew,
+        Self::NoDefault,
+        Self::OutputUnavailable,
+        Self::Failed,
+    ];
+
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Rebuilding => "rebuilding",
+            Self::Full => "full",
+            Self::NotWritable => "not_writable",
+            Self::Damaged => "damaged",
+            Self::TooNew => "too_new",
+            Self::NoDefault => "no_default",
+            Self::OutputUnavailable => "output_unavailable",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|problem| problem.as_str() == name)
+    }
+
+    /// The problem that an error of the system stands for.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::NotWritable
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => Self::Busy,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Whether it passes by itself.
+    fn passes(self) -> bool {
+        matches!(self, Self::Busy | Self::Rebuilding)
+    }
+
+    /// Whether the same call may succeed later, also after somebody has seen to the folder.
+    fn is_retryable(self) -> bool {
+        !matches!(self, Self::Damaged | Self::TooNew | Self::NoDefault)
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Busy => "another process holds it: try again",
+            Self::Rebuilding => "another process rebuilds the ledger: try again in a moment",
+            Self::Full => "make room on its disk, or use another state folder, then try again",
+            Self::NotWritable => "see to its permissions, or use another state folder",
+            Self::Damaged => "set the state folder aside, or use another one",
+            Self::TooNew => "use the program that made it, or another state folder",
+            Self::NoDefault => "name a state folder",
+            Self::OutputUnavailable => "the task itself is not affected: try again",
+            Self::Failed => {
+                "see to its space and permissions, or use another state folder, then try again"
+            }
+        }
+    }
+}
+
 fn as_map(value: Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(map) => Some(map),
@@ -138,4 +275,42 @@ fn as_map(value: Value) -> Option<Map<String, Value>> {
 
 fn schema_hint(tool: &str) -> String {
     format!("provide input for {tool} that matches the published tool schema")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_of_the_state_folder_reads_back_from_the_error() {
+        for problem in StateProblem::ALL {
+            let error = ToolError::state(problem, &"said");
+            assert_eq!(error.state_problem(), Some(problem));
+            assert!(error.message.ends_with(": said"), "{error}");
+            let json = serde_json::to_value(&error).unwrap();
+            assert_eq!(json["kind"], "state_unavailable");
+            assert_eq!(json["details"]["reason"], problem.as_str());
+            assert_eq!(json["retryable"], problem.is_retryable());
+            let read: ToolError = serde_json::from_value(json).unwrap();
+            assert_eq!(read, error);
+        }
+        assert_eq!(ToolError::new(ErrorKind::UnknownTask, "").state_problem(), None);
+    }
+
+    #[test]
+    fn what_the_system_says_is_told_apart() {
+        use rustix::io::Errno;
+        for (errno, problem) in [
+            (Errno::NOSPC, StateProblem::Full),
+            (Errno::DQUOT, StateProblem::Full),
+            (Errno::ACCESS, StateProblem::NotWritable),
+            (Errno::PERM, StateProblem::NotWritable),
+            (Errno::ROFS, StateProblem::NotWritable),
+            (Errno::AGAIN, StateProblem::Busy),
+            (Errno::IO, StateProblem::Failed),
+            (Errno::NOTDIR, StateProblem::Failed),
+        ] {
+            assert_eq!(StateProblem::of(&errno.into()), problem, "{errno:?}");
+        }
+    }
 }

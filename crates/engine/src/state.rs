@@ -25,8 +25,8 @@ pub use self::{
 };
 use crate::{id::TaskId, output::TaskFolder};
 
-/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
-/// and are set aside together when it is rebuilt.
+/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
+/// they belong together, and are set aside together when it is rebuilt.
 const BELONGS: [(&str, Kind); 13] = [
     ("tasks", Kind::Folder),
     ("wardens", Kind::Folder),
@@ -58,7 +58,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// There is no place for it by default.
-    #[error("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")]
+    #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoDefault,
 }
 
@@ -117,7 +117,8 @@ impl StateFolder {
             .ok_or(StateError::NoDefault)
     }
 
-    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way is set aside.
+    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way
+    /// is set aside.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
     }
@@ -169,6 +170,11 @@ impl StateFolder {
     /// A file that belongs to the ledger: its name with this behind it.
     pub(crate) fn beside_ledger(&self, suffix: &str) -> PathBuf {
         self.path.join(format!("ledger.db{suffix}"))
+    }
+
+    /// The folder of the locks of those who answer questions.
+    pub(crate) fn watchers(&self) -> PathBuf {
+        self.path.join("watchers")
     }
 
     /// The folder of the engines' locks.

@@ -1,7 +1,7 @@
 //! The rooms of the library, and which may call which: the arrows point one way.
 //!
-//! A room that is not in the table, or an arrow that is not, fails here. Whoever needs a new one changes the
-//! table, sees that no circle comes of it, and says in ARCHITECTURE.md why.
+//! A room that is not in the table, or an arrow that is not, fails here. Whoever needs a new one
+//! changes the table, sees that no circle comes of it, and says in ARCHITECTURE.md why.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,17 +12,32 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
     ("plain_file", &[]),
+    ("inotify", &[]),
+    ("presence", &[]),
     ("model", &["clock"]),
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
-    ("events", &["clock", "id", "model"]),
-    ("place", &["clock", "id", "model", "output", "plain_file", "state", "threads"]),
+    ("events", &["clock", "id", "inotify", "model"]),
+    (
+        "place",
+        &[
+            "clock",
+            "id",
+            "inotify",
+            "model",
+            "output",
+            "plain_file",
+            "presence",
+            "state",
+            "threads",
+        ],
+    ),
     (
         "store",
         &[
@@ -30,10 +45,12 @@ const ROOMS: [(&str, &[&str]); 16] = [
             "error",
             "events",
             "id",
+            "inotify",
             "model",
             "output",
             "place",
             "plain_file",
+            "presence",
             "state",
             "threads",
         ],
@@ -200,9 +217,9 @@ fn only_the_local_place_asks_this_machine() {
         "var_os(",
         "env::var(",
     ];
-    // Of this machine by their nature: the state folder's and the configuration's own places, the secrets
-    // of our own environment.
-    const OWN: [&str; 4] = ["state.rs", "config.rs", "names.rs", "mask/mod.rs"];
+    // Of this machine by their nature: the state folder's and the configuration's own places, the
+    // secrets of our own environment, and what the kernel tells of files.
+    const OWN: [&str; 5] = ["state.rs", "config.rs", "names.rs", "mask/mod.rs", "inotify.rs"];
     let src = source_folder("engine");
     let mut wrong = Vec::new();
     for path in sources(&src) {
@@ -213,6 +230,24 @@ fn only_the_local_place_asks_this_machine() {
         for word in MACHINE.iter().filter(|word| code(&path).contains(**word)) {
             wrong.push(format!("{shown}: {word}"));
         }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_library_speaks_of_no_command_line() {
+    // Verbs and flags belong to one face; its words are in `crates/cli/src/hints.rs`.
+    const VERBS: [&str; 10] =
+        ["approve", "approvals", "attach", "deny", "doctor", "gc", "logs", "ps", "show", "stop"];
+    const FLAGS: [&str; 5] = ["--state", "--mode", "--policy", "--config", "--workspace"];
+    let src = source_folder("engine");
+    let mut wrong = Vec::new();
+    for path in sources(&src) {
+        let code = code(&path);
+        let verbs = VERBS.map(|verb| format!("legwork {verb}"));
+        let found =
+            verbs.iter().map(String::as_str).chain(FLAGS).filter(|word| code.contains(word));
+        wrong.extend(found.map(|word| format!("{}: {word}", path.display())));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

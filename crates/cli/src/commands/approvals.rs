@@ -1,8 +1,8 @@
 //! `legwork approvals`, `approve` and `deny`: questions about commands, and their answers.
 
-use std::{process::ExitCode, time::Duration};
+use std::{convert::Infallible, process::ExitCode};
 
-use legwork::{Answered, Approval, Decision, Engine};
+use legwork::{Answered, Approval, Decision, Engine, ErrorKind, EventKind, Interest, ToolError};
 use serde_json::json;
 
 use crate::{
@@ -10,9 +10,6 @@ use crate::{
     asking,
     render::{complain, complain_of, print, print_json},
 };
-
-/// How often a watcher looks for new questions.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn approvals(options: ApprovalsOptions) -> ExitCode {
     let engine = match options.state.open() {
@@ -39,36 +36,33 @@ async fn watch(engine: &Engine) -> ExitCode {
     if asking::person().is_none() {
         return complain("--watch needs a terminal to ask on");
     }
+    match answer_all(engine).await {
+        Ok(never) => match never {},
+        Err(error) => complain_of(&error),
+    }
+}
+
+async fn answer_all(engine: &Engine) -> Result<Infallible, ToolError> {
+    // For as long as this lives, callers know that somebody is here.
+    let _here = engine.watch_approvals()?;
+    let mut events = engine.events(None, Interest::Changes).await?;
     print("Waiting for questions; Ctrl-C ends it\n");
     loop {
-        if let Err(error) = engine.watch_approvals().await {
-            return complain_of(&error);
-        }
-        let open = match engine.approvals().await {
-            Ok(open) => open,
-            Err(error) => return complain_of(&error),
-        };
-        for approval in open {
+        for approval in engine.approvals().await? {
             let id = approval.approval_id.clone();
             let asked = tokio::task::spawn_blocking(move || asking::ask(&approval));
-            // While the person thinks, callers know that somebody is here.
-            let answered = tokio::select! {
-                answered = asked => answered.ok().flatten(),
-                () = stay(engine) => None,
+            let Some(answered) = asked.await.ok().flatten() else {
+                return Err(ToolError::new(ErrorKind::ToolExecutionFailed, "the terminal is gone"));
             };
-            let Some(answered) = answered else { return complain("the terminal is gone") };
             if let Err(error) = engine.answer(&id, answered).await {
                 print(&format!("{}\n", error.message));
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Says again and again that somebody is here.
-async fn stay(engine: &Engine) {
-    while engine.watch_approvals().await.is_ok() {
-        tokio::time::sleep(LOOK_EVERY).await;
+        while let Ok(event) = events.next().await {
+            if matches!(event.what, EventKind::QuestionOpened { .. }) {
+                break;
+            }
+        }
     }
 }
 

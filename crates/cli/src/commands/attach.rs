@@ -2,7 +2,7 @@
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
-use legwork::{Change, Observer, ToolError, output::Screen};
+use legwork::{Change, ErrorKind, Observer, ToolError, output::Screen};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,8 +17,8 @@ use crate::{
 /// The key that leaves a terminal: Ctrl-].
 const DETACH: u8 = 0x1d;
 
-/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other screen,
-/// colours.
+/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other
+/// screen, colours.
 const CALM: &[u8] =
     b"\x1b[?1l\x1b>\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[m\r\n";
 
@@ -76,7 +76,8 @@ pub(super) enum Left {
 /// Joins our terminal with the task's: keys go there, its bytes come here, its size follows ours.
 pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Result<Left, ToolError> {
     let Ok(_raw) = Raw::enter() else {
-        return Err(ToolError::state(&"this terminal cannot be set to raw mode"));
+        let problem = "this terminal cannot be set to raw mode";
+        return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
     };
     let mut keys = Typed::listen();
     let mut resized = signal(SignalKind::window_change()).ok();

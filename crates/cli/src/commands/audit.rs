@@ -25,8 +25,7 @@ pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
 /// The state folder, without the engine: the log can be read whatever else is wrong.
 fn folder(state: State) -> Result<StateFolder, ToolError> {
     let path = state.state.map_or_else(StateFolder::default_path, Ok);
-    path.and_then(|path| open_state(&path, tell_of_repair))
-        .map_err(|error| ToolError::state(&error))
+    Ok(path.and_then(|path| open_state(&path, tell_of_repair))?)
 }
 
 fn show(options: AuditShowOptions) -> ExitCode {

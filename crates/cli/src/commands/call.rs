@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     arguments::{CallOptions, Place, Rules},
-    asking,
+    asking, hints,
     render::{complain, error_code, print, print_json},
     signals,
 };
@@ -39,7 +39,7 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Err(problem) if known => Answer::failed(tool, ToolError::unparsable(tool, &problem)),
         Err(_) => unknown(options.place, registry, rules, tool).await,
         Ok(input) => match options.place.open(registry, rules) {
-            Err(error) => Answer::failed(tool, error),
+            Err(error) => not_opened(tool, error),
             Ok(engine) => {
                 let mut caller = Caller::operator("call");
                 caller.trust = options.guard.trust.trust();
@@ -68,8 +68,14 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
 async fn unknown(place: Place, registry: Registry, rules: &Rules, tool: &str) -> Answer {
     match place.open(registry, rules) {
         Ok(engine) => engine.call(tool, Value::Null, &Caller::operator("call")).await,
-        Err(error) => Answer::failed(tool, error),
+        Err(error) => not_opened(tool, error),
     }
+}
+
+/// The answer where there is no engine to give one.
+fn not_opened(tool: &str, mut error: ToolError) -> Answer {
+    error.recovery_hint = hints::of(&error).or(error.recovery_hint);
+    Answer::failed(tool, error)
 }
 
 /// The argument itself, or stdin; one byte past the limit is enough to know that it is too long.

@@ -116,7 +116,7 @@ async fn checks(engine: &Engine) -> Vec<Check> {
         Ok(()) => Check { name: "ledger", ok: true, detail: "every page is whole".into() },
         Err(error) => failed("ledger", &error),
     });
-    match engine.warm_up(Trust::TrustedOperator) {
+    match engine.warm_up(Trust::TrustedOperator).await {
         Ok(pid) => {
             let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
             let detail = format!("starts and answers{pid}");

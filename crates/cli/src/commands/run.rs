@@ -3,8 +3,8 @@
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, Confinement, DuplicatePolicy, EndedBy, Engine, ErrorKind, Grown, Limits, Outcome,
-    Outputs, Program, Registry, Request, Run, RunControl, Stdin, Task, ToolError, gate::Manners,
+    Caller, Confinement, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry, Request,
+    Run, RunControl, Stdin, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -32,17 +32,19 @@ const PASSED_ON: [Signal; 6] =
 const TIMED_OUT: u8 = 124;
 
 pub(crate) async fn run(options: RunOptions) -> ExitCode {
-    perform("run", Program::Argv(options.command), options.common).await
+    perform(Request::program(options.command).tool("run"), options.common).await
 }
 
 pub(crate) async fn sh(options: ShOptions) -> ExitCode {
-    let program =
-        Program::Script { text: options.script, shell: options.shell, login: options.login };
-    perform("sh", program, options.common).await
+    let mut request = Request::script(options.script).tool("sh").login(options.login);
+    if let Some(shell) = options.shell {
+        request = request.shell(shell);
+    }
+    perform(request, options.common).await
 }
 
-async fn perform(tool: &'static str, program: Program, common: RunCommon) -> ExitCode {
-    let wall_ms_max = common.wall_ms_max();
+async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
+    request.wall_ms_max = common.wall_ms_max();
     let engine = match (Place { workspace: None, state: common.state })
         .open(Registry::builtin(), &common.rules)
     {
@@ -50,24 +52,13 @@ async fn perform(tool: &'static str, program: Program, common: RunCommon) -> Exi
         Err(error) => return complain_of(&error),
     };
     let terminal = terminal::size().filter(|_| terminal::is_interactive());
-    let request = Request {
-        tool: tool.into(),
-        manners: Manners::default(),
-        program,
-        workdir: None,
-        confinement: Confinement::None,
-        environment: Vec::new(),
-        description: None,
-        stdin: if terminal.is_some() { Stdin::Open } else { own_stdin() },
-        outputs: terminal.map_or_else(own_outputs, Outputs::Terminal),
-        duplicates: DuplicatePolicy::StartNew,
-        memory_bytes_max: u64::MAX,
-        wall_ms_max,
-        limits: Limits::default(),
-    };
+    let request = request
+        .confined_to(Confinement::None)
+        .stdin(if terminal.is_some() { Stdin::Open } else { own_stdin() })
+        .outputs(terminal.map_or_else(own_outputs, Outputs::Terminal));
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);
-    let mut caller = Caller::operator(tool);
+    let mut caller = Caller::operator(request.tool.clone());
     caller.asker = asking::person();
     let run = match engine.start(request, &caller).await {
         Ok(run) => run,
@@ -91,7 +82,8 @@ async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
         take_part(&mut observer, false).await
     };
     match joined.await {
-        // Our terminal went away, or somebody asked us to end: so does the command, when it is dropped.
+        // Our terminal went away, or somebody asked us to end: so does the command, when it is
+        // dropped.
         Ok(Left::Signal(number)) => {
             run.control().signal(i32::from(number), true);
             engine.stop_all(HANG_UP_GRACE).await;

@@ -4,7 +4,7 @@ use std::{fs, process::Stdio, thread};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, eventually, parts, text};
+use crate::common::{Scratch, eventually, parts, program, text};
 
 const RUN: &str = "run_shell_command";
 
@@ -191,7 +191,7 @@ fn a_state_that_travels_is_good_for_one_answer_to_one_call() {
 #[test]
 fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
     let scratch = Scratch::new();
-    let program = env!("CARGO_BIN_EXE_legwork");
+    let program = program();
     let state = scratch.state.path().display();
     for (typed, runs) in [("y\n", true), ("\n", false), ("n\n", false)] {
         let _ = fs::remove_file(scratch.file("x"));
@@ -216,8 +216,7 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
 fn keys_typed_before_the_question_do_not_answer_it() {
     let scratch = Scratch::new();
     let outer = Scratch::new();
-    let (program, target, gate) =
-        (env!("CARGO_BIN_EXE_legwork"), scratch.file("x"), scratch.file("gate"));
+    let (program, target, gate) = (program(), scratch.file("x"), scratch.file("gate"));
     let state = scratch.state.path().display();
     let command = format!(
         "echo ready; while [ ! -e {gate} ]; do sleep 0.01; done; \
@@ -240,7 +239,7 @@ fn keys_typed_before_the_question_do_not_answer_it() {
 fn a_watcher_is_somebody_to_ask() {
     let scratch = Scratch::new();
     let person = Scratch::new();
-    let program = env!("CARGO_BIN_EXE_legwork");
+    let program = program();
     let command =
         format!("exec {program} approvals --watch --state {}", scratch.state.path().display());
     let watcher = person.promote(&command, &json!({ "tty": true }));

@@ -4,17 +4,17 @@ use std::{fs, io::Write, os::unix::fs::PermissionsExt, thread};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, parts, text};
+use crate::common::{Scratch, parts, program, text};
 
 fn entries(scratch: &Scratch, more: &[&str]) -> Vec<Value> {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = std::process::Command::new(program());
     command.args(["audit", "show", "--json", "--state"]).arg(scratch.state.path()).args(more);
     let shown = text(&command.output().unwrap().stdout);
     shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn verify(scratch: &Scratch) -> (Option<i32>, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = std::process::Command::new(program());
     parts(&command.args(["audit", "verify", "--state"]).arg(scratch.state.path()).output().unwrap())
 }
 
@@ -176,7 +176,7 @@ fn what_a_command_holds_cannot_forge_a_line() {
     let raw = fs::read(scratch.state.path().join("audit.jsonl")).unwrap();
     assert!(!raw.contains(&0x1b));
     assert_eq!(text(&raw).lines().count(), 2);
-    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
+    let shown = std::process::Command::new(program())
         .args(["audit", "show", "--state"])
         .arg(scratch.state.path())
         .output()

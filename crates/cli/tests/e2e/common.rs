@@ -1,11 +1,10 @@
-//! What the tests share: a scratch place to run in, fixtures, and waiting for events.
+//! What the tests share: a scratch place to run in, and waiting for events.
 
 use std::{
     fs,
     io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
-    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -14,23 +13,37 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub use crate::harness::stage::{fixture, program};
+use crate::harness::watch::{Times, Watch};
+
 /// How long an event may take before the test gives up; no test waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A state folder and a workspace of its own.
+/// A state folder and a workspace of its own, for a test that ends in time and leaves nothing
+/// behind.
 pub struct Scratch {
     pub state: TempDir,
     pub workspace: TempDir,
+    watch: Watch,
 }
 
 impl Scratch {
+    #[track_caller]
     pub fn new() -> Self {
-        Self { state: TempDir::new().unwrap(), workspace: TempDir::new().unwrap() }
+        Self::with(Times::USUAL)
+    }
+
+    /// The same for a test that takes other times.
+    #[track_caller]
+    pub fn with(times: Times) -> Self {
+        let (state, workspace) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let watch = Watch::new(&[&state, &workspace].map(|it| it.path().to_owned()), times);
+        Self { state, workspace, watch }
     }
 
     /// `legwork VERB --state ...` in the workspace.
     pub fn legwork(&self, verb: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        let mut command = Command::new(program());
         command.arg(verb).arg("--state").arg(self.state.path());
         command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
         // Whatever the user of this machine has configured.
@@ -44,7 +57,7 @@ impl Scratch {
 
     /// The same in a mode, with a policy.
     pub fn guarded(&self, verb: &str, mode: &str, policy: Option<&str>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        let mut command = Command::new(program());
         command.arg(verb).arg("--state").arg(self.state.path()).args(["--mode", mode]);
         command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
         command.env("XDG_CONFIG_HOME", self.state.path());
@@ -187,34 +200,24 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
-    /// Whatever a test left running ends with it.
+    /// Tasks that a test left running end with it; anything else it has ended itself.
     fn drop(&mut self) {
-        let Ok(output) = self.legwork("ps").args(["--running", "--json", "-n", "10000"]).output()
-        else {
-            return;
-        };
-        let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        for task in listed["tasks"].as_array().into_iter().flatten() {
-            let id = task["task_id"].as_str().unwrap_or_default();
-            let _ = self.legwork("stop").args([id, "--signal", "KILL"]).output();
+        if !thread::panicking() {
+            stop_tasks(|verb| self.legwork(verb));
         }
+        self.watch.finish();
     }
 }
 
-/// Path of the program with the misbehaving parts.
-pub fn fixture() -> &'static str {
-    static FIXTURE: OnceLock<String> = OnceLock::new();
-    FIXTURE.get_or_init(|| {
-        // Cargo builds the programs of a test's own package only.
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--package", "legwork-fixture"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        let path = Path::new(env!("CARGO_BIN_EXE_legwork")).with_file_name("fixture");
-        path.to_str().unwrap().to_owned()
-    })
+/// Stops all tasks that run in a state folder.
+pub fn stop_tasks(legwork: impl Fn(&str) -> Command) {
+    let mut list = legwork("ps");
+    let Ok(output) = list.args(["--running", "--json", "-n", "10000"]).output() else { return };
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    for task in listed["tasks"].as_array().into_iter().flatten() {
+        let id = task["task_id"].as_str().unwrap_or_default();
+        let _ = legwork("stop").args([id, "--signal", "KILL"]).output();
+    }
 }
 
 /// Waits until something is there.
@@ -248,6 +251,14 @@ pub fn parent(pid: u32) -> u32 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// The children of a process: each of its threads has its own.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("children")).ok());
+    let lists = lists.collect::<String>();
+    lists.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
 /// Signals a process that the test started.
 pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
@@ -270,11 +281,9 @@ pub fn in_namespace(script: &str) -> Option<Command> {
 pub fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<Output> {
     let disk = scratch.file("disk");
     fs::create_dir(&disk).unwrap();
-    let script = format!(
-        "set -e; mount -t tmpfs -o {options} none {disk}; LW={}; {script}",
-        env!("CARGO_BIN_EXE_legwork")
-    )
-    .replace("$DISK", &disk);
+    let script =
+        format!("set -e; mount -t tmpfs -o {options} none {disk}; LW={}; {script}", program())
+            .replace("$DISK", &disk);
     let mut command = in_namespace(&script)?;
     Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }

@@ -5,10 +5,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::common::text;
+use crate::common::{program, text};
 
 fn completions(shell: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = Command::new(program());
     command.args(["completions", shell]).output().unwrap()
 }
 

@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parent, signal,
+    Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parent, program, signal,
 };
+use crate::harness::stage;
 
 /// The newest task, once it has a final status.
 fn settled(scratch: &Scratch) -> Value {
@@ -135,7 +136,8 @@ fn has_layer(scratch: &Scratch, name: &str) -> bool {
     layers.iter().any(|layer| layer["name"] == name && layer["available"] == true)
 }
 
-/// Starts a command that has started another process, and kills all of ours; returns the pids of both.
+/// Starts a command that has started another process, and kills all of ours; returns the pids of
+/// both.
 fn all_of_ours_killed(scratch: &Scratch, mut command: Command) -> (u32, u32) {
     let (ready, other) = (scratch.file("ready"), scratch.file("other"));
     let script =
@@ -193,7 +195,7 @@ fn all_of_ours_killed_what_cannot_be_ended_is_named() {
         eprintln!("SKIPPED: processes are counted where they can be ended");
         return;
     }
-    command.args([env!("CARGO_BIN_EXE_legwork"), "run", "--mode", "open", "--state"]);
+    command.args([program(), "run", "--mode", "open", "--state"]);
     command.arg(scratch.state.path());
     let (pid, other) = all_of_ours_killed(&scratch, command);
     eventually("the command dies with its warden", || (!is_alive(pid)).then_some(()));
@@ -208,6 +210,9 @@ fn all_of_ours_killed_nothing_of_a_sandbox_is_left() {
     let scratch = Scratch::new();
     if !has_layer(&scratch, "pid_namespace") {
         eprintln!("SKIPPED: no sandbox with processes of its own here");
+        return;
+    }
+    if !stage::is_seen_in_sandboxes() {
         return;
     }
     let (pid, other) = all_of_ours_killed(&scratch, scratch.guarded("run", "guarded", None));

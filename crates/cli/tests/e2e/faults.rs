@@ -1,4 +1,5 @@
-//! The fault matrix: every fault is held by a test that exists, or says why none can; `docs/faults.md` is made from it.
+//! The fault matrix: every fault is held by a test that exists, or says why none can;
+//! `docs/faults.md` is made from it.
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,5 @@
-//! What a command may use: held by the kernel, named in the result, and reported where it cannot be held.
+//! What a command may use: held by the kernel, named in the result, and reported where it cannot be
+//! held.
 
 use std::{
     fs,
@@ -10,13 +11,13 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Scratch, announced, eventually, fixture, in_namespace, is_alive, parent, parts, signal, text,
+    Scratch, announced, eventually, fixture, in_namespace, is_alive, parent, parts, program,
+    signal, text,
 };
+use crate::harness::stage::{self, NOBODY};
 
-/// An ordinary user, whoever runs the tests.
-const NOBODY: u32 = 65534;
-
-/// Whether this machine can limit whole trees; where it cannot, that must be reported, and nothing is left to test.
+/// Whether this machine can limit whole trees; where it cannot, that must be reported, and nothing
+/// is left to test.
 fn has_cgroup_limits(scratch: &Scratch) -> bool {
     let output = scratch.legwork("doctor").arg("--json").output().unwrap();
     let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -50,7 +51,7 @@ fn without_cgroups(scratch: &Scratch, policy: &str) -> Option<Command> {
     let mut command = in_namespace(script)?;
     let file = scratch.file("policy.toml");
     fs::write(&file, policy).unwrap();
-    command.arg(env!("CARGO_BIN_EXE_legwork")).current_dir(scratch.workspace.path());
+    command.arg(program()).current_dir(scratch.workspace.path());
     command
         .args(["call", "--mode", "open", "--policy", &file, "--state"])
         .arg(scratch.state.path());
@@ -70,7 +71,7 @@ fn as_nobody(scratch: &Scratch, policy: &str) -> Option<Command> {
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.arg(env!("CARGO_BIN_EXE_legwork")).current_dir(scratch.workspace.path());
+    command.arg(program()).current_dir(scratch.workspace.path());
     command
         .args(["call", "--mode", "open", "--policy", &file, "--state"])
         .arg(scratch.state.path());
@@ -110,7 +111,8 @@ fn a_command_over_its_memory_is_oom_killed_and_not_plainly_137() {
     assert_eq!((&status["status"], &status["reason"]), (&json!("failed"), &json!("oom_killed")));
     assert_eq!(status["sandbox"]["enforced"], json!(["cgroup_limits"]));
     assert_eq!(status["sandbox"]["missing"], json!([]));
-    // A shell whose child was killed says 137 too, and a command that does so by itself is believed.
+    // A shell whose child was killed says 137 too, and a command that does so by itself is
+    // believed.
     let result = scratch.limited(policy, &format!("{} hog 314572800; exit $?", fixture()));
     assert_eq!((&result["ended_by"], &result["exit_status"]), (&json!("oom_killed"), &json!(137)));
     let result = scratch.limited(policy, &format!("{} hog 10000000; exit 137", fixture()));
@@ -311,7 +313,7 @@ fn a_command_that_may_not_even_have_its_own_process_is_refused() {
 #[test]
 fn limits_hold_in_a_sandbox_too() {
     let scratch = Scratch::new();
-    if !has_cgroup_limits(&scratch) {
+    if !has_cgroup_limits(&scratch) || !stage::is_seen_in_sandboxes() {
         return;
     }
     let policy = "[limits]\nmemory_bytes_max = 52428800\nopen_files_max = 5\nprocesses_max = 40\n\
@@ -331,7 +333,8 @@ fn limits_hold_in_a_sandbox_too() {
     assert_eq!(run("ulimit -n")["stdout_preview"], "5");
     let burnt = run(&format!("exec {} burn-in-children", fixture()));
     assert_eq!(burnt["ended_by"], "cpu_limit");
-    // A bomb that ends by itself, as soon as each of its processes was refused a child or has had seven.
+    // A bomb that ends by itself, as soon as each of its processes was refused a child or has had
+    // seven.
     let bomb = "b() { i=0; while [ $i -lt 7 ]; do b2 & i=$((i+1)); done; wait; }; \
                 b2() { i=0; while [ $i -lt 7 ]; do sleep 1 & i=$((i+1)); done; wait; }; b";
     let bombed = run(bomb);

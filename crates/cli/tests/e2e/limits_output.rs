@@ -1,4 +1,5 @@
-//! Output past its limit, and disks with little room: head and tail are kept, the rest is counted and said.
+//! Output past its limit, and disks with little room: head and tail are kept, the rest is counted
+//! and said.
 
 use std::{
     fs,
@@ -10,7 +11,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Scratch, announced, eventually, fixture, on_small_disk, open, parent, parts, signal, text,
+    Scratch, announced, eventually, fixture, on_small_disk, open, parent, parts, program, signal,
+    text,
 };
 
 const CAP: u64 = 1_000_000;
@@ -239,7 +241,7 @@ fn a_file_that_cannot_be_written_costs_output_but_not_the_exit_code() {
     // No file of ours may be longer than 1 MiB.
     let script = "ulimit -f 2048; exec \"$0\" \"$@\"";
     let output = std::process::Command::new("sh")
-        .args(["-c", script, env!("CARGO_BIN_EXE_legwork"), "call", "--mode", "open", "--state"])
+        .args(["-c", script, program(), "call", "--mode", "open", "--state"])
         .arg(scratch.state.path())
         .args(["ExecCommand", "--json", &input.to_string()])
         .current_dir(scratch.workspace.path())

@@ -1,4 +1,5 @@
-//! Logins: a profile that changes only the environment costs nothing, and any other one is read by a real login.
+//! Logins: a profile that changes only the environment costs nothing, and any other one is read by
+//! a real login.
 
 use std::{
     fs,
@@ -16,7 +17,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{common::Scratch, mcp::Wire};
+use crate::{
+    common::{Scratch, fixture, open, program},
+    mcp::Wire,
+};
 
 /// A profile that changes nothing but the environment, in the ways that profiles do that.
 const PLAIN: &str = "export GREETING='hello  there'\nPATH=\"$HOME/bin:$PATH\"\nexport EMPTY=\n\
@@ -30,10 +34,11 @@ const LOOK: Duration = Duration::from_secs(20);
 
 /// A server whose commands have a home of their own.
 struct Home {
-    scratch: Scratch,
     folder: PathBuf,
     wire: Wire,
     log: Receiver<String>,
+    /// Last, so that the server has lost its client when everything must end.
+    scratch: Scratch,
 }
 
 impl Home {
@@ -58,7 +63,7 @@ impl Home {
                 let _ = sender.send(line);
             }
         });
-        Self { scratch, folder: home, wire, log }
+        Self { folder: home, wire, log, scratch }
     }
 
     /// Exit code and both streams of a script.
@@ -107,7 +112,7 @@ impl Home {
 
 /// The program, with an environment that is the same on every machine.
 fn legwork(scratch: &Scratch, home: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = Command::new(program());
     command.args(arguments).current_dir(scratch.workspace.path()).stdin(Stdio::null());
     command.env_clear().envs([
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -154,6 +159,8 @@ fn a_profile_that_changes_only_the_environment_is_replaced_by_it() {
 
 #[test]
 fn a_profile_that_does_anything_else_is_read_by_a_real_login() {
+    let waits = format!("{} wait-for \"$HOME/over\" &", fixture());
+    let waits_alone = format!("({waits}) >/dev/null 2>&1");
     let common = [
         ("a function", "f() { :; }"),
         ("an alias", "alias ll='ls -l'"),
@@ -171,8 +178,8 @@ fn a_profile_that_does_anything_else_is_read_by_a_real_login() {
         ("stdin elsewhere", "exec </etc/passwd"),
         ("arguments", "set -- a b"),
         ("a status", "false"),
-        ("a process in the background", "sleep 30 &"),
-        ("a process in the background that nobody waits for", "(sleep 30 &) >/dev/null 2>&1"),
+        ("a process in the background", &waits),
+        ("a process in the background that nobody waits for", &waits_alone),
         ("something else each time", "export NOW=$(date +%s.%N)"),
         ("a remembered command", "date >/dev/null"),
         ("a line in a log", "date >>\"$HOME/log\""),
@@ -191,6 +198,7 @@ fn a_profile_that_does_anything_else_is_read_by_a_real_login() {
         let mut home = Home::new(&format!("{PLAIN}{line}\n"));
         assert!(!home.looked_at(shell), "{what}, {shell}");
         assert_eq!(home.called_as(shell), format!("{shell} -lc --"), "{what}");
+        open(home.folder.join("over").to_str().unwrap());
     });
 }
 

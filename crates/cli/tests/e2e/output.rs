@@ -4,7 +4,7 @@ use std::{fs, io::Read};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, fixture, parts, text};
+use crate::common::{Scratch, fixture, parts, program, text};
 
 /// Checks the numbered lines that the fixture writes, without holding them all.
 fn assert_flood(path: &std::path::Path, bytes: u64) {
@@ -180,7 +180,7 @@ fn logs_keep_the_order_of_the_streams() {
     let scratch = Scratch::new();
     scratch.result(&format!("{} in-turn", fixture()));
     let output = std::process::Command::new("sh")
-        .args(["-c", "\"$0\" logs --state \"$1\" @ 2>&1", env!("CARGO_BIN_EXE_legwork")])
+        .args(["-c", "\"$0\" logs --state \"$1\" @ 2>&1", program()])
         .arg(scratch.state.path())
         .output()
         .unwrap();

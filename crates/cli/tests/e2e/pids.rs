@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use crate::common::{Scratch, text};
+use crate::common::{Scratch, program, text};
 
-/// In a pid namespace of its own, where the next number can be chosen: a task is lost together with its warden, a
-/// stranger gets its command's number at once, and then everything is done that could signal it.
+/// In a pid namespace of its own, where the next number can be chosen: a task is lost together with
+/// its warden, a stranger gets its command's number at once, and then everything is done that could
+/// signal it.
 const SCRIPT: &str = r#"
 set -e
 lw() { verb=$1; shift; "$LW" "$verb" --state "$STATE" "$@"; }
@@ -35,7 +36,7 @@ fn strangers(warden: &str) -> Option<String> {
     let scratch = Scratch::new();
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", SCRIPT]);
-    command.env("LW", env!("CARGO_BIN_EXE_legwork")).env("STATE", scratch.state.path());
+    command.env("LW", program()).env("STATE", scratch.state.path());
     command.env("WARDEN", warden).env("SHELL", "/bin/sh").current_dir(scratch.workspace.path());
     command.env("XDG_CONFIG_HOME", scratch.state.path());
     if !rustix::process::getuid().is_root() {

@@ -1,4 +1,5 @@
-//! The gate, end to end: rules from files, verdicts that explain themselves, and no way around them.
+//! The gate, end to end: rules from files, verdicts that explain themselves, and no way around
+//! them.
 
 use std::{
     fs,
@@ -8,14 +9,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, parts, text};
+use crate::common::{Scratch, parts, program, text};
 
 const NO_RM: &str = "excludeTools = [\"run_shell_command(rm)\"]\n";
 
 fn check(scratch: &Scratch, policy: &str, more: &[&str]) -> (Option<i32>, String, String) {
     let path = scratch.state.path().join("policy.toml");
     fs::write(&path, policy).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = Command::new(program());
     command.args(["policy", "check", "--policy"]).arg(path).args(more);
     command.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", scratch.state.path());
     parts(&command.output().unwrap())
@@ -110,7 +111,7 @@ fn a_verdict_explains_itself() {
 #[test]
 fn a_batch_is_answered_line_by_line() {
     let scratch = Scratch::new();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_legwork"))
+    let mut child = Command::new(program())
         .args(["policy", "check", "--batch"])
         .env("XDG_CONFIG_HOME", scratch.state.path())
         .current_dir(scratch.workspace.path())
@@ -216,7 +217,7 @@ fn users_can_test_their_own_rules() {
         fs::write(&cases, text).unwrap();
         let policy = scratch.state.path().join("policy.toml");
         fs::write(&policy, NO_RM).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+        let mut command = Command::new(program());
         command.args(["policy", "test", &cases, "--policy"]).arg(policy);
         command.env("XDG_CONFIG_HOME", scratch.state.path());
         parts(&command.output().unwrap())

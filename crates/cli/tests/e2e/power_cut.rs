@@ -1,7 +1,9 @@
-//! The power is cut at a random moment: newest rows may be missing, synced exit records survive, nothing is wrong.
+//! The power is cut at a random moment: newest rows may be missing, synced exit records survive,
+//! nothing is wrong.
 //!
-//! The state folder is on a filesystem in a file, and that file on another one, which is frozen while it is copied: the
-//! copy is what the disk had at that moment. What was not yet written to it is lost, as with a power cut.
+//! The state folder is on a filesystem in a file, and that file on another one, which is frozen
+//! while it is copied: the copy is what the disk had at that moment. What was not yet written to it
+//! is lost, as with a power cut.
 //! `LEGWORK_POWER_CUTS` says how many moments, `LEGWORK_TORTURE_SEED` repeats which were chosen.
 
 use std::{
@@ -19,7 +21,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, fixture},
+    common::{Scratch, fixture, program},
     disk::{Disk, run, text},
     mcp::Wire,
     torture::{Dice, number, seed},
@@ -115,7 +117,7 @@ fn hear(wire: &Wire, asked: &mut HashMap<u64, usize>, told: &Mutex<HashMap<usize
 }
 
 fn legwork(verb: &str, state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = Command::new(program());
     command.arg(verb).arg("--state").arg(state).stdin(Stdio::null());
     command.env("SHELL", "/bin/sh").env("XDG_CONFIG_HOME", state);
     command
@@ -148,7 +150,7 @@ fn check(state: &Path, answered: &HashMap<usize, String>) {
         assert_eq!(*status, code(*number), "an exit record is lost: {number} {shown:#}");
     }
     // A clean-up puts the rest back that has a folder; every server does one.
-    run(env!("CARGO_BIN_EXE_legwork"), &["gc", "--state", text(state)]);
+    run(program(), &["gc", "--state", text(state)]);
     let all = tasks(state);
     eprintln!("{} answered, {found} found, {} with the folders", answered.len(), all.len());
     for task in all {
@@ -167,7 +169,7 @@ fn check(state: &Path, answered: &HashMap<usize, String>) {
     call.args(["--mode", "open", "ExecCommand", "--json", r#"{"cmd":"echo on","login":false}"#]);
     assert_eq!(json_of(&call.output().unwrap())["result"]["stdout_preview"], "on");
     // A line that was torn is noted by the next one.
-    run(env!("CARGO_BIN_EXE_legwork"), &["audit", "verify", "--state", text(state)]);
+    run(program(), &["audit", "verify", "--state", text(state)]);
 }
 
 /// Its outcome is the true one, or none; its output is what it printed, or the beginning of that.

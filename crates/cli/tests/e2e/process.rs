@@ -2,13 +2,13 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{Scratch, fixture, text};
+use crate::common::{Scratch, fixture, program, text};
 
 #[test]
 fn signals_are_clean_whatever_the_parent_did() {
     let scratch = Scratch::new();
     let output = Command::new(fixture())
-        .args(["with-bad-signals", env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
+        .args(["with-bad-signals", program(), "run", "--state"])
         .arg(scratch.state.path())
         .args(["--", "cat", "/proc/self/status"])
         .output()
@@ -25,7 +25,7 @@ fn descriptors_session_mask_and_stdin() {
     let scratch = Scratch::new();
     let shell = "umask 027; exec 7</dev/null 9</dev/null; exec \"$0\" \"$@\"";
     let output = Command::new("sh")
-        .args(["-c", shell, env!("CARGO_BIN_EXE_legwork"), "run", "--state"])
+        .args(["-c", shell, program(), "run", "--state"])
         .arg(scratch.state.path())
         .args(["--", fixture(), "start"])
         .stdin(Stdio::null())
@@ -41,7 +41,7 @@ fn descriptors_session_mask_and_stdin() {
 fn a_hostile_mask_does_not_lock_us_out_of_our_own_files() {
     let scratch = Scratch::new();
     let output = Command::new("sh")
-        .args(["-c", "umask 777; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_legwork"), "run"])
+        .args(["-c", "umask 777; exec \"$0\" \"$@\"", program(), "run"])
         .arg("--state")
         .arg(scratch.state.path())
         .args(["--", "echo", "hi"])

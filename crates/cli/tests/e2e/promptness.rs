@@ -1,4 +1,5 @@
-//! A stop takes as long as its processes do: nobody waits for the rest of a grace when everything is dead.
+//! A stop takes as long as its processes do: nobody waits for the rest of a grace when everything
+//! is dead.
 //!
 //! The grace is three seconds. The bound leaves a loaded machine room, and is far below that.
 
@@ -12,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, announced_line, eventually, fixture, is_alive, open, signal},
+    common::{Scratch, announced_line, children, eventually, fixture, is_alive, open, signal},
     mcp::Wire,
 };
 
@@ -71,7 +72,8 @@ fn a_stop_is_over_when_the_last_child_has_cleaned_up() {
     let scratch = Scratch::new();
     for (mode, mut wire) in servers(&scratch) {
         let ready = scratch.file(mode);
-        // The command itself dies of the signal; what it has started ends a little later, by itself.
+        // The command itself dies of the signal; what it has started ends a little later, by
+        // itself.
         let child = format!(
             "trap 'sleep 0.1; echo cleaned; exit' TERM; sh -c 'echo $PPID' > {ready}; \
              while :; do sleep 0.01; done"
@@ -125,6 +127,24 @@ fn a_call_that_is_out_of_time_is_answered_when_all_of_it_is_dead() {
 }
 
 #[test]
+fn a_wait_for_what_cannot_come_any_more_ends_with_the_command() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    let task = begin(&mut wire, &format!("{} wait-for {gate}", fixture()));
+    let input = json!({ "task_ids": [task], "until": { "output_matches": "never printed" },
+                        "timeout_ms": 25_000 });
+    let wait = wire.send("tools/call", &json!({ "name": "TaskWait", "arguments": input }));
+    let begin = Instant::now();
+    open(&gate);
+    let answer = wire.read();
+    assert_eq!(answer["id"], wait);
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("ended before the condition was met"), "{told}");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn a_kill_needs_no_grace() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
@@ -136,12 +156,6 @@ fn a_kill_needs_no_grace() {
     assert!(stopped.status.success(), "{stopped:?}");
     assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
     eventually("it is dead", || (!is_alive(pid)).then_some(()));
-}
-
-/// The children of a process's first thread.
-fn children(pid: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// How many sockets a process has: its spawner's, and a channel for each warden.

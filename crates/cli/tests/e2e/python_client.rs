@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::common::{Scratch, fixture};
+use crate::common::{Scratch, fixture, program};
 
 /// An environment with this version of the `mcp` package.
 fn environment(version: &str) -> PathBuf {
@@ -52,7 +52,7 @@ fn drive(version: &str, era: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/python_client.py");
     let output = Command::new(environment(version))
         .arg(script)
-        .args([era, env!("CARGO_BIN_EXE_legwork")])
+        .args([era, program()])
         .args([scratch.state.path(), scratch.workspace.path()])
         .arg(fixture())
         .output()

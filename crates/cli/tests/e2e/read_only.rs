@@ -1,4 +1,5 @@
-//! The filesystem of the state folder becomes read-only while commands run, as after an error of the disk.
+//! The filesystem of the state folder becomes read-only while commands run, as after an error of
+//! the disk.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -6,14 +7,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, fixture, open, signal},
+    common::{Scratch, eventually, fixture, open, program, signal},
     disk::Disk,
     mcp::Wire,
 };
 
 /// Starts `legwork mcp` on a state folder of its own, with answers for programs.
 fn serve(scratch: &Scratch, disk: &Disk) -> Wire {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut command = Command::new(program());
     command.args(["mcp", "--mode", "open", "--structured", "--state"]).arg(disk.path("state"));
     command.current_dir(scratch.workspace.path()).env("SHELL", "/bin/sh");
     command.env("XDG_CONFIG_HOME", scratch.state.path());

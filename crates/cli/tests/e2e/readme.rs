@@ -1,6 +1,6 @@
 //! README tells the truth: its first command prints the receipt that it shows.
 
-use crate::common::{Scratch, text};
+use crate::common::{Scratch, program, text};
 
 const README: &str = include_str!("../../../../README.md");
 
@@ -36,10 +36,7 @@ fn the_second_command_is_what_ci_runs() {
 fn every_verb_that_is_shown_exists() {
     for line in block("text", "legwork run --").lines() {
         let verb = line.split_whitespace().nth(1).unwrap();
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
-            .args([verb, "--help"])
-            .output()
-            .unwrap();
+        let output = std::process::Command::new(program()).args([verb, "--help"]).output().unwrap();
         assert!(output.status.success(), "{verb}: {}", text(&output.stderr));
     }
 }

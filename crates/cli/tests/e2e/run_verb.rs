@@ -7,7 +7,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use crate::common::{Scratch, announced, eventually, fixture, open, parts, signal, text};
+use crate::common::{Scratch, announced, eventually, fixture, open, parts, program, signal, text};
 
 #[test]
 fn bytes_and_exit_code_are_the_commands_own() {
@@ -93,7 +93,7 @@ fn the_order_of_both_streams_is_exact_when_they_are_one() {
     let scratch = Scratch::new();
     let script = "for i in 1 2 3 4 5 6 7 8 9; do echo o$i; echo e$i >&2; done";
     let output = std::process::Command::new("sh")
-        .args(["-c", "\"$0\" sh --state \"$1\" \"$2\" 2>&1", env!("CARGO_BIN_EXE_legwork")])
+        .args(["-c", "\"$0\" sh --state \"$1\" \"$2\" 2>&1", program()])
         .arg(scratch.state.path())
         .arg(script)
         .output()
@@ -149,14 +149,7 @@ fn a_signal_that_is_ignored_is_not_passed_on() {
     let scratch = Scratch::new();
     let ready = scratch.file("ready");
     let mut child = std::process::Command::new(fixture())
-        .args([
-            "with-bad-signals",
-            env!("CARGO_BIN_EXE_legwork"),
-            "run",
-            "--mode",
-            "open",
-            "--state",
-        ])
+        .args(["with-bad-signals", program(), "run", "--mode", "open", "--state"])
         .arg(scratch.state.path())
         .args(["--", fixture(), "on-interrupt", &ready, "33"])
         .spawn()

@@ -3,10 +3,10 @@
 use insta::{assert_json_snapshot, assert_snapshot};
 use serde_json::Value;
 
-use crate::common::{Scratch, text};
+use crate::common::{Scratch, program, text};
 
 fn output(arguments: &[&str]) -> String {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_legwork"))
+    let output = std::process::Command::new(program())
         .args(arguments)
         .env("COLUMNS", "100")
         .output()

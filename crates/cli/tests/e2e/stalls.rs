@@ -1,4 +1,5 @@
-//! Something of ours or below us is stopped, slow, or never answers: nobody else has to wait for it.
+//! Something of ours or below us is stopped, slow, or never answers: nobody else has to wait for
+//! it.
 
 use std::{
     fs,
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{
-        Scratch, announced, announced_line, eventually, fixture, has_program, in_namespace,
-        is_alive, open, signal, text,
+        Scratch, announced, announced_line, children, eventually, fixture, has_program,
+        in_namespace, is_alive, open, signal, text,
     },
     mcp::Wire,
 };
@@ -61,7 +62,9 @@ fn a_slow_disk_holds_up_only_what_waits_for_it() {
     let slow = "inject=fsync,fdatasync:delay_enter=3000000";
     let words =
         ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", slow];
-    let mut wire = Wire::spawn(behind(&scratch, &words, "all"));
+    let mut command = behind(&scratch, &words, "all");
+    command.arg("--structured");
+    let mut wire = Wire::spawn(command);
     // The ledger is made, which is synced.
     wire.initialize();
     let begin = Instant::now();
@@ -79,12 +82,21 @@ fn a_slow_disk_holds_up_only_what_waits_for_it() {
         let input = json!({ "cmd": format!("echo {number}"), "login": false });
         first.push(ask(&mut wire, "ExecCommand", &input));
     }
-    let answered: Vec<u64> =
-        (0..first.len() + last.len()).map(|_| wire.read()["id"].as_u64().unwrap()).collect();
-    let (early, late) = answered.split_at(first.len());
-    assert!(first.iter().all(|id| early.contains(id)), "{first:?} {answered:?}");
-    assert!(last.iter().all(|id| late.contains(id)), "{last:?} {answered:?}");
+    let answers: Vec<Value> = (0..first.len() + last.len()).map(|_| wire.read()).collect();
+    let place = |id: &u64| answers.iter().position(|answer| answer["id"] == *id).unwrap();
+    let slow = last.iter().map(place).min().unwrap();
+    for place in first.iter().map(place).filter(|place| *place > slow) {
+        // Where the machine has so much to do that it ran for long, it is in a folder, and waits
+        // too.
+        let result = &answers[place]["result"]["structuredContent"]["result"];
+        assert!(scratch.folder(&result["task_id"]).exists(), "{place} after {slow}: {answers:#?}");
+    }
     assert!(begin.elapsed() > Duration::from_secs(3), "the disk was slow");
+    // The server's own farewell is slow as well, and nobody else gets at the ledger meanwhile.
+    let promoted = &answers[place(&first[0])]["result"]["structuredContent"]["result"];
+    wire.tool("TaskStop", &json!({ "task_id": promoted["task_handle"]["task_id"] }));
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
 }
 
 #[test]
@@ -209,7 +221,8 @@ fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone()
     let scratch = Scratch::new();
     let (disk, gate) = (scratch.file("disk"), scratch.file("gate"));
     fs::create_dir(&disk).unwrap();
-    // A filesystem of its own, which is frozen until the gate opens: a write to it waits and cannot be ended.
+    // A filesystem of its own, which is frozen until the gate opens: a write to it waits and cannot
+    // be ended.
     let script = format!(
         "truncate -s 16M {disk}.image && mkfs.ext4 -q {disk}.image && mount -o loop {disk}.image {disk} \
          && touch {disk}/file && fsfreeze --freeze {disk} && touch {disk}.frozen || exit 9
@@ -240,6 +253,75 @@ fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone()
         (scratch.status(&task)["status"] == "cancelled").then_some(())
     });
     assert!(!is_alive(pid));
+}
+
+/// What an answer that needs no new warden may take, while another call waits for one.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Asks for more commands than there are wardens in reserve; each waits for the gate.
+fn crowd(wire: &mut Wire, gate: &str) -> Vec<u64> {
+    let cmd = format!("exec {} wait-for {gate}", fixture());
+    let input = json!({ "cmd": cmd, "login": false, "duplicate_policy": "start_new",
+                        "yield_time_ms": 100_000 });
+    (0..6).map(|_| ask(wire, "ExecCommand", &input)).collect()
+}
+
+/// Other calls are answered at once, and those of the crowd when somebody has made wardens for
+/// them.
+fn nobody_else_waits(wire: &mut Wire, crowd: &[u64], gate: &str) {
+    for _ in 0..5 {
+        let begin = Instant::now();
+        wire.tool("TaskList", &json!({}));
+        assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    }
+    open(gate);
+    for _ in crowd {
+        let answer = wire.read();
+        assert!(crowd.contains(&answer["id"].as_u64().unwrap()), "{answer}");
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").unwrap().1.chars().next()
+}
+
+#[test]
+fn a_spawner_that_hangs_before_its_hello_is_replaced_and_holds_up_nobody_else() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut wire = Wire::initialized(&scratch);
+    wire.assert_lives();
+    let server = wire.child.id();
+    let first = children(server)[0];
+    signal(first, Signal::KILL);
+    eventually("it is dead", || (!is_alive(first)).then_some(()));
+    let calls = crowd(&mut wire, &gate);
+    // A new one is started for them. It takes milliseconds until it can speak, and is stopped
+    // before.
+    let hung = eventually("a new spawner", || children(server).into_iter().find(|it| *it != first));
+    signal(hung, Signal::STOP);
+    nobody_else_waits(&mut wire, &calls, &gate);
+    eventually("the one that hung is gone", || state(hung).is_none().then_some(()));
+    wire.assert_lives();
+}
+
+#[test]
+fn a_spawner_that_hangs_is_replaced_and_holds_up_nobody_else() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let mut wire = Wire::initialized(&scratch);
+    wire.assert_lives();
+    let hung = children(wire.child.id())[0];
+    signal(hung, Signal::STOP);
+    let calls = crowd(&mut wire, &gate);
+    nobody_else_waits(&mut wire, &calls, &gate);
+    // It goes on, for as long as it has wardens.
+    eventually("it is no longer stopped", || (state(hung) != Some('T')).then_some(()));
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
+    eventually("it is gone with its engine", || state(hung).is_none().then_some(()));
 }
 
 /// What never answers: a disk whose other side is held open and read by nobody.

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{Scratch, on_small_disk, text};
+use crate::common::{Scratch, on_small_disk, program, text};
 
 fn envelope(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
@@ -18,9 +18,7 @@ fn a_state_folder_that_is_a_file() {
     let scratch = Scratch::new();
     let file = scratch.file("file");
     fs::write(&file, "").unwrap();
-    let legwork = |arguments: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_legwork")).args(arguments).output().unwrap()
-    };
+    let legwork = |arguments: &[&str]| Command::new(program()).args(arguments).output().unwrap();
     let output = legwork(&["call", "ExecCommand", r#"{"cmd":"true"}"#, "--json", "--state", &file]);
     assert_eq!(output.status.code(), Some(125));
     let error = &envelope(&output)["error"];
@@ -104,7 +102,7 @@ fn a_disk_that_fills_up_while_the_command_prints() {
 fn a_folder_deeper_than_a_socket_address_holds() {
     let scratch = Scratch::new();
     let deep = scratch.state.path().join("d".repeat(100)).join("e".repeat(100));
-    let output = Command::new(env!("CARGO_BIN_EXE_legwork"))
+    let output = Command::new(program())
         .args(["run", "--state", deep.to_str().unwrap(), "--", "echo", "deep"])
         .output()
         .unwrap();
@@ -125,7 +123,8 @@ fn a_ledger_of_a_newer_version_is_refused() {
 #[test]
 fn a_run_that_cannot_keep_its_output_says_so_and_fails() {
     let scratch = Scratch::new();
-    // Nobody reads before the command has ended, so that what is dropped cannot have been passed on.
+    // Nobody reads before the command has ended, so that what is dropped cannot have been passed
+    // on.
     let script = "$LW run --mode open --state $DISK/state -- sh -c 'head -c 3000000 /dev/zero; : > done' | \
         { until [ -e done ]; do :; done; wc -c; }; exit 0";
     let Some(output) = on_small_disk(&scratch, "size=1m", script) else { return };

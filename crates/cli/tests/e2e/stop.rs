@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::common::{
-    Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parts, signal,
+    Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parts, program, signal,
 };
 
 /// Starts a tree under `legwork run` that is hard to end, and returns its pids.
@@ -43,7 +43,7 @@ fn a_tree_without_cgroup_leaves_no_survivor_either() {
         return;
     };
     let mut child = command
-        .args([env!("CARGO_BIN_EXE_legwork"), "run", "--mode", "open", "--state"])
+        .args([program(), "run", "--mode", "open", "--state"])
         .arg(scratch.state.path())
         .args(["--timeout", "5", "--", fixture(), "detached-tree"])
         .arg(scratch.workspace.path())

@@ -8,7 +8,9 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, announced, eventually, fixture, is_alive, open, parts, signal, text};
+use crate::common::{
+    Scratch, announced, eventually, fixture, is_alive, open, parts, program, signal, text,
+};
 
 #[test]
 fn logs_can_be_followed_to_the_end_from_another_process() {
@@ -134,7 +136,7 @@ impl Person {
 }
 
 fn legwork(scratch: &Scratch, verb: &str) -> String {
-    let program = env!("CARGO_BIN_EXE_legwork");
+    let program = program();
     let mode = if verb == "run" { " --mode open" } else { "" };
     format!("exec {program} {verb}{mode} --state {}", scratch.state.path().display())
 }

@@ -1,4 +1,5 @@
-//! The program is replaced while tasks run: what a newer one adopts, and what an older one leaves alone.
+//! The program is replaced while tasks run: what a newer one adopts, and what an older one leaves
+//! alone.
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
@@ -36,12 +37,12 @@ fn status(scratch: &Scratch, task: &str) -> String {
     ledger.query_row("SELECT status FROM task WHERE id = ?", [task], |row| row.get(0)).unwrap()
 }
 
-#[test]
-fn a_newer_program_adopts_the_tasks_of_an_older_one() {
+/// Lets a newer program adopt a task of an older one, look at it, and record its end.
+fn adopted(older: u32, newer: u32) {
     let scratch = Scratch::new();
     let gate = scratch.file("gate");
-    let task = left_by(&scratch, legwork_warden::protocol::VERSION, &gate);
-    let mut newer = server(&scratch, legwork_warden::protocol::VERSION + 1);
+    let task = left_by(&scratch, older, &gate);
+    let mut newer = server(&scratch, newer);
     let told = newer.tool("TaskOutput", &json!({ "task_id": task, "block": false }));
     assert!(told.contains("\nbefore"), "{told}");
     open(&gate);
@@ -50,6 +51,24 @@ fn a_newer_program_adopts_the_tasks_of_an_older_one() {
     let told = newer.tool("TaskStatus", &json!({ "task_id": task }));
     assert!(told.contains("Exit status: 7"), "{told}");
     newer.assert_lives();
+}
+
+#[test]
+fn a_newer_program_adopts_the_tasks_of_an_older_one() {
+    let today = legwork_warden::protocol::VERSION;
+    adopted(today, today + 1);
+    // The oldest wardens do not say which run they speak of.
+    adopted(legwork_warden::protocol::OLDEST, today);
+}
+
+#[test]
+fn a_newer_program_stops_the_tasks_of_the_oldest_one() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    let task = left_by(&scratch, legwork_warden::protocol::OLDEST, &gate);
+    let mut newer = server(&scratch, legwork_warden::protocol::VERSION);
+    newer.tool("TaskStop", &json!({ "task_id": task }));
+    assert_eq!(status(&scratch, &task), "cancelled");
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! The engine: what a host program holds, and what the tools are given.
 //!
-//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows what a
-//! tool is, but no tool: those that come with the library are in `tools`.
+//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows
+//! what a tool is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
+mod command;
 pub mod export;
+mod finished;
+mod handle;
 mod options;
+mod stream;
 mod tool;
 
 use std::{
@@ -18,11 +22,16 @@ use serde_json::Value;
 
 pub use self::{
     answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    command::{Command, CommandFuture},
+    finished::Finished,
+    handle::TaskHandle,
     options::Options,
+    stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},
 };
 use crate::{
     error::{ErrorKind, ToolError},
+    events::{EventCursor, Events, Interest},
     id::TaskId,
     judge::{Judge, config::Settings},
     model::{
@@ -32,11 +41,11 @@ use crate::{
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
-    state::{StateError, StateFolder},
+    state::StateFolder,
     store::{
         Store,
         audit::Entry,
-        ledger::Task,
+        ledger::{Answerer, Task},
         open_state,
         retention::{CleanUp, Collected, Retention},
         usage::Usage,
@@ -51,6 +60,7 @@ use crate::{
 pub struct Engine {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
+    hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Engine {
@@ -90,7 +100,8 @@ impl Engine {
         );
         let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
-        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry) })
+        let hint = options.hint;
+        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
     }
 
     /// The tools.
@@ -118,14 +129,14 @@ impl Engine {
         self.tasks.workspace()
     }
 
-    /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
-    /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
-    /// Returns the spawner's process id, where there is one.
-    pub fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
+    /// Makes this engine one that stays: starts what the first command would otherwise wait for,
+    /// and takes over the commands whose engine is gone, now and later. Sandboxes are made ready
+    /// for callers of this trust. Returns the spawner's process id, where there is one.
+    pub async fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
         self.tasks.store.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.tasks)));
         let usual = self.tasks.judge.wanted(trust);
-        self.tasks.place.warm_up(usual).map_err(|error| place_error(&error.into()))
+        self.tasks.place.warm_up(usual).await.map_err(|error| place_error(&error.into()))
     }
 
     /// Whether nothing is started with less than the whole sandbox.
@@ -133,7 +144,8 @@ impl Engine {
         self.tasks.judge.requires_protection()
     }
 
-    /// What commands of this trust are confined by on this machine; an error if that is less than is required.
+    /// What commands of this trust are confined by on this machine; an error if that is less than
+    /// is required.
     pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
         self.tasks.protection(trust).await
     }
@@ -144,6 +156,12 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// An error as it may leave: with the hint of the face, and without secrets.
+    fn told(&self, mut error: ToolError) -> ToolError {
+        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        error.masked(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
@@ -213,9 +231,36 @@ impl Engine {
         self.tasks.judge.answer(prefix, answered).await
     }
 
-    /// Says that somebody is here who answers questions, for the next few seconds.
-    pub async fn watch_approvals(&self) -> Result<(), ToolError> {
-        self.tasks.judge.note_watcher().await
+    /// Says that somebody is here who answers questions, until the result is dropped: callers who
+    /// have to ask wait.
+    pub fn watch_approvals(&self) -> Result<Answerer, ToolError> {
+        self.tasks.judge.watch()
+    }
+
+    /// The stream of what happens on the state folder, in this process and in others: after an
+    /// event, or from now on.
+    ///
+    /// ```no_run
+    /// # async fn follow(engine: &legwork::Engine) -> Result<(), legwork::ToolError> {
+    /// let mut events = engine.events(None, legwork::Interest::Changes).await?;
+    /// loop {
+    ///     match events.next().await {
+    ///         Ok(event) => println!("{:?}", event.what),
+    ///         Err(lagged) => println!("look anew, then go on from {}", lagged.cursor),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn events(
+        &self,
+        after: Option<EventCursor>,
+        interest: Interest,
+    ) -> Result<Events, ToolError> {
+        let events = self.tasks.store.ledger.events(after, interest).await?;
+        if interest == Interest::Live {
+            self.tasks.attend();
+        }
+        Ok(events)
     }
 
     /// Removes what is past its time, or says what would be.
@@ -227,8 +272,8 @@ impl Engine {
         self.tasks.collect(retention, wanted).await
     }
 
-    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a little at a time, and
-    /// only one process.
+    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a
+    /// little at a time, and only one process.
     pub fn tidy_up(&self) {
         self.tasks.tidy_up();
     }
@@ -258,10 +303,4 @@ fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
         format!("the workspace `{shown}` cannot be used: {error}"),
     )
     .hint("name an existing folder")
-}
-
-impl From<StateError> for ToolError {
-    fn from(error: StateError) -> Self {
-        Self::state(&error)
-    }
 }

@@ -5,13 +5,26 @@ use std::{path::PathBuf, time::Duration};
 use legwork_gate::Policy;
 
 use crate::{
+    error::ToolError,
     judge::config::{Config, Settings},
     model::sandbox::SandboxSettings,
     state::Repair,
 };
 
 /// How an engine is set up.
+///
+/// ```
+/// use legwork::{Options, gate::{Mode, Policy}};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::new("/my/project").state("/my/state");
+/// options.policy = Policy::from_layers(&[], Mode::Strict)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
+#[must_use = "options do nothing until an engine is opened with them"]
 pub struct Options {
     /// The folder that commands run in by default.
     pub workspace: PathBuf,
@@ -27,10 +40,14 @@ pub struct Options {
     pub settings: Settings,
     /// What commands are confined to, unless the policy's mode is open.
     pub sandbox: SandboxSettings,
-    /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
+    /// Whether the task tools know the tasks of all workspaces, as the user's own command line
+    /// does.
     pub all_workspaces: bool,
     /// Told of what had to be repaired in the state folder, at the start or later.
     pub on_repair: fn(&Repair),
+    /// What can be done about an error, in words of the face: a command line names its verbs, a
+    /// page its buttons. It takes the place of the library's own hint in the answers of the tools.
+    pub hint: fn(&ToolError) -> Option<String>,
 }
 
 impl Options {
@@ -56,6 +73,13 @@ impl Options {
             sandbox: SandboxSettings::default(),
             all_workspaces: false,
             on_repair: |repair| tracing::warn!("{}", repair.message()),
+            hint: |_| None,
         }
+    }
+
+    /// The same with a state folder of its own, instead of the user's.
+    pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state = Some(folder.into());
+        self
     }
 }

@@ -50,7 +50,8 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// A tool that changes things, may wait, and is offered by default; the other fields can be set.
+    /// A tool that changes things, may wait, and is offered by default; the other fields can be
+    /// set.
     pub fn new(name: &'static str, description: &'static str, input_schema: Value) -> Self {
         Self {
             name,
@@ -122,8 +123,8 @@ impl Registry {
         self.tools.iter().map(|tool| tool.definition())
     }
 
-    /// Keeps only the tools that a model is offered by default: one way to run a command, and what follows
-    /// from it. Three ways to run a command would only confuse it.
+    /// Keeps only the tools that a model is offered by default: one way to run a command, and what
+    /// follows from it. Three ways to run a command would only confuse it.
     pub fn keep_default(&mut self) {
         self.tools.retain(|tool| tool.definition().by_default);
     }
@@ -146,13 +147,12 @@ impl Registry {
                 ToolError::new(ErrorKind::UnknownTool, format!("there is no tool `{name}`"))
                     .detail("tool_name", name)
                     .hint(format!("the tools are: {}", known.join(", ")));
-            let mask = engine.mask();
-            return Answer::failed(&mask.text(name), error.masked(&mask));
+            return Answer::failed(&engine.mask().text(name), engine.told(error));
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
             Ok(success) => Answer::succeeded(tool, engine.mask(), success),
-            Err(error) => Answer::failed(name, error.masked(&engine.mask())),
+            Err(error) => Answer::failed(name, engine.told(error)),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Approvals: questions about commands, kept in the ledger so that any process of the user can answer.
+//! Approvals: questions about commands, kept in the ledger so that any process of the user can
+//! answer.
 //!
-//! A call that has to be asked about opens a question, or joins the one that is open about the same command.
-//! Its own face may be able to ask (a client, a terminal), and whoever runs `legwork approve` may answer first.
-//! Where nobody can be asked, the call fails at once and the question stays open for a while: answered later, it
-//! lets the next equal call pass, once.
+//! A call that has to be asked about opens a question, or joins the one that is open about the same
+//! command. Its own face may be able to ask (a client, a terminal), and any other process of the
+//! user may answer first. Where nobody can be asked, the call fails at once and the question stays
+//! open for a while: answered later, it lets the next equal call pass, once.
 
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    time::Duration,
 };
 
 use legwork_gate::{Circumstances, Explanation, Grant, Question, Script, check, proposal, read};
@@ -21,16 +21,14 @@ use super::{Facts, Judge, config::user_file, refusals::explained};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
+    events::Interest,
     id::random,
     model::{
         Caller,
         question::{Answered, Approval, Decision},
     },
-    store::audit::Entry,
+    store::{audit::Entry, ledger::Answerer},
 };
-
-/// How often the ledger is asked whether somebody has answered: no kernel tells one process of it.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Most parts of a command that a question lists.
 const PARTS_MAX: usize = 20;
@@ -46,7 +44,13 @@ fn save_rule(approval: &Approval) -> Result<(), ToolError> {
     let saved = user_file()
         .ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))
         .and_then(|path| append(&path, rule));
-    saved.map_err(|error| ToolError::state(&error))
+    saved.map_err(|error| {
+        ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the answer counts, but its rule was not saved: {error}"),
+        )
+        .hint("see to the space and permissions of the user's configuration, then write the rule there")
+    })
 }
 
 fn no_rule() -> ToolError {
@@ -155,8 +159,9 @@ impl Judge {
         let open = self.questions().await?;
         let mut meant = open.into_iter().filter(|one| one.approval_id.starts_with(prefix));
         let unknown = |problem: String| {
-            ToolError::new(ErrorKind::InvalidToolInput, problem)
-                .hint("`legwork approvals` lists the open questions")
+            ToolError::new(ErrorKind::UnknownApproval, problem)
+                .detail("approval_id", prefix)
+                .hint("list the open questions to see their ids")
         };
         let approval = match (meant.next(), meant.next()) {
             (Some(approval), None) => approval,
@@ -181,9 +186,9 @@ impl Judge {
         }
     }
 
-    /// Says that somebody is here who answers questions, for the next few seconds.
-    pub(crate) async fn note_watcher(&self) -> Result<(), ToolError> {
-        Ok(self.store.ledger.note_watcher(&self.session).await?)
+    /// Says that somebody is here who answers questions, until the result is dropped.
+    pub(crate) fn watch(&self) -> Result<Answerer, ToolError> {
+        Ok(self.store.ledger.note_watcher()?)
     }
 
     /// The simple commands of a script, each judged by itself.
@@ -234,7 +239,11 @@ impl Judge {
         tokio::select! {
             answered = asked => self.record(approval, answered).await,
             answered = self.answered_elsewhere(approval) => answered,
-            () = tokio::time::sleep_until(deadline) => Err(expired(approval)),
+            // Whoever answers in the last moment has answered.
+            () = tokio::time::sleep_until(deadline) => match self.answer_to(approval).await? {
+                Some(answered) => Ok(answered),
+                None => Err(expired(approval)),
+            },
         }
     }
 
@@ -250,19 +259,28 @@ impl Judge {
         self.answered_elsewhere(approval).await
     }
 
+    /// Waits for the answer of another process.
     async fn answered_elsewhere(&self, approval: &Approval) -> Result<Answered, ToolError> {
+        // Before the first look, so that no answer comes between the two.
+        let mut events = self.store.ledger.events(None, Interest::Changes).await?;
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let found = self.store.ledger.approval(&approval.approval_id).await;
-            let Some(found) = found? else {
-                return Err(expired(approval));
-            };
-            if let Some(decision) = found.decision {
-                return Ok(Answered { decision, note: found.note, by: "the user".into() });
+            if let Some(answered) = self.answer_to(approval).await? {
+                return Ok(answered);
             }
-            if found.is_expired() {
-                return Err(expired(approval));
+            events.of_question(&approval.approval_id).await;
+        }
+    }
+
+    /// The answer to a question, if there is one; an error if there never will be.
+    async fn answer_to(&self, approval: &Approval) -> Result<Option<Answered>, ToolError> {
+        let found = self.store.ledger.approval(&approval.approval_id).await?;
+        let Some(found) = found else { return Err(expired(approval)) };
+        match found.decision {
+            Some(decision) => {
+                Ok(Some(Answered { decision, note: found.note, by: "the user".into() }))
             }
+            None if found.is_expired() => Err(expired(approval)),
+            None => Ok(None),
         }
     }
 }
@@ -303,7 +321,7 @@ fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {
     explained(ErrorKind::ApprovalUnavailable, problem, explanation)
         .detail("approval_id", id.as_str())
         .hint(format!(
-            "ask the person to run `legwork approve {id}`, then make the same call again; a rule in the policy \
-             or `--mode open` would allow it for good"
+            "ask the person to approve question `{id}`, then make the same call again; a rule in the policy \
+             would allow it for good"
         ))
 }

@@ -1,7 +1,8 @@
 //! The configuration: files of rules and settings, layer over layer.
 //!
-//! System and user files come first, then the project's own, which may only tighten, then what the caller
-//! names. The gate reads the rules of all of them and checks every key; here are the settings besides.
+//! System and user files come first, then the project's own, which may only tighten, then what the
+//! caller names. The gate reads the rules of all of them and checks every key; here are the
+//! settings besides.
 
 use std::{
     io,
@@ -13,6 +14,7 @@ use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
 use serde::Deserialize;
 
 use crate::{
+    error::{ErrorKind, ToolError},
     model::limits::{self, TaskLimits},
     model::sandbox::SandboxSettings,
     plain_file::{read_text, read_text_itself},
@@ -47,6 +49,13 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
+}
+
+impl From<ConfigError> for ToolError {
+    fn from(error: ConfigError) -> Self {
+        Self::new(ErrorKind::ConfigurationInvalid, format!("the configuration: {error}"))
+            .hint("fix the file, or leave it out, then try again")
+    }
 }
 
 /// Everything that was configured.
@@ -182,7 +191,8 @@ impl Config {
             files.push((Origin::Given, path.clone(), text));
         }
         let mut config = Self::of(&files, mode)?;
-        // Whoever may write one of these decides; one that is not there yet is told of here all the same.
+        // Whoever may write one of these decides; one that is not there yet is told of here all the
+        // same.
         config.sandbox.deciding.extend(user_file());
         config.sandbox.deciding.push(workspace.join(PROJECT));
         config.sandbox.deciding.extend(given.iter().cloned());

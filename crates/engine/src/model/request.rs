@@ -1,6 +1,6 @@
 //! A command that somebody wants to run.
 
-use std::{ffi::OsString, os::fd::OwnedFd};
+use std::{ffi::OsString, fs::File, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
 use legwork_gate::Manners;
 use legwork_warden::{folder::WindowSize, protocol::Limits};
@@ -21,16 +21,35 @@ pub enum DuplicatePolicy {
 }
 
 /// A command that somebody wants to run.
+///
+/// [`Request::script`] and [`Request::program`] begin one, with a default for everything else:
+///
+/// ```
+/// use std::time::Duration;
+/// use legwork::{Confinement, Request, Stdin};
+///
+/// let request = Request::script("sort | uniq -c")
+///     .tool("CountWords")
+///     .workdir("docs")
+///     .confined_to(Confinement::Workspace)
+///     .env("LC_ALL", "C")
+///     .stdin("b\na\nb\n")
+///     .timeout(Duration::from_secs(10));
+/// assert!(matches!(request.stdin, Stdin::Bytes(_)));
+/// ```
 #[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "a request does nothing until it is submitted to an engine"]
 pub struct Request {
-    /// The tool or verb through which it comes.
+    /// The tool or verb through which it comes: rules of a policy may name it, and the ledger has
+    /// it.
     pub tool: String,
     /// How that tool wants its commands to be judged.
     pub manners: Manners,
     /// What to run.
     pub program: Program,
     /// Where, relative to the workspace or absolute; the workspace itself when absent.
-    pub workdir: Option<String>,
+    pub workdir: Option<PathBuf>,
     /// Where that may be.
     pub confinement: Confinement,
     /// Variables that are set besides the inherited ones.
@@ -52,6 +71,119 @@ pub struct Request {
 }
 
 impl Request {
+    /// A script for a shell: for the user's own if it is bash, zsh or sh, else for `sh`; no login
+    /// shell.
+    pub fn script(text: impl Into<String>) -> Self {
+        Self::new("sh", Program::Script { text: text.into(), shell: None, login: false })
+    }
+
+    /// A program and its arguments, without a shell.
+    pub fn program<W: Into<OsString>>(argv: impl IntoIterator<Item = W>) -> Self {
+        Self::new("program", Program::Argv(argv.into_iter().map(Into::into).collect()))
+    }
+
+    fn new(tool: &str, program: Program) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            manners: Manners::default(),
+            program,
+            workdir: None,
+            confinement: Confinement::Roots,
+            environment: Vec::new(),
+            description: None,
+            stdin: Stdin::Null,
+            outputs: Outputs::Separate,
+            duplicates: DuplicatePolicy::default(),
+            wall_ms_max: None,
+            limits: Limits::default(),
+            memory_bytes_max: u64::MAX,
+        }
+    }
+
+    /// Names the tool or verb through which it comes.
+    pub fn tool(mut self, name: impl Into<String>) -> Self {
+        self.tool = name.into();
+        self
+    }
+
+    /// Says how that tool wants its commands to be judged.
+    pub fn manners(mut self, manners: Manners) -> Self {
+        self.manners = manners;
+        self
+    }
+
+    /// Chooses the shell of a script, by name or path; a program has none.
+    pub fn shell(mut self, name: impl Into<String>) -> Self {
+        if let Program::Script { shell, .. } = &mut self.program {
+            *shell = Some(name.into());
+        }
+        self
+    }
+
+    /// Says whether a script's shell is a login shell, which reads the user's profile; a program
+    /// has none.
+    pub fn login(mut self, is_login: bool) -> Self {
+        if let Program::Script { login, .. } = &mut self.program {
+            *login = is_login;
+        }
+        self
+    }
+
+    /// Chooses the folder to run in: relative to the workspace, or absolute.
+    pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.workdir = Some(folder.into());
+        self
+    }
+
+    /// Says where that folder may be.
+    pub fn confined_to(mut self, confinement: Confinement) -> Self {
+        self.confinement = confinement;
+        self
+    }
+
+    /// Sets a variable. One whose name looks secret is masked wherever it is printed.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Says what it is for: a person who is asked about it sees that.
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = Some(text.into());
+        self
+    }
+
+    /// Chooses its stdin: [`Stdin`], text, bytes or a file.
+    pub fn stdin(mut self, stdin: impl Into<Stdin>) -> Self {
+        self.stdin = stdin.into();
+        self
+    }
+
+    /// Chooses where its stdout and stderr go.
+    pub fn outputs(mut self, outputs: Outputs) -> Self {
+        self.outputs = outputs;
+        self
+    }
+
+    /// Says what to do about an equal command that runs.
+    pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
+        self.duplicates = policy;
+        self
+    }
+
+    /// Stops it, and everything that it started, after this time.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        // Past the end of time is no limit.
+        self.wall_ms_max = u64::try_from(limit.as_millis()).ok().map(|limit_ms| limit_ms.max(1));
+        self
+    }
+
+    /// Limits what else it may use, where that is less than what is configured.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Lowers what it asks for to what is configured.
     pub(crate) fn tighten(&mut self, configured: &TaskLimits) {
         self.wall_ms_max = lower(self.wall_ms_max, configured.wall_ms_max);
@@ -106,8 +238,46 @@ pub enum Stdin {
     Null,
     /// A descriptor of the caller.
     Given(OwnedFd),
+    /// These bytes, and then its end.
+    Bytes(Vec<u8>),
     /// It stays open for input that is sent later.
     Open,
+}
+
+impl From<&str> for Stdin {
+    fn from(text: &str) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<String> for Stdin {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<&[u8]> for Stdin {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<Vec<u8>> for Stdin {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<OwnedFd> for Stdin {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self::Given(descriptor)
+    }
+}
+
+impl From<File> for Stdin {
+    fn from(file: File) -> Self {
+        Self::Given(file.into())
+    }
 }
 
 /// Where a command's stdout and stderr go.

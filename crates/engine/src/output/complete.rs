@@ -62,7 +62,8 @@ impl Artifact {
     }
 }
 
-/// How much of the head and of the tail is shown: one half each, but what one does not have is the other's.
+/// How much of the head and of the tail is shown: one half each, but what one does not have is the
+/// other's.
 fn halves(gap: Option<Gap>, bytes: u64, bytes_max: u64) -> (u64, u64) {
     let half = bytes_max / 2;
     match gap {
@@ -104,6 +105,16 @@ mod tests {
             let left_out: usize = left_out.parse().unwrap();
             assert_eq!(head.len() + left_out + tail.len(), 9 * 20);
         }
+    }
+
+    #[test]
+    fn a_mask_of_nothing_leaves_everything_as_it_is() {
+        let token = format!("ghp_{}\n", "a1B2".repeat(9));
+        let artifact = Artifact::of(token.as_bytes());
+        assert_ne!(artifact.complete(&Mask::default(), 100).unwrap().text, token);
+        assert_eq!(artifact.complete(&Mask::none(), 100).unwrap().text, token);
+        let cut = artifact.complete(&Mask::none(), 10).unwrap().text;
+        assert!(cut.starts_with("ghp_a\n[... 31 bytes left out"), "{cut}");
     }
 
     #[test]

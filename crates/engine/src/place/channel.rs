@@ -3,24 +3,25 @@
 use std::task::{Context, Poll};
 use std::{collections::VecDeque, fmt, future::poll_fn, io, os::fd::BorrowedFd};
 
-use legwork_warden::protocol::{FromWarden, ToWarden, encode};
+use legwork_warden::protocol::{FromWarden, ToWarden, WardenFrame, encode};
 
 use super::Later;
 
 /// What carries the messages: a socket here, a pipe of a helper program to another machine.
 pub(crate) trait Wire: Send + Sync + fmt::Debug {
-    /// The next message of the warden. What was read and is not a whole message stays.
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<FromWarden>>;
+    /// The next frame of the warden. What was read and is not a whole one stays.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>>;
 
-    /// Sends as much of these frames as there is room for, and says how much that was; descriptors go
-    /// along with the first byte.
+    /// Sends as much of these frames as there is room for, and says how much that was; descriptors
+    /// go along with the first byte.
     fn send(&self, frames: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
 
     /// Waits until there is room again: hardly ever.
     fn writable(&self) -> Later<'_, io::Result<()>>;
 
-    /// Whether the warden is known to be gone; asked only when nothing is due from it.
-    fn is_closed(&self) -> bool;
+    /// Whether the warden is known to be gone. What it still had to say about its last run is read
+    /// too.
+    fn is_closed(&mut self) -> bool;
 
     /// Lets the warden go on, if somebody has stopped it.
     fn resume(&self);
@@ -30,7 +31,7 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Channel {
     wire: Box<dyn Wire>,
-    /// Messages that were received and given back.
+    /// Messages about the task that was adopted, which were received and given back.
     unread: VecDeque<FromWarden>,
 }
 
@@ -45,7 +46,7 @@ impl Channel {
     }
 
     /// Whether the other end is known to be gone.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         self.wire.is_closed()
     }
 
@@ -83,11 +84,30 @@ impl Channel {
         self.unread.push_back(message);
     }
 
-    /// Receives the next message. Safe to cancel: what was read stays.
-    pub(crate) async fn receive(&mut self) -> io::Result<FromWarden> {
+    /// Receives the next message about the run of a task; what is about another one is dropped.
+    /// Safe to cancel: what was read stays.
+    pub(crate) async fn receive(&mut self, task: &str) -> io::Result<FromWarden> {
         if let Some(message) = self.unread.pop_front() {
             return Ok(message);
         }
+        loop {
+            if let Some(message) = self.next_frame().await?.of_run(task) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Receives the next message about the warden itself; what is about a run is dropped. Safe to
+    /// cancel.
+    pub(crate) async fn receive_of_warden(&mut self) -> io::Result<FromWarden> {
+        loop {
+            if let Some(message) = self.next_frame().await?.of_warden() {
+                return Ok(message);
+            }
+        }
+    }
+
+    async fn next_frame(&mut self) -> io::Result<WardenFrame> {
         poll_fn(|context| self.wire.poll_receive(context)).await
     }
 }

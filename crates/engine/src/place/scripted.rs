@@ -1,10 +1,10 @@
 //! A place that exists only in a test: wardens that follow a script, on a clock that the test owns.
 //!
-//! Nothing here forks, dials or touches a file. A warden is a few numbers, chosen by a seed: when its command
-//! ends and how, whether it is killed and when, how long each of its answers takes. Whatever a real warden
-//! promises (answers in order, one owner, memory until it is committed), this one keeps; whatever a real one
-//! leaves open, this one varies. What really became of each task is known ([`Truth`]), whatever the library
-//! records of it.
+//! Nothing here forks, dials or touches a file. A warden is a few numbers, chosen by a seed: when
+//! its command ends and how, whether it is killed and when, how long each of its answers takes.
+//! Whatever a real warden promises (answers in order, one owner, memory until it is committed),
+//! this one keeps; whatever a real one leaves open, this one varies. What really became of each
+//! task is known ([`Truth`]), whatever the library records of it.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -22,15 +22,18 @@ use std::{
 use legwork_warden::{
     protocol::{
         Decoder, Ended, EndedBy, FromWarden, Growth, Kept, Order, Report, Sandboxed, Spec,
-        StartFailure, StartStage, ToWarden, version,
+        StartFailure, StartStage, ToWarden, WardenFrame, version,
     },
     record::{End, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep, sleep_until},
+};
 
 use super::{
-    Channel, Folder, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, TamperCheck,
-    Warden, Wire,
+    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    TamperCheck, Warden, Wire,
 };
 use crate::{
     id::TaskId,
@@ -103,6 +106,8 @@ pub(crate) struct Scripted {
     /// The mark of the engine that this handle is for.
     mark: String,
     boot_id: String,
+    /// Counts the engines that were killed.
+    ends: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -147,7 +152,7 @@ struct Running {
 /// What a warden has to say on one connection.
 #[derive(Debug, Default)]
 struct Outbox {
-    messages: VecDeque<(Instant, FromWarden)>,
+    messages: VecDeque<(Instant, WardenFrame)>,
     waker: Option<Waker>,
     open: bool,
     /// Whether the end was put into it.
@@ -166,7 +171,9 @@ impl Scripted {
             truths: BTreeMap::new(),
             next: 0,
         };
-        Self { world: Arc::new(Mutex::new(world)), mark: "e0".into(), boot_id: "a boot".into() }
+        let world = Arc::new(Mutex::new(world));
+        let ends = watch::Sender::new(0);
+        Self { world, mark: "e0".into(), boot_id: "a boot".into(), ends }
     }
 
     /// The same place after its engine was killed: its channels are closed, another engine begins.
@@ -176,11 +183,14 @@ impl Scripted {
         let mark = format!("e{}", world.next);
         world.next += 1;
         world.engines.push(mark.clone());
-        // Wardens that were idle end with their engine; outside of the lock, since their lines take it.
+        // Wardens that were idle end with their engine; outside of the lock, since their lines take
+        // it.
         let idle = std::mem::take(&mut world.idle);
         drop(world);
         drop(idle);
-        Self { world: self.world.clone(), mark, boot_id: self.boot_id.clone() }
+        self.ends.send_modify(|ends| *ends += 1);
+        let (world, ends) = (self.world.clone(), self.ends.clone());
+        Self { world, mark, boot_id: self.boot_id.clone(), ends }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -216,7 +226,19 @@ impl Scripted {
 }
 
 impl World {
+    /// Says something about the run of a warden, or about the warden.
     fn say(&mut self, warden: &str, wire: usize, message: FromWarden) {
+        let run = self.wardens.get(warden).and_then(|it| it.run.as_ref());
+        let task = run.map(|run| run.task.clone()).unwrap_or_default();
+        self.say_of(&task, warden, wire, message);
+    }
+
+    /// Says something about the run of a task.
+    fn say_of(&mut self, task: &str, warden: &str, wire: usize, message: FromWarden) {
+        let frame = match message {
+            FromWarden::Hello { .. } => WardenFrame::about_warden(message),
+            message => WardenFrame::about_run(task, message),
+        };
         let delay = Duration::from_millis(self.dice.below(self.script.slowest_ms));
         let Some(outbox) = self.wardens.get_mut(warden).and_then(|it| it.wires.get_mut(wire))
         else {
@@ -228,7 +250,7 @@ impl World {
         // In order: none before the one that was said before it.
         let before = outbox.messages.back().map(|(due, _)| *due);
         let due = (Instant::now() + delay).max(before.unwrap_or_else(Instant::now));
-        outbox.messages.push_back((due, message));
+        outbox.messages.push_back((due, frame));
         if let Some(waker) = outbox.waker.take() {
             waker.wake();
         }
@@ -264,8 +286,8 @@ impl World {
         self.retire(name);
     }
 
-    /// A warden whose command has ended and that has no owner stores what it has and ends, unless something
-    /// was left below it: then some time later.
+    /// A warden whose command has ended and that has no owner stores what it has and ends, unless
+    /// something was left below it: then some time later.
     fn retire(&mut self, name: &str) {
         let later = Instant::now() + Duration::from_millis(self.script.longest_ms);
         let Some(warden) = self.wardens.get_mut(name) else { return };
@@ -328,7 +350,7 @@ impl World {
             truth.failed = true;
             let errno = rustix::io::Errno::NOENT.raw_os_error();
             let failure = StartFailure { stage: StartStage::Execute, errno };
-            self.say(name, 0, FromWarden::StartFailed(failure));
+            self.say_of(&spec.task, name, 0, FromWarden::StartFailed(failure));
             return;
         }
         let ends_at = Instant::now() + self.dice.ms(self.script.longest_ms);
@@ -352,13 +374,18 @@ impl World {
             leaves,
             ended: None,
         });
+        // Who came before the task did is told that it is here now.
+        for wire in 1..warden.wires.len() {
+            let task = Some(spec.task.clone());
+            self.say(name, wire, FromWarden::Hello { version: version(), pid: 1, task });
+        }
     }
 
     fn obey(&mut self, name: &str, wire: usize, task: &str, order: &Order) {
         self.pass(name);
         let held = self.run_of(name).is_some_and(|run| run.task == task);
         if !held {
-            return self.say(name, wire, FromWarden::NotHeld);
+            return self.say_of(task, name, wire, FromWarden::NotHeld);
         }
         match order {
             Order::Stop { because, .. } => self.stop(name, wire, *because),
@@ -501,7 +528,7 @@ impl Line {
 }
 
 impl Wire for Line {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<FromWarden>> {
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
         loop {
             let next = {
                 let mut world = self.world.lock().unwrap();
@@ -564,7 +591,7 @@ impl Wire for Line {
         Box::pin(async { Ok(()) })
     }
 
-    fn is_closed(&self) -> bool {
+    fn is_closed(&mut self) -> bool {
         let world = self.world.lock().unwrap();
         !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive)
     }
@@ -636,8 +663,8 @@ impl Place for Scripted {
         Box::pin(std::future::pending())
     }
 
-    fn warm_up(&self, _usual: Wanted) -> io::Result<Option<u32>> {
-        Ok(None)
+    fn warm_up(&self, _usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+        Box::pin(async { Ok(None) })
     }
 
     fn close(&self) -> Later<'_, ()> {
@@ -709,6 +736,14 @@ impl Place for Scripted {
     fn is_owned(&self, warden: &str) -> bool {
         let mark = warden.split('-').next().unwrap_or_default();
         self.world().engines.iter().any(|engine| engine == mark)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        (!self.is_owned(warden)).then(Inheritance::default)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.ends.subscribe()
     }
 
     fn end_left_by(&self, _warden: &str) -> Vec<u32> {

@@ -7,7 +7,7 @@ use legwork_warden::{
     sandbox::{Enforcement, Profile},
 };
 
-use super::channel::Channel;
+use super::{Inheritance, channel::Channel};
 use crate::model::sandbox::Wanted;
 
 /// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
@@ -24,20 +24,30 @@ pub(crate) struct Warden {
     pub ours: bool,
     /// What it has a sandbox ready for.
     pub confined: Option<Wanted>,
+    /// The place of the engine that it was forked for, if that has ended.
+    _inheritance: Option<Inheritance>,
 }
 
 impl Warden {
     /// A warden that was forked for this engine.
     pub(crate) fn forked(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: true, confined: None }
+        Self { name, channel, owed: None, ours: true, confined: None, _inheritance: None }
     }
 
     /// A warden that another engine has left behind.
-    pub(crate) fn adopted(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: false, confined: None }
+    pub(crate) fn adopted(name: String, channel: Channel, inheritance: Inheritance) -> Self {
+        Self {
+            name,
+            channel,
+            owed: None,
+            ours: false,
+            confined: None,
+            _inheritance: Some(inheritance),
+        }
     }
 
-    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
+    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not
+    /// twice.
     pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut frames = self.take_owed()?;
         frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
@@ -55,7 +65,7 @@ impl Warden {
         let order = ToWarden::Confine(Box::new(profile.clone()));
         frames.extend(encode(&order).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, &[]).await?;
-        match tokio::time::timeout(CONFINE, self.channel.receive()).await {
+        match tokio::time::timeout(CONFINE, self.channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Confined(enforcement))) => {
                 self.confined = Some(wanted);
                 Ok(enforcement)
@@ -69,7 +79,8 @@ impl Warden {
         }
     }
 
-    /// The outcome of its task is committed: it is told with its next command, or when it is let go.
+    /// The outcome of its task is committed: it is told with its next command, or when it is let
+    /// go.
     pub(crate) fn owe_committed(&mut self, task: &str) {
         self.owed = Some(task.to_owned());
     }

@@ -3,24 +3,25 @@
 //! It may call a place, to ask which wardens live; never the judge, a task or a tool.
 
 pub mod audit;
+mod failures;
 pub(crate) mod ledger;
 pub(crate) mod retention;
 pub(crate) mod usage;
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use self::{
     audit::{Audit, Entry},
-    ledger::{Ledger, LedgerError},
+    ledger::Ledger,
 };
 use crate::{
-    error::ToolError,
+    error::{StateProblem, ToolError},
     output::SharedMask,
     state::{Repair, StateError, StateFolder},
 };
 
-/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way is set aside and noted
-/// in the audit log; of that, and of every later repair, is told.
+/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way
+/// is set aside and noted in the audit log; of that, and of every later repair, is told.
 pub fn open_state(path: &Path, tell: fn(&Repair)) -> Result<StateFolder, StateError> {
     let state = StateFolder::open_telling(path, tell)?;
     for moved in &state.set_aside {
@@ -42,14 +43,14 @@ impl Store {
     /// Opens ledger and audit log, and makes what is missing.
     pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
         let ledger = Ledger::open(state.clone())?;
-        let audit = Audit::open(&state).map_err(|error| ToolError::state(&error))?;
+        let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
         Ok(Self { state, ledger, audit, mask })
     }
 
     /// Notes something before anything follows from it: what cannot be noted does not happen.
     pub(crate) async fn note_first(&self, entry: Entry) -> Result<(), ToolError> {
         let noted = self.audit.append(entry, &self.mask.get()).await;
-        noted.map_err(|error| ToolError::state(&error))
+        noted.map_err(|error| no_audit(&error))
     }
 
     /// Notes something that has happened already.
@@ -60,8 +61,7 @@ impl Store {
     }
 }
 
-impl From<LedgerError> for ToolError {
-    fn from(error: LedgerError) -> Self {
-        Self::state(&error)
-    }
+/// An audit log that cannot be written.
+fn no_audit(error: &io::Error) -> ToolError {
+    ToolError::state(StateProblem::of(error), &format!("the audit log: {error}"))
 }

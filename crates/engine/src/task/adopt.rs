@@ -1,7 +1,9 @@
 //! Adoption: a long-lived engine takes over the commands whose engine is gone.
 //!
-//! An owner keeps a command from being stopped as abandoned, and records its end as soon as it comes. Engines that
-//! live for one call adopt nothing; whatever they leave is settled by whoever looks next.
+//! An owner keeps a command from being stopped as abandoned, and records its end as soon as it
+//! comes. The end of an engine is told by the place; one of those who hear of it becomes the heir:
+//! it adopts what runs, and settles what does not. Engines that live for one call adopt nothing;
+//! whatever they leave is settled by whoever looks next.
 
 use std::{
     sync::{Arc, Weak, atomic::AtomicBool},
@@ -14,7 +16,7 @@ use legwork_warden::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -22,40 +24,111 @@ use super::{
     run::{self, Progress, RunControl},
 };
 use crate::{
-    place::{Channel, Warden},
-    store::ledger::Task,
+    id::TaskId,
+    place::{Channel, Inheritance, Later, Warden},
+    store::ledger::{LedgerError, Task},
 };
-
-/// How often a living engine looks for what has lost its owner.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Adopts now, and again and again for as long as the engine lives.
+/// A warden may not have heard yet that its engine is gone: this long after one try comes the next.
+const AGAIN_MS: [u64; 4] = [10, 50, 250, 1000];
+
+/// How long after an outcome could not be recorded its task is looked at again.
+const RECORD_AGAIN: Duration = Duration::from_secs(15);
+
+/// What became of a try to adopt a task.
+#[derive(Debug, PartialEq, Eq)]
+enum Adoption {
+    /// It is ours, or over.
+    Done,
+    /// Its warden still has an owner, or not the task: perhaps it has not heard of the end of its
+    /// engine yet.
+    NotYet,
+}
+
+/// Adopts now, and whenever an engine has ended, for as long as this one lives.
 pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
+    let Some(mut ended) = tasks.upgrade().map(|tasks| tasks.place.engines_ended()) else { return };
     loop {
+        // What ends from here on is another reason to look.
+        ended.mark_unchanged();
         let Some(tasks) = tasks.upgrade() else { return };
-        match tasks.store.ledger.list(None, false, u32::MAX).await {
-            Ok(open) => {
-                for task in open {
-                    tasks.clone().adopt(&task).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "nothing can be adopted"),
+        if let Err(error) = tasks.adopt_lost().await {
+            tracing::warn!(%error, "nothing can be adopted");
         }
         drop(tasks);
-        tokio::time::sleep(LOOK_EVERY).await;
+        if ended.changed().await.is_err() {
+            return;
+        }
     }
 }
 
-impl Tasks {
-    /// Takes over one task, if it has no owner.
-    pub(super) async fn adopt(self: Arc<Self>, task: &Task) {
-        if self.is_ours(&task.task_id) {
-            return;
+/// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder,
+/// has that.
+pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Later<'static, ()> {
+    Box::pin(async move {
+        loop {
+            sleep(RECORD_AGAIN).await;
+            let Some(tasks) = tasks.upgrade() else { return };
+            match tasks.adopt_again(&id).await {
+                Ok(Adoption::Done) => return,
+                Ok(Adoption::NotYet) => {}
+                Err(error) => tracing::warn!(task_id = %id, %error, "still not recorded"),
+            }
         }
-        let Some(channel) = self.owned_channel(task).await else { return };
+    })
+}
+
+impl Tasks {
+    /// Takes over every task that has lost its engine.
+    pub(super) async fn adopt_lost(self: &Arc<Self>) -> Result<(), LedgerError> {
+        let open = self.store.ledger.list(None, false, u32::MAX).await?;
+        let mut lost: Vec<(Task, Inheritance)> = open
+            .into_iter()
+            .filter(|task| !self.is_ours(&task.task_id))
+            .filter_map(|task| self.place.inherit(&task.warden).map(|place| (task, place)))
+            .collect();
+        for pause_ms in AGAIN_MS {
+            let mut owned = Vec::new();
+            for (task, inheritance) in lost {
+                if self.adopt(&task, &inheritance).await? == Adoption::NotYet {
+                    owned.push((task, inheritance));
+                }
+            }
+            if owned.is_empty() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(pause_ms)).await;
+            lost = owned;
+        }
+        Ok(())
+    }
+
+    /// Takes over one task that was ours.
+    async fn adopt_again(self: &Arc<Self>, id: &TaskId) -> Result<Adoption, LedgerError> {
+        match self.store.ledger.find(id.as_str()).await?.pop() {
+            Some(task) => self.adopt(&task, &Inheritance::default()).await,
+            None => Ok(Adoption::Done),
+        }
+    }
+
+    /// Takes over one task, if it has no owner; what only seems to run is settled.
+    async fn adopt(
+        self: &Arc<Self>,
+        task: &Task,
+        inheritance: &Inheritance,
+    ) -> Result<Adoption, LedgerError> {
+        if self.is_ours(&task.task_id) || task.status.is_final() {
+            return Ok(Adoption::Done);
+        }
+        if let Ok(false) = self.place.is_alive(&task.warden) {
+            // Nobody else will say what became of it.
+            self.settle_lost(self.read_again(task.clone()).await?).await?;
+            return Ok(Adoption::Done);
+        }
+        let Some(channel) = self.owned_channel(task).await else { return Ok(Adoption::NotYet) };
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
         // Nobody waits for it: it goes on as the task that it is.
@@ -63,15 +136,16 @@ impl Tasks {
         let running = Running { control: RunControl::new(orders), progress, promoted };
         self.hold(task.task_id.clone(), running);
         tracing::info!(task_id = %task.task_id, "adopted");
-        let warden = Warden::adopted(task.warden.clone(), channel);
+        let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
         tokio::spawn(run::drive(self.clone(), task.task_id.clone(), warden, inbox, sender, None));
+        Ok(Adoption::Done)
     }
 
     /// A channel on which we are the owner of a task.
     async fn owned_channel(&self, task: &Task) -> Option<Channel> {
         let mut channel = self.place.dial(&task.warden).await.ok()?;
         let id = task.task_id.as_str();
-        match timeout(ANSWER, channel.receive()).await {
+        match timeout(ANSWER, channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))
                 if held == id && is_understood(version) => {}
             _ => return None,
@@ -80,7 +154,7 @@ impl Tasks {
         channel.send(&ToWarden::Order { task: id.to_owned(), order: Order::Adopt }).await.ok()?;
         let mut earlier = Vec::new();
         loop {
-            match timeout(ANSWER, channel.receive()).await {
+            match timeout(ANSWER, channel.receive(id)).await {
                 Ok(Ok(FromWarden::Adopted(true))) => break,
                 // It has an owner: at most something else came before the answer.
                 Ok(Ok(FromWarden::Adopted(false) | FromWarden::NotHeld)) => return None,

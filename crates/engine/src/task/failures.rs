@@ -6,7 +6,7 @@ use legwork_warden::protocol::{StartFailure, StartStage};
 use serde_json::json;
 
 use crate::{
-    error::{ErrorKind, ToolError},
+    error::{ErrorKind, StateProblem, ToolError},
     model::sandbox::SandboxReport,
     place::{Place, PlaceError},
 };
@@ -48,14 +48,14 @@ pub(super) fn unprotected(report: &SandboxReport) -> ToolError {
     let missing: Vec<String> =
         report.missing.iter().map(|it| format!("{} ({})", it.layer, it.reason)).collect();
     ToolError::new(
-        ErrorKind::ToolExecutionFailed,
+        ErrorKind::SandboxUnavailable,
         format!(
             "the configuration requires the whole sandbox, but this machine lacks: {}",
             missing.join("; ")
         ),
     )
     .detail("missing", serde_json::to_value(&report.missing).unwrap_or_default())
-    .hint("`legwork doctor` shows what is missing; `[sandbox] required = false` runs commands without it")
+    .hint("give this machine what is missing, or have the configuration not require it")
 }
 
 fn is_shortage(errno: Option<i32>) -> bool {
@@ -74,7 +74,7 @@ pub(super) fn start_error(place: &dyn Place, program: &str, failure: &StartFailu
 fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) -> ToolError {
     let problem = io::Error::from_raw_os_error(failure.errno);
     match failure.stage {
-        StartStage::Folder => ToolError::state(&problem),
+        StartStage::Folder => ToolError::state(StateProblem::of(&problem), &problem),
         StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
                 .hint(SHORTAGE_HINT)
@@ -96,11 +96,11 @@ fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) 
             spawn_failed(program, &problem).detail("errno", json!(failure.errno))
         }
         StartStage::Sandbox => ToolError::new(
-            ErrorKind::ToolExecutionFailed,
+            ErrorKind::SandboxUnavailable,
             format!("the command was not started: its sandbox could not be entered: {problem}"),
         )
         .detail("errno", json!(failure.errno))
-        .hint("`legwork doctor` shows which protections this machine has"),
+        .hint("see which protections this machine has"),
         StartStage::Process | StartStage::Descriptors | StartStage::Limits => {
             spawn_failed(program, &problem.to_string()).detail("errno", json!(failure.errno))
         }

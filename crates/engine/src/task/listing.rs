@@ -55,7 +55,9 @@ impl Tasks {
         };
         let mut found = found?.into_iter();
         let unknown = |problem: String| {
-            ToolError::new(ErrorKind::UnknownTask, problem).hint("`legwork ps` lists the tasks")
+            ToolError::new(ErrorKind::UnknownTask, problem)
+                .detail("prefix", prefix)
+                .hint("list the tasks to see their ids")
         };
         match (found.next(), found.next()) {
             (Some(task), None) => Ok(self.settle_if_gone(task).await?),

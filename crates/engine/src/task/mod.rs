@@ -3,6 +3,7 @@
 //! It may call the judge, the store, a place and the output's readers; never a tool or a face.
 
 pub(crate) mod adopt;
+mod attend;
 mod failures;
 mod listing;
 pub(crate) mod observe;
@@ -26,7 +27,7 @@ use std::{
 };
 
 use legwork_gate::Verdict;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 pub(crate) use self::failures::place_error;
 use self::{
@@ -72,6 +73,8 @@ pub(crate) struct Tasks {
     /// Who waits for a command.
     attention: Attention,
     running: Mutex<HashMap<TaskId, Running>>,
+    /// Who attends to waits for input, while anybody looks live.
+    attendant: Mutex<Option<AbortHandle>>,
 }
 
 /// Where the tasks of one engine belong.
@@ -112,6 +115,7 @@ impl Tasks {
             orphan_ttl,
             attention: Attention::default(),
             running: Mutex::default(),
+            attendant: Mutex::default(),
         }
     }
 
@@ -120,7 +124,8 @@ impl Tasks {
         &self.ground.workspace.path
     }
 
-    /// Takes a request through plan, gate and ledger to a running command. A request that comes to nothing is noted.
+    /// Takes a request through plan, gate and ledger to a running command. A request that comes to
+    /// nothing is noted.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         request: Request,
@@ -220,8 +225,8 @@ impl Tasks {
         Ok(sandbox)
     }
 
-    /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks go on,
-    /// and so do processes that ended commands left behind.
+    /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks
+    /// go on, and so do processes that ended commands left behind.
     pub(crate) async fn stop_all(&self, grace: Duration) {
         let mut waiting = Vec::new();
         for run in self.running().values() {

@@ -1,10 +1,12 @@
-//! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach` and
+//! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach`
+//! and
 //! `stop` share.
 //!
-//! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it changes
-//! nothing. Whoever hears of the end first writes it into the ledger; the first outcome stays.
+//! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it
+//! changes nothing. Whoever hears of the end first writes it into the ledger; the first outcome
+//! stays.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 
 use legwork_warden::{
     folder::WindowSize,
@@ -13,12 +15,14 @@ use legwork_warden::{
         is_understood,
     },
 };
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::{DEATH, Tasks, run::small_output};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
+    events::Interest,
+    id::TaskId,
     model::{Outcome, status::Status},
     output::{Mask, TaskOutput},
     place::{Channel, Place},
@@ -27,6 +31,10 @@ use crate::{
 
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
+
+/// A warden of an older program does not say that it has taken a task: after this long it is dialed
+/// once more, and then after pauses that grow.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes of input that are handed over at a time.
 const INPUT_BYTES: usize = 32 * 1024;
@@ -40,7 +48,7 @@ pub struct Observer {
     /// An end that was heard and is not in the ledger yet.
     heard: Option<Box<protocol::Ended>>,
     /// What came while something else was waited for.
-    events: VecDeque<Event>,
+    events: VecDeque<Said>,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
     /// How much output was told of, whether or not it can be read.
@@ -67,7 +75,7 @@ pub struct InputTaken {
 
 /// What a warden says.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum Said {
     Grew,
     Spilled(bool),
     Report(Box<Report>),
@@ -78,6 +86,28 @@ pub(crate) enum Event {
     Ended,
     /// There is no warden (any more).
     Gone,
+}
+
+/// Who answers for a warden's name.
+enum Dialed {
+    /// The warden, with the task.
+    Holds(Channel),
+    /// The warden, without the task or with another one.
+    HoldsNot(Channel),
+    /// Nobody.
+    Nobody,
+}
+
+/// Waits until a warden says that it holds a task, or is gone; for ever if there is none.
+async fn takes(warden: &mut Option<Channel>, task: &TaskId) -> bool {
+    let Some(warden) = warden else { return std::future::pending().await };
+    loop {
+        match warden.receive_of_warden().await {
+            Ok(FromWarden::Hello { task: Some(held), .. }) if held == task.as_str() => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 impl Observer {
@@ -98,16 +128,20 @@ impl Observer {
 
     async fn connect(&mut self) -> Result<(), ToolError> {
         let deadline = Instant::now() + ANSWER;
-        let mut pause = Duration::from_millis(1);
+        let mut pause = PAUSE;
+        let mut news = None;
         loop {
-            let left_behind = self.task.outcome.as_ref().map(|outcome| &outcome.background_pids);
-            if left_behind.is_some_and(Vec::is_empty) {
+            if self.has_left_nothing() {
                 return Ok(());
             }
-            self.channel = self.dial(deadline).await?;
-            if self.channel.is_some() {
-                return Ok(());
-            }
+            let mut idle = match self.dial(deadline).await? {
+                Dialed::Holds(channel) => {
+                    self.channel = Some(channel);
+                    return Ok(());
+                }
+                Dialed::HoldsNot(channel) => Some(channel),
+                Dialed::Nobody => None,
+            };
             // It may have ended, and its warden have another task by now.
             let settled = async {
                 let task = self.tasks.read_again(self.task.clone()).await?;
@@ -117,36 +151,56 @@ impl Observer {
             if self.task.status.is_final() {
                 return Ok(());
             }
-            // It is just about to start, or its end is just being committed.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if Instant::now() >= deadline {
                 return Err(self.no_answer());
             }
-            sleep(pause.min(left)).await;
-            pause *= 2;
+            let Some((events, ended)) = &mut news else {
+                // What has happened by then is seen at the next look.
+                let events = self.tasks.store.ledger.events(None, Interest::Changes).await?;
+                news = Some((events, self.tasks.place.engines_ended()));
+                continue;
+            };
+            // It is just about to start, its end is just being committed, or its engine has ended.
+            let task = &self.task.task_id;
+            tokio::select! {
+                is_held = takes(&mut idle, task) => if is_held {
+                    self.channel = idle;
+                    return Ok(());
+                },
+                () = events.of_task(task) => {}
+                _ = ended.changed() => {}
+                () = sleep_until(deadline.min(Instant::now() + pause)) => pause *= 4,
+            }
         }
     }
 
-    /// A channel to the warden, if it lives and holds this task.
-    async fn dial(&self, deadline: Instant) -> Result<Option<Channel>, ToolError> {
+    /// Whether the command has ended and no process is left of it: then its warden has nothing more
+    /// to say.
+    fn has_left_nothing(&self) -> bool {
+        self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
+    }
+
+    /// Dials the warden.
+    async fn dial(&self, deadline: Instant) -> Result<Dialed, ToolError> {
         let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
-            return Ok(None);
+            return Ok(Dialed::Nobody);
         };
-        let mut hello = timeout(ANSWER / 3, channel.receive()).await;
+        let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
         if hello.is_err() {
             channel.resume();
-            hello = timeout_at(deadline, channel.receive()).await;
+            hello = timeout_at(deadline, channel.receive_of_warden()).await;
         }
         match hello {
             Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
-                Ok((task.as_deref() == Some(self.task.task_id.as_str())).then_some(channel))
+                let holds = task.as_deref() == Some(self.task.task_id.as_str());
+                Ok(if holds { Dialed::Holds(channel) } else { Dialed::HoldsNot(channel) })
             }
             Ok(Ok(FromWarden::Hello { version, .. })) => Err(ToolError::new(
                 ErrorKind::ToolExecutionFailed,
                 format!("the task's supervisor speaks version {version} of the protocol"),
             )
             .hint("use the program that started the task")),
-            Ok(_) => Ok(None),
+            Ok(_) => Ok(Dialed::Nobody),
             Err(_) => Err(self.no_answer()),
         }
     }
@@ -158,6 +212,11 @@ impl Observer {
         )
         .detail("task_id", self.task.task_id.as_str())
         .hint("it may have been stopped by a signal; try again")
+    }
+
+    /// The typed error of an output that cannot be read.
+    pub(crate) fn unreadable(&self, problem: &impl Display) -> ToolError {
+        ToolError::unreadable(self.task.task_id.as_str(), problem)
     }
 
     /// The task as it was last known.
@@ -184,7 +243,7 @@ impl Observer {
     pub async fn report(&mut self) -> Result<Option<Report>, ToolError> {
         self.order(Order::Report).await;
         self.answer(|event| match event {
-            Event::Report(report) => Ok(*report),
+            Said::Report(report) => Ok(*report),
             other => Err(other),
         })
         .await
@@ -196,15 +255,13 @@ impl Observer {
             self.order(Order::Spill).await;
             let spilled = self
                 .answer(|event| match event {
-                    Event::Spilled(spilled) => Ok(spilled),
+                    Said::Spilled(spilled) => Ok(spilled),
                     other => Err(other),
                 })
                 .await?;
             self.spilled = spilled == Some(true);
             if spilled == Some(false) && !self.is_over() {
-                return Err(ToolError::state(
-                    &"the output cannot be stored, and is held in memory",
-                ));
+                return Err(self.unreadable(&"it cannot be stored, and is held in memory"));
             }
         }
         self.tasks.output(&self.task.task_id).await
@@ -213,7 +270,7 @@ impl Observer {
     /// Waits for the answer to an order; what else comes meanwhile is kept for later.
     async fn answer<T>(
         &mut self,
-        wanted: impl Fn(Event) -> Result<T, Event>,
+        wanted: impl Fn(Said) -> Result<T, Said>,
     ) -> Result<Option<T>, ToolError> {
         let deadline = Instant::now() + ANSWER;
         loop {
@@ -222,7 +279,7 @@ impl Observer {
             };
             match wanted(event) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(Event::Gone) => return Ok(None),
+                Err(Said::Gone) => return Ok(None),
                 Err(other) => self.events.push_back(other),
             }
         }
@@ -236,8 +293,8 @@ impl Observer {
         self.follow(stdout_bytes, stderr_bytes).await;
         loop {
             match self.event().await {
-                Event::Grew => return Change::Grown,
-                Event::Ended | Event::Gone => return Change::Ended,
+                Said::Grew => return Change::Grown,
+                Said::Ended | Said::Gone => return Change::Ended,
                 _ => {}
             }
         }
@@ -245,7 +302,7 @@ impl Observer {
 
     /// Waits until the command has ended. Safe to cancel.
     pub async fn ended(&mut self) {
-        while !self.is_over() && !matches!(self.event().await, Event::Gone) {}
+        while !self.is_over() && !matches!(self.event().await, Said::Gone) {}
     }
 
     /// Asks to be told when the warden finds one of these.
@@ -271,7 +328,8 @@ impl Observer {
         self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
     }
 
-    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this long.
+    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this
+    /// long.
     pub async fn input(&mut self, bytes: &[u8], patience: Duration) -> InputTaken {
         let deadline = Instant::now() + patience;
         let mut taken = InputTaken::default();
@@ -293,8 +351,8 @@ impl Observer {
     async fn input_answer(&mut self) -> InputTaken {
         loop {
             match self.receive().await {
-                Event::InputTaken(taken) => return taken,
-                Event::Gone => {
+                Said::InputTaken(taken) => return taken,
+                Said::Gone => {
                     return InputTaken { bytes: 0, refusal: Some(InputRefusal::Ended) };
                 }
                 _ => {}
@@ -316,8 +374,8 @@ impl Observer {
         timeout(ANSWER, answered).await.unwrap_or_default()
     }
 
-    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it could
-    /// not.
+    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it
+    /// could not.
     pub async fn end_input(&mut self) -> Option<InputRefusal> {
         self.order(Order::EndInput).await;
         match timeout(ANSWER, self.input_answer()).await {
@@ -349,8 +407,8 @@ impl Observer {
         let stopped = async {
             loop {
                 match self.receive().await {
-                    Event::Stopped(survivors) => return survivors,
-                    Event::Gone => return Vec::new(),
+                    Said::Stopped(survivors) => return survivors,
+                    Said::Gone => return Vec::new(),
                     _ => {}
                 }
             }
@@ -372,42 +430,42 @@ impl Observer {
     }
 
     /// The next thing that happens. Safe to cancel.
-    pub(crate) async fn event(&mut self) -> Event {
+    pub(crate) async fn event(&mut self) -> Said {
         match self.events.pop_front() {
             Some(event) => event,
             None => self.receive().await,
         }
     }
 
-    async fn receive(&mut self) -> Event {
+    async fn receive(&mut self) -> Said {
         if self.heard.is_some() {
             self.settle().await;
-            return Event::Ended;
+            return Said::Ended;
         }
         let message = match &mut self.channel {
-            Some(channel) => channel.receive().await,
-            None => return Event::Gone,
+            Some(channel) => channel.receive(self.task.task_id.as_str()).await,
+            None => return Said::Gone,
         };
         match message {
             Ok(FromWarden::Grew(growth)) => {
                 if let Growth::InFolder { stdout_bytes, stderr_bytes } = growth {
                     self.told = (stdout_bytes, stderr_bytes);
                 }
-                Event::Grew
+                Said::Grew
             }
-            Ok(FromWarden::Spilled(spilled)) => Event::Spilled(spilled),
-            Ok(FromWarden::Report(report)) => Event::Report(report),
+            Ok(FromWarden::Spilled(spilled)) => Said::Spilled(spilled),
+            Ok(FromWarden::Report(report)) => Said::Report(report),
             Ok(FromWarden::InputTaken { bytes, refusal }) => {
-                Event::InputTaken(InputTaken { bytes, refusal })
+                Said::InputTaken(InputTaken { bytes, refusal })
             }
-            Ok(FromWarden::Met(met)) => Event::Met(met),
-            Ok(FromWarden::Stopped { survivors }) => Event::Stopped(survivors),
+            Ok(FromWarden::Met(met)) => Said::Met(met),
+            Ok(FromWarden::Stopped { survivors }) => Said::Stopped(survivors),
             Ok(FromWarden::Ended(ended)) if !self.is_over() => {
                 self.heard = Some(ended);
                 self.settle().await;
-                Event::Ended
+                Said::Ended
             }
-            Ok(FromWarden::Ended(_)) => Event::Ended,
+            Ok(FromWarden::Ended(_)) => Said::Ended,
             Ok(
                 FromWarden::Hello { .. }
                 | FromWarden::StartFailed(_)
@@ -417,7 +475,7 @@ impl Observer {
             )
             | Err(_) => {
                 self.gone().await;
-                Event::Gone
+                Said::Gone
             }
         }
     }
@@ -439,15 +497,19 @@ impl Observer {
         self.channel = None;
     }
 
-    /// Writes the end that was heard into the ledger.
+    /// Writes the end that was heard into the ledger, if its own engine does not.
     async fn settle(&mut self) {
         let Some(ended) = self.heard.clone() else { return };
         let outcome = Outcome::of(&ended);
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {
+            let task = self.tasks.recorded_by_its_engine(self.task.clone()).await?;
+            if task.status.is_final() {
+                return Ok(task);
+            }
             self.tasks.finish(&id, &outcome, small).await?;
-            self.tasks.read_again(self.task.clone()).await
+            self.tasks.read_again(task).await
         };
         match settled.await {
             Ok(task) => self.task = task,
@@ -455,6 +517,10 @@ impl Observer {
         }
         if !self.is_over() {
             self.take(&outcome);
+        }
+        if self.has_left_nothing() {
+            // It may serve another task next, without a word about this one.
+            self.channel = None;
         }
         self.heard = None;
     }

@@ -2,13 +2,16 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
+    fs::File,
+    io::{self, Seek, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use legwork_gate::{Level, Manners, Script, Subject};
-use legwork_warden::protocol::Limits;
+use legwork_warden::protocol::{self, Limits};
+use rustix::fs::{MemfdFlags, memfd_create};
 use sha2::{Digest, Sha256};
 
 use super::{Ground, failures::spawn_failed};
@@ -33,7 +36,9 @@ pub(crate) struct Plan {
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
     pub(crate) workdir: Folder,
-    pub(crate) stdin: Stdin,
+    pub(crate) stdin: protocol::Stdin,
+    /// What it is to read, where that is there already.
+    pub(crate) given: Option<OwnedFd>,
     pub(crate) outputs: Outputs,
     pub(crate) duplicates: DuplicatePolicy,
     pub(crate) wall_ms_max: Option<u64>,
@@ -164,6 +169,7 @@ impl Plan {
             Program::Script { text, shell, login } => finder.script(text, shell, login)?,
             Program::Argv(argv) => finder.argv(argv)?,
         };
+        let (stdin, given) = open_stdin(request.stdin)?;
         let tty = matches!(request.outputs, Outputs::Terminal(_));
         let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
         Ok(Self {
@@ -172,7 +178,8 @@ impl Plan {
             program: resolved.program,
             argv: resolved.argv,
             workdir,
-            stdin: request.stdin,
+            stdin,
+            given,
             outputs: request.outputs,
             duplicates: request.duplicates,
             wall_ms_max: request.wall_ms_max,
@@ -256,10 +263,34 @@ impl Resolver<'_> {
     }
 }
 
+/// What the warden is told about a command's stdin, and what goes with it.
+fn open_stdin(stdin: Stdin) -> Result<(protocol::Stdin, Option<OwnedFd>), ToolError> {
+    let given = match stdin {
+        Stdin::Null => return Ok((protocol::Stdin::Null, None)),
+        Stdin::Open => return Ok((protocol::Stdin::Open, None)),
+        Stdin::Given(descriptor) => descriptor,
+        Stdin::Bytes(bytes) => in_memory(&bytes).map_err(|error| {
+            ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!("the input of the command cannot be held in memory: {error}"),
+            )
+        })?,
+    };
+    Ok((protocol::Stdin::Given, Some(given)))
+}
+
+/// A file of memory alone: unlike a pipe it takes any amount before anybody reads.
+fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
 /// Opens the working directory that was asked for, where it may be.
 fn open_workdir(
     place: &dyn Place,
-    asked: Option<&str>,
+    asked: Option<&Path>,
     ground: &Ground,
     confinement: Confinement,
 ) -> Result<Folder, ToolError> {
@@ -272,12 +303,12 @@ fn open_workdir(
         Confinement::None => &everywhere[..],
     };
     if confinement == Confinement::Workspace
-        && let Some(asked) = asked.filter(|asked| asked.starts_with('/'))
+        && let Some(asked) = asked.filter(|asked| asked.is_absolute())
     {
-        return Err(absolute(asked));
+        return Err(absolute(&asked.display().to_string()));
     }
-    let named = workspace.join(asked.unwrap_or_default());
-    let shown = asked.unwrap_or(".");
+    let asked = asked.unwrap_or(Path::new("."));
+    let (named, shown) = (workspace.join(asked), &*asked.display().to_string());
     if named.as_os_str().as_bytes().contains(&0) {
         return Err(not_found(shown, "a NUL is in its name"));
     }
@@ -372,7 +403,7 @@ mod tests {
         let roots = vec![workspace.to_owned()];
         let workspace = place.open_folder(workspace).unwrap();
         let ground = Ground { workspace, roots, all_workspaces: false };
-        open_workdir(place, Some(asked), &ground, Confinement::Roots)
+        open_workdir(place, Some(Path::new(asked)), &ground, Confinement::Roots)
             .map(|workdir| workdir.path)
             .map_err(|error| error.kind)
     }

@@ -15,7 +15,7 @@ use legwork_warden::protocol::{
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Tasks, failures::start_error};
+use super::{Tasks, adopt::record_again, failures::start_error};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -215,7 +215,8 @@ impl Run {
         }
     }
 
-    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops it.
+    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops
+    /// it.
     pub(crate) async fn promote(&mut self) -> Promotion {
         let before = self.progress.borrow_and_update().reported;
         self.control.order(Order::Spill);
@@ -297,7 +298,7 @@ pub(crate) async fn drive(
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
         let message = tokio::select! {
-            message = warden.channel.receive() => message,
+            message = warden.channel.receive(task_id.as_str()) => message,
             Some(wanted) = orders.recv() => {
                 if matches!(wanted, Order::Stop { .. }) {
                     let _ = tasks.store.ledger.cancelling(&task_id).await;
@@ -323,8 +324,8 @@ pub(crate) async fn drive(
                 Failpoint::EngineBeforeFarewell.pass();
                 if committed && reusable {
                     warden.owe_committed(task_id.as_str());
-                    // One that was adopted would give the next command the environment of a dead engine:
-                    // letting go of it ends it.
+                    // One that was adopted would give the next command the environment of a dead
+                    // engine: letting go of it ends it.
                     if warden.ours {
                         tasks.place.give_back(warden);
                     }
@@ -392,7 +393,7 @@ fn give_up_on(survivors: Vec<u32>, progress: &watch::Sender<Progress>) {
 }
 
 /// A stop that could not end everything.
-fn survived(pids: &[u32]) -> ToolError {
+pub(crate) fn survived(pids: &[u32]) -> ToolError {
     let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
     ToolError::new(
         ErrorKind::ToolExecutionFailed,
@@ -416,10 +417,10 @@ pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
 
 /// Commits an outcome, then tells whoever waits; says whether it is committed.
 ///
-/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
-/// and the ledger is set right from there later.
+/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is
+/// on disk, and the ledger is set right from there later.
 async fn settle(
-    tasks: &Tasks,
+    tasks: &Arc<Tasks>,
     task_id: &TaskId,
     ended: Ended,
     progress: &watch::Sender<Progress>,
@@ -427,6 +428,7 @@ async fn settle(
     let committed = tasks.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
+        tokio::spawn(record_again(Arc::downgrade(tasks), task_id.clone()));
     }
     progress.send_modify(|progress| {
         progress.end.get_or_insert(Ending::Ended(ended));

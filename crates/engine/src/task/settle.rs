@@ -1,4 +1,5 @@
-//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
+//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of
+//! them.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -8,11 +9,12 @@ use legwork_warden::{
     record::RecordError,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Tasks;
 use crate::{
     error::ToolError,
+    events::Interest,
     id::TaskId,
     model::{Outcome, status::Status},
     output::{SmallOutput, TaskOutput},
@@ -31,9 +33,6 @@ const WARDEN_LOST: &str = "warden_lost";
 
 /// How long an engine that lives may take to say what became of a task whose warden is gone.
 const OWNER: Duration = Duration::from_secs(3);
-
-/// How often it is looked whether it has.
-const OWNER_AGAIN: Duration = Duration::from_millis(10);
 
 impl Tasks {
     /// Records how a task ended, in the ledger and the audit log; the first outcome stays.
@@ -61,7 +60,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// What is known of a run that has lost its warden, once what it left behind was ended, or is named.
+    /// What is known of a run that has lost its warden, once what it left behind was ended, or is
+    /// named.
     async fn with_survivors(
         &self,
         id: &TaskId,
@@ -100,11 +100,12 @@ impl Tasks {
 
     /// What a task has printed, if it is in the ledger or in a folder.
     pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
-        let small = self.store.ledger.small_output(id).await;
-        match small? {
-            Some(small) => Ok(TaskOutput::from(&*small)),
-            None => self.place.output(id).map_err(|error| ToolError::state(&error)),
-        }
+        let small = self.store.ledger.small_output(id).await?;
+        let unreadable = |error| ToolError::unreadable(id.as_str(), &error);
+        small.map_or_else(
+            || self.place.output(id).map_err(unreadable),
+            |small| Ok(TaskOutput::from(&*small)),
+        )
     }
 
     /// What is known of a run whose warden is gone: its record, or nothing.
@@ -149,17 +150,38 @@ impl Tasks {
         Ok(found.into_iter().next().unwrap_or(task))
     }
 
+    /// A task whose end was heard, once its engine has had the time to record it: that one knows
+    /// more of it than the warden tells everybody, such as what the command has tampered with.
+    pub(super) async fn recorded_by_its_engine(&self, task: Task) -> Result<Task, LedgerError> {
+        let driver = self.running().get(&task.task_id).map(|run| run.progress.clone());
+        if let Some(mut progress) = driver {
+            let recorded = progress.wait_for(|progress| progress.end.is_some());
+            let _ = timeout(OWNER, recorded).await;
+            return self.read_again(task).await;
+        }
+        let task = self.read_again(task).await?;
+        if task.status.is_final() { Ok(task) } else { self.left_to_its_engine(task).await }
+    }
+
     /// A task whose warden is gone, once its engine has had the time to say what became of it.
     async fn left_to_its_engine(&self, mut task: Task) -> Result<Task, LedgerError> {
-        let patience = Instant::now() + OWNER;
-        while !task.status.is_final()
-            && Instant::now() < patience
-            && self.place.is_owned(&task.warden)
-        {
-            tokio::time::sleep(OWNER_AGAIN).await;
-            task = self.read_again(task).await?;
+        if !self.place.is_owned(&task.warden) {
+            return Ok(task);
         }
-        Ok(task)
+        let patience = Instant::now() + OWNER;
+        let mut ended = self.place.engines_ended();
+        let mut events = self.store.ledger.events(None, Interest::Changes).await?;
+        loop {
+            task = self.read_again(task).await?;
+            if task.status.is_final() || !self.place.is_owned(&task.warden) {
+                return Ok(task);
+            }
+            tokio::select! {
+                () = events.of_task(&task.task_id) => {}
+                _ = ended.changed() => {}
+                () = sleep_until(patience) => return Ok(task),
+            }
+        }
     }
 
     /// Settles a task if its warden is gone, and returns it as it then is.
@@ -172,6 +194,11 @@ impl Tasks {
             return Ok(task);
         }
         let task = self.left_to_its_engine(task).await?;
+        self.settle_lost(task).await
+    }
+
+    /// Settles a task whose warden is gone, and of which nobody else will say what became of it.
+    pub(super) async fn settle_lost(&self, task: Task) -> Result<Task, LedgerError> {
         if task.status.is_final() {
             return Ok(task);
         }

@@ -24,7 +24,7 @@ use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, DuplicatePolicy, Outcome, Outputs, Stdin, sandbox::Wanted, status::Status},
+    model::{Caller, DuplicatePolicy, Outcome, Outputs, sandbox::Wanted, status::Status},
     place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox},
     store::ledger::{LedgerError, Registered, Task, write_note},
 };
@@ -70,9 +70,7 @@ impl Tasks {
             None => None,
         };
         let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
-        if let Stdin::Given(stdin) = &plan.stdin {
-            with.push(stdin.as_fd());
-        }
+        with.extend(plan.given.as_ref().map(AsFd::as_fd));
         if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
@@ -104,8 +102,8 @@ impl Tasks {
         Ok(Submitted::Started(run))
     }
 
-    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves in the middle drops a
-    /// run that is whole.
+    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves
+    /// in the middle drops a run that is whole.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         id: TaskId,
@@ -138,11 +136,11 @@ impl Tasks {
         Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
     }
 
-    /// The login that a command asks for; none if it wants none, or one that can only be real: a profile may
-    /// look at a terminal, or read what is meant for the command.
+    /// The login that a command asks for; none if it wants none, or one that can only be real: a
+    /// profile may look at a terminal, or read what is meant for the command.
     fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
         let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
-        let is_plain = matches!(plan.stdin, Stdin::Null) && plan.outputs == Outputs::Separate;
+        let is_plain = plan.stdin == protocol::Stdin::Null && plan.outputs == Outputs::Separate;
         (is_login && is_plain).then(|| LoginWish {
             program: &plan.program,
             script: &plan.text,
@@ -218,11 +216,6 @@ impl Tasks {
     }
 
     fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
-        let stdin = match plan.stdin {
-            Stdin::Null => protocol::Stdin::Null,
-            Stdin::Given(_) => protocol::Stdin::Given,
-            Stdin::Open => protocol::Stdin::Open,
-        };
         let outputs = match plan.outputs {
             Outputs::Separate => protocol::Outputs::Separate,
             Outputs::Merged => protocol::Outputs::Merged,
@@ -233,7 +226,7 @@ impl Tasks {
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: environment(&*self.place, plan, sandbox),
-            stdin,
+            stdin: plan.stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,

@@ -1,9 +1,10 @@
-//! The life of tasks in every order of messages: a scripted place, a clock that stands still until nothing
-//! else is to be done, and seeds.
+//! The life of tasks in every order of messages: a scripted place, a clock that stands still until
+//! nothing else is to be done, and seeds.
 //!
-//! Thousands of lives a second: starts, promotions, stops, losses, adoptions, commits and spills meet in any
-//! order, and at the end what is recorded is compared with what really happened. `LEGWORK_ORDERS=N` tries
-//! more seeds; a failure names its seed, and `LEGWORK_ORDERS_SEED` repeats it.
+//! Thousands of lives a second: starts, promotions, stops, losses, adoptions, commits and spills
+//! meet in any order, and at the end what is recorded is compared with what really happened.
+//! `LEGWORK_ORDERS=N` tries more seeds; a failure names its seed, and `LEGWORK_ORDERS_SEED` repeats
+//! it.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -48,7 +49,7 @@ fn seeds(usual: u64) -> impl Iterator<Item = u64> {
 /// A clock that moves only when nothing else is to be done.
 fn runtime() -> Runtime {
     INLINE.set(true);
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
 fn tasks(state: &Path, place: Arc<Scripted>) -> Arc<Tasks> {
@@ -241,10 +242,7 @@ fn whenever_the_engine_is_killed_the_next_one_brings_everything_to_its_end() {
         let second = Arc::new(first.after_a_kill());
         runtime().block_on(async {
             let tasks = tasks(scratch.path(), second.clone());
-            let open = tasks.store.ledger.list(None, false, u32::MAX).await.unwrap();
-            for task in &open {
-                timeout(PATIENCE, tasks.clone().adopt(task)).await.expect("answered in time");
-            }
+            timeout(PATIENCE, tasks.adopt_lost()).await.expect("answered in time").unwrap();
             timeout(PATIENCE, until_all_is_over(&tasks)).await.expect("no run is held for ever");
             check(&tasks, &second).await;
         });

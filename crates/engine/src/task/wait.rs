@@ -1,13 +1,14 @@
-//! Waiting for a task: event driven where the kernel has an event, looked for by the warden elsewhere.
+//! Waiting for a task: event driven where the kernel has an event, looked for by the warden
+//! elsewhere.
 
-use std::{path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use legwork_warden::protocol::{Met, Watch};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
-use super::observe::{Event, Observer};
+use super::observe::{Observer, Said};
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, TaskOutput},
@@ -84,7 +85,8 @@ impl Condition {
     }
 }
 
-/// Waits until a condition holds; none if the command ends and none can hold any more. Safe to cancel.
+/// Waits until a condition holds; none if the command ends and none can hold any more. Safe to
+/// cancel.
 pub async fn until(
     observer: &mut Observer,
     wanted: &Until,
@@ -110,7 +112,8 @@ pub async fn until(
             let output = observer.output().await?;
             let mask = observer.mask();
             let look = |search: &mut Search| search.look(&mask, &output, over);
-            let found = search.as_mut().map(look).transpose()?;
+            let found = search.as_mut().map(look).transpose();
+            let found = found.map_err(|error| observer.unreadable(&error))?;
             if let Some(text) = found.flatten() {
                 return Ok(Some(Condition::OutputMatches(text)));
             }
@@ -135,9 +138,9 @@ pub async fn until(
         };
         tokio::select! {
             event = observer.event() => match event {
-                Event::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
-                Event::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
-                Event::Grew => tokio::time::sleep(GATHER).await,
+                Said::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
+                Said::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
+                Said::Grew => tokio::time::sleep(GATHER).await,
                 _ => {}
             },
             () = silence => return Ok(wanted.silence.map(silence_condition)),
@@ -175,11 +178,9 @@ impl Search {
         mask: &Mask,
         output: &TaskOutput,
         complete: bool,
-    ) -> Result<Option<String>, ToolError> {
+    ) -> io::Result<Option<String>> {
         loop {
-            let fresh = output
-                .since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)
-                .map_err(|error| ToolError::state(&error))?;
+            let fresh = output.since(mask, self.from, Selection::Both, SEARCH_TOKENS, complete)?;
             if fresh.next == self.from {
                 return Ok(None);
             }

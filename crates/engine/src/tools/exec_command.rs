@@ -1,8 +1,8 @@
 //! `ExecCommand`: runs a shell script and answers with what it printed.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use legwork_warden::{folder::WindowSize, protocol::Limits};
+use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,8 +22,8 @@ use crate::{
     id::TaskId,
     model::status::Status,
     model::{
-        Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Program,
-        Request, Stdin, is_zero, signal_name,
+        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Request, Stdin, is_zero,
+        signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -91,19 +91,21 @@ struct Input {
     /// The folder to run in: relative to the workspace, or an absolute path inside it. Default: the
     /// workspace.
     workdir: Option<String>,
-    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else sh.
+    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else
+    /// sh.
     shell: Option<String>,
     /// Whether to start a login shell, which reads the user's profile. Default: true.
     login: Option<bool>,
     /// Whether to give the command a terminal of 24 lines with 80 characters. Default: false.
     tty: Option<bool>,
-    /// What to do when an equal command is already running: `reuse_running` answers with the running
-    /// task, `start_new` starts a second copy. Default: `reuse_running`.
+    /// What to do when an equal command is already running: `reuse_running` answers with the
+    /// running task, `start_new` starts a second copy. Default: `reuse_running`.
     duplicate_policy: Option<DuplicatePolicy>,
-    /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of tty.
+    /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of
+    /// tty.
     accepts_input: Option<bool>,
-    /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as a
-    /// background task. 0 makes it one at once. Default: 10000.
+    /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as
+    /// a background task. 0 makes it one at once. Default: 10000.
     #[schemars(range(max = 3_600_000))]
     yield_time_ms: Option<u64>,
     /// How many tokens of output to show at most, up to 64000. Default: 8000.
@@ -269,27 +271,22 @@ impl Input {
     fn into_request(self, max_output_tokens: u64) -> Request {
         let tty = self.tty.unwrap_or(false);
         let accepts_input = self.accepts_input.unwrap_or(tty);
-        Request {
-            tool: NAME.into(),
-            program: Program::Script {
-                text: self.cmd,
-                shell: self.shell,
-                login: self.login.unwrap_or(true),
-            },
-            workdir: self.workdir,
-            confinement: Confinement::Roots,
-            manners: Manners::default(),
-            environment: Vec::new(),
-            description: None,
-            stdin: if accepts_input { Stdin::Open } else { Stdin::Null },
-            outputs: if tty { Outputs::Terminal(WindowSize::default()) } else { Outputs::Separate },
-            duplicates: self.duplicate_policy.unwrap_or_default(),
-            wall_ms_max: None,
-            limits: Limits::default(),
-            // A token is at least a byte: what is kept in memory is never cut in its preview, and what
-            // is cut has its files.
-            memory_bytes_max: max_output_tokens,
+        let mut request = Request::script(self.cmd)
+            .tool(NAME)
+            .login(self.login.unwrap_or(true))
+            .stdin(if accepts_input { Stdin::Open } else { Stdin::Null })
+            .duplicates(self.duplicate_policy.unwrap_or_default());
+        if let Some(shell) = self.shell {
+            request = request.shell(shell);
         }
+        if tty {
+            request = request.outputs(Outputs::Terminal(WindowSize::default()));
+        }
+        request.workdir = self.workdir.map(Into::into);
+        // A token is at least a byte: what is kept in memory is never cut in its preview, and what
+        // is cut has its files.
+        request.memory_bytes_max = max_output_tokens;
+        request
     }
 }
 
@@ -375,11 +372,12 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(&task_id, reason));
     }
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
+    let output = run.output(ended).map_err(unreadable)?;
     let out = output.stdout.with_totals(outcome.stdout.came(), outcome.stdout.lines);
     let err = output.stderr.with_totals(outcome.stderr.came(), outcome.stderr.lines);
-    let (stdout, stderr) = previews(shown.mask, &out, &err, shown.max_output_tokens)
-        .map_err(|error| ToolError::state(&error))?;
+    let (stdout, stderr) =
+        previews(shown.mask, &out, &err, shown.max_output_tokens).map_err(unreadable)?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();

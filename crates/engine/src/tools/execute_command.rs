@@ -1,6 +1,7 @@
 //! `execute_command`: a program and its arguments, run directly, with everything it printed.
 
-use legwork_warden::protocol::Limits;
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use super::{
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
-    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
+    model::{Caller, Confinement, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -132,22 +133,13 @@ impl Input {
 
     fn into_request(self, timeout: u64) -> Request {
         let words = [self.command].into_iter().chain(self.args.unwrap_or_default());
-        Request {
-            tool: NAME.into(),
-            program: Program::Argv(words.map(Into::into).collect()),
-            workdir: self.cwd,
+        let mut request = Request::program(words)
+            .tool(NAME)
             // The sandbox confines, not this argument.
-            confinement: Confinement::None,
-            manners: Manners::default(),
-            environment: Vec::new(),
-            description: None,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: Some(timeout * 1000),
-            limits: Limits::default(),
-            memory_bytes_max: u64::MAX,
-        }
+            .confined_to(Confinement::None)
+            .timeout(Duration::from_secs(timeout));
+        request.workdir = self.cwd.map(Into::into);
+        request
     }
 }
 

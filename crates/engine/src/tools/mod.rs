@@ -16,7 +16,7 @@ mod task_stop;
 mod task_view;
 mod task_wait;
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 pub use legwork_gate::Manners;
 use serde::{Serialize, de::DeserializeOwned};
@@ -124,12 +124,11 @@ struct Everything {
 
 /// Reads everything that a run printed.
 fn everything(engine: &Engine, run: &Run, ended: &Ended) -> Result<Everything, ToolError> {
-    let output = run.output(ended).map_err(|error| ToolError::state(&error))?;
+    let unreadable = |error: io::Error| ToolError::unreadable(run.task_id().as_str(), &error);
+    let output = run.output(ended).map_err(unreadable)?;
     let mask = engine.mask();
     let complete = |artifact: &Artifact| {
-        artifact
-            .complete(&mask, engine.settings().complete_bytes_max)
-            .map_err(|error| ToolError::state(&error))
+        artifact.complete(&mask, engine.settings().complete_bytes_max).map_err(unreadable)
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;
@@ -144,7 +143,7 @@ fn lost(task_id: &TaskId, reason: &str) -> ToolError {
         format!("what became of the command cannot be known ({reason})"),
     )
     .detail("task_id", task_id.as_str())
-    .hint(format!("`legwork logs {task_id}` shows what it printed until then"))
+    .hint("TaskOutput shows what it printed until then")
 }
 
 /// Parses a tool's input, and says which field is wrong.

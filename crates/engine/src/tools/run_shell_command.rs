@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use legwork_warden::protocol::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +15,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, DuplicatePolicy, EndedBy, Outputs, Program, Request, Stdin},
+    model::{Caller, Confinement, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -131,22 +130,17 @@ impl Input {
     }
 
     fn into_request(self, timeout: Duration) -> Request {
-        let shell = Some("bash".to_owned());
-        Request {
-            tool: NAME.into(),
-            program: Program::Script { text: self.command, shell, login: false },
-            workdir: self.directory,
-            confinement: Confinement::Workspace,
-            manners: MANNERS,
-            environment: vec![MARK.map(str::to_owned).into()],
-            description: self.description,
-            stdin: Stdin::Null,
-            outputs: Outputs::Separate,
-            duplicates: DuplicatePolicy::StartNew,
-            wall_ms_max: u64::try_from(timeout.as_millis()).ok(),
-            limits: Limits::default(),
-            memory_bytes_max: u64::MAX,
-        }
+        let [mark, set] = MARK;
+        let mut request = Request::script(self.command)
+            .tool(NAME)
+            .manners(MANNERS)
+            .shell("bash")
+            .confined_to(Confinement::Workspace)
+            .env(mark, set)
+            .timeout(timeout);
+        request.workdir = self.directory.map(Into::into);
+        request.description = self.description;
+        request
     }
 }
 

@@ -1,6 +1,6 @@
 //! `TaskOutput`: what a task has printed: head and tail, only what is new, or its screen.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,8 +31,8 @@ const GATHER: Duration = Duration::from_millis(20);
 struct Input {
     /// The id of the task.
     task_id: String,
-    /// Whether to wait: without `after` until the task has ended, with it until there is something new.
-    /// Default: true (with `view` `screen`: false).
+    /// Whether to wait: without `after` until the task has ended, with it until there is something
+    /// new. Default: true (with `view` `screen`: false).
     block: Option<bool>,
     /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
     #[schemars(range(max = 3_600_000))]
@@ -185,7 +185,7 @@ async fn await_news(
                 tokio::time::sleep_until(deadline.min(Instant::now() + GATHER)).await;
                 let output = observer.output().await?;
                 let fresh = output.since(&observer.mask(), after, selection, 1, observer.is_over());
-                if !fresh.map_err(|error| ToolError::state(&error))?.text.is_empty() {
+                if !fresh.map_err(|error| observer.unreadable(&error))?.text.is_empty() {
                     return Ok(true);
                 }
                 // Half a character, or the other stream: wait for what comes beyond that.
@@ -211,7 +211,7 @@ fn log(
             .overview(&mask, selection, budget, over)
             .map(|(preview, next)| (preview.text, preview.truncated, next)),
     }
-    .map_err(|error| ToolError::state(&error))?;
+    .map_err(|error| observer.unreadable(&error))?;
     Ok(Shown {
         retrieval_status: Retrieval::Success,
         task: TaskBrief::new(observer.task(), &mask),
@@ -226,7 +226,8 @@ fn log(
 
 async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolError> {
     let artifacts = artifacts(&output);
-    let (screen, mask) = (played(output).await?, observer.mask());
+    let screen = played(output).await.map_err(|error| observer.unreadable(&error))?;
+    let mask = observer.mask();
     Ok(Shown {
         retrieval_status: Retrieval::Success,
         task: TaskBrief::new(observer.task(), &mask),
@@ -245,13 +246,13 @@ async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolEr
 }
 
 /// The screen of a terminal; in a thread, since a long log takes its time.
-pub(super) async fn played(output: TaskOutput) -> Result<Screen, ToolError> {
+pub(super) async fn played(output: TaskOutput) -> io::Result<Screen> {
     let played = tokio::task::spawn_blocking(move || Screen::of(&output)).await;
-    let played = played.map_err(std::io::Error::other).and_then(|screen| screen);
-    played.map_err(|error| ToolError::state(&error))
+    played.map_err(io::Error::other).and_then(|screen| screen)
 }
 
-/// What a program shows that has taken the whole terminal for itself: of its log nobody can make sense.
+/// What a program shows that has taken the whole terminal for itself: of its log nobody can make
+/// sense.
 pub(super) async fn full_screen(output: TaskOutput, mask: &Mask) -> Option<String> {
     if !output.is_terminal() {
         return None;

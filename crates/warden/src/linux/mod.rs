@@ -5,6 +5,7 @@ mod command;
 mod deadline;
 mod input;
 mod keep;
+mod launch;
 mod left;
 mod limits;
 mod notices;
@@ -24,8 +25,7 @@ mod warden;
 mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
+pub use launch::{Spawner, keep_heap, raise_own_open_files, take_over_if_spawner};
 pub use left::end_left_by;
 pub use limits::probe as cgroup_limits;
 pub use socket::{connect, is_alive, resume, send, socket_pair};
-pub use spawner::keep_heap;
-pub use spawner::{Spawner, raise_own_open_files, take_over_if_spawner};

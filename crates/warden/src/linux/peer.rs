@@ -9,7 +9,7 @@ use std::{
 use rustix::io::ioctl_fionbio;
 
 use super::{socket, watching::Watching};
-use crate::protocol::{Decoder, FromWarden, InputRefusal, ToWarden, encode};
+use crate::protocol::{Decoder, FromWarden, InputRefusal, ToWarden, WardenFrame, encode};
 
 /// Most bytes waiting for a peer that does not read; past it the peer is dropped.
 const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
@@ -64,8 +64,8 @@ impl Peer {
     }
 
     /// Sends a frame now, or as soon as the peer reads.
-    pub(super) fn send(&mut self, message: &FromWarden) {
-        match encode(message) {
+    pub(super) fn send(&mut self, frame: &WardenFrame) {
+        match encode(frame) {
             Ok(frame) if self.outbox.len() + frame.len() <= OUTBOX_BYTES_MAX => {
                 self.outbox.extend_from_slice(&frame);
                 self.flush();
@@ -74,10 +74,15 @@ impl Peer {
         }
     }
 
+    /// Tells something about the run of a task.
+    pub(super) fn tell(&mut self, task: &str, message: FromWarden) {
+        self.send(&WardenFrame::about_run(task, message));
+    }
+
     /// Answers the input of the peer.
-    pub(super) fn answer_input(&mut self, bytes: u64, refusal: Option<InputRefusal>) {
+    pub(super) fn answer_input(&mut self, task: &str, bytes: u64, refusal: Option<InputRefusal>) {
         self.input = None;
-        self.send(&FromWarden::InputTaken { bytes, refusal });
+        self.tell(task, FromWarden::InputTaken { bytes, refusal });
     }
 
     /// Sends what waits, as far as the peer takes it.

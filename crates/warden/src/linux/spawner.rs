@@ -2,28 +2,19 @@
 
 use std::{
     collections::VecDeque,
-    ffi::{CString, OsStr, OsString},
+    ffi::{CString, OsString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{
-            ffi::{OsStrExt, OsStringExt},
-            process::CommandExt,
-        },
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     panic::{AssertUnwindSafe, catch_unwind},
-    process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, open},
-    process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, prlimit, setrlimit, umask, wait},
+    process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, umask, wait},
 };
 
 use super::{
@@ -36,27 +27,10 @@ use super::{
 use crate::{
     failpoint::Failpoint,
     protocol::{
-        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, encode,
+        self, Decoder, FromSpawner, FromWarden, StartFailure, StartStage, ToSpawner, WardenFrame,
+        encode,
     },
 };
-
-/// The private argument that turns a second start of the program into a spawner.
-const SPAWNER_ARGUMENT: &str = "__legwork-spawner";
-
-/// How long an engine waits for its spawner when it lets go of it.
-const FAREWELL: Duration = Duration::from_millis(20);
-
-/// Whether [`take_over_if_spawner`] has been called in this process.
-static READY: AtomicBool = AtomicBool::new(false);
-
-/// The limit of open files that this process had before it was raised.
-static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
-
-/// Raises the limit of open files of an engine that runs many commands: each takes a descriptor. Commands get what
-/// it was before.
-pub fn raise_own_open_files() {
-    OPEN_FILES.get_or_init(raise_open_files);
-}
 
 /// What wardens inherit from their spawner.
 #[derive(Debug)]
@@ -65,7 +39,8 @@ pub(super) struct Setup {
     pub wardens: OwnedFd,
     /// The null device.
     pub null: OwnedFd,
-    /// The environment that the engine was started with: each name, and the pair as programs get it.
+    /// The environment that the engine was started with: each name, and the pair as programs get
+    /// it.
     pub environment: Vec<(Vec<u8>, CString)>,
     /// The file mode mask that commands get; our own files are private whatever it says.
     pub umask: u32,
@@ -78,117 +53,8 @@ pub(super) struct Setup {
     cgroup_base: Option<Base>,
 }
 
-/// Becomes the spawner, and never returns, if this process was started as one.
-///
-/// Call it first thing in `main`: before threads, arguments, logging.
-pub fn take_over_if_spawner() {
-    READY.store(true, Ordering::Relaxed);
-    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(SPAWNER_ARGUMENT)) {
-        let code = i32::from(serve(rustix::stdio::stdin()).is_err());
-        std::process::exit(code);
-    }
-}
-
-/// An engine's hold on its spawner; dropping it ends the spawner, never its wardens.
-#[derive(Debug)]
-pub struct Spawner {
-    control: OwnedFd,
-    child: Child,
-}
-
-impl Spawner {
-    /// Starts this program again as a spawner.
-    ///
-    /// Fails when [`take_over_if_spawner`] was not called: the second start would run the host
-    /// program's own `main` instead.
-    pub fn launch(tasks: BorrowedFd<'_>, wardens: BorrowedFd<'_>) -> io::Result<Self> {
-        if !READY.load(Ordering::Relaxed) {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "call legwork::init() as the first statement of main: commands are started by a \
-                 second start of this program, which only that call can recognise",
-            ));
-        }
-        let (control, other) = socket::socket_pair()?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("legwork")
-            .arg(SPAWNER_ARGUMENT)
-            .current_dir("/")
-            .stdin(Stdio::from(other))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let spawner = Self { control, child };
-        spawner.expect_hello()?;
-        if let Some(before) = OPEN_FILES.get()
-            && let Some(pid) = Pid::from_raw(spawner.pid().cast_signed())
-        {
-            // It is our child and has just spoken, so that the number is its own.
-            prlimit(Some(pid), Resource::Nofile, *before)?;
-        }
-        spawner.ask(&ToSpawner::Setup, &[tasks, wardens])?;
-        Ok(spawner)
-    }
-
-    /// Asks for a warden that speaks on the other end of `channel`.
-    pub fn fork(&self, warden: &str, channel: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask(&ToSpawner::Fork { warden: warden.to_owned() }, &[channel])
-    }
-
-    /// Process id of the spawner.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn ask(&self, message: &ToSpawner, with: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let frame = encode(message).map_err(io::Error::other)?;
-        let mut sent = socket::send(self.control.as_fd(), &frame, with)?;
-        while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
-            sent += socket::send(self.control.as_fd(), rest, &[])?;
-        }
-        Ok(())
-    }
-
-    fn expect_hello(&self) -> io::Result<()> {
-        let mut decoder = Decoder::default();
-        let mut buffer = [0; 64];
-        loop {
-            match decoder.next_frame().map_err(io::Error::other)? {
-                Some(FromSpawner::Hello { version }) if version == protocol::version() => {
-                    return Ok(());
-                }
-                Some(FromSpawner::Hello { version }) => {
-                    return Err(io::Error::other(format!("the spawner speaks version {version}")));
-                }
-                Some(FromSpawner::Unfit { reason }) => {
-                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
-                }
-                None => {}
-            }
-            let received = socket::receive(self.control.as_fd(), &mut buffer)?;
-            if received.bytes == 0 {
-                let problem = "the spawner ended before it said hello";
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem));
-            }
-            decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
-        }
-    }
-}
-
-impl Drop for Spawner {
-    fn drop(&mut self) {
-        // Closing our end is what ends it, as soon as its wardens are gone. In the common case that is
-        // at once, and then it is collected here; otherwise it is left to them.
-        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        let patience = Instant::now() + FAREWELL;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-}
-
 /// Serves one engine until it closes its end, and its wardens until the last of them is gone.
-fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let mask = umask(Mode::RWXG | Mode::RWXO);
     close_inherited();
     let _ = rustix::process::setsid();
@@ -305,8 +171,8 @@ impl Wardens {
         Pids::create(place, name, group).map_err(|error| error.to_string())
     }
 
-    /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in, and
-    /// leaving it first can take many milliseconds.
+    /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in,
+    /// and leaving it first can take many milliseconds.
     fn collect(&mut self) {
         let childless = loop {
             let (pid, status) = match wait(WaitOptions::NOHANG) {
@@ -330,7 +196,8 @@ impl Wardens {
         self.dead = dead;
     }
 
-    /// Ends what a warden left behind that did not end by itself: its processes are our children now.
+    /// Ends what a warden left behind that did not end by itself: its processes are our children
+    /// now.
     fn clean_up_after(&self, warden: &Row) {
         if let Some(cgroup) = self.cgroup(warden) {
             let _ = cgroup.kill();
@@ -345,7 +212,7 @@ impl Wardens {
 /// Says on a warden's channel, in the place of its hello, why there is none.
 fn refuse(channel: BorrowedFd<'_>, errno: i32) {
     let failure = FromWarden::StartFailed(StartFailure { stage: StartStage::Process, errno });
-    if let Ok(frame) = encode(&failure) {
+    if let Ok(frame) = encode(&WardenFrame::about_warden(failure)) {
         let _ = send_all(channel, &frame);
     }
 }
@@ -423,28 +290,18 @@ fn own_environment() -> Vec<(Vec<u8>, CString)> {
     std::env::vars_os().filter_map(pair).collect()
 }
 
-/// Raises the limit of open files as far as may be (a tree is known by a descriptor for each process), and
-/// returns what it was.
-fn raise_open_files() -> Rlimit {
+/// Raises the limit of open files as far as may be (a tree is known by a descriptor for each
+/// process), and returns what it was.
+pub(super) fn raise_open_files() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
     before
 }
 
-/// Lets this process keep the memory that it frees: giving it back and asking for it again with every command costs more
-/// than the command's own bookkeeping. For a program that serves many; wardens do the opposite.
-pub fn keep_heap() {
-    #[cfg(target_env = "gnu")]
-    {
-        const KEPT_BYTES: libc::c_int = 4 * 1024 * 1024;
-        // SAFETY: sets a number of the allocator, before anything depends on it.
-        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES) };
-    }
-}
-
 /// Closes what the engine's own parent may have leaked into it.
 fn close_inherited() {
-    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A kernel
-    // without the call (before 5.9) keeps them: they are closed in each command all the same.
+    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A
+    // kernel without the call (before 5.9) keeps them: they are closed in each command all the
+    // same.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }

@@ -1,8 +1,9 @@
 //! Frames on any cut, from any sender, and of any version.
 
 use proptest::prelude::*;
+use serde::de::DeserializeOwned;
 
-use super::*;
+use super::{codec::HEADER_BYTES, *};
 use crate::record::{End, StreamTotal};
 
 fn start(note: Vec<u8>) -> ToWarden {
@@ -76,7 +77,8 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 1] = [(4, include_str!("frames-4.txt"))];
+const RECORDED: [(u32, &str); 2] =
+    [(4, include_str!("frames-4.txt")), (5, include_str!("frames-5.txt"))];
 
 fn record() -> ExitRecord {
     ExitRecord {
@@ -185,7 +187,12 @@ fn frames_of_every_version_that_is_understood_are_read_as_they_were_meant() {
         }
         for (name, message) in heard() {
             if let Some(hex) = recorded("from", name) {
-                assert_eq!(decoded::<FromWarden>(hex), message, "{version}: {name}");
+                let frame: WardenFrame = decoded(hex);
+                let read = match message {
+                    FromWarden::Hello { .. } => frame.of_warden(),
+                    _ => frame.of_run("t_x"),
+                };
+                assert_eq!(read, Some(message), "{version}: {name}");
             }
         }
     }
@@ -195,8 +202,13 @@ fn frames_of_every_version_that_is_understood_are_read_as_they_were_meant() {
 fn what_is_said_today_is_what_was_recorded_for_this_version() {
     let to =
         said().into_iter().map(|(name, it)| format!("to:{name} {}", hex(&encode(&it).unwrap())));
-    let from =
-        heard().into_iter().map(|(name, it)| format!("from:{name} {}", hex(&encode(&it).unwrap())));
+    let from = heard().into_iter().map(|(name, it)| {
+        let frame = match it {
+            FromWarden::Hello { .. } => WardenFrame::about_warden(it),
+            _ => WardenFrame::about_run("t_x", it),
+        };
+        format!("from:{name} {}", hex(&encode(&frame).unwrap()))
+    });
     let today: Vec<String> = to.chain(from).collect();
     let (_, recording) = RECORDED.last().unwrap();
     let lines: Vec<&str> = recording.lines().filter(|line| !line.starts_with('#')).collect();
@@ -216,4 +228,44 @@ fn what_an_older_peer_does_not_say_is_nothing() {
     let empty = postcard::to_stdvec(&LimitsInForce::default()).unwrap().len();
     let shorter = hex(&whole[..whole.len() - empty]);
     assert_eq!(decoded::<FromWarden>(&shorter), report);
+}
+
+#[test]
+fn what_is_about_another_run_cannot_be_read() {
+    for (name, message) in heard() {
+        let is_hello = matches!(message, FromWarden::Hello { .. });
+        let frame = || {
+            let message = message.clone();
+            if is_hello {
+                WardenFrame::about_warden(message)
+            } else {
+                WardenFrame::about_run("t_x", message)
+            }
+        };
+        let instead = is_hello.then_some(FromWarden::NotHeld);
+        assert_eq!(frame().of_run("t_y"), instead, "{name}");
+        assert_eq!(frame().of_run("t_x").is_some(), !is_hello, "{name}");
+        assert_eq!(frame().of_warden().is_some(), is_hello, "{name}");
+    }
+}
+
+#[test]
+fn a_failure_is_of_the_run_that_did_not_start_or_of_the_warden() {
+    let failure = || FromWarden::StartFailed(StartFailure { stage: StartStage::Sandbox, errno: 1 });
+    let of_run = || WardenFrame::about_run("t_x", failure());
+    assert_eq!(of_run().of_run("t_x"), Some(failure()));
+    assert_eq!((of_run().of_run("t_y"), of_run().of_warden()), (None, None));
+    let of_warden = || WardenFrame::about_warden(failure());
+    assert_eq!(of_warden().of_warden(), Some(failure()));
+    assert_eq!(of_warden().of_run("t_x"), None);
+}
+
+#[test]
+fn an_end_is_no_bigger_for_naming_its_run() {
+    for (_, message) in heard() {
+        let bare = encode(&message).unwrap().len();
+        let more = encode(&WardenFrame::about_run("t_x", message.clone())).unwrap().len() - bare;
+        let named = if matches!(message, FromWarden::Ended(_)) { 1 } else { 5 };
+        assert_eq!(more, named, "{message:?}");
+    }
 }

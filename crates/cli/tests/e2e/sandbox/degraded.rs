@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::house::{House, INTEGRATION, OPERATOR, TRUSTS, UNTRUSTED};
 use crate::common::text;
 
-/// No user namespaces, as some machines have it; the limit counts in a namespace of its own, not on this machine.
+/// No user namespaces, as some machines have it; the limit counts in a namespace of its own, not on
+/// this machine.
 const NO_NAMESPACES: [&str; 7] = [
     "unshare",
     "--user",
@@ -20,7 +21,7 @@ const NO_NAMESPACES: [&str; 7] = [
 
 /// An ordinary user's house on such a machine.
 fn house() -> Option<House> {
-    let house = House::ordinary().through(&NO_NAMESPACES);
+    let house = House::ordinary()?.through(&NO_NAMESPACES);
     let works = house.outside("true").output().is_ok_and(|output| output.status.success());
     if !works {
         eprintln!("SKIPPED: this machine allows no user namespace to forbid them in");
@@ -194,7 +195,8 @@ fn root_without_user_namespaces_keeps_the_others() {
         return;
     }
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
-    let house = House::own().through(&["unshare", "--user", "--map-root-user", "sh", "-c", script]);
+    let Some(house) = House::own() else { return };
+    let house = house.through(&["unshare", "--user", "--map-root-user", "sh", "-c", script]);
     house.file("home/.ssh/id_ed25519", "a secret");
     let envelope =
         house.call(INTEGRATION, "ExecCommand", &json!({ "cmd": "true", "login": false }));

@@ -102,7 +102,7 @@ fn what_the_filter_refuses_is_in_the_result() {
 
 #[test]
 fn a_command_that_is_refused_again_and_again_delays_nothing_and_grows_nothing() {
-    let house = House::own();
+    let Some(house) = House::own() else { return };
     let task = promote(
         &house,
         &format!("{} ignore-term ready & exec {} probe refusals 100000000", fixture(), fixture()),
@@ -134,7 +134,8 @@ fn a_command_that_is_refused_again_and_again_delays_nothing_and_grows_nothing() 
 
 #[test]
 fn an_untrusted_command_is_ended_like_any_other() {
-    let house = House::own().with_policy("coreTools = [\"ExecCommand(./run.sh)\"]\n");
+    let Some(house) = House::own() else { return };
+    let house = house.with_policy("coreTools = [\"ExecCommand(./run.sh)\"]\n");
     house.script("workspace/run.sh", &format!("exec {} detached-tree /tmp", fixture()));
     let input = json!({ "cmd": "./run.sh", "yield_time_ms": 0, "login": false });
     let result = house.get(UNTRUSTED, "ExecCommand", &input);

@@ -10,15 +10,18 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::fixture;
+use crate::{
+    common::{fixture, program, stop_tasks},
+    harness::{
+        stage::{self, NOBODY},
+        watch::{Times, Watch},
+    },
+};
 
 pub const OPERATOR: &str = "trusted_operator";
 pub const INTEGRATION: &str = "trusted_integration";
 pub const UNTRUSTED: &str = "untrusted_external";
 pub const TRUSTS: [&str; 3] = [OPERATOR, INTEGRATION, UNTRUSTED];
-
-/// An id that owns nothing on this machine.
-const NOBODY: u32 = 65534;
 
 /// Where programs are that everybody may run.
 const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
@@ -34,38 +37,50 @@ pub struct House {
     home: &'static str,
     policy: Option<String>,
     before: Vec<String>,
+    watch: Watch,
 }
 
 impl House {
     /// One of each kind of user that this test can be.
+    #[track_caller]
     pub fn each() -> Vec<Self> {
-        let mut houses = vec![Self::of(None)];
-        if rustix::process::geteuid().is_root() {
-            houses.push(Self::of(Some(NOBODY)));
-        } else {
+        if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: what root sees; this test does not run as root");
         }
-        houses
+        Self::own().into_iter().chain(Self::of_another()).collect()
     }
 
-    /// One of whoever runs this test.
-    pub fn own() -> Self {
+    /// One of whoever runs this test; none where sandboxes cannot show it.
+    #[track_caller]
+    pub fn own() -> Option<Self> {
         Self::of(None)
     }
 
     /// One of an ordinary user.
-    pub fn ordinary() -> Self {
-        Self::of(rustix::process::geteuid().is_root().then_some(NOBODY))
+    #[track_caller]
+    pub fn ordinary() -> Option<Self> {
+        if rustix::process::geteuid().is_root() { Self::of_another() } else { Self::own() }
     }
 
-    fn of(user: Option<u32>) -> Self {
-        let base = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let house = Self { base, user, home: "home", policy: None, before: Vec::new() };
+    /// One of a user whom only root can become.
+    #[track_caller]
+    fn of_another() -> Option<Self> {
+        if rustix::process::geteuid().is_root() { Self::of(Some(NOBODY)) } else { None }
+    }
+
+    #[track_caller]
+    fn of(user: Option<u32>) -> Option<Self> {
+        if !stage::is_seen_in_sandboxes() {
+            return None;
+        }
+        let base = TempDir::new_in(stage::folder()).unwrap();
+        let watch = Watch::new(&[base.path().to_owned()], Times::USUAL);
+        let house = Self { base, user, home: "home", policy: None, before: Vec::new(), watch };
         house.give(house.base.path());
         for room in ["home", "workspace", "state", "outside"] {
             house.folder(room);
         }
-        house
+        Some(house)
     }
 
     pub fn is_root(&self) -> bool {
@@ -158,7 +173,7 @@ impl House {
 
     /// `legwork VERB` by this user.
     pub fn legwork(&self, verb: &str, trust: &str) -> Command {
-        let mut command = self.outside(env!("CARGO_BIN_EXE_legwork"));
+        let mut command = self.outside(program());
         command.arg(verb).arg("--state").arg(self.path("state"));
         command.arg("--workspace").arg(self.path("workspace")).args(["--trust", trust]);
         if let Some(policy) = &self.policy {
@@ -169,7 +184,7 @@ impl House {
 
     /// `legwork VERB` for people, who are asked for no trust.
     pub fn verb(&self, verb: &str) -> Command {
-        let mut command = self.outside(env!("CARGO_BIN_EXE_legwork"));
+        let mut command = self.outside(program());
         command.arg(verb).arg("--state").arg(self.path("state"));
         command
     }
@@ -233,7 +248,8 @@ impl House {
         answers
     }
 
-    /// Every one of these attempts succeeds without a sandbox: otherwise its refusal would prove nothing.
+    /// Every one of these attempts succeeds without a sandbox: otherwise its refusal would prove
+    /// nothing.
     pub fn possible<S: AsRef<str>>(&self, probes: &[S]) {
         for probe in probes.iter().map(AsRef::as_ref) {
             let words = probe.split(' ');
@@ -260,14 +276,11 @@ impl House {
 }
 
 impl Drop for House {
-    /// Whatever a test left running ends with it.
+    /// Tasks that a test left running end with it; anything else it has ended itself.
     fn drop(&mut self) {
-        let mut list = self.verb("ps");
-        let Ok(output) = list.args(["--running", "--json", "-n", "10000"]).output() else { return };
-        let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        for task in listed["tasks"].as_array().into_iter().flatten() {
-            let id = task["task_id"].as_str().unwrap_or_default();
-            let _ = self.verb("stop").args([id, "--signal", "KILL"]).output();
+        if !std::thread::panicking() {
+            stop_tasks(|verb| self.verb(verb));
         }
+        self.watch.finish();
     }
 }

@@ -1,5 +1,5 @@
-//! Each sandbox is for one command, and shows the machine as it is when the command starts. A server makes them
-//! ready ahead, so these tests talk to one.
+//! Each sandbox is for one command, and shows the machine as it is when the command starts. A
+//! server makes them ready ahead, so these tests talk to one.
 
 use std::{fs, os::unix::net::UnixListener, process::Command};
 
@@ -65,7 +65,8 @@ fn a_secret_that_came_after_the_sandbox_was_made_is_not_read() {
         house.file("home/.netrc", "a secret");
         assert_refused(&mut wire, &format!("read {home}/.ssh/id_ed25519"));
         assert_refused(&mut wire, &format!("read {home}/.netrc"));
-        // Replaced, as programs do that write such a file anew: what covered the old one is gone with it.
+        // Replaced, as programs do that write such a file anew: what covered the old one is gone
+        // with it.
         house.file("home/.netrc.new", "another secret");
         fs::rename(house.path("home/.netrc.new"), house.path("home/.netrc")).unwrap();
         assert_refused(&mut wire, &format!("read {home}/.netrc"));
@@ -74,7 +75,7 @@ fn a_secret_that_came_after_the_sandbox_was_made_is_not_read() {
 
 #[test]
 fn a_socket_that_came_after_the_sandbox_was_made_is_not_reached() {
-    let house = House::own();
+    let Some(house) = House::own() else { return };
     let mut wire = server(&house, OPERATOR);
     let path = house.name("outside/socket");
     let _listener = UnixListener::bind(&path).unwrap();
@@ -94,7 +95,8 @@ fn a_mount_that_came_after_the_sandbox_was_made_is_seen() {
         eprintln!("SKIPPED: only root can mount something");
         return;
     }
-    let house = House::own().through(&["unshare", "--mount", "--propagation", "private"]);
+    let Some(house) = House::own() else { return };
+    let house = house.through(&["unshare", "--mount", "--propagation", "private"]);
     let mut wire = server(&house, OPERATOR);
     let place = house.name("outside");
     in_mounts_of(wire.child.id(), &["mount", "-t", "tmpfs", "none", &place]);
@@ -108,7 +110,8 @@ fn a_secret_is_hidden_wherever_it_is_mounted() {
         eprintln!("SKIPPED: only root can mount something");
         return;
     }
-    let house = House::own().through(&["unshare", "--mount", "--propagation", "private"]);
+    let Some(house) = House::own() else { return };
+    let house = house.through(&["unshare", "--mount", "--propagation", "private"]);
     house.file("home/.ssh/id_ed25519", "a secret");
     house.file("home/.netrc", "a secret");
     house.file("home/harmless", "no secret");
@@ -133,15 +136,9 @@ fn of_run_only_the_servers_of_names_are_shown_and_not_who_resolves_them() {
     }
     let script = "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && cd /run/systemd/resolve && \
                   echo nameserver > stub-resolv.conf && echo x > io.systemd.Resolve && cd \"$OLDPWD\" && exec \"$0\" \"$@\"";
-    let house = House::own().through(&[
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let Some(house) = House::own() else { return };
+    let house =
+        house.through(&["unshare", "--mount", "--propagation", "private", "sh", "-c", script]);
     for trust in TRUSTS {
         house.allows(trust, &["read /run/systemd/resolve/stub-resolv.conf"]);
         house.refuses(trust, &["read /run/systemd/resolve/io.systemd.Resolve"]);

@@ -78,7 +78,7 @@ fn a_setting_by_which_git_runs_programs_is_told_to_an_operator_and_refused_to_ot
 
 #[test]
 fn settings_that_are_written_in_unusual_ways_are_told_too() {
-    let house = House::own();
+    let Some(house) = House::own() else { return };
     git(&house, "init -q -b main .");
     let ways = [
         ("[core] hooksPath = x", "core.hookspath"),
@@ -128,7 +128,7 @@ fn a_repository_that_a_command_makes_with_hooks_is_told() {
 
 #[test]
 fn a_hook_behind_a_link_is_told() {
-    let house = House::own();
+    let Some(house) = House::own() else { return };
     git(&house, "init -q -b main .");
     fs::remove_dir_all(house.path("workspace/.git/hooks")).unwrap();
     house.folder("workspace/elsewhere");
@@ -227,7 +227,8 @@ fn a_start_up_file_that_was_not_there_is_told() {
 #[test]
 fn a_link_in_the_place_of_a_repository_does_not_weaken_the_next_sandbox() {
     for target in ["/proc/self/fd", "/dev/pts", "/etc", "/nowhere"] {
-        let house = House::own().with_policy("[sandbox]\nrequired = true\n");
+        let Some(house) = House::own() else { return };
+        let house = house.with_policy("[sandbox]\nrequired = true\n");
         house.prints(OPERATOR, &format!("ln -s {target} .git"));
         house.prints(OPERATOR, "true");
         house.prints(INTEGRATION, "true");

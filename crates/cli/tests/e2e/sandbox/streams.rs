@@ -3,7 +3,7 @@
 use std::{fs::File, process::Stdio};
 
 use super::house::{House, TRUSTS};
-use crate::common::{fixture, parts, text};
+use crate::common::{fixture, parts, program, text};
 
 #[test]
 fn a_folder_as_stdin_is_no_way_out() {
@@ -45,7 +45,7 @@ fn no_descriptor_is_inherited() {
         }
         let script = format!("exec 7<{}; exec \"$@\"", house.name("home"));
         let mut command = house.outside("sh");
-        command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_legwork"), "run", "--state"]);
+        command.args(["-c", &script, "sh", program(), "run", "--state"]);
         command.arg(house.path("state")).args([
             "--",
             fixture(),

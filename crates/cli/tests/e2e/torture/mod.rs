@@ -1,7 +1,8 @@
-//! The random kill loop: mixed load, `kill -9` of anything of ours at any moment, a new server, and a comparison of
-//! everything that is recorded with what the commands themselves wrote down.
+//! The random kill loop: mixed load, `kill -9` of anything of ours at any moment, a new server, and
+//! a comparison of everything that is recorded with what the commands themselves wrote down.
 //!
-//! `LEGWORK_TORTURE_ROUNDS` says for how long (`just torture`), `LEGWORK_TORTURE_SEED` repeats what was chosen in a
+//! `LEGWORK_TORTURE_ROUNDS` says for how long (`just torture`), `LEGWORK_TORTURE_SEED` repeats what
+//! was chosen in a
 //! run; when exactly a kill meets its victim is up to the machine.
 
 mod failpoints;
@@ -26,7 +27,7 @@ use self::{
     processes::{Family, Killed},
     server::Server,
 };
-use crate::common::{Scratch, eventually};
+use crate::common::{Scratch, eventually, program};
 
 /// How long everything may take to be settled after the last kill.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -101,7 +102,7 @@ fn killed_at_random_moments_nothing_is_lost_invented_doubled_or_left() {
     eprintln!("{rounds} rounds in {:?}: {history}", begin.elapsed());
     // What was settled once has not changed since, and the chain of notes is whole.
     history.check_again(&scratch);
-    let mut verify = Command::new(env!("CARGO_BIN_EXE_legwork"));
+    let mut verify = Command::new(program());
     verify.args(["audit", "verify", "--state"]).arg(scratch.state.path());
     let verified = verify.output().unwrap();
     assert!(verified.status.success(), "{verified:?}");

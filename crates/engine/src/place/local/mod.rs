@@ -27,14 +27,16 @@ use legwork_warden::{
     record::{ExitRecord, RecordError},
 };
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
+use tokio::sync::watch;
 
 pub(crate) use self::sandbox::TamperCheck;
 use self::{
-    login::Logins, owner::is_owned, pool::Pool, sandbox::Sandboxing, socket::Socket,
+    login::Logins, owner::Owners, pool::Pool, sandbox::Sandboxing, socket::Socket,
     spawning::Spawning,
 };
 use super::{
-    Channel, Folder, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, Warden,
+    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Warden,
 };
 use crate::{
     id::TaskId,
@@ -48,6 +50,7 @@ use crate::{
 pub(crate) struct Local {
     state: Arc<StateFolder>,
     boot_id: String,
+    owners: Arc<Owners>,
     pool: Arc<Pool>,
     sandboxing: Arc<Sandboxing>,
     logins: Arc<Logins>,
@@ -62,9 +65,11 @@ impl Local {
     ) -> Self {
         state.ask_wardens_by(roll_call::roll_call);
         let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path()));
-        let pool = Pool::new(Box::new(Spawning::new(state.clone())), sandboxing.clone());
+        let owners = Arc::new(Owners::new(state.engines()));
+        let spawning = Spawning::new(state.clone(), owners.clone());
+        let pool = Pool::new(Box::new(spawning), sandboxing.clone());
         let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
-        Self { state, boot_id: boot_id(), pool, sandboxing, logins }
+        Self { state, boot_id: boot_id(), owners, pool, sandboxing, logins }
     }
 }
 
@@ -112,10 +117,10 @@ impl Place for Local {
         Box::pin(paths::appears(path))
     }
 
-    fn warm_up(&self, usual: Wanted) -> io::Result<Option<u32>> {
+    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
         self.pool.expect(usual);
         self.logins.begin();
-        self.pool.warm_up().map(Some)
+        Box::pin(async { self.pool.warm_up().await.map(Some) })
     }
 
     fn close(&self) -> Later<'_, ()> {
@@ -155,7 +160,15 @@ impl Place for Local {
     }
 
     fn is_owned(&self, warden: &str) -> bool {
-        is_owned(&self.state.engines(), warden)
+        self.owners.is_owned(warden)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        self.owners.inherit(warden)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.owners.ends()
     }
 
     fn end_left_by(&self, warden: &str) -> Vec<u32> {

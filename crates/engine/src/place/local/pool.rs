@@ -1,9 +1,9 @@
 //! Wardens, forked ahead and used again.
 //!
-//! Whoever needs a warden takes an idle one, or waits in a queue that is fed by wardens that come back and
-//! by a few forks at a time. So a burst of short commands is served by the wardens it needs, not by one
-//! for each call, and a burst of long ones by one fork after the other. What has not been used for a while
-//! is let go, down to a small reserve.
+//! Whoever needs a warden takes an idle one, or waits in a queue that is fed by wardens that come
+//! back and by a few forks at a time. So a burst of short commands is served by the wardens it
+//! needs, not by one for each call, and a burst of long ones by one fork after the other. What has
+//! not been used for a while is let go, down to a small reserve.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +36,7 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 /// What makes wardens: the spawner, or the script of a test.
 pub(super) trait Forks: Send + Sync + fmt::Debug {
     /// Makes ready to fork, so that the first command need not wait for it; says who will.
-    fn warm_up(&self) -> io::Result<u32>;
+    fn warm_up(&self) -> Later<'_, io::Result<u32>>;
     /// Forks a warden.
     fn fork(&self) -> Later<'_, Result<Warden, PlaceError>>;
 }
@@ -65,8 +65,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// The most recently used one is the warmest. A sandbox is made anew after each use, so of those that have the
-    /// right one, the one that was used longest ago is surely ready.
+    /// The most recently used one is the warmest. A sandbox is made anew after each use, so of
+    /// those that have the right one, the one that was used longest ago is surely ready.
     fn pick(&mut self, wanted: Wanted) -> Option<(Warden, Instant)> {
         if wanted.level != Level::None {
             let fits = |(warden, _): &(Warden, Instant)| warden.confined == Some(wanted);
@@ -90,10 +90,10 @@ impl Pool {
         }
     }
 
-    /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
-    /// process id. An engine that runs one command and ends does without.
-    pub(super) fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
-        let pid = self.forks.warm_up()?;
+    /// Starts the spawner and a reserve, so that no command need wait for them; returns the
+    /// spawner's process id. An engine that runs one command and ends does without.
+    pub(super) async fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
+        let pid = self.forks.warm_up().await?;
         let mut shared = self.lock();
         shared.reserve = RESERVE;
         self.replenish(&mut shared);
@@ -127,7 +127,8 @@ impl Pool {
         Ok(Some(self.sandboxing.learn(wanted, enforcement)))
     }
 
-    /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is preferred.
+    /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is
+    /// preferred.
     async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
         loop {
             let next = {
@@ -142,7 +143,7 @@ impl Pool {
                     Err(receiver)
                 }
             };
-            let warden = match next {
+            let mut warden = match next {
                 Ok(warden) => warden,
                 Err(receiver) => receiver.await.unwrap_or(Err(PlaceError::Closed))?,
             };

@@ -1,7 +1,7 @@
 //! Asks every warden of the state folder which task it holds.
 //!
-//! For when the ledger does not know: a short run is in its warden's memory only, so whoever holds one is asked to
-//! put it into its folder, where everything that is known of it is.
+//! For when the ledger does not know: a short run is in its warden's memory only, so whoever holds
+//! one is asked to put it into its folder, where everything that is known of it is.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
 
 use legwork_warden::{
     connect,
-    protocol::{Decoder, FromWarden, Order, ToWarden, encode, is_understood},
+    protocol::{Decoder, FromWarden, Order, ToWarden, WardenFrame, encode, is_understood},
     send,
 };
 
@@ -24,7 +24,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// How long all of them together may take.
 const ALL: Duration = Duration::from_secs(10);
 
-/// The names of the wardens that hold a task, by its id; the tasks are in their folders from then on.
+/// The names of the wardens that hold a task, by its id; the tasks are in their folders from then
+/// on.
 pub(super) fn roll_call(state: &StateFolder) -> Holders {
     let deadline = Instant::now() + ALL;
     let mut holders = Holders::new();
@@ -38,7 +39,8 @@ pub(super) fn roll_call(state: &StateFolder) -> Holders {
             tracing::warn!("not every supervisor was asked what it holds");
             break;
         }
-        // One that is gone holds nothing; one that does not answer will be found by its socket later.
+        // One that is gone holds nothing; one that does not answer will be found by its socket
+        // later.
         if let Ok(Some(task)) = held_by(state, warden) {
             holders.insert(task, warden.to_owned());
         }
@@ -53,8 +55,8 @@ fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
     let mut stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(ANSWER))?;
     let mut decoder = Decoder::default();
-    let hello = receive(&mut stream, &mut decoder)?;
-    let FromWarden::Hello { version, task: Some(task), .. } = hello else { return Ok(None) };
+    let hello = receive(&mut stream, &mut decoder)?.of_warden();
+    let Some(FromWarden::Hello { version, task: Some(task), .. }) = hello else { return Ok(None) };
     if !is_understood(version) {
         return Ok(None);
     }
@@ -62,17 +64,17 @@ fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
     let frame = encode(&order).map_err(io::Error::other)?;
     send(stream.as_fd(), &frame, &[])?;
     while !matches!(
-        receive(&mut stream, &mut decoder)?,
-        FromWarden::Spilled(_) | FromWarden::NotHeld
+        receive(&mut stream, &mut decoder)?.of_run(&task),
+        Some(FromWarden::Spilled(_) | FromWarden::NotHeld)
     ) {}
     Ok(Some(task))
 }
 
-fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<FromWarden> {
+fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<WardenFrame> {
     let mut buffer = [0; 4096];
     loop {
-        if let Some(message) = decoder.next_frame().map_err(io::Error::other)? {
-            return Ok(message);
+        if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+            return Ok(frame);
         }
         match stream.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use legwork_warden::{
-    protocol::{Decoder, FromWarden},
+    protocol::{Decoder, WardenFrame},
     resume, send,
 };
 use tokio::{
@@ -21,8 +21,8 @@ use crate::place::{Channel, Later, Wire};
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 4 * 1024;
 
-/// A socket, watched like the end of a pipe: only for what can be read. That a warden has taken a message
-/// is no reason to wake up.
+/// A socket, watched like the end of a pipe: only for what can be read. That a warden has taken a
+/// message is no reason to wake up.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: pipe::Receiver,
@@ -39,7 +39,7 @@ impl Socket {
 }
 
 impl Wire for Socket {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<FromWarden>> {
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
         loop {
             if let Some(message) = self.decoder.next_frame().map_err(io::Error::other)? {
                 return Poll::Ready(Ok(message));
@@ -65,10 +65,15 @@ impl Wire for Socket {
         })
     }
 
-    fn is_closed(&self) -> bool {
-        // Nothing is due from an idle warden: whatever can be read is the end.
-        let read = self.socket.try_read(&mut [0]);
-        !matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    fn is_closed(&mut self) -> bool {
+        let mut buffer = [0; 64];
+        loop {
+            match self.socket.try_read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
     }
 
     fn resume(&self) {

@@ -1,9 +1,10 @@
-//! The spawner of this machine: started when it is needed, replaced when it has died, asked for wardens.
+//! The spawner of this machine: started when it is needed, replaced when it has died, asked for
+//! wardens.
 
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,10 +18,13 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::{owner::Owner, pool::Forks, socket::Socket};
+use tokio::sync::Mutex;
+
+use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
     place::{Later, PlaceError, Warden},
     state::StateFolder,
+    threads::in_thread,
 };
 
 /// How long a new warden may take to say hello.
@@ -33,42 +37,47 @@ const DESCRIPTORS_LEFT: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Spawning {
     state: Arc<StateFolder>,
+    /// Held while one is started, so that others wait for that one.
     spawner: Mutex<Option<Spawner>>,
-    owner: OnceLock<Owner>,
+    owners: Arc<Owners>,
 }
 
 impl Spawning {
-    pub(super) fn new(state: Arc<StateFolder>) -> Self {
-        Self { state, spawner: Mutex::new(None), owner: OnceLock::new() }
+    pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
+        Self { state, spawner: Mutex::new(None), owners }
     }
 
-    /// Forks a warden; a spawner that has died is replaced once.
+    /// Forks a warden; a spawner that has died or does not answer is replaced once.
     async fn fork_one(&self) -> Result<Warden, PlaceError> {
-        let name = self.owner()?.name()?;
+        let owner = self.owners.own()?;
         let mut used = 0;
-        match self.try_fork(&name, &mut used).await {
+        match self.try_fork(&owner.name()?, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
-                self.discard_spawner(used);
-                self.try_fork(&name, &mut used).await
+                self.discard_spawner(used).await;
+                // Another name: who does not answer now may fork the first one yet.
+                self.try_fork(&owner.name()?, &mut used).await
             }
             result => result,
         }
     }
 
-    /// The mark of this engine, which its wardens carry.
-    fn owner(&self) -> io::Result<&Owner> {
-        if let Some(owner) = self.owner.get() {
-            return Ok(owner);
+    /// In a thread: starting a process takes a while, and its hello may never come.
+    async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
+        if let Some(spawner) = slot {
+            return Ok(spawner);
         }
-        let owner = Owner::new(&self.state.engines())?;
-        Ok(self.owner.get_or_init(|| owner))
+        let state = self.state.clone();
+        let launch = move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd());
+        let panicked = || Err(io::Error::other("the spawner could not be started"));
+        Ok(slot.insert(in_thread(launch).await.unwrap_or_else(panicked)?))
     }
 
-    fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
-        let (tasks, wardens) = (self.state.tasks.as_fd(), self.state.wardens.as_fd());
-        match slot {
-            Some(spawner) => Ok(spawner),
-            None => Ok(slot.insert(Spawner::launch(tasks, wardens)?)),
+    /// Starts the spawner; one that does not answer is replaced once.
+    async fn launch_ahead(&self) -> io::Result<u32> {
+        let mut slot = self.spawner.lock().await;
+        match self.launched(&mut slot).await {
+            Err(error) if is_gone(&error) => Ok(self.launched(&mut slot).await?.pid()),
+            launched => Ok(launched?.pid()),
         }
     }
 
@@ -79,14 +88,14 @@ impl Spawning {
             return Err(io::Error::from(Errno::MFILE).into());
         }
         {
-            let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-            let spawner = self.launched(&mut slot)?;
+            let mut slot = self.spawner.lock().await;
+            let spawner = self.launched(&mut slot).await?;
             *used = spawner.pid();
             spawner.fork(name, theirs.as_fd())?;
         }
         drop(theirs);
         let mut channel = Socket::channel(ours)?;
-        let hello = tokio::time::timeout(HELLO, channel.receive()).await;
+        let hello = tokio::time::timeout(HELLO, channel.receive_of_warden()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             // Exactly ours: only then does it understand how commands are started.
             FromWarden::Hello { version, .. } if version == protocol::version() => {
@@ -99,18 +108,17 @@ impl Spawning {
     }
 
     /// Lets go of a spawner that failed, unless another call has replaced it already.
-    fn discard_spawner(&self, pid: u32) {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.as_ref().is_some_and(|spawner| spawner.pid() == pid) {
-            *slot = None;
+    async fn discard_spawner(&self, pid: u32) {
+        let mut slot = self.spawner.lock().await;
+        if let Some(failed) = slot.take_if(|spawner| spawner.pid() == pid) {
+            failed.give_up();
         }
     }
 }
 
 impl Forks for Spawning {
-    fn warm_up(&self) -> io::Result<u32> {
-        let mut slot = self.spawner.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.launched(&mut slot)?.pid())
+    fn warm_up(&self) -> Later<'_, io::Result<u32>> {
+        Box::pin(self.launch_ahead())
     }
 
     fn fork(&self) -> Later<'_, Result<Warden, PlaceError>> {
@@ -133,5 +141,7 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::NotConnected
             | io::ErrorKind::TimedOut
+            // It has read nothing for long.
+            | io::ErrorKind::WouldBlock
     )
 }

@@ -1,10 +1,17 @@
 //! Approvals in the ledger: asked by one process, answered by another.
 
+use std::{fs, io};
+
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::{Ledger, LedgerError};
-use crate::clock::now_ms;
-use crate::model::question::{Answered, Approval, Decision};
+use crate::{
+    clock::now_ms,
+    id::random,
+    model::question::{Answered, Approval, Decision},
+    presence::{Presence, is_here},
+    state::make_private,
+};
 
 pub(super) const SCHEMA: &str = "
 CREATE TABLE approval (
@@ -41,8 +48,11 @@ CREATE TABLE watcher (
 const COLUMNS: &str = "id, key, session, tool, command, description, workdir, workspace, asked_by, \
     trust, reason, rule, sandbox, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note";
 
-/// A watcher that was not seen for this long is gone.
+/// A watcher of an older program that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
+
+/// How often a watcher tries to come in while others take its file for one that was left behind.
+const WATCHER_TRIES: u32 = 10;
 
 /// Questions that are over are kept for a day, so that a person can see what became of them.
 pub(super) const KEPT_MS: i64 = 24 * 3600 * 1000;
@@ -81,7 +91,7 @@ impl Ledger {
     /// Opens a question, or joins the one that is open about the same command.
     pub(crate) async fn open_approval(&self, new: Approval) -> Result<Approval, LedgerError> {
         self.writer
-            .write(move |connection| {
+            .write_and_ring(move |connection| {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM approval
                       WHERE key = ? AND decision IS NULL AND expires_at_ms > ?"
@@ -106,13 +116,13 @@ impl Ledger {
     /// The question of this id.
     pub(crate) async fn approval(&self, id: &str) -> Result<Option<Approval>, LedgerError> {
         let id = id.to_owned();
-        self.writer.read(move |connection| find(connection, &id)).await
+        self.writer.read_unposted(move |connection| find(connection, &id)).await
     }
 
     /// The open questions, oldest first.
     pub(crate) async fn open_approvals(&self) -> Result<Vec<Approval>, LedgerError> {
         self.writer
-            .read(move |connection| {
+            .read_unposted(move |connection| {
                 let sql = format!(
                     "SELECT {COLUMNS} FROM approval WHERE decision IS NULL AND expires_at_ms > ?
                       ORDER BY created_at_ms"
@@ -132,7 +142,7 @@ impl Ledger {
     ) -> Result<Option<Approval>, LedgerError> {
         let (id, answered) = (id.to_owned(), answered.clone());
         self.writer
-            .write(move |connection| {
+            .write_and_ring(move |connection| {
                 let written = connection
                     .prepare_cached(
                         "UPDATE approval SET decision = :decision, note = :note, answered_by = :by
@@ -177,34 +187,44 @@ impl Ledger {
             .await
     }
 
-    /// Notes that a watcher is here.
-    pub(crate) async fn note_watcher(&self, id: &str) -> Result<(), LedgerError> {
-        let id = id.to_owned();
-        self.writer
-            .write(move |connection| {
-                let now = now_ms();
-                connection
-                    .execute("DELETE FROM watcher WHERE seen_at_ms < ?", [now - WATCHER_MS])?;
-                connection
-                    .execute(
-                        "INSERT OR REPLACE INTO watcher (id, seen_at_ms) VALUES (?, ?)",
-                        (&id, now),
-                    )
-                    .map(drop)
-            })
-            .await
+    /// Notes that somebody is here who answers, until the result is dropped.
+    pub(crate) fn note_watcher(&self) -> Result<Answerer, LedgerError> {
+        let watchers = self.writer.state.watchers();
+        make_private(&watchers)?;
+        for _ in 0..WATCHER_TRIES {
+            let path = watchers.join(random("").map_err(io::Error::other)?);
+            if let Some(presence) = Presence::take(&path)? {
+                return Ok(Answerer { _presence: presence });
+            }
+        }
+        Err(LedgerError::Busy)
     }
 
-    /// Whether a watcher is here.
+    /// Whether somebody is here who answers.
     pub(crate) async fn has_watcher(&self) -> Result<bool, LedgerError> {
+        for entry in fs::read_dir(self.writer.state.watchers()).into_iter().flatten().flatten() {
+            if is_here(&entry.path()) {
+                return Ok(true);
+            }
+            // It was killed: what is left of it is removed.
+            drop(Presence::take(&entry.path()));
+        }
+        // An older program says so again and again.
         self.writer
-            .read(move |connection| {
+            .read_unposted(move |connection| {
                 connection
                     .prepare_cached("SELECT 1 FROM watcher WHERE seen_at_ms > ? LIMIT 1")?
                     .exists([now_ms() - WATCHER_MS])
             })
             .await
     }
+}
+
+/// Somebody who answers questions, until this is dropped: callers who have to ask wait for an
+/// answer.
+#[derive(Debug)]
+pub struct Answerer {
+    _presence: Presence,
 }
 
 fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {

@@ -1,12 +1,14 @@
-//! The ledger as the clean-up sees it: old tasks first, on a connection of its own, so that nobody waits for it.
+//! The ledger as the clean-up sees it: old tasks first, on a connection of its own, so that nobody
+//! waits for it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use legwork_warden::failpoint::Failpoint;
 use rusqlite::{OptionalExtension, Row};
 
 use super::{
     BUSY_MS, LedgerError, approvals,
-    daybook::{Daybook, Wait},
+    daybook::{Daybook, Wait, What},
     opened::{self, OPENS_MAX, Opened, open_daybook},
     post::{catch_up, renew},
     register_again,
@@ -113,6 +115,21 @@ impl History {
             }
             Ok(())
         })
+    }
+
+    /// Tells everybody who wants to know that these tasks were removed: an entry that changes
+    /// nothing else.
+    pub(crate) fn tell_removed(&mut self, tasks: &[OldTask]) {
+        let told = self.with_daybook(|_, _, daybook| {
+            daybook.locked(Wait::patiently(), |page| {
+                tasks.iter().try_for_each(|task| {
+                    page.append(task.task_id.clone(), What::Forget, Failpoint::EngineInOutcome)
+                })
+            })
+        });
+        if let Err(error) = told {
+            tracing::warn!(%error, "nobody is told of the tasks that were removed");
+        }
     }
 
     /// Removes questions that were over a day before this time, and returns how many.

@@ -1,8 +1,9 @@
-//! The ledger: SQLite, shared by every process on the state folder, and a daybook before it, which every command's start
-//! and end are written to first.
+//! The ledger: SQLite, shared by every process on the state folder, and a daybook before it, which
+//! every command's start and end are written to first.
 
 mod approvals;
 mod daybook;
+mod feed;
 mod history;
 mod mending;
 mod note;
@@ -27,6 +28,7 @@ use std::{
 use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
+pub use self::{approvals::Answerer, opened::Damage, task::Task};
 use self::{
     daybook::{End, Page, Start, Wait, What},
     post::renew_if_grown,
@@ -40,9 +42,9 @@ pub(crate) use self::{
     opened::{FileId, private_file},
     restore::task_id,
 };
-pub use self::{opened::Damage, task::Task};
 use crate::{
-    id::TaskId, model::Outcome, model::status::Status, output::SmallOutput, state::StateFolder,
+    clock::now_ms, events::EventKind, id::TaskId, model::Outcome, model::status::Status,
+    output::SmallOutput, state::StateFolder,
 };
 
 /// Ends a task, whatever it was before that may end.
@@ -146,8 +148,8 @@ impl Ledger {
         self.writer.stay();
     }
 
-    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one has yet to end.
-    /// All in one atomic step.
+    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one
+    /// has yet to end. All in one atomic step.
     pub(crate) async fn register(
         &self,
         task: Arc<Task>,
@@ -155,7 +157,8 @@ impl Ledger {
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
-        self.writer
+        let registered = self
+            .writer
             .note(move |page| {
                 if unless_equal && let Some(running) = page.equal(&task.fingerprint) {
                     return Ok(Registered::Equal(Box::new(running)));
@@ -168,7 +171,12 @@ impl Ledger {
                 page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
                 Ok(Registered::New)
             })
-            .await
+            .await?;
+        if let Registered::Full(_) = registered {
+            let limit = EventKind::LimitReached { limit: "tasks_max" };
+            self.writer.hub.tell(now_ms(), None, limit);
+        }
+        Ok(registered)
     }
 
     /// Checks the structure of the whole ledger; one that is damaged is rebuilt.
@@ -195,8 +203,8 @@ impl Ledger {
         self.writer.note(move |page| Ok(page.equal(&fingerprint))).await
     }
 
-    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. If this is
-    /// it, the trust of the task's caller is returned.
+    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.
+    /// If this is it, the trust of the task's caller is returned.
     pub(crate) async fn finish(
         &self,
         id: &TaskId,
@@ -231,7 +239,8 @@ impl Ledger {
         self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
     }
 
-    /// Notes what happened to a task, if it may still get that status; returns the trust of its caller if so.
+    /// Notes what happened to a task, if it may still get that status; returns the trust of its
+    /// caller if so.
     async fn change(
         &self,
         id: &TaskId,
@@ -302,7 +311,8 @@ impl Ledger {
         changed.await.map(drop)
     }
 
-    /// Takes a task out again that never started and left nothing; the trust of its caller is returned.
+    /// Takes a task out again that never started and left nothing; the trust of its caller is
+    /// returned.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<Option<String>, LedgerError> {
         self.change(id, Status::Failed, What::Forget, Failpoint::EngineInOutcome).await
     }
@@ -323,7 +333,8 @@ impl Ledger {
             .await
     }
 
-    /// Makes sure that whoever reads the ledger itself, and not through this program, finds everything.
+    /// Makes sure that whoever reads the ledger itself, and not through this program, finds
+    /// everything.
     pub(crate) async fn post(&self) -> Result<(), LedgerError> {
         self.writer.read(|_| Ok(())).await
     }
@@ -343,7 +354,8 @@ impl Ledger {
                     (true, Some(_)) => "WHERE workspace = ?1",
                     (true, None) => "WHERE ?1 IS NULL",
                 };
-                // First which ones, then what is known of them: rows are long, and most are not wanted.
+                // First which ones, then what is known of them: rows are long, and most are not
+                // wanted.
                 let sql = format!(
                     "SELECT {} FROM task WHERE sequence IN
                          (SELECT sequence FROM task {condition} ORDER BY sequence DESC LIMIT ?2)
@@ -402,7 +414,8 @@ impl Ledger {
     }
 }
 
-/// What has not ended; the index holds nothing else, so that sorting its few rows beats a scan of the table.
+/// What has not ended; the index holds nothing else, so that sorting its few rows beats a scan of
+/// the table.
 const OPEN: &str = "INDEXED BY task_open WHERE outcome IS NULL AND (?1 IS NULL OR workspace = ?1)";
 
 fn count_open(connection: &Connection, workspace: Option<&str>) -> rusqlite::Result<u64> {

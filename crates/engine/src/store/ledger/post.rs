@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::{
     CANCEL, FINISH, LedgerError,
-    daybook::{Batch, Daybook, End, Entry, Generation, Wait, What},
+    daybook::{Batch, Daybook, End, Entry, Generation, Wait, What, new_generation},
     open_tasks,
     opened::Opened,
     rebuild::DAYBOOK,
@@ -39,7 +39,8 @@ pub(super) fn posted(
 /// Posts a batch in one transaction; what another process has posted meanwhile is passed over.
 pub(super) fn post(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
     opened.commit(|connection| {
-        // A daybook is replaced only after all of it was posted: if it still stands there, nothing newer was.
+        // A daybook is replaced only after all of it was posted: if it still stands there, nothing
+        // newer was.
         if opened.daybook_id() != Some(batch.id) {
             return Err(LedgerError::Replaced);
         }
@@ -92,10 +93,11 @@ pub(super) fn renew(
 ) -> Result<(), LedgerError> {
     let new = daybook.locked(wait, |page| {
         catch_up(opened, page.book())?;
-        page.close()?;
-        begin(state, opened)
+        let next = new_generation()?;
+        page.close(next)?;
+        begin(state, opened, next)
     })?;
-    *daybook = new;
+    daybook.go_on_in(new);
     Ok(())
 }
 
@@ -114,9 +116,13 @@ pub(super) fn renew_if_grown(
 }
 
 /// Begins a daybook, with the tasks that the ledger has as open.
-pub(super) fn begin(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
+pub(super) fn begin(
+    state: &StateFolder,
+    opened: &Opened,
+    generation: Generation,
+) -> Result<Daybook, LedgerError> {
     let path = state.beside_ledger(DAYBOOK);
-    Daybook::begin(&path, open_tasks(&opened.connection)?)?;
+    Daybook::begin(&path, generation, open_tasks(&opened.connection)?)?;
     let mut new = Daybook::open(&path, |_| Ok(None))?.ok_or(LedgerError::Replaced)?;
     let (generation, carried) = new.beginning();
     opened.commit(|connection| Ok(mark(connection, generation, carried)?))?;
@@ -175,7 +181,7 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a Entry) {
             new.task.to_mut().updated_at_ms = entry.at_ms;
             new.end = Some(end);
         }
-        What::Start(_) | What::Cancelling | What::End(_) | What::Closed => {}
+        What::Start(_) | What::Cancelling | What::End(_) | What::Closed(_) => {}
         What::Forget => new.forgotten = new.end.is_none(),
     }
 }
@@ -184,7 +190,7 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a Entry) {
 fn change(connection: &Connection, entry: &Entry) -> rusqlite::Result<()> {
     let id = &entry.task;
     match &entry.what {
-        What::Start(_) | What::Closed => Ok(()),
+        What::Start(_) | What::Closed(_) => Ok(()),
         What::Cancelling => {
             connection.prepare_cached(&CANCEL)?.execute((entry.at_ms, id.as_str())).map(drop)
         }

@@ -18,14 +18,14 @@ use crate::{
 /// What was asked of SQLite since somebody listens.
 static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn state() -> (TempDir, Arc<StateFolder>) {
+pub(super) fn state() -> (TempDir, Arc<StateFolder>) {
     let folder = TempDir::new().unwrap();
     let state = Arc::new(StateFolder::open_telling(folder.path(), no_repair).unwrap());
     (folder, state)
 }
 
 impl Ledger {
-    async fn register_noted(
+    pub(super) async fn register_noted(
         &self,
         task: Arc<Task>,
         unless_equal: bool,
@@ -36,11 +36,11 @@ impl Ledger {
     }
 }
 
-fn no_repair(repair: &Repair) {
+pub(super) fn no_repair(repair: &Repair) {
     panic!("{}", repair.message());
 }
 
-fn task(number: u8, workspace: &str) -> Arc<Task> {
+pub(super) fn task(number: u8, workspace: &str) -> Arc<Task> {
     Arc::new(Task {
         task_id: TaskId::random().unwrap(),
         tool: "ExecCommand".into(),
@@ -340,7 +340,7 @@ async fn a_daybook_that_is_held_makes_all_wait_once_and_nobody_else() {
     );
 }
 
-fn approval() -> Approval {
+pub(super) fn approval() -> Approval {
     Approval {
         approval_id: "a_1".into(),
         key: "key".into(),
@@ -391,7 +391,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.answer_approval("a_1", &answered).await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
-    ledger.note_watcher("s_1").await.unwrap();
+    drop(ledger.note_watcher().unwrap());
     ledger.has_watcher().await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();
     history.remove(&oldest).unwrap();

@@ -1,10 +1,12 @@
 //! The one writer of a process: what waits together is committed together.
 //!
-//! What happens to tasks is noted in the daybook, and posted to the ledger a little later, or before the ledger is
-//! read. Everything else is written to the ledger itself. A write that comes alone is committed at once, on the thread that asked. While many tasks are ready, the
-//! writer's turn comes after theirs, and one commit serves them all. When another process holds the ledger,
-//! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that turns out to be
-//! damaged is rebuilt, and one that was replaced is opened anew; then the write is tried again.
+//! What happens to tasks is noted in the daybook, and posted to the ledger a little later, or
+//! before the ledger is read. Everything else is written to the ledger itself. A write that comes
+//! alone is committed at once, on the thread that asked. While many tasks are ready, the writer's
+//! turn comes after theirs, and one commit serves them all. When another process holds the ledger,
+//! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that
+//! turns out to be damaged is rebuilt, and one that was replaced is opened anew; then the write is
+//! tried again.
 
 use std::{
     sync::{
@@ -25,7 +27,7 @@ use super::{
     opened::Opened,
     post::{catch_up, post, renew_if_grown},
 };
-use crate::{state::StateFolder, threads::in_thread};
+use crate::{events::Hub, state::StateFolder, threads::in_thread};
 
 /// Commits between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 1000;
@@ -59,6 +61,10 @@ pub(super) struct Writer {
     hurry: Notify,
     /// Whether this process serves for longer.
     stays: AtomicBool,
+    /// Who wants to know what happens.
+    pub hub: Arc<Hub>,
+    /// Held by whoever begins to feed the hub.
+    pub feeding: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -77,11 +83,14 @@ impl std::fmt::Debug for Queue {
 /// A write that waits for its commit. It may be run more than once, and counts only when committed.
 trait Job: Send {
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()>;
+    /// Whether others are to be told of it.
+    fn rings(&self) -> bool;
     fn answer(self: Box<Self>, committed: Result<(), LedgerError>);
 }
 
 struct Work<F, T> {
     run: F,
+    rings: bool,
     result: Option<T>,
     answer: oneshot::Sender<Result<T, LedgerError>>,
 }
@@ -94,6 +103,10 @@ where
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.result = Some((self.run)(connection)?);
         Ok(())
+    }
+
+    fn rings(&self) -> bool {
+        self.rings
     }
 
     fn answer(self: Box<Self>, committed: Result<(), LedgerError>) {
@@ -114,6 +127,8 @@ impl Writer {
             posting: AtomicBool::new(false),
             hurry: Notify::new(),
             stays: AtomicBool::new(false),
+            hub: Arc::default(),
+            feeding: Arc::default(),
         }
     }
 
@@ -155,8 +170,8 @@ impl Writer {
         noted
     }
 
-    /// Notes something that depends on what is in the ledger, in a thread: everything is posted before, and nothing
-    /// is written meanwhile.
+    /// Notes something that depends on what is in the ledger, in a thread: everything is posted
+    /// before, and nothing is written meanwhile.
     pub(super) async fn note_with_ledger<T: Send + 'static>(
         self: &Arc<Self>,
         mut work: impl FnMut(&mut Page<'_>, &Opened, &StateFolder) -> Result<T, LedgerError>
@@ -177,17 +192,32 @@ impl Writer {
         noted
     }
 
+    /// Takes note of what other processes have written to the daybook; only if that is in doubt
+    /// they are kept from it.
+    pub(super) async fn look(self: &Arc<Self>) -> Result<(), LedgerError> {
+        if let Some(mut daybook) = free(self.daybook.try_lock()) {
+            match daybook.is_behind() {
+                // Whoever wrote it posts it, unless it gets to be too much for us.
+                Ok(_) if is_much(&daybook) => {
+                    self.see_to_posting(Some(&daybook));
+                    return Ok(());
+                }
+                Err(error) if may_pass(&error) => {}
+                result => return result.map(drop),
+            }
+        }
+        Box::pin(self.clone().note_patiently(|_| Ok(()))).await
+    }
+
     /// From now on what was noted is posted soon, also if nobody reads it: this process stays.
     pub(super) fn stay(&self) {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    /// Sees to it that what was noted is posted, soon; whoever does not stay leaves that to the next one, if it is
-    /// little.
+    /// Sees to it that what was noted is posted, soon; whoever does not stay leaves that to the
+    /// next one, if it is little.
     fn see_to_posting(self: &Arc<Self>, daybook: Option<&Daybook>) {
-        let is_much = daybook.is_some_and(|daybook| {
-            daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX
-        });
+        let is_much = daybook.is_some_and(is_much);
         let is_any = daybook.is_none_or(|daybook| daybook.pending() > 0);
         let wanted = is_much || is_any && self.stays.load(Ordering::Relaxed);
         if wanted && !self.posting.swap(true, Ordering::Relaxed) {
@@ -253,9 +283,25 @@ impl Writer {
         self: &Arc<Self>,
         work: impl Fn(&Opened) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
+        self.read_after(work, Self::post).await
+    }
+
+    /// The same, for what has nothing to do with the daybook.
+    pub(super) async fn read_unposted<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.read_after(move |opened| Ok(work(&opened.connection)?), |_, _, _| Ok(())).await
+    }
+
+    async fn read_after<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Fn(&Opened) -> Result<T, LedgerError> + Send + 'static,
+        first: impl Fn(&Self, &Opened, Wait) -> Result<(), LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
         let read = move |opened: &Opened| opened.check().and_then(|()| work(opened));
         if let Some(opened) = free(self.opened.try_lock()) {
-            match self.post(&opened, Wait::No).and_then(|()| read(&opened)) {
+            match first(self, &opened, Wait::No).and_then(|()| read(&opened)) {
                 Err(error) if may_pass(&error) || is_full(&error) => {}
                 result => return result,
             }
@@ -263,7 +309,7 @@ impl Writer {
         let (writer, until) = (self.clone(), deadline());
         let patient = move || {
             writer.patiently(until, |opened| {
-                match writer.post(opened, Wait::Until(until)) {
+                match first(&writer, opened, Wait::Until(until)) {
                     // What is in the ledger can be read all the same.
                     Err(error) if is_full(&error) => {
                         tracing::warn!(%error, "the newest tasks are in the daybook only");
@@ -281,10 +327,27 @@ impl Writer {
         self: &Arc<Self>,
         work: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, LedgerError> {
+        self.queued(work, false).await
+    }
+
+    /// The same, for what other processes wait for: they are told as soon as it is committed,
+    /// whether or not whoever asked for it is still there.
+    pub(super) async fn write_and_ring<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        self.queued(work, true).await
+    }
+
+    async fn queued<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        rings: bool,
+    ) -> Result<T, LedgerError> {
         let (answer, committed) = oneshot::channel();
         {
             let mut queue = self.queue();
-            queue.jobs.push(Box::new(Work { run: work, result: None, answer }));
+            queue.jobs.push(Box::new(Work { run: work, rings, result: None, answer }));
             if !queue.served {
                 queue.served = true;
                 tokio::spawn(self.clone().serve());
@@ -324,6 +387,9 @@ impl Writer {
         if !committed {
             return batch;
         }
+        if batch.iter().any(|job| job.rings()) {
+            self.ring();
+        }
         for job in batch {
             job.answer(Ok(()));
         }
@@ -336,14 +402,18 @@ impl Writer {
             let mut alone = [job];
             let committed = self.patiently(deadline(), |opened| commit(opened, &mut alone));
             let [job] = alone;
+            if job.rings() && committed.is_ok() {
+                self.ring();
+            }
             job.answer(committed);
         }
     }
 
-    /// Moves what was committed into the main file now and then, in a thread, since that syncs the disk.
+    /// Moves what was committed into the main file now and then, in a thread, since that syncs the
+    /// disk.
     ///
-    /// The writer waits for it: with commits going on meanwhile there would always be something left to move,
-    /// and the log would never begin anew but grow for ever.
+    /// The writer waits for it: with commits going on meanwhile there would always be something
+    /// left to move, and the log would never begin anew but grow for ever.
     async fn checkpoint(self: &Arc<Self>) {
         if self.written.fetch_add(1, Ordering::Relaxed) >= CHECKPOINT_EVERY {
             self.written.store(0, Ordering::Relaxed);
@@ -369,7 +439,8 @@ impl Writer {
         self.daybook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the ledger, waiting for other processes, and mending it where that is needed.
+    /// Does something with the ledger, waiting for other processes, and mending it where that is
+    /// needed.
     fn patiently<T>(
         &self,
         until: Instant,
@@ -382,10 +453,18 @@ impl Writer {
             opened.connection.busy_timeout(left.max(LEAST))?;
             let result = work(&opened);
             let _ = opened.connection.busy_timeout(Duration::ZERO);
+            // What others put in its place is opened for as long as they do; damage is repaired a
+            // few times.
+            let is_pending = |error: &LedgerError| {
+                matches!(error, LedgerError::Replaced) && Instant::now() < until
+            };
             match result {
-                Err(error) if is_mendable(&error) && mends < MENDS => {
+                Err(error) if is_mendable(&error) && (mends < MENDS || is_pending(&error)) => {
                     mends += 1;
-                    self.mend(&mut opened, &error)?;
+                    match self.mend(&mut opened, &error) {
+                        Err(error) if is_pending(&error) => {}
+                        mended => mended?,
+                    }
                 }
                 result => return result,
             }
@@ -416,6 +495,11 @@ fn free<T>(lock: Result<T, TryLockError<T>>) -> Option<T> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// Whether so much is not in the ledger yet that it should not wait any longer.
+fn is_much(daybook: &Daybook) -> bool {
+    daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX
 }
 
 /// Whether nothing can be written, and what is there can be read.

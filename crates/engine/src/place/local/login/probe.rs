@@ -1,7 +1,9 @@
-//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as tasks.
+//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as
+//! tasks.
 //!
-//! They are in no list, since nobody asked for them: the script is ours, and the profile is one that a granted command
-//! has just read. Whatever a look leaves running or stored is taken away with it.
+//! They are in no list, since nobody asked for them: the script is ours, and the profile is one
+//! that a granted command has just read. Whatever a look leaves running or stored is taken away
+//! with it.
 
 use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
 
@@ -120,7 +122,7 @@ impl Logins {
     async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<Ended> {
         loop {
             let message = tokio::select! {
-                message = warden.channel.receive() => Some(message.ok()?),
+                message = warden.channel.receive(task) => Some(message.ok()?),
                 () = self.closed() => None,
             };
             match message {
@@ -161,7 +163,7 @@ async fn end_all(warden: &mut Warden, task: &str) {
     }
     let stopped = async {
         loop {
-            match warden.channel.receive().await {
+            match warden.channel.receive(task).await {
                 Ok(FromWarden::Stopped { .. }) | Err(_) => return,
                 Ok(_) => {}
             }

@@ -1,7 +1,8 @@
-//! The sandbox of a command: which level it gets, what that means for files and network, and what is really in force.
+//! The sandbox of a command: which level it gets, what that means for files and network, and what
+//! is really in force.
 //!
-//! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands in the
-//! configuration is added to them.
+//! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
+//! in the configuration is added to them.
 
 mod news;
 mod places;
@@ -162,8 +163,9 @@ impl Sandboxing {
     }
 }
 
-/// Those that are in none of the others. What is in a folder that may be written must not be named again: a command
-/// could put a link in its place, and what that leads to would be written by the next.
+/// Those that are in none of the others. What is in a folder that may be written must not be named
+/// again: a command could put a link in its place, and what that leads to would be written by the
+/// next.
 fn outermost(paths: &[PathBuf]) -> Vec<PathBuf> {
     let inner = |path: &PathBuf| paths.iter().any(|it| it != path && path.starts_with(it));
     paths.iter().filter(|path| !inner(path)).cloned().collect()

@@ -11,8 +11,10 @@ use crate::{
     store::ledger::{note, task::Task},
 };
 
-/// Bytes before the body of an entry: its length, the same with every bit turned over, and a checksum. So a length that
-/// was altered is not taken for that of an entry which was cut off.
+use super::header::Generation;
+
+/// Bytes before the body of an entry: its length, the same with every bit turned over, and a
+/// checksum. So a length that was altered is not taken for that of an entry which was cut off.
 const FRAME_BYTES: usize = 12;
 
 /// What happened to a task.
@@ -34,8 +36,9 @@ pub(in crate::store::ledger) enum What {
     End(Arc<End>),
     /// It never was.
     Forget,
-    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this one.
-    Closed,
+    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
+    /// one: which one, if whoever wrote it says so.
+    Closed(Option<Generation>),
 }
 
 /// A task that was registered.
@@ -83,7 +86,9 @@ struct Head<'a> {
     what: Kind<'a>,
 }
 
-/// New kinds are added at the end: older entries are read by newer programs.
+/// New kinds are added at the end: older entries are read by newer programs. What older ones are to
+/// understand, too, is put behind a kind that they know: they pass over what follows a
+/// `Cancelling`, a `Forget` or a `Closed`.
 #[derive(Serialize, Deserialize)]
 enum Kind<'a> {
     Start {
@@ -104,8 +109,8 @@ enum Kind<'a> {
 
 impl Entry {
     /// The last one of a daybook.
-    pub(super) fn closed() -> Self {
-        Self { task: String::new().into(), at_ms: 0, what: What::Closed }
+    pub(super) fn closed(next: Generation) -> Self {
+        Self { task: String::new().into(), at_ms: 0, what: What::Closed(Some(next)) }
     }
 
     /// Adds the entry to what is about to be written.
@@ -127,7 +132,7 @@ impl Entry {
                     .map(|output| (output.stdout.len() as u64, output.stderr.len() as u64)),
             },
             What::Forget => Kind::Forget,
-            What::Closed => Kind::Closed,
+            What::Closed(_) => Kind::Closed,
         };
         let head = Head { task: self.task.as_str(), at_ms: self.at_ms, what };
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
@@ -140,7 +145,8 @@ impl Entry {
                     }
                 }
             }
-            _ => {}
+            What::Closed(Some(next)) => buffer.extend_from_slice(next),
+            What::Cancelling | What::Forget | What::Closed(None) => {}
         }
         let body = buffer.get(start + FRAME_BYTES..)?;
         let (length, checksum) = (u32::try_from(body.len()).ok()?, crc32fast::hash(body));
@@ -169,7 +175,7 @@ impl Entry {
                 },
             })),
             Kind::Forget => What::Forget,
-            Kind::Closed => What::Closed,
+            Kind::Closed => What::Closed(rest.first_chunk().copied()),
         };
         Some(Self { task: head.task.to_owned().into(), at_ms: head.at_ms, what })
     }
@@ -242,7 +248,8 @@ mod tests {
             end(None),
             end(Some(Arc::new(output))),
             What::Forget,
-            What::Closed,
+            What::Closed(None),
+            What::Closed(Some([9; 16])),
         ];
         all.into_iter()
             .map(|what| Entry { task: "t_a".to_owned().into(), at_ms: -1, what })

@@ -1,16 +1,19 @@
-//! The daybook: starts and ends of tasks, in the order in which they happened, before they are posted to the ledger.
+//! The daybook: starts and ends of tasks, in the order in which they happened, before they are
+//! posted to the ledger.
 //!
-//! An entry is one small write under a lock: as safe from the end of any process as a commit, at a tenth of its
-//! price. Entries are *posted* to the ledger together, some time later, or as soon as somebody wants to read it;
-//! the ledger says up to where that is done. Every task that is open is in the daybook, so that a start need not ask
-//! the ledger whether an equal one runs, or how many do. When it has grown, it is begun anew with the tasks that
-//! are still open.
+//! An entry is one small write under a lock: as safe from the end of any process as a commit, at a
+//! tenth of its price. Entries are *posted* to the ledger together, some time later, or as soon as
+//! somebody wants to read it; the ledger says up to where that is done. Every task that is open is
+//! in the daybook, so that a start need not ask the ledger whether an equal one runs, or how many
+//! do. When it has grown, it is begun anew with the tasks that are still open.
 
 mod entry;
 mod header;
 mod page;
+mod telling;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     fs::{self, File},
     io,
@@ -42,6 +45,7 @@ use super::{
     task::Task,
 };
 use crate::{
+    events::Hub,
     id::TaskId,
     model::status::Status,
     state::aside::{Kind, set_aside_strange, strange},
@@ -90,6 +94,10 @@ pub(super) struct Daybook {
     pending: VecDeque<(u64, Arc<Entry>)>,
     /// Whether its last entry says that all is in the ledger.
     closed: bool,
+    /// The one that comes next, if that entry says so.
+    next: Option<Generation>,
+    /// Who is told what happens, while anybody wants to know.
+    hub: Option<Arc<Hub>>,
     buffer: Vec<u8>,
 }
 
@@ -98,6 +106,16 @@ pub(super) struct Daybook {
 struct Open {
     start: Arc<Entry>,
     status: Status,
+}
+
+impl Open {
+    /// The task as it was registered; none if it does not read back.
+    fn row(&self) -> Option<Cow<'_, Task>> {
+        match &self.start.what {
+            What::Start(start) => start.row(),
+            _ => None,
+        }
+    }
 }
 
 /// Entries that are not in the ledger yet.
@@ -109,7 +127,8 @@ pub(super) struct Batch {
 }
 
 impl Daybook {
-    /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of it.
+    /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of
+    /// it.
     pub(super) fn open(
         path: &Path,
         posted: impl Fn(&Generation) -> rusqlite::Result<Option<u64>>,
@@ -173,14 +192,18 @@ impl Daybook {
             open: HashMap::new(),
             pending: VecDeque::new(),
             closed: false,
+            next: None,
+            hub: None,
             buffer: Vec::new(),
         }))
     }
 
     /// Begins a daybook with these open tasks, in the place of any that is there.
-    pub(super) fn begin(path: &Path, open: Vec<Task>) -> Result<(), LedgerError> {
-        let mut generation = Generation::default();
-        getrandom::fill(&mut generation).map_err(io::Error::other)?;
+    pub(super) fn begin(
+        path: &Path,
+        generation: Generation,
+        open: Vec<Task>,
+    ) -> Result<(), LedgerError> {
         let mut bytes = vec![0; HEADER_BYTES];
         for task in open {
             let entry =
@@ -206,7 +229,8 @@ impl Daybook {
         Ok(())
     }
 
-    /// The tasks that are known not to be over, if one of them has this fingerprint and may be joined.
+    /// The tasks that are known not to be over, if one of them has this fingerprint and may be
+    /// joined.
     pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
         self.open.values().find_map(|open| {
             let What::Start(start) = &open.start.what else { return None };
@@ -217,7 +241,8 @@ impl Daybook {
         })
     }
 
-    /// Takes the lock, sees what others have written, and does something with the page that is open.
+    /// Takes the lock, sees what others have written, and does something with the page that is
+    /// open.
     pub(super) fn locked<T>(
         &mut self,
         wait: Wait,
@@ -229,8 +254,8 @@ impl Daybook {
         done
     }
 
-    /// Whether others must be asked for, or told, what is not in the ledger yet; entries that others have written
-    /// meanwhile are seen.
+    /// Whether others must be asked for, or told, what is not in the ledger yet; entries that
+    /// others have written meanwhile are seen.
     pub(super) fn is_behind(&mut self) -> Result<bool, LedgerError> {
         self.read_on(false)?;
         Ok(!self.pending.is_empty())
@@ -252,7 +277,8 @@ impl Daybook {
         Batch { id: self.id, generation: self.generation, entries }
     }
 
-    /// Takes everything in it for not posted, and reads it again, even if another daybook stands in its place.
+    /// Takes everything in it for not posted, and reads it again, even if another daybook stands in
+    /// its place.
     pub(super) fn everything(&mut self) -> Result<(), LedgerError> {
         self.posted = HEADER_BYTES as u64;
         self.read = self.posted;
@@ -287,8 +313,8 @@ impl Daybook {
         self.read > self.carried.saturating_mul(2) + GROWN_BYTES
     }
 
-    /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger says of it, as after a
-    /// power cut.
+    /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger
+    /// says of it, as after a power cut.
     pub(super) fn is_strange(&self) -> bool {
         !self.known || self.posted > self.read
     }
@@ -356,9 +382,13 @@ impl Daybook {
 
     /// Takes note of an entry that ends where has been read to.
     fn enter(&mut self, entry: Arc<Entry>) {
-        self.closed = matches!(entry.what, What::Closed);
+        if self.hub.is_some() && self.read > self.carried {
+            self.tell(&entry);
+        }
+        self.closed = matches!(entry.what, What::Closed(_));
+        self.next = None;
         match &entry.what {
-            What::Closed => {}
+            What::Closed(next) => self.next = *next,
             What::Start(_) => {
                 let open = Open { start: entry.clone(), status: Status::Running };
                 self.open.insert(entry.task.clone(), open);
@@ -374,6 +404,13 @@ impl Daybook {
             self.pending.push_back((self.read, entry));
         }
     }
+}
+
+/// A name for a new daybook.
+pub(super) fn new_generation() -> Result<Generation, LedgerError> {
+    let mut generation = Generation::default();
+    getrandom::fill(&mut generation).map_err(io::Error::other)?;
+    Ok(generation)
 }
 
 /// Takes the lock of a daybook.
@@ -410,12 +447,12 @@ mod tests {
     fn a_daybook_that_is_begun_anew_while_it_is_opened_is_opened_all_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.db-daybook");
-        Daybook::begin(&path, Vec::new()).unwrap();
+        Daybook::begin(&path, [0; 16], Vec::new()).unwrap();
         let turns = Cell::new(0);
         let opened = Daybook::open(&path, |_| {
             // Between the file and its lock.
             if turns.replace(turns.get() + 1) < 2 {
-                Daybook::begin(&path, Vec::new()).unwrap();
+                Daybook::begin(&path, [1; 16], Vec::new()).unwrap();
             }
             Ok(None)
         });

@@ -4,7 +4,7 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 use legwork_warden::failpoint::Failpoint;
 
-use super::{Daybook, Entry, LedgerError, What, too_long};
+use super::{Daybook, Entry, Generation, LedgerError, Open, What, too_long};
 use crate::clock::now_ms;
 use crate::{id::TaskId, model::status::Status, store::ledger::task::Task};
 
@@ -25,6 +25,13 @@ impl Page<'_> {
         self.book.open.keys().cloned().collect()
     }
 
+    /// Their ids and workspaces.
+    pub(in crate::store::ledger) fn open_workspaces(&self) -> Vec<(TaskId, Arc<str>)> {
+        let workspace = |open: &Open| open.row().map(|task| task.workspace.as_str().into());
+        let open = self.book.open.iter();
+        open.filter_map(|(task, open)| Some((task.clone(), workspace(open)?))).collect()
+    }
+
     /// An open task that is equal and may be joined.
     pub(in crate::store::ledger) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
         self.book.equal(fingerprint)
@@ -39,9 +46,10 @@ impl Page<'_> {
         }
     }
 
-    /// Says that all before is in the ledger, for those who still have this daybook when another one stands in its place.
-    pub(in crate::store::ledger) fn close(&mut self) -> Result<(), LedgerError> {
-        self.write(Entry::closed(), None)
+    /// Says that all before is in the ledger, and which one comes next, for those who still have
+    /// this daybook when another one stands in its place.
+    pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
+        self.write(Entry::closed(next), None)
     }
 
     /// The daybook itself.

@@ -1,0 +1,63 @@
+//! What can be done about an error, in words of the command line.
+
+use legwork::{ErrorKind, StateProblem, ToolError};
+
+/// The hint that takes the place of the library's own, where the command line knows a better one.
+pub(crate) fn of(error: &ToolError) -> Option<String> {
+    let hint = match error.kind {
+        ErrorKind::StateUnavailable => state(error.state_problem()?)?,
+        ErrorKind::ApprovalUnavailable => {
+            let id = error.text_detail("approval_id")?;
+            return Some(format!(
+                "ask the person to run `legwork approve {id}`, then make the same call again; a rule in the \
+                 policy or `--mode open` would allow it for good"
+            ));
+        }
+        ErrorKind::UnknownApproval => "`legwork approvals` lists the open questions",
+        // Of a task that a tool was asked about, the tool says more.
+        ErrorKind::UnknownTask if error.text_detail("prefix").is_some() => {
+            "`legwork ps` lists the tasks"
+        }
+        ErrorKind::SandboxUnavailable => "`legwork doctor` shows what this machine lacks",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn state(problem: StateProblem) -> Option<&'static str> {
+    match problem {
+        StateProblem::Full => {
+            Some("make room on its disk, or name another folder with --state, then try again")
+        }
+        StateProblem::NotWritable | StateProblem::Failed => Some(
+            "see to its space and permissions, or name another folder with --state, then try again",
+        ),
+        StateProblem::TooNew => Some("use the newer program, or name another folder with --state"),
+        StateProblem::Damaged => Some("set the folder aside, or name another one with --state"),
+        StateProblem::NoDefault => Some("name a folder with --state"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_words_of_the_command_line() {
+        let approval = ToolError::new(ErrorKind::ApprovalUnavailable, "")
+            .detail("approval_id", "a_1")
+            .hint("ask somebody");
+        assert!(of(&approval).unwrap().contains("`legwork approve a_1`"));
+        let sought = ToolError::new(ErrorKind::UnknownTask, "").detail("prefix", "t_1");
+        assert_eq!(of(&sought).unwrap(), "`legwork ps` lists the tasks");
+        let full = ToolError::new(ErrorKind::StateUnavailable, "").detail("reason", "full");
+        assert!(of(&full).unwrap().contains("--state"));
+        // Here the library's own words are as good.
+        let busy = ToolError::new(ErrorKind::StateUnavailable, "").detail("reason", "busy");
+        let asked = ToolError::new(ErrorKind::UnknownTask, "").detail("task_id", "t_1");
+        for error in [busy, asked, ToolError::new(ErrorKind::CommandDenied, "")] {
+            assert_eq!(of(&error), None, "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Questions that were opened, answered or are over, found by comparing the ledger with what was
+//! known before.
+//!
+//! So it does not matter who wrote them, which version that was, or how often anybody looks.
+
+use std::{collections::HashMap, sync::Arc};
+
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::{events::EventKind, model::question::Decision};
+
+/// The open questions, as they were last known.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Questions {
+    open: HashMap<String, Open>,
+    /// The place of the newest one that was ever seen.
+    newest: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    workspace: Arc<str>,
+    expires_at_ms: i64,
+}
+
+/// A question as the ledger has it.
+struct Known {
+    id: String,
+    open: Open,
+    decision: Option<Decision>,
+}
+
+/// What happened, and in which workspace.
+pub(super) type Happened = (Arc<str>, EventKind);
+
+const COLUMNS: &str = "id, workspace, expires_at_ms, decision";
+
+impl Questions {
+    /// What happened since; it is known from now on.
+    pub(super) fn look(
+        &mut self,
+        connection: &Connection,
+        now_ms: i64,
+    ) -> rusqlite::Result<Vec<Happened>> {
+        let mut happened = Vec::new();
+        for (id, open) in std::mem::take(&mut self.open) {
+            // One that is gone is over for long.
+            let decision = find(connection, &id)?.and_then(|known| known.decision);
+            self.take(Known { id, open, decision }, now_ms, &mut happened);
+        }
+        let sql = "SELECT coalesce(max(rowid), 0) FROM approval";
+        let newest = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        // If all were removed, their places are given out again.
+        let seen = if newest < self.newest { 0 } else { self.newest };
+        self.newest = newest;
+        for known in since(connection, seen)? {
+            if !self.open.contains_key(&known.id) {
+                let opened = EventKind::QuestionOpened { approval_id: known.id.clone() };
+                happened.push((known.open.workspace.clone(), opened));
+                self.take(known, now_ms, &mut happened);
+            }
+        }
+        Ok(happened)
+    }
+
+    /// Takes note of a question, or says what became of it.
+    fn take(&mut self, known: Known, now_ms: i64, happened: &mut Vec<Happened>) {
+        let Known { id, open, decision } = known;
+        let approval_id = id.clone();
+        let over = match decision {
+            Some(decision) => EventKind::QuestionAnswered { approval_id, decision },
+            None if open.expires_at_ms <= now_ms => EventKind::QuestionExpired { approval_id },
+            None => return drop(self.open.insert(id, open)),
+        };
+        happened.push((open.workspace, over));
+    }
+
+    /// When the next one is over that nobody answers.
+    pub(super) fn next_end_ms(&self) -> Option<i64> {
+        self.open.values().map(|open| open.expires_at_ms).min()
+    }
+}
+
+/// The questions beyond this place, oldest first.
+fn since(connection: &Connection, place: i64) -> rusqlite::Result<Vec<Known>> {
+    let sql = format!("SELECT {COLUMNS} FROM approval WHERE rowid > ? ORDER BY rowid");
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_map([place], read)?.collect()
+}
+
+fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Known>> {
+    let sql = format!("SELECT {COLUMNS} FROM approval WHERE id = ?");
+    connection.prepare_cached(&sql)?.query_row([id], read).optional()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Known> {
+    let decision: Option<String> = row.get(3)?;
+    let open = Open { workspace: Arc::from(row.get::<_, String>(1)?), expires_at_ms: row.get(2)? };
+    let decision = decision.as_deref().and_then(Decision::from_name);
+    Ok(Known { id: row.get(0)?, open, decision })
+}
