@@ -1,79 +1,323 @@
-//! The keys of the configuration, and which of them was probably meant.
+//! The keys of the configuration, in one table: from it come the names that a file may have, the
+//! checks of their values, the hints about names that it may not have, and
+//! `docs/configuration.md`.
 
-/// The keys that are known in a section; the empty section is the top level.
-pub(crate) fn known_keys(section: &str) -> &'static [&'static str] {
-    match section {
-        "" => &[
-            "rule",
-            "coreTools",
-            "excludeTools",
-            "roots",
-            "approval",
-            "limits",
-            "sandbox",
-            "output",
-            "run_shell_command",
-            "retention",
-            "orphan_ttl_ms",
-        ],
-        "rule" => &[
-            "id",
-            "decision",
-            "program",
-            "args",
-            "exact",
-            "tool",
-            "deny_flags",
-            "redirect",
-            "sandbox",
-            "because",
-            "match",
-            "no_match",
-        ],
-        "approval" => &["wait_ms", "expires_ms"],
-        "limits" => &[
-            "wall_ms_max",
-            "cpu_ms_max",
-            "processes_max",
-            "memory_bytes_max",
-            "open_files_max",
-            "file_bytes_max",
-            "output_bytes_max",
-            "disk_free_bytes_min",
-            "tasks_max",
-        ],
-        "sandbox" => &["level", "network", "required", "writable", "unreadable"],
-        "output" => &["default_tokens", "max_tokens", "complete_bytes_max"],
-        "run_shell_command" => &["timeout_ms"],
-        "retention" => &["days", "bytes_max"],
-        _ => &[],
+use crate::rule::Level;
+
+/// A key of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The section that it stands in; empty for none.
+    pub section: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// The values that it takes.
+    pub kind: Kind,
+    /// The value that counts where none is set.
+    pub unset: Unset,
+    /// What the file of a project may do with it.
+    pub project: Project,
+    /// What it is for, in one sentence.
+    pub meaning: &'static str,
+}
+
+/// The values that a key takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Flag,
+    /// A whole number, of this unit.
+    Number(&'static str),
+    /// A string.
+    Text,
+    /// One of these strings.
+    Choice(&'static [&'static str]),
+    /// A list of strings.
+    Texts,
+    /// A list of strings, or of lists of them.
+    Words,
+    /// Tables, each with keys of its own.
+    Tables,
+}
+
+/// The value that counts where none is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unset {
+    /// None.
+    None,
+    /// This one, as it would be written.
+    Is(&'static str),
+    /// What is said here.
+    Said(&'static str),
+    /// There is none: it has to be set.
+    Required,
+}
+
+/// What the file of a project may do with a key; it may be a command's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Project {
+    /// Nothing: it is passed over there.
+    Nothing,
+    /// Not even name it.
+    Refused,
+    /// Make it stricter than all other files do.
+    Tighten,
+    /// Everything.
+    All,
+}
+
+const fn setting(
+    section: &'static str,
+    name: &'static str,
+    kind: Kind,
+    unset: Unset,
+    meaning: &'static str,
+) -> Key {
+    Key { section, name, kind, unset, project: Project::Nothing, meaning }
+}
+
+const fn limit(name: &'static str, unit: &'static str, unset: Unset, meaning: &'static str) -> Key {
+    let (section, kind) = ("limits", Kind::Number(unit));
+    Key { section, name, kind, unset, project: Project::Tighten, meaning }
+}
+
+const fn rule(name: &'static str, kind: Kind, unset: Unset, meaning: &'static str) -> Key {
+    Key { section: "rule", name, kind, unset, project: Project::All, meaning }
+}
+
+const MS: Kind = Kind::Number("milliseconds");
+const BYTES: Kind = Kind::Number("bytes");
+const TOKENS: Kind = Kind::Number("tokens");
+const LEVELS: Kind = Kind::Choice(&Level::NAMES);
+
+/// The section of the tool that runs a script to its end.
+pub const RUN_SHELL_COMMAND: &str = "run_shell_command";
+
+/// All keys.
+pub const KEYS: &[Key] = &[
+    Key {
+        section: "",
+        name: "coreTools",
+        kind: Kind::Texts,
+        unset: Unset::Is("[]"),
+        project: Project::Refused,
+        meaning: "Short forms of rules that allow",
+    },
+    Key {
+        section: "",
+        name: "excludeTools",
+        kind: Kind::Texts,
+        unset: Unset::Is("[]"),
+        project: Project::All,
+        meaning: "Short forms of rules that deny",
+    },
+    Key {
+        section: "",
+        name: "rule",
+        kind: Kind::Tables,
+        unset: Unset::None,
+        project: Project::Tighten,
+        meaning: "A rule: `[[rule]]`, as often as wanted",
+    },
+    setting(
+        "",
+        "roots",
+        Kind::Texts,
+        Unset::Is("[]"),
+        "Folders that commands may run in besides the workspace",
+    ),
+    setting(
+        "",
+        "orphan_ttl_ms",
+        MS,
+        Unset::Is("600000"),
+        "How long a command may run on without any server before it is stopped",
+    ),
+    rule("id", Kind::Text, Unset::Said("`rule-N`"), "The name by which verdicts name it"),
+    rule(
+        "decision",
+        Kind::Choice(&["allow", "ask", "deny"]),
+        Unset::Required,
+        "What it decides; a project's file cannot allow",
+    ),
+    rule("program", Kind::Text, Unset::Required, "The program, as a whole word"),
+    rule("args", Kind::Words, Unset::Is("[]"), "Alternatives for each argument, from the first on"),
+    rule("exact", Kind::Flag, Unset::Is("false"), "Whether no further arguments may follow"),
+    rule("tool", Kind::Text, Unset::None, "The only tool that it is for; absent: all"),
+    rule("deny_flags", Kind::Texts, Unset::Is("[]"), "Arguments with which it does not match"),
+    rule(
+        "redirect",
+        Kind::Choice(&["none", "workspace", "any"]),
+        Unset::Is("\"none\""),
+        "Where the command may redirect its output to",
+    ),
+    rule(
+        "sandbox",
+        LEVELS,
+        Unset::None,
+        "The level of its sandbox; a project's file can only choose `read-only`",
+    ),
+    rule("because", Kind::Text, Unset::None, "The reason that is shown with the verdict"),
+    rule("match", Kind::Texts, Unset::Is("[]"), "Examples that it must match"),
+    rule("no_match", Kind::Texts, Unset::Is("[]"), "Examples that it must not match"),
+    setting(
+        "approval",
+        "wait_ms",
+        MS,
+        Unset::Is("0"),
+        "How long a call waits for an approval where nobody is known to be there",
+    ),
+    setting("approval", "expires_ms", MS, Unset::Is("600000"), "How long a question stays open"),
+    limit("wall_ms_max", "milliseconds", Unset::None, "Time until the command is stopped"),
+    limit("cpu_ms_max", "milliseconds", Unset::None, "Processor time of the whole tree"),
+    limit("processes_max", "processes", Unset::Is("4096"), "Processes and threads of the tree"),
+    limit("memory_bytes_max", "bytes", Unset::None, "Memory of the tree, swap included"),
+    limit("open_files_max", "files", Unset::None, "Open files of each process"),
+    limit("file_bytes_max", "bytes", Unset::None, "Size of each file that is written"),
+    limit(
+        "output_bytes_max",
+        "bytes",
+        Unset::Is("4294967296"),
+        "Output that is kept of both streams together",
+    ),
+    limit(
+        "disk_free_bytes_min",
+        "bytes",
+        Unset::Said("1 GiB, or 5 % of the disk if that is less"),
+        "Room on the disk of the state folder that output may not take",
+    ),
+    limit(
+        "tasks_max",
+        "tasks",
+        Unset::Is("4096"),
+        "Tasks that run at a time, of all processes of the state folder",
+    ),
+    setting(
+        "sandbox",
+        "level",
+        LEVELS,
+        Unset::Said("by the caller's trust"),
+        "The level, where the caller's trust does not ask for a stricter one",
+    ),
+    setting(
+        "sandbox",
+        "network",
+        Kind::Flag,
+        Unset::Said("by the caller's trust"),
+        "Whether there is a network, where the caller's trust allows one",
+    ),
+    setting(
+        "sandbox",
+        "required",
+        Kind::Flag,
+        Unset::Is("false"),
+        "Whether nothing starts unless every layer is in force",
+    ),
+    setting(
+        "sandbox",
+        "writable",
+        Kind::Texts,
+        Unset::Is("[]"),
+        "Paths that may be written besides",
+    ),
+    setting(
+        "sandbox",
+        "unreadable",
+        Kind::Texts,
+        Unset::Is("[]"),
+        "Paths that may not be read besides",
+    ),
+    setting(
+        "output",
+        "default_tokens",
+        TOKENS,
+        Unset::Is("8000"),
+        "Output that is shown where the caller does not say how much",
+    ),
+    setting(
+        "output",
+        "max_tokens",
+        TOKENS,
+        Unset::Is("64000"),
+        "Most output that is shown, whatever the caller says",
+    ),
+    setting(
+        "output",
+        "complete_bytes_max",
+        BYTES,
+        Unset::Is("1048576"),
+        "Size up to which a stream is shown whole by tools that promise that",
+    ),
+    setting(
+        RUN_SHELL_COMMAND,
+        "timeout_ms",
+        MS,
+        Unset::Is("600000"),
+        "Time until a command of this tool is stopped",
+    ),
+    setting(
+        "retention",
+        "days",
+        Kind::Number("days"),
+        Unset::Is("7"),
+        "How long tasks are kept that are over",
+    ),
+    setting(
+        "retention",
+        "bytes_max",
+        BYTES,
+        Unset::Is("10737418240"),
+        "Room that the ledger and the tasks' folders may take",
+    ),
+];
+
+/// The keys of a section.
+pub(crate) fn keys_of(section: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| key.section == section)
+}
+
+/// A key of a section.
+pub(crate) fn find(section: &str, name: &str) -> Option<&'static Key> {
+    keys_of(section).find(|key| key.name == name)
+}
+
+/// Whether there is a section of this name that has settings.
+pub(crate) fn is_section(name: &str) -> bool {
+    !name.is_empty() && name != "rule" && keys_of(name).next().is_some()
+}
+
+/// The names that may stand in a section; at the top those of sections, too.
+pub(crate) fn names_in(section: &str) -> Vec<&'static str> {
+    let mut names: Vec<_> = keys_of(section).map(|key| key.name).collect();
+    if section.is_empty() {
+        for name in KEYS.iter().map(|key| key.section).filter(|name| is_section(name)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// What to write in the place of a name that is not known in a section.
+pub(crate) fn hint(section: &str, written: &str) -> String {
+    let known = names_in(section);
+    let elsewhere = KEYS.iter().find(|key| key.name == written && key.section != "rule");
+    match (elsewhere, nearest(written, &known)) {
+        (Some(key), _) if key.section.is_empty() => "it belongs above the first section".into(),
+        (Some(key), _) => format!("it belongs into `[{}]`", key.section),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => format!("known here are: {}", known.join(", ")),
     }
 }
 
-/// The known name that is nearest to what was written, if it is near at all.
+/// The known name that is nearest to what was written, if it is near at all; case counts little.
 pub(crate) fn nearest<'k>(written: &str, known: &[&'k str]) -> Option<&'k str> {
-    let distances = known.iter().map(|name| (distance(written, name), *name));
-    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
+    let fold = |text: &str| text.to_lowercase().replace('-', "_").chars().take(64).collect();
+    let folded: String = fold(written);
+    let distance = |name: &str| strsim::osa_distance(&folded, &fold(name));
+    let near = known.iter().map(|name| (distance(name), *name));
+    let (distance, name) = near.min_by_key(|(distance, _)| *distance)?;
     let most = (written.chars().count().max(name.chars().count()) / 2).max(1);
     (distance <= most).then_some(name)
-}
-
-/// How many characters have to be changed, added or removed; case counts little.
-fn distance(left: &str, right: &str) -> usize {
-    let fold = |text: &str| text.to_lowercase().replace('-', "_");
-    let (left, right) = (fold(left), fold(right));
-    let right: Vec<char> = right.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (index, letter) in left.chars().take(64).enumerate() {
-        let mut next = vec![index + 1];
-        for (column, other) in right.iter().enumerate() {
-            let cost = usize::from(letter != *other);
-            let replaced = row.get(column).copied().unwrap_or(0) + cost;
-            let removed = row.get(column + 1).copied().unwrap_or(0) + 1;
-            let added = next.last().copied().unwrap_or(0) + 1;
-            next.push(replaced.min(removed).min(added));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }

@@ -33,13 +33,14 @@ mod content;
 mod data;
 mod explain;
 mod judge;
-mod keys;
+pub mod keys;
 mod matching;
 mod policy;
 mod proposal;
 mod read;
 mod reading;
 mod rule;
+mod settings;
 mod unwrap;
 mod verdict;
 
@@ -53,6 +54,7 @@ pub use reading::{
     Substitution, Word,
 };
 pub use rule::{Decision, Level, Origin};
+pub use settings::Values;
 pub use verdict::{Denial, Grant, Manners, Question, Script, Subject, Trust, Verdict};
 
 /// Reads a text as bash would, without judging it.

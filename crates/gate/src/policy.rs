@@ -7,11 +7,12 @@ use toml::{
 };
 
 use crate::{
-    keys::{known_keys, nearest},
+    keys::{hint, is_section, names_in, nearest},
     matching::Certainty,
     read,
     reading::Run,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
+    settings::Values,
 };
 
 /// How strict the gate is by default.
@@ -90,17 +91,22 @@ impl Policy {
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Reads one layer.
-struct LayerReader<'l, 't> {
-    layer: &'l Layer<'t>,
+pub(crate) struct LayerReader<'l, 't> {
+    pub layer: &'l Layer<'t>,
 }
 
-impl LayerReader<'_, '_> {
-    /// Reads all rules of the layer.
-    fn read_into(&self, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
-        let table = DeTable::parse(self.layer.text).map_err(|error| {
+impl<'t> LayerReader<'_, 't> {
+    /// Parses the layer.
+    pub(crate) fn parse(&self) -> Result<Spanned<DeTable<'t>>, PolicyError> {
+        DeTable::parse(self.layer.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, error.message(), "write valid TOML")
-        })?;
+        })
+    }
+
+    /// Reads all rules of the layer, and checks everything else in it.
+    fn read_into(&self, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
+        let table = self.parse()?;
         let table = table.get_ref();
         self.check_keys(table, "")?;
         for (key, value) in table {
@@ -108,14 +114,15 @@ impl LayerReader<'_, '_> {
                 "rule" => self.read_rules(value, rules)?,
                 "coreTools" => self.read_short_forms(value, Decision::Allow, rules)?,
                 "excludeTools" => self.read_short_forms(value, Decision::Deny, rules)?,
-                section => self.check_section(section, value)?,
+                section if is_section(section) => self.check_section(section, value)?,
+                name => self.setting("", name, value, &mut Values::default())?,
             }
         }
         Ok(())
     }
 
     /// An error at a byte of the file.
-    fn error(&self, at: usize, problem: &str, remedy: &str) -> PolicyError {
+    pub(crate) fn error(&self, at: usize, problem: &str, remedy: &str) -> PolicyError {
         let before = self.layer.text.get(..at).unwrap_or(self.layer.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         PolicyError {
@@ -129,16 +136,12 @@ impl LayerReader<'_, '_> {
 
     /// Rejects keys that are not known in a table.
     fn check_keys(&self, table: &DeTable<'_>, section: &str) -> Result<(), PolicyError> {
-        let known = known_keys(section);
+        let known = names_in(section);
         for key in table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                let remedy = match nearest(name, known) {
-                    Some(near) => format!("write `{near}`"),
-                    None => format!("known here are: {}", known.join(", ")),
-                };
                 let problem = format!("unknown key `{name}`");
-                return Err(self.error(key.span().start, &problem, &remedy));
+                return Err(self.error(key.span().start, &problem, &hint(section, name)));
             }
         }
         Ok(())
@@ -146,17 +149,13 @@ impl LayerReader<'_, '_> {
 
     /// Checks the keys of a section that others use.
     fn check_section(&self, section: &str, value: &Value<'_>) -> Result<(), PolicyError> {
-        match value.get_ref() {
-            DeValue::Table(table) if !known_keys(section).is_empty() => {
-                self.check_keys(table, section)
-            }
-            _ if known_keys(section).is_empty() => Ok(()),
-            _ => {
-                let problem = format!("`{section}` is not a table");
-                let remedy = format!("write `[{section}]` on a line of its own");
-                Err(self.error(value.span().start, &problem, &remedy))
-            }
-        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let problem = format!("`{section}` is not a table");
+            let remedy = format!("write `[{section}]` on a line of its own");
+            return Err(self.error(value.span().start, &problem, &remedy));
+        };
+        self.check_keys(table, section)?;
+        self.section(section, table, &mut Values::default())
     }
 
     /// The array that a value has to be.
@@ -173,7 +172,11 @@ impl LayerReader<'_, '_> {
     }
 
     /// The string that a value has to be.
-    fn string<'v>(&self, value: &'v Value<'_>, key: &str) -> Result<&'v str, PolicyError> {
+    pub(crate) fn string<'v>(
+        &self,
+        value: &'v Value<'_>,
+        key: &str,
+    ) -> Result<&'v str, PolicyError> {
         value.get_ref().as_str().ok_or_else(|| {
             let problem = format!("`{key}` is not a string");
             self.error(value.span().start, &problem, "write it in double quotes")
@@ -181,7 +184,7 @@ impl LayerReader<'_, '_> {
     }
 
     /// The list of strings that a value has to be.
-    fn strings(&self, value: &Value<'_>, key: &str) -> Result<Vec<String>, PolicyError> {
+    pub(crate) fn strings(&self, value: &Value<'_>, key: &str) -> Result<Vec<String>, PolicyError> {
         self.array(value, key)?.map(|item| self.string(item, key).map(str::to_owned)).collect()
     }
 
@@ -273,7 +276,11 @@ impl LayerReader<'_, '_> {
 
     /// Reads a value that is true or false; absent is false.
     fn flag(&self, table: &DeTable<'_>, key: &str) -> Result<bool, PolicyError> {
-        let Some(value) = table.get(key) else { return Ok(false) };
+        table.get(key).map_or(Ok(false), |value| self.flag_value(value, key))
+    }
+
+    /// The truth that a value has to be.
+    pub(crate) fn flag_value(&self, value: &Value<'_>, key: &str) -> Result<bool, PolicyError> {
         let DeValue::Boolean(flag) = value.get_ref() else {
             let problem = format!("`{key}` is neither true nor false");
             return Err(self.error(value.span().start, &problem, "write `true` or `false`"));
@@ -318,9 +325,9 @@ impl LayerReader<'_, '_> {
     }
 
     /// The error of a value that is none of a few.
-    fn choice(&self, text: &str, at: usize, known: &[&str]) -> PolicyError {
+    pub(crate) fn choice(&self, text: &str, at: usize, known: &[&str]) -> PolicyError {
         let remedy = match nearest(text, known) {
-            Some(near) => format!("write `\"{near}\"`"),
+            Some(near) => format!("did you mean `\"{near}\"`?"),
             None => format!("write one of: {}", known.join(", ")),
         };
         self.error(at, &format!("`{text}` is not known here"), &remedy)

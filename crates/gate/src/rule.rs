@@ -40,8 +40,12 @@ impl Level {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::ReadOnly, Self::WorkspaceWrite, Self::None];
 
+    /// Their names.
+    pub(crate) const NAMES: [&'static str; 3] =
+        [Self::ReadOnly.as_str(), Self::WorkspaceWrite.as_str(), Self::None.as_str()];
+
     /// The name in configuration, JSON and the ledger.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::WorkspaceWrite => "workspace-write",

@@ -4,7 +4,7 @@ mod common;
 
 use common::check;
 use legwork_gate::{
-    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, Subject, Verdict, judge,
+    Circumstances, Decision, Layer, Mode, Origin, Policy, Script, Subject, Values, Verdict, judge,
 };
 
 fn load(origin: Origin, text: &str) -> Result<Policy, String> {
@@ -19,16 +19,16 @@ fn mistake(text: &str) -> String {
 #[test]
 fn mistakes_are_told_with_place_and_remedy() {
     for (text, expected) in [
-        ("coreTool = []", "p.toml:1:1: unknown key `coreTool`; write `coreTools`"),
-        ("\n\n[limit]\n", "p.toml:3:2: unknown key `limit`; write `limits`"),
-        ("[limits]\nwall_ms = 1", "p.toml:2:1: unknown key `wall_ms`; write `wall_ms_max`"),
+        ("coreTool = []", "p.toml:1:1: unknown key `coreTool`; did you mean `coreTools`?"),
+        ("\n\n[limit]\n", "p.toml:3:2: unknown key `limit`; did you mean `limits`?"),
+        ("[limits]\nwall_ms = 1", "p.toml:2:1: unknown key `wall_ms`; did you mean `wall_ms_max`?"),
         (
             "[[rule]]\ndecision = \"allow\"\nprogramm = \"x\"",
-            "p.toml:3:1: unknown key `programm`; write `program`",
+            "p.toml:3:1: unknown key `programm`; did you mean `program`?",
         ),
         (
             "[[rule]]\nprogram = \"x\"\ndecision = \"alow\"",
-            "p.toml:3:12: `alow` is not known here; write `\"allow\"`",
+            "p.toml:3:12: `alow` is not known here; did you mean `\"allow\"`?",
         ),
         (
             "[[rule]]\nprogram = \"x\"",
@@ -53,8 +53,41 @@ fn mistakes_are_told_with_place_and_remedy() {
         ),
         (
             "[[rule]]\ndecision=\"ask\"\nprogram=\"x\"\nredirect=\"no\"",
-            "p.toml:4:10: `no` is not known here; write `\"none\"`",
+            "p.toml:4:10: `no` is not known here; did you mean `\"none\"`?",
         ),
+        // Letters that changed places, and keys of other sections.
+        (
+            "[output]\nmax_tokesn = 1",
+            "p.toml:2:1: unknown key `max_tokesn`; did you mean `max_tokens`?",
+        ),
+        ("max_tokens = 1", "p.toml:1:1: unknown key `max_tokens`; it belongs into `[output]`"),
+        (
+            "[output]\nroots = []",
+            "p.toml:2:1: unknown key `roots`; it belongs above the first section",
+        ),
+        (
+            "[retention]\nzebra = 1",
+            "p.toml:2:1: unknown key `zebra`; known here are: days, bytes_max",
+        ),
+        // Values of settings.
+        (
+            "[output]\nmax_tokens = \"many\"",
+            "p.toml:2:14: `max_tokens` is not a whole number from 0 on; write a number of tokens",
+        ),
+        (
+            "orphan_ttl_ms = -1",
+            "p.toml:1:17: `orphan_ttl_ms` is not a whole number from 0 on; write a number of \
+             milliseconds",
+        ),
+        (
+            "[sandbox]\nrequired = 1",
+            "p.toml:2:12: `required` is neither true nor false; write `true` or `false`",
+        ),
+        (
+            "[sandbox]\nlevel = \"readonly\"",
+            "p.toml:2:9: `readonly` is not known here; did you mean `\"read-only\"`?",
+        ),
+        ("roots = \"/a\"", "p.toml:1:9: `roots` is not a list; write it as `[\"…\", \"…\"]`"),
     ] {
         assert_eq!(mistake(text), expected, "{text}");
     }
@@ -185,4 +218,17 @@ fn an_explanation_says_what_to_change() {
         "  ls && rm -f x\n        ^^^^^^^\nreason: `rm -f x` is denied by the rule `run_shell_command(rm)`\n\
          rule:   run_shell_command(rm)\nto change it: use another command, or change that rule in the policy"
     );
+}
+
+#[test]
+fn settings_are_read_in_every_way_that_numbers_can_be_written() {
+    let text = "orphan_ttl_ms = 0x10\nroots = [\"/a\", \"/b\"]\n[retention]\ndays = 1_000\n\
+                [sandbox]\nlevel = \"none\"\nnetwork = false\n";
+    let values = Values::read(&Layer { origin: Origin::User, name: "p.toml", text }).unwrap();
+    assert_eq!(values.number("", "orphan_ttl_ms"), Some(16));
+    assert_eq!(values.number("retention", "days"), Some(1000));
+    assert_eq!(values.number("retention", "bytes_max"), None);
+    assert_eq!(values.text("sandbox", "level"), Some("none"));
+    assert_eq!(values.flag("sandbox", "network"), Some(false));
+    assert_eq!(values.texts("", "roots"), ["/a", "/b"]);
 }

@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Layer, Level, Mode, Origin, Policy, PolicyError};
-use serde::Deserialize;
+use legwork_gate::{
+    Layer, Level, Mode, Origin, Policy, PolicyError, Values, keys::RUN_SHELL_COMMAND,
+};
 
 use crate::{
     error::{ErrorKind, ToolError},
@@ -41,14 +42,6 @@ pub enum ConfigError {
     /// A file says something that it may not.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A setting has a value of the wrong type.
-    #[error("{file}: {problem}")]
-    Setting {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        problem: String,
-    },
 }
 
 impl From<ConfigError> for ToolError {
@@ -112,60 +105,6 @@ impl Default for Settings {
     }
 }
 
-/// A file, as far as it is about settings.
-#[derive(Debug, Default, Deserialize)]
-struct File {
-    roots: Option<Vec<PathBuf>>,
-    orphan_ttl_ms: Option<u64>,
-    #[serde(default)]
-    output: Output,
-    #[serde(default)]
-    run_shell_command: RunShellCommand,
-    #[serde(default)]
-    approval: Approval,
-    #[serde(default)]
-    sandbox: Sandbox,
-    #[serde(default)]
-    limits: limits::Section,
-    #[serde(default)]
-    retention: Kept,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Sandbox {
-    level: Option<Level>,
-    network: Option<bool>,
-    required: Option<bool>,
-    #[serde(default)]
-    writable: Vec<PathBuf>,
-    #[serde(default)]
-    unreadable: Vec<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Output {
-    default_tokens: Option<u64>,
-    max_tokens: Option<u64>,
-    complete_bytes_max: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct RunShellCommand {
-    timeout_ms: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Approval {
-    wait_ms: Option<u64>,
-    expires_ms: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Kept {
-    days: Option<u64>,
-    bytes_max: Option<u64>,
-}
-
 impl Config {
     /// Reads all layers: those that exist, and those that are given, which must.
     pub fn load(workspace: &Path, given: &[PathBuf], mode: Mode) -> Result<Self, ConfigError> {
@@ -218,13 +157,8 @@ impl Config {
     }
 
     fn take(&mut self, layer: &Layer<'_>) -> Result<(), ConfigError> {
-        let wrong = |problem: toml::de::Error| ConfigError::Setting {
-            file: layer.name.to_owned(),
-            problem: problem.to_string(),
-        };
-        let file: File = toml::from_str(layer.text).map_err(wrong)?;
-        let File { roots, orphan_ttl_ms, output, run_shell_command, approval, .. } = file;
-        let (sandbox, limits, retention) = (file.sandbox, file.limits, file.retention);
+        let values = Values::read(layer)?;
+        let limits = limits::Section::of(&values);
         if layer.origin == Origin::Project {
             // A project may tighten the rules and the limits, and that is all.
             let settings = &mut self.settings;
@@ -232,27 +166,31 @@ impl Config {
             settings.tasks_max = limits.tasks_max.unwrap_or(u64::MAX).min(settings.tasks_max);
             return Ok(());
         }
-        self.roots.extend(roots.unwrap_or_default());
-        self.sandbox.level = sandbox.level.or(self.sandbox.level);
-        self.sandbox.network = sandbox.network.or(self.sandbox.network);
-        self.sandbox.required = sandbox.required.unwrap_or(self.sandbox.required);
-        self.sandbox.writable.extend(sandbox.writable);
-        self.sandbox.unreadable.extend(sandbox.unreadable);
-        let duration = |value: Option<u64>| value.map(Duration::from_millis);
-        self.orphan_ttl = duration(orphan_ttl_ms).or(self.orphan_ttl);
-        let settings = &mut self.settings;
-        let known = *settings;
-        *settings = Settings {
-            output_tokens: output.default_tokens.unwrap_or(known.output_tokens),
-            output_tokens_max: output.max_tokens.unwrap_or(known.output_tokens_max),
-            complete_bytes_max: output.complete_bytes_max.unwrap_or(known.complete_bytes_max),
-            shell_timeout: duration(run_shell_command.timeout_ms).unwrap_or(known.shell_timeout),
-            approval_wait: duration(approval.wait_ms).unwrap_or(known.approval_wait),
-            approval_expires: duration(approval.expires_ms).unwrap_or(known.approval_expires),
+        let paths = |section, name| values.texts(section, name).iter().map(PathBuf::from);
+        self.roots.extend(paths("", "roots"));
+        let sandbox = &mut self.sandbox;
+        let level = values.text("sandbox", "level").and_then(Level::from_name);
+        sandbox.level = level.or(sandbox.level);
+        sandbox.network = values.flag("sandbox", "network").or(sandbox.network);
+        sandbox.required = values.flag("sandbox", "required").unwrap_or(sandbox.required);
+        sandbox.writable.extend(paths("sandbox", "writable"));
+        sandbox.unreadable.extend(paths("sandbox", "unreadable"));
+        let duration = |section, name| values.number(section, name).map(Duration::from_millis);
+        self.orphan_ttl = duration("", "orphan_ttl_ms").or(self.orphan_ttl);
+        let known = self.settings;
+        let number = |section, name, known| values.number(section, name).unwrap_or(known);
+        let time = |section, name, known| duration(section, name).unwrap_or(known);
+        self.settings = Settings {
+            output_tokens: number("output", "default_tokens", known.output_tokens),
+            output_tokens_max: number("output", "max_tokens", known.output_tokens_max),
+            complete_bytes_max: number("output", "complete_bytes_max", known.complete_bytes_max),
+            shell_timeout: time(RUN_SHELL_COMMAND, "timeout_ms", known.shell_timeout),
+            approval_wait: time("approval", "wait_ms", known.approval_wait),
+            approval_expires: time("approval", "expires_ms", known.approval_expires),
             tasks_max: limits.tasks_max.unwrap_or(known.tasks_max),
             retention: Retention {
-                days: retention.days.unwrap_or(known.retention.days),
-                bytes_max: retention.bytes_max.unwrap_or(known.retention.bytes_max),
+                days: number("retention", "days", known.retention.days),
+                bytes_max: number("retention", "bytes_max", known.retention.bytes_max),
             },
             task_limits: limits.over(&known.task_limits),
         };
@@ -273,6 +211,8 @@ pub fn user_file() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use legwork_gate::keys::{KEYS, Key, Kind, Project, Unset};
+
     use super::*;
 
     fn config(files: &[(Origin, &str)]) -> Result<Config, ConfigError> {
@@ -326,5 +266,63 @@ mod tests {
         assert!(error.to_string().starts_with("f.toml:3:1: "), "{error}");
         assert!(error.to_string().contains("max_tokens"), "{error}");
         assert!(config(&[(Origin::User, "orphan_ttl_ms = \"x\"")]).is_err());
+    }
+
+    /// A file with one key in it.
+    fn file_with(key: &Key, value: &str) -> String {
+        match key.section {
+            "" => format!("{} = {value}\n", key.name),
+            section => format!("[{section}]\n{} = {value}\n", key.name),
+        }
+    }
+
+    /// The keys that are read here, and not by the gate.
+    fn settings() -> impl Iterator<Item = &'static Key> {
+        let by_gate = ["rule", "coreTools", "excludeTools"];
+        KEYS.iter().filter(move |key| key.section != "rule" && !by_gate.contains(&key.name))
+    }
+
+    /// Everything that a configuration decides here.
+    fn shown(config: &Config) -> String {
+        let Config { settings, sandbox, roots, orphan_ttl, .. } = config;
+        let orphan_ttl = orphan_ttl.unwrap_or(Duration::from_secs(600));
+        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?}")
+    }
+
+    #[test]
+    fn every_key_of_the_table_is_taken() {
+        let nothing = shown(&Config::default());
+        for key in settings() {
+            let value = match key.kind {
+                // Less than any default that is not 0, and none of them.
+                Kind::Number(_) => "5",
+                Kind::Flag if key.unset == Unset::Is("true") => "false",
+                Kind::Flag => "true",
+                Kind::Choice(_) => "\"read-only\"",
+                Kind::Text => "\"x\"",
+                Kind::Texts => "[\"/x\"]",
+                Kind::Words | Kind::Tables => panic!("{key:?}"),
+            };
+            let set = config(&[(Origin::User, &file_with(key, value))]).unwrap();
+            assert_ne!(shown(&set), nothing, "{key:?}");
+            // What a project may do with it is what the table says, and a mistake is one there,
+            // too.
+            let set = config(&[(Origin::Project, &file_with(key, value))]).unwrap();
+            assert_eq!(shown(&set) != nothing, key.project == Project::Tighten, "{key:?}");
+            assert!(config(&[(Origin::Project, &file_with(key, "{}"))]).is_err(), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_of_the_table_are_those_that_count() {
+        let nothing = shown(&Config::default());
+        for key in settings() {
+            if let Unset::Is(value) = key.unset {
+                let set = config(&[(Origin::User, &file_with(key, value))]).unwrap();
+                assert_eq!(shown(&set), nothing, "{key:?}");
+            }
+        }
+        let options = crate::engine::Options::new("/");
+        assert_eq!(options.orphan_ttl, Duration::from_secs(600));
     }
 }

@@ -1,7 +1,7 @@
 //! The limits of tasks: what is configured, and what a request asks for; the lower one holds.
 
+use legwork_gate::Values;
 use legwork_warden::protocol::Limits;
-use serde::Deserialize;
 
 /// Processes and threads of a task, unless it is configured: more than honest work needs, and few
 /// enough for a machine to bear.
@@ -31,36 +31,33 @@ impl Default for TaskLimits {
 }
 
 /// The section of a configuration.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Section {
     wall_ms_max: Option<u64>,
-    cpu_ms_max: Option<u64>,
-    processes_max: Option<u64>,
-    memory_bytes_max: Option<u64>,
-    open_files_max: Option<u64>,
-    file_bytes_max: Option<u64>,
-    output_bytes_max: Option<u64>,
-    disk_free_bytes_min: Option<u64>,
+    limits: Limits,
     /// Of all tasks together.
     pub(crate) tasks_max: Option<u64>,
 }
 
 impl Section {
-    fn limits(&self) -> Limits {
-        Limits {
-            cpu_ms_max: self.cpu_ms_max,
-            processes_max: self.processes_max,
-            memory_bytes_max: self.memory_bytes_max,
-            open_files_max: self.open_files_max,
-            file_bytes_max: self.file_bytes_max,
-            output_bytes_max: self.output_bytes_max,
-            disk_free_bytes_min: self.disk_free_bytes_min,
-        }
+    /// What a file says of limits.
+    pub(crate) fn of(values: &Values) -> Self {
+        let number = |name| values.number("limits", name);
+        let limits = Limits {
+            cpu_ms_max: number("cpu_ms_max"),
+            processes_max: number("processes_max"),
+            memory_bytes_max: number("memory_bytes_max"),
+            open_files_max: number("open_files_max"),
+            file_bytes_max: number("file_bytes_max"),
+            output_bytes_max: number("output_bytes_max"),
+            disk_free_bytes_min: number("disk_free_bytes_min"),
+        };
+        Self { wall_ms_max: number("wall_ms_max"), limits, tasks_max: number("tasks_max") }
     }
 
     /// What is said here takes the place of what was said before.
     pub(crate) fn over(&self, before: &TaskLimits) -> TaskLimits {
-        let (new, old) = (self.limits(), &before.limits);
+        let (new, old) = (self.limits, &before.limits);
         TaskLimits {
             wall_ms_max: self.wall_ms_max.or(before.wall_ms_max),
             limits: both(&new, old, Option::or, Option::or),
@@ -71,7 +68,7 @@ impl Section {
     pub(crate) fn tightening(&self, before: &TaskLimits) -> TaskLimits {
         TaskLimits {
             wall_ms_max: lower(self.wall_ms_max, before.wall_ms_max),
-            limits: tighter(&self.limits(), &before.limits),
+            limits: tighter(&self.limits, &before.limits),
         }
     }
 }

@@ -1,0 +1,138 @@
+//! The settings of a layer, as they are written: values of the kinds that the table of keys names.
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    keys::{Key, Kind, find},
+    policy::{Layer, LayerReader, PolicyError},
+};
+
+/// A value with its place.
+type Written<'i> = Spanned<DeValue<'i>>;
+
+/// What a layer sets, besides rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Values {
+    found: Vec<(&'static Key, Value)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Value {
+    Flag(bool),
+    Number(u64),
+    Text(String),
+    Texts(Vec<String>),
+}
+
+impl Values {
+    /// Reads the settings of a layer; a mistake anywhere in it is an error.
+    pub fn read(layer: &Layer<'_>) -> Result<Self, PolicyError> {
+        let reader = LayerReader { layer };
+        let mut values = Self::default();
+        let table = reader.parse()?;
+        for (name, value) in table.get_ref() {
+            match value.get_ref() {
+                DeValue::Table(section) => {
+                    reader.section(name.get_ref(), section, &mut values)?;
+                }
+                _ => reader.setting("", name.get_ref(), value, &mut values)?,
+            }
+        }
+        Ok(values)
+    }
+
+    fn get(&self, section: &str, name: &str) -> Option<&Value> {
+        debug_assert!(find(section, name).is_some(), "no such key: [{section}] {name}");
+        let is_it = |key: &Key| key.section == section && key.name == name;
+        self.found.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+    }
+
+    /// A number, if it is set.
+    pub fn number(&self, section: &str, name: &str) -> Option<u64> {
+        match self.get(section, name)? {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Whether something is so, if that is set.
+    pub fn flag(&self, section: &str, name: &str) -> Option<bool> {
+        match self.get(section, name)? {
+            Value::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    /// A text, if it is set.
+    pub fn text(&self, section: &str, name: &str) -> Option<&str> {
+        match self.get(section, name)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The texts of a list; none if it is not set.
+    pub fn texts(&self, section: &str, name: &str) -> &[String] {
+        match self.get(section, name) {
+            Some(Value::Texts(texts)) => texts,
+            _ => &[],
+        }
+    }
+}
+
+impl LayerReader<'_, '_> {
+    /// Reads the settings of a section.
+    pub(crate) fn section(
+        &self,
+        section: &str,
+        table: &DeTable<'_>,
+        values: &mut Values,
+    ) -> Result<(), PolicyError> {
+        for (name, value) in table {
+            self.setting(section, name.get_ref(), value, values)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one setting; what is no setting is passed over here.
+    pub(crate) fn setting(
+        &self,
+        section: &str,
+        name: &str,
+        written: &Written<'_>,
+        values: &mut Values,
+    ) -> Result<(), PolicyError> {
+        let Some(key) = find(section, name) else { return Ok(()) };
+        let value = match key.kind {
+            Kind::Flag => Value::Flag(self.flag_value(written, name)?),
+            Kind::Number(unit) => Value::Number(self.number(written, name, unit)?),
+            Kind::Text => Value::Text(self.string(written, name)?.to_owned()),
+            Kind::Choice(known) => {
+                let text = self.string(written, name)?;
+                if !known.contains(&text) {
+                    return Err(self.choice(text, written.span().start, known));
+                }
+                Value::Text(text.to_owned())
+            }
+            Kind::Texts => Value::Texts(self.strings(written, name)?),
+            Kind::Words | Kind::Tables => return Ok(()),
+        };
+        values.found.push((key, value));
+        Ok(())
+    }
+
+    /// The number that a value has to be.
+    fn number(&self, written: &Written<'_>, name: &str, unit: &str) -> Result<u64, PolicyError> {
+        let number = match written.get_ref() {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        number.ok_or_else(|| {
+            let problem = format!("`{name}` is not a whole number from 0 on");
+            self.error(written.span().start, &problem, &format!("write a number of {unit}"))
+        })
+    }
+}
