@@ -127,9 +127,10 @@
 //! | a [`TaskHandle`] of [`Engine::attach`], an [`OutputStream`], an [`Observer`] | nothing |
 //! | a [`Run`] | its command is stopped, unless it has ended |
 //! | the last clone of an [`Engine`] | nothing: commands go on under their wardens |
-//! | the runtime, or the whole program | commands go on, for [`Options::orphan_ttl`] without any engine |
+//! | the tokio runtime | what somebody waited for is stopped; what was detached goes on |
 //!
-//! [`Engine::stop_all`] stops what somebody still waits for, before a program ends.
+//! When the program is killed instead, everything goes on. What has no engine at all is stopped after
+//! [`Options::orphan_ttl`]. [`Engine::stop_all`] stops what somebody waits for, and waits for the ends.
 //!
 //! # Errors
 //!
