@@ -48,7 +48,9 @@ fn exists(test: &str) -> bool {
     let Some((before, _)) = source.split_once(&format!("fn {name}(")) else { return false };
     // Between the attribute and the name there are other attributes at most.
     let attributes = before.rsplit("\n\n").next().unwrap_or_default();
-    attributes.contains("test]") || attributes.contains("proptest!")
+    attributes.contains("test]")
+        || attributes.contains("::test(")
+        || attributes.contains("proptest!")
 }
 
 fn page(rows: &[Row]) -> String {
