@@ -109,7 +109,8 @@ impl Client {
         self.receive();
     }
 
-    /// Asks for a command without waiting for its answer, and returns the number that this will have.
+    /// Asks for a command without waiting for its answer, and returns the number that this will
+    /// have.
     pub fn ask(&mut self, cmd: &str) -> u64 {
         let arguments = json!({ "cmd": cmd, "login": false, "shell": "/bin/sh",
                                 "duplicate_policy": "start_new", "yield_time_ms": 120_000 });

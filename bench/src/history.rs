@@ -60,7 +60,8 @@ fn run_ps(legwork: &Path, state: &Path) {
     assert!(command.status().unwrap().success());
 }
 
-/// Fills the ledger of a state folder with short tasks that are over, in a hundred workspaces and the bench's own.
+/// Fills the ledger of a state folder with short tasks that are over, in a hundred workspaces and
+/// the bench's own.
 fn fill(state: &Path, tasks: u32) {
     let ledger = Connection::open(state.join("ledger.db")).unwrap();
     let sql = "

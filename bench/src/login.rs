@@ -15,7 +15,8 @@ use crate::{
     report::Report,
 };
 
-/// What installers leave in profiles: folders on the path, a few variables, a program that is asked something.
+/// What installers leave in profiles: folders on the path, a few variables, a program that is asked
+/// something.
 const PROFILE: &str = "export EDITOR=vi LESS=-R\nPATH=\"$HOME/bin:$HOME/.local/bin:$PATH\"\n\
     export HOST_NAME=\"$(uname -n)\"\nif [ -d /opt ]; then PATH=\"$PATH:/opt/bin\"; fi\n";
 

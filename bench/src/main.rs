@@ -1,8 +1,8 @@
 //! Measures legwork against a raw spawn of the same command, in the same run.
 //!
-//! Every figure is a ratio: the machine, its load and its kernel are in both halves. What is compared is
-//! interleaved, round by round, so that a disturbance hits both. Medians are reported, and minima, which
-//! are what the code costs when nothing disturbs it.
+//! Every figure is a ratio: the machine, its load and its kernel are in both halves. What is
+//! compared is interleaved, round by round, so that a disturbance hits both. Medians are reported,
+//! and minima, which are what the code costs when nothing disturbs it.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Draws the figures of a workload: bars side by side, and below them how the times of single calls are spread.
+//! Draws the figures of a workload: bars side by side, and below them how the times of single calls
+//! are spread.
 
 use std::fmt::Write;
 

@@ -123,8 +123,8 @@ fn bubblewrap(workspace: &str, network: bool) -> Vec<String> {
 }
 
 fn cpu(legwork: &Path, quick: bool, report: &mut Report) {
-    // Short blocks in turn, because the processor itself is now faster and now slower; and sums, because the kernel tells
-    // processor time in hundredths of a second.
+    // Short blocks in turn, because the processor itself is now faster and now slower; and sums,
+    // because the kernel tells processor time in hundredths of a second.
     let (blocks, calls) = if quick { (12, 50) } else { (100, 50) };
     let mut client = Client::start(legwork);
     for _ in 0..50 {
@@ -170,7 +170,8 @@ fn rate(calls: usize, work: impl FnOnce()) -> f64 {
     calls as f64 / (micros(work) / 1e6)
 }
 
-/// Keeps this many calls under way until all are answered, and says how long each took, in microseconds.
+/// Keeps this many calls under way until all are answered, and says how long each took, in
+/// microseconds.
 fn pipelined(client: &mut Client, calls: usize, width: usize) -> Vec<f64> {
     let mut asked = HashMap::new();
     let mut latencies = Vec::with_capacity(calls);

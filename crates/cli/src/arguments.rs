@@ -134,7 +134,8 @@ pub(crate) struct Guard {
     /// Which tools there are: names with commas between them, or all
     #[arg(long, value_name = "LIST|all")]
     pub tools: Option<String>,
-    /// How far the caller is trusted; what an untrusted one asks for has to be allowed by a rule or a person
+    /// How far the caller is trusted; what an untrusted one asks for has to be allowed by a rule or
+    /// a person
     #[arg(long, value_enum, default_value = "trusted_operator", value_name = "LEVEL")]
     pub trust: TrustName,
     #[command(flatten)]
@@ -167,7 +168,8 @@ pub(crate) struct Rules {
     /// How much is asked: nothing, what the tools and rules say, or everything that no rule allows
     #[arg(long, value_enum, default_value = "guarded")]
     pub mode: ModeName,
-    /// A file of rules and settings, besides the system's, the user's and the project's; may be repeated
+    /// A file of rules and settings, besides the system's, the user's and the project's; may be
+    /// repeated
     #[arg(long, visible_alias = "config", value_name = "FILE")]
     pub policy: Vec<PathBuf>,
 }
@@ -229,7 +231,8 @@ pub(crate) struct McpOptions {
     pub place: Place,
     #[command(flatten)]
     pub guard: Guard,
-    /// Add the JSON envelope to each result as structuredContent (several clients then drop the text)
+    /// Add the JSON envelope to each result as structuredContent (several clients then drop the
+    /// text)
     #[arg(long)]
     pub structured: bool,
 }
@@ -274,7 +277,8 @@ pub(crate) struct ShOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunCommon {
-    /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no limit
+    /// Stop the command and all it started after this many seconds, and exit with 124; 0 is no
+    /// limit
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
     #[command(flatten)]
@@ -508,7 +512,8 @@ pub(crate) enum PolicyVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyCheckOptions {
-    /// The command, as a shell script (for `execute_command`: the program and its arguments as JSON)
+    /// The command, as a shell script (for `execute_command`: the program and its arguments as
+    /// JSON)
     #[arg(required_unless_present = "batch")]
     pub command: Option<String>,
     /// Read JSON lines from stdin, {"id","input","tool"?}, and answer each with a line

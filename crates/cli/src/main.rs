@@ -31,7 +31,8 @@ fn main() -> ExitCode {
         }
     };
     start_log();
-    // One thread: a call is a few system calls, and handing it between threads costs more than they do.
+    // One thread: a call is a few system calls, and handing it between threads costs more than they
+    // do.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return render::complain(&format!("no event loop: {error}")),

@@ -18,8 +18,8 @@ pub(crate) struct Caught {
 }
 
 impl Caught {
-    /// Catches these; one that cannot be caught keeps its default effect, and one that we were started to
-    /// ignore (by `nohup`, say) stays ignored.
+    /// Catches these; one that cannot be caught keeps its default effect, and one that we were
+    /// started to ignore (by `nohup`, say) stays ignored.
     pub(crate) fn new(signals: &[Signal]) -> Self {
         let (sender, numbers) = tokio::sync::mpsc::unbounded_channel();
         let ignored = ignored();

@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 /// Bytes that are read from our stdin at a time.
 const READ_BYTES: usize = 4096;
 
-/// Whether a person sits in front of us: all our streams are one terminal, and we are in its foreground.
+/// Whether a person sits in front of us: all our streams are one terminal, and we are in its
+/// foreground.
 pub(crate) fn is_interactive() -> bool {
     let terminal = |stream: BorrowedFd<'_>| {
         isatty(stream).then(|| fstat(stream).ok().map(|status| status.st_rdev)).flatten()

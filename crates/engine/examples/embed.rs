@@ -1,4 +1,5 @@
-//! A host program with commands of its own: awaited, streamed, limited in time, left running, joined again.
+//! A host program with commands of its own: awaited, streamed, limited in time, left running,
+//! joined again.
 //!
 //! Run it with `cargo run --example embed`.
 

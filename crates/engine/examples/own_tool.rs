@@ -44,7 +44,8 @@ impl Tool for CountFiles {
     fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
         Box::pin(async move {
             let folder = input.get("folder").and_then(Value::as_str).unwrap_or(".");
-            // Through the same gate and into the same ledger as all others, for the caller who asked.
+            // Through the same gate and into the same ledger as all others, for the caller who
+            // asked.
             let find = engine.program("find").args([folder, "-type", "f", "-printf", "x"]);
             let found = find.tool("CountFiles").caller(caller).await?;
             if !found.success() {

@@ -1,4 +1,5 @@
-//! The clocks: the wall clock, for what people read, and those of the kernel, by which time is known to pass.
+//! The clocks: the wall clock, for what people read, and those of the kernel, by which time is
+//! known to pass.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

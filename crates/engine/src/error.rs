@@ -1,7 +1,7 @@
 //! Errors as a caller sees them: a kind, a message, a hint, and whether trying again can help.
 //!
-//! The hints are for whoever holds the library or calls a tool; a face puts its own words in their place
-//! ([`Options::hint`](crate::Options::hint)).
+//! The hints are for whoever holds the library or calls a tool; a face puts its own words in their
+//! place ([`Options::hint`](crate::Options::hint)).
 
 use std::{fmt::Display, io};
 
@@ -12,8 +12,8 @@ use crate::output::Mask;
 
 /// Why a call failed.
 ///
-/// An outcome is not an error: a command that exits with a code, dies by a signal or is already running
-/// is a result.
+/// An outcome is not an error: a command that exits with a code, dies by a signal or is already
+/// running is a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
@@ -74,7 +74,8 @@ pub enum ErrorKind {
     /// The command ended otherwise than with exit code 0, where its success was asked for
     /// ([`Finished::into_success`](crate::Finished::into_success)).
     CommandFailed,
-    /// The task takes no input, or does not read it ([`TaskHandle::send`](crate::TaskHandle::send)).
+    /// The task takes no input, or does not read it
+    /// ([`TaskHandle::send`](crate::TaskHandle::send)).
     InputRefused,
     /// Anything else that kept us from doing our part.
     ToolExecutionFailed,
@@ -173,7 +174,8 @@ impl ToolError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateProblem {
-    /// Another process holds the ledger, its daybook or the clean-up, for longer than is waited for.
+    /// Another process holds the ledger, its daybook or the clean-up, for longer than is waited
+    /// for.
     Busy,
     /// Another process rebuilds the ledger.
     Rebuilding,

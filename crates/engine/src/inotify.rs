@@ -11,7 +11,8 @@ use tokio::net::unix::pipe::Receiver;
 /// Bytes of changes that are read at a time: a change with a name of any length fits many times.
 const READ_BYTES: usize = 4096;
 
-/// Bytes of a change before its name: the watch, the flags, a number that is not used here, the name's length.
+/// Bytes of a change before its name: the watch, the flags, a number that is not used here, the
+/// name's length.
 const HEAD_BYTES: usize = 16;
 
 /// Files and folders under watch.
@@ -24,7 +25,8 @@ pub(crate) struct Inotify {
 /// A change.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
-    /// Which watch it is of; none if changes were too many to be told, and everything may have changed.
+    /// Which watch it is of; none if changes were too many to be told, and everything may have
+    /// changed.
     pub watch: Option<i32>,
     pub flags: ReadFlags,
     /// Which file in a folder, if it is one.

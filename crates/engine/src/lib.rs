@@ -1,9 +1,9 @@
-//! Runs commands for AI agents, and for the programs around them: judged by a policy, confined in a sandbox,
-//! supervised by a process of its own, recorded with every byte that they print.
+//! Runs commands for AI agents, and for the programs around them: judged by a policy, confined in a
+//! sandbox, supervised by a process of its own, recorded with every byte that they print.
 //!
-//! An [`Engine`] is opened for a workspace. A host program runs commands of its own with [`Engine::sh`] and
-//! [`Engine::program`]; what a model asks for goes through the tools, by [`Engine::call`]. Both ways lead through
-//! the same gate into the same ledger.
+//! An [`Engine`] is opened for a workspace. A host program runs commands of its own with
+//! [`Engine::sh`] and [`Engine::program`]; what a model asks for goes through the tools, by
+//! [`Engine::call`]. Both ways lead through the same gate into the same ledger.
 //!
 //! # A command of your own
 //!
@@ -99,23 +99,24 @@
 //!
 //! # Theory of operation
 //!
-//! A command becomes a [`Request`]; the engine turns it into a plan (shell, arguments, opened folder,
-//! environment), the gate judges the plan, and only the grant that comes out of it can be started. What the policy
-//! wants to be asked is asked: of whoever the [`Caller`] can ask, or of anybody who answers by
-//! [`Engine::answer`] in time.
+//! A command becomes a [`Request`]; the engine turns it into a plan (shell, arguments, opened
+//! folder, environment), the gate judges the plan, and only the grant that comes out of it can be
+//! started. What the policy wants to be asked is asked: of whoever the [`Caller`] can ask, or of
+//! anybody who answers by [`Engine::answer`] in time.
 //!
-//! The process is owned by a *warden*, a small process of its own that keeps the output, enforces the limits and
-//! records the end, whether the engine lives or not. The ledger has the task before its process starts, and its
-//! outcome before you hear of it. Every engine on one state folder knows the same tasks, and [`Engine::events`] tells
-//! what any of them does: there is no daemon.
+//! The process is owned by a *warden*, a small process of its own that keeps the output, enforces
+//! the limits and records the end, whether the engine lives or not. The ledger has the task before
+//! its process starts, and its outcome before you hear of it. Every engine on one state folder
+//! knows the same tasks, and [`Engine::events`] tells what any of them does: there is no daemon.
 //!
-//! Wardens are forked by a *spawner*: this very program, started a second time. [`init`] recognises that second
-//! start and never returns from it, so it must come before anything else in `main`: before a thread, and so before
-//! a runtime (not inside of `#[tokio::main]`). Without it, starting a command fails with an error that says so; it
-//! never runs your `main` twice. A test needs a `main` of its own for that (`harness = false`).
+//! Wardens are forked by a *spawner*: this very program, started a second time. [`init`] recognises
+//! that second start and never returns from it, so it must come before anything else in `main`:
+//! before a thread, and so before a runtime (not inside of `#[tokio::main]`). Without it, starting
+//! a command fails with an error that says so; it never runs your `main` twice. A test needs a
+//! `main` of its own for that (`harness = false`).
 //!
-//! An engine needs a tokio runtime with time and I/O, on one thread or many. It starts threads only to wait for
-//! the disk.
+//! An engine needs a tokio runtime with time and I/O, on one thread or many. It starts threads only
+//! to wait for the disk.
 //!
 //! # What dropping does
 //!
@@ -123,19 +124,22 @@
 //! |---|---|
 //! | a [`Command`] that was not awaited | nothing: it never started |
 //! | the future of an awaited [`Command`] | the command is stopped, with everything below it |
-//! | a [`TaskHandle`] of [`Command::start`] | the same, unless it has ended or was [detached](TaskHandle::detach) |
+//! | a [`TaskHandle`] of [`Command::start`] | the same, unless it has ended |
+//! | one that was [detached](TaskHandle::detach) | nothing: the command goes on |
 //! | a [`TaskHandle`] of [`Engine::attach`], an [`OutputStream`], an [`Observer`] | nothing |
 //! | a [`Run`] | its command is stopped, unless it has ended |
 //! | the last clone of an [`Engine`] | nothing: commands go on under their wardens |
 //! | the tokio runtime | what somebody waited for is stopped; what was detached goes on |
 //!
-//! When the program is killed instead, everything goes on. What has no engine at all is stopped after
-//! [`Options::orphan_ttl`]. [`Engine::stop_all`] stops what somebody waits for, and waits for the ends.
+//! When the program is killed instead, everything goes on. What has no engine at all is stopped
+//! after [`Options::orphan_ttl`]. [`Engine::stop_all`] stops what somebody waits for, and waits for
+//! the ends.
 //!
 //! # Errors
 //!
-//! `Err` means that the library could not do its part: a [`ToolError`] with a [kind](ErrorKind), a message, details
-//! as data, a hint, and whether the same call may succeed later. Whatever a command does is a result.
+//! `Err` means that the library could not do its part: a [`ToolError`] with a [kind](ErrorKind), a
+//! message, details as data, a hint, and whether the same call may succeed later. Whatever a
+//! command does is a result.
 
 #![forbid(unsafe_code)]
 
@@ -200,8 +204,8 @@ pub use task::{
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///
-/// Commands are started by a second start of the same program. In that second start this call does the
-/// work and never returns; in the first one it returns at once.
+/// Commands are started by a second start of the same program. In that second start this call does
+/// the work and never returns; in the first one it returns at once.
 pub fn init() {
     legwork_warden::take_over_if_spawner();
 }

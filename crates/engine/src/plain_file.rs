@@ -1,7 +1,8 @@
 //! Reading a small file that a command may have put there.
 //!
-//! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a file without end, a
-//! link to a secret. Reading it must neither wait nor fill the memory, nor tell in an error what the command cannot read.
+//! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a
+//! file without end, a link to a secret. Reading it must neither wait nor fill the memory, nor tell
+//! in an error what the command cannot read.
 
 use std::{
     fs::{File, OpenOptions},

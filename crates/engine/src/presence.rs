@@ -1,4 +1,5 @@
-//! Files that say who is there: each is locked for as long as its process lives, which the kernel sees to.
+//! Files that say who is there: each is locked for as long as its process lives, which the kernel
+//! sees to.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

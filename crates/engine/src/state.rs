@@ -25,8 +25,8 @@ pub use self::{
 };
 use crate::{id::TaskId, output::TaskFolder};
 
-/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here: they belong together,
-/// and are set aside together when it is rebuilt.
+/// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
+/// they belong together, and are set aside together when it is rebuilt.
 const BELONGS: [(&str, Kind); 13] = [
     ("tasks", Kind::Folder),
     ("wardens", Kind::Folder),
@@ -117,7 +117,8 @@ impl StateFolder {
             .ok_or(StateError::NoDefault)
     }
 
-    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way is set aside.
+    /// Opens the folder and makes what is missing, readable by its owner only; what is in the way
+    /// is set aside.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         Self::open_telling(path, |repair| tracing::warn!("{}", repair.message()))
     }

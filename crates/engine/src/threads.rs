@@ -1,8 +1,9 @@
 //! Work that would hold up the event loop, in a thread; where none can be had, right here.
 //!
-//! Tokio's own threads end the program's task with a panic when the system gives no more of them. A ledger that is
-//! slow for a moment is better than a call that is never answered. A few threads that are through wait a while for
-//! more: making one takes several times as long as handing something over.
+//! Tokio's own threads end the program's task with a panic when the system gives no more of them. A
+//! ledger that is slow for a moment is better than a call that is never answered. A few threads
+//! that are through wait a while for more: making one takes several times as long as handing
+//! something over.
 
 use std::{
     sync::{
@@ -28,7 +29,8 @@ static IDLE: Mutex<Vec<(ThreadId, Sender<Job>)>> = Mutex::new(Vec::new());
 
 #[cfg(test)]
 thread_local! {
-    /// Whether everything is done right here: a test whose clock stands still cannot wait for a thread.
+    /// Whether everything is done right here: a test whose clock stands still cannot wait for a
+    /// thread.
     pub(crate) static INLINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

@@ -194,7 +194,9 @@ async fn a_reader_who_never_waits_misses_nothing() {
         loop {
             tokio::select! {
                 biased;
-                chunk = output.next() => return chunk.unwrap().map(|chunk| chunk.text().into_owned()),
+                chunk = output.next() => {
+                    return chunk.unwrap().map(|chunk| chunk.text().into_owned());
+                }
                 () = tokio::task::yield_now() => {}
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

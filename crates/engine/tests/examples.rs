@@ -5,8 +5,8 @@
 use std::{path::Path, process::Command};
 
 fn example(name: &str) -> String {
-    // The whole workspace's, as `cargo test --workspace` has built them: for one package alone Cargo
-    // would choose other features, and build everything below it again.
+    // The whole workspace's, as `cargo test --workspace` has built them: for one package alone
+    // Cargo would choose other features, and build everything below it again.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--locked", "--workspace", "--examples", "--target-dir"]);

@@ -1,7 +1,7 @@
 //! The rooms of the library, and which may call which: the arrows point one way.
 //!
-//! A room that is not in the table, or an arrow that is not, fails here. Whoever needs a new one changes the
-//! table, sees that no circle comes of it, and says in ARCHITECTURE.md why.
+//! A room that is not in the table, or an arrow that is not, fails here. Whoever needs a new one
+//! changes the table, sees that no circle comes of it, and says in ARCHITECTURE.md why.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -217,8 +217,8 @@ fn only_the_local_place_asks_this_machine() {
         "var_os(",
         "env::var(",
     ];
-    // Of this machine by their nature: the state folder's and the configuration's own places, the secrets
-    // of our own environment, and what the kernel tells of files.
+    // Of this machine by their nature: the state folder's and the configuration's own places, the
+    // secrets of our own environment, and what the kernel tells of files.
     const OWN: [&str; 5] = ["state.rs", "config.rs", "names.rs", "mask/mod.rs", "inotify.rs"];
     let src = source_folder("engine");
     let mut wrong = Vec::new();

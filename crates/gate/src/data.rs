@@ -188,8 +188,8 @@ struct ArgumentTable {
     plain: HashSet<String>,
 }
 
-// One table at a time, because a short command needs few of them. Where a shipped file is broken there is
-// nothing, and then nothing is allowed or understood.
+// One table at a time, because a short command needs few of them. Where a shipped file is broken
+// there is nothing, and then nothing is allowed or understood.
 static WRAPPERS: LazyLock<Option<HashMap<String, Vec<Wrapper>>>> =
     LazyLock::new(|| load_wrappers().ok());
 static SAFE: LazyLock<Option<HashMap<String, Vec<Arc<Safe>>>>> = LazyLock::new(|| load_safe().ok());
@@ -328,7 +328,8 @@ pub(crate) fn keeps_its_arguments(name: &str) -> bool {
         || DANGERS.as_ref().is_some_and(|table| table.by_name.contains_key(name))
 }
 
-/// The tool that a short form of this name is about, empty for every tool; none if there is no such form.
+/// The tool that a short form of this name is about, empty for every tool; none if there is no such
+/// form.
 pub(crate) fn short_form(name: &str) -> Option<&'static str> {
     static FORMS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
         toml::from_str(include_str!("../data/short_forms.toml")).unwrap_or_default()

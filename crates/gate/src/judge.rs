@@ -109,8 +109,8 @@ impl<'c> Case<'c> {
         finding
     }
 
-    /// How far the rules want it to be confined: the strictest over all runs. What no rule speaks of, or what is not
-    /// understood, keeps the text as confined as it would be without rules.
+    /// How far the rules want it to be confined: the strictest over all runs. What no rule speaks
+    /// of, or what is not understood, keeps the text as confined as it would be without rules.
     fn level(&self) -> Option<Level> {
         if !self.policy.confines() {
             return None;
@@ -215,7 +215,8 @@ impl<'c> Case<'c> {
 
     /// Looks for rules that deny or ask about a run, and for dangers.
     fn judge_run(&mut self, run: &Run) {
-        // Only a rule that is strict about a program cares where its file is, and looking costs time.
+        // Only a rule that is strict about a program cares where its file is, and looking costs
+        // time.
         let asked = run.name().filter(|_| self.policy.restricts());
         let resolved = asked.and_then(|name| self.subject.resolve(name));
         let strict = self.policy.rules.iter().filter(|rule| rule.decision > Decision::Allow);

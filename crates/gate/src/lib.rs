@@ -1,9 +1,9 @@
 //! Judges commands before they run: [`judge`] is a pure function from a plan to a [`Verdict`].
 //!
 //! A plan goes in by value and comes out only wrapped: in a [`Grant`] when it may run, in a
-//! [`Question`] when somebody has to be asked, in a [`Denial`] when it may not. A `Grant` has no public
-//! constructor, and starting a process consumes one, so a command that skipped the gate does not
-//! compile.
+//! [`Question`] when somebody has to be asked, in a [`Denial`] when it may not. A `Grant` has no
+//! public constructor, and starting a process consumes one, so a command that skipped the gate does
+//! not compile.
 //!
 //! ```
 //! use legwork_gate::{judge, Policy, Script, Subject, Verdict};
@@ -21,9 +21,10 @@
 //! assert_eq!(text, "echo hi");
 //! ```
 //!
-//! The way of a text: it is capped and read ([`read()`]) into simple commands; wrappers and shells among
-//! them are unwrapped into runs; every run is compared with the rules of the [`Policy`] and the shipped
-//! tables; the strictest finding wins. What is not understood is never covered by an allow.
+//! The way of a text: it is capped and read ([`read()`]) into simple commands; wrappers and shells
+//! among them are unwrapped into runs; every run is compared with the rules of the [`Policy`] and
+//! the shipped tables; the strictest finding wins. What is not understood is never covered by an
+//! allow.
 
 #![forbid(unsafe_code)]
 
@@ -63,8 +64,8 @@ pub fn read(text: &str) -> Reading {
 
 /// Finds the first substitution that bash would perform in a text, by its quoting rules.
 ///
-/// Where the text is not understood, anything that looks like one counts; so does one in a string that
-/// the text gives to a shell or to `eval`.
+/// Where the text is not understood, anything that looks like one counts; so does one in a string
+/// that the text gives to a shell or to `eval`.
 pub fn substitution(text: &str) -> Option<Substitution> {
     read(text).substitution
 }

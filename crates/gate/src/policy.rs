@@ -1,4 +1,5 @@
-//! The rules in force, built from layers of TOML; every mistake is told with its place and its remedy.
+//! The rules in force, built from layers of TOML; every mistake is told with its place and its
+//! remedy.
 
 use toml::{
     Spanned,
@@ -381,7 +382,8 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         None | Some("*") => Target::Everything,
         Some(words) => program_of(words)?,
     };
-    // A deny of a program counts for every tool; a deny of everything is about the tool that it names.
+    // A deny of a program counts for every tool; a deny of everything is about the tool that it
+    // names.
     let everything = target == Target::Everything;
     let tool = tool.filter(|_| decision == Decision::Allow || everything).map(str::to_owned);
     let redirect = if everything { RedirectScope::Any } else { RedirectScope::None };

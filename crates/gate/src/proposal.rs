@@ -35,7 +35,8 @@ const INTERPRETERS: [&str; 24] = [
     "make",
 ];
 
-/// The rule, in TOML, that allows exactly this command for this tool; none where that cannot be said.
+/// The rule, in TOML, that allows exactly this command for this tool; none where that cannot be
+/// said.
 pub fn proposal(tool: &str, script: Script<'_>, id: &str) -> Option<String> {
     let words = match script {
         Script::Shell(text) => single(&crate::read(text))?,

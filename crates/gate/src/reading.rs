@@ -1,4 +1,5 @@
-//! What the gate knows of a text: its simple commands, its substitutions, and what it did not understand.
+//! What the gate knows of a text: its simple commands, its substitutions, and what it did not
+//! understand.
 
 use serde::Serialize;
 
@@ -11,7 +12,8 @@ pub struct Span {
     pub end: usize,
 }
 
-/// A place where the shell would run commands and put their output, or a file for it, into the text.
+/// A place where the shell would run commands and put their output, or a file for it, into the
+/// text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Substitution {
     /// How it opens: `$(`, a backtick, `<(`, `>(` or `${ `.
@@ -128,7 +130,8 @@ pub struct SimpleCommand {
 }
 
 impl SimpleCommand {
-    /// The name of the program, `?` when it is known only after expansion, nothing when there is none.
+    /// The name of the program, `?` when it is known only after expansion, nothing when there is
+    /// none.
     pub fn name(&self) -> Option<&str> {
         self.words.first().map(|word| word.literal().unwrap_or("?"))
     }
@@ -156,7 +159,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// The name of the program, `?` when it is known only after expansion, nothing when there is none.
+    /// The name of the program, `?` when it is known only after expansion, nothing when there is
+    /// none.
     pub fn name(&self) -> Option<&str> {
         self.words.first().map(|word| word.literal().unwrap_or("?"))
     }
@@ -177,7 +181,8 @@ pub struct Reading {
     pub later: Vec<Later>,
     /// The functions that the text defines.
     pub functions: Vec<String>,
-    /// Every program that would be run: the simple commands, and what wrappers and shells among them run.
+    /// Every program that would be run: the simple commands, and what wrappers and shells among
+    /// them run.
     pub runs: Vec<Run>,
     /// Where arithmetic first looks at something whose value is not known.
     #[serde(skip)]

@@ -171,7 +171,8 @@ fn hides_in(run: &Run, name: &str) -> Certainty {
     if hidden { Certainty::Maybe } else { Certainty::No }
 }
 
-/// Whether a program is named inside an argument that may be code, as in `awk 'BEGIN{system("rm x")}'`.
+/// Whether a program is named inside an argument that may be code, as in `awk 'BEGIN{system("rm
+/// x")}'`.
 fn mentions(text: &str, name: &str) -> bool {
     let code =
         if text.starts_with('-') { text.split_once('=').map_or("", |(_, c)| c) } else { text };

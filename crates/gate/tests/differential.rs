@@ -19,14 +19,16 @@ use legwork_gate::{Reading, read};
 /// Texts that one isolated driver runs.
 const BATCH: usize = 200;
 
-/// The seed of a run that names none: the same every time, so that a change is judged by what it changes.
+/// The seed of a run that names none: the same every time, so that a change is judged by what it
+/// changes.
 /// `just fuzz` takes another one each time.
 const SEED: u64 = 1_794_749_749;
 
 /// What is said where nothing can be compared.
 const SKIPPED: &str = "skipped: bash and unshare with user namespaces are needed";
 
-/// Runs texts and gives the names that each would have run; nothing where isolation is not to be had.
+/// Runs texts and gives the names that each would have run; nothing where isolation is not to be
+/// had.
 fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     let (setup, empty) = (folder.join("setup.sh"), folder.join("empty"));
     fs::create_dir_all(&empty).ok()?;
@@ -63,7 +65,8 @@ fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     (output.status.success() && runs.len() == texts.len()).then_some(runs)
 }
 
-/// Whether the reading says that more may run than it names; literal `eval` is read and has to be complete.
+/// Whether the reading says that more may run than it names; literal `eval` is read and has to be
+/// complete.
 fn is_open(reading: &Reading) -> bool {
     let doubtful = reading.later.iter().any(|later| later.construct != "eval");
     doubtful || reading.runs.iter().any(|run| run.unresolved)

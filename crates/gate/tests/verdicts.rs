@@ -1,4 +1,5 @@
-//! Verdicts over data files: the classes that got past others, and what rules say of everyday commands.
+//! Verdicts over data files: the classes that got past others, and what rules say of everyday
+//! commands.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,10 @@
-//! Failpoints: places in engine, spawner and warden at which a test can let the process die as by `kill -9`.
+//! Failpoints: places in engine, spawner and warden at which a test can let the process die as by
+//! `kill -9`.
 //!
-//! `LEGWORK_FAILPOINT` names the one that is meant, and `LEGWORK_FAILPOINT_LOG` a file to which the process adds its
-//! pid and name before it dies. Only a program with debug assertions looks; in any other one nothing is left of this.
+//! `LEGWORK_FAILPOINT` names the one that is meant, and `LEGWORK_FAILPOINT_LOG` a file to which the
+//! process adds its
+//! pid and name before it dies. Only a program with debug assertions looks; in any other one
+//! nothing is left of this.
 
 macro_rules! failpoints {
     ($($(#[$meta:meta])* $point:ident = $name:literal,)*) => {

@@ -1,8 +1,10 @@
-//! What is not kept of a command's streams: one stretch of each, noted behind the exit record in its file.
+//! What is not kept of a command's streams: one stretch of each, noted behind the exit record in
+//! its file.
 //!
-//! Artifacts keep the offsets of the streams: a byte is where it was when it came, whatever was dropped before it. A
-//! gap is noted before its bytes are removed, so that whoever reads first and looks here afterwards never takes what
-//! is gone for zeros that were printed. The space is reserved together with the record's.
+//! Artifacts keep the offsets of the streams: a byte is where it was when it came, whatever was
+//! dropped before it. A gap is noted before its bytes are removed, so that whoever reads first and
+//! looks here afterwards never takes what is gone for zeros that were printed. The space is
+//! reserved together with the record's.
 
 use crate::{folder::Stream, record::RECORD_BYTES};
 

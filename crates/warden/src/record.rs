@@ -1,8 +1,9 @@
 //! The exit record: how a command ended, written once, with a checksum, in space reserved ahead.
 //!
 //! Layout: magic (8 bytes), body length (`u32` LE), CRC-32 of the body (`u32` LE), postcard body,
-//! zeros up to [`RECORD_BYTES`]. A record that is torn, altered or not yet written reads as an error,
-//! never as an outcome. The magic ends with the number of the body's layout; older ones are still read.
+//! zeros up to [`RECORD_BYTES`]. A record that is torn, altered or not yet written reads as an
+//! error, never as an outcome. The magic ends with the number of the body's layout; older ones are
+//! still read.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// Whether it has a network: the machine's own, or none but its own loopback.
     pub network: bool,
-    /// Folders and files that may be written; everything else may not. What does not exist is passed over.
+    /// Folders and files that may be written; everything else may not. What does not exist is
+    /// passed over.
     pub writable: Vec<Vec<u8>>,
-    /// Folders that can be read wherever they are, also in a temporary folder that is otherwise the command's own.
+    /// Folders that can be read wherever they are, also in a temporary folder that is otherwise the
+    /// command's own.
     pub shown: Vec<Vec<u8>>,
     /// Paths below what may be written that may not be written all the same.
     pub unwritable: Vec<Guarded>,

@@ -17,8 +17,8 @@ use crate::{
 /// The key that leaves a terminal: Ctrl-].
 const DETACH: u8 = 0x1d;
 
-/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other screen,
-/// colours.
+/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other
+/// screen, colours.
 const CALM: &[u8] =
     b"\x1b[?1l\x1b>\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[m\r\n";
 

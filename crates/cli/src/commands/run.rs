@@ -82,7 +82,8 @@ async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
         take_part(&mut observer, false).await
     };
     match joined.await {
-        // Our terminal went away, or somebody asked us to end: so does the command, when it is dropped.
+        // Our terminal went away, or somebody asked us to end: so does the command, when it is
+        // dropped.
         Ok(Left::Signal(number)) => {
             run.control().signal(i32::from(number), true);
             engine.stop_all(HANG_UP_GRACE).await;

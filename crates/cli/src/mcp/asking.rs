@@ -1,8 +1,9 @@
 //! Asks the person behind the client, in the way of each protocol era.
 //!
-//! Before 2026-07-28 the server sends the client a request and waits. Since then a call is answered with what is
-//! needed (`input_required`), and the client calls again with the person's answer and the state that it was given.
-//! That state names the question; it is sealed, bound to the very call, expires, and is good for one answer.
+//! Before 2026-07-28 the server sends the client a request and waits. Since then a call is answered
+//! with what is needed (`input_required`), and the client calls again with the person's answer and
+//! the state that it was given. That state names the question; it is sealed, bound to the very
+//! call, expires, and is good for one answer.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -142,7 +143,8 @@ impl Seal {
         Some(InputRequiredResult::new(Some(requests), Some(state)).into())
     }
 
-    /// Takes the answer that comes with a call which was made again; an error if it cannot be trusted.
+    /// Takes the answer that comes with a call which was made again; an error if it cannot be
+    /// trusted.
     pub(super) async fn take_answer(
         &self,
         engine: &Engine,

@@ -30,7 +30,8 @@ impl Backlog {
         Self { writer: Mutex::new(writer), broken: AtomicBool::new(false), client, gone }
     }
 
-    /// Writes a line that is counted as unread until then. The client has gone if it cannot be written.
+    /// Writes a line that is counted as unread until then. The client has gone if it cannot be
+    /// written.
     pub(super) async fn write(&self, line: &[u8], unread: Unread) -> std::io::Result<()> {
         let mut writer = self.writer.lock().await;
         if self.broken.load(Relaxed) {
@@ -58,7 +59,8 @@ impl Backlog {
 pub(super) struct HangUp(Option<pipe::Receiver>);
 
 impl HangUp {
-    /// Only a pipe is looked at; of another stdin the end is seen when it is read, or when nothing can be written.
+    /// Only a pipe is looked at; of another stdin the end is seen when it is read, or when nothing
+    /// can be written.
     pub(super) fn of_stdin() -> Self {
         Self(pipe::OpenOptions::new().open_receiver("/proc/self/fd/0").ok())
     }

@@ -18,7 +18,8 @@ use crate::{
     signals::{Caught, ENDING},
 };
 
-/// How long the farewell may take when the client has closed our stdin: commands may end by themselves.
+/// How long the farewell may take when the client has closed our stdin: commands may end by
+/// themselves.
 const CLOSED: Duration = Duration::from_secs(5);
 
 /// How long it may take after a signal: whoever sends one may kill us soon.
@@ -70,8 +71,8 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         () = gone.cancelled() => CLOSED,
         _ = signals.next() => SIGNALLED,
     };
-    // rmcp would wait for the calls under way; they are to be stopped at once, and their answers to leave if
-    // somebody still reads them.
+    // rmcp would wait for the calls under way; they are to be stopped at once, and their answers to
+    // leave if somebody still reads them.
     let farewell = service.end(patience);
     tokio::pin!(farewell);
     let ended = tokio::select! {

@@ -1,7 +1,8 @@
 //! JSON lines over stdin and stdout, with an answer to everything.
 //!
-//! rmcp's own line transport drops what it cannot parse, drops lines that are too long, and ends the
-//! server when the first message is no request. A client that made a mistake should be told instead.
+//! rmcp's own line transport drops what it cannot parse, drops lines that are too long, and ends
+//! the server when the first message is no request. A client that made a mistake should be told
+//! instead.
 
 use std::sync::Arc;
 
@@ -145,9 +146,9 @@ impl StdioTransport {
 /// What to answer to a message that is none; nothing if it wants no answer.
 struct Complaint(Option<(ErrorData, Option<RequestId>)>);
 
-/// A call of a tool, which most messages are. rmcp reads every message into a tree of its own, and tries one kind after
-/// the other on it, which takes longer than most of what follows; so this one is read straight. What has anything more
-/// to it is left to rmcp.
+/// A call of a tool, which most messages are. rmcp reads every message into a tree of its own, and
+/// tries one kind after the other on it, which takes longer than most of what follows; so this one
+/// is read straight. What has anything more to it is left to rmcp.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call {
@@ -231,7 +232,8 @@ fn too_long(beginning: &[u8]) -> Complaint {
 
 /// The id of a request that cannot be read as a whole, so that its caller does not wait for ever.
 ///
-/// Only where it stands at the beginning, before anything that a caller could have put there instead.
+/// Only where it stands at the beginning, before anything that a caller could have put there
+/// instead.
 fn id_in(text: &[u8]) -> Option<RequestId> {
     const LOOKED_AT: usize = 200;
     let text = String::from_utf8_lossy(text.get(..LOOKED_AT.min(text.len()))?).into_owned();

@@ -19,7 +19,8 @@ use crate::harness::watch::{Times, Watch};
 /// How long an event may take before the test gives up; no test waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A state folder and a workspace of its own, for a test that ends in time and leaves nothing behind.
+/// A state folder and a workspace of its own, for a test that ends in time and leaves nothing
+/// behind.
 pub struct Scratch {
     pub state: TempDir,
     pub workspace: TempDir,

@@ -136,7 +136,8 @@ fn has_layer(scratch: &Scratch, name: &str) -> bool {
     layers.iter().any(|layer| layer["name"] == name && layer["available"] == true)
 }
 
-/// Starts a command that has started another process, and kills all of ours; returns the pids of both.
+/// Starts a command that has started another process, and kills all of ours; returns the pids of
+/// both.
 fn all_of_ours_killed(scratch: &Scratch, mut command: Command) -> (u32, u32) {
     let (ready, other) = (scratch.file("ready"), scratch.file("other"));
     let script =

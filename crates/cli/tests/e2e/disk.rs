@@ -44,7 +44,8 @@ impl Disk {
         Some(Self { image: image.to_owned(), mount })
     }
 
-    /// Lets the kernel find an error in it, after which nothing can be written; false where it does not let itself.
+    /// Lets the kernel find an error in it, after which nothing can be written; false where it does
+    /// not let itself.
     pub fn make_read_only(&self) -> bool {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let place = format!(" {} ", text(&self.mount));

@@ -1,4 +1,5 @@
-//! The stream of events, read in this process while others work; and that nobody looks while nothing happens.
+//! The stream of events, read in this process while others work; and that nobody looks while
+//! nothing happens.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -47,7 +48,7 @@ impl Reader {
                     return (*event.unwrap()).clone();
                 }
                 Ok(event) => others.push(event.unwrap()),
-                Err(_) => panic!("nobody told of it, but of {others:#?}"),
+                Err(late) => panic!("nobody told of it ({late}), but of {others:#?}"),
             }
         }
     }
@@ -273,8 +274,8 @@ fn a_lost_engine_has_one_heir_at_once_and_so_has_that_one() {
     let place = heirs.iter().position(|wire| wire.child.id() == heir).unwrap();
     signal(heir, Signal::KILL);
     heirs[place].child.wait().unwrap();
-    let last = eventually("the heir has one, too", || holder(&mark));
-    assert_eq!(last, heirs[1 - place].child.id());
+    let second = eventually("the heir has one, too", || holder(&mark));
+    assert_eq!(second, heirs[1 - place].child.id());
     // Nobody looks every few seconds.
     assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
     // Its end is recorded by whoever owns it, though nobody asks.

@@ -10,7 +10,8 @@ use crate::{
     mcp::Wire,
 };
 
-/// A well-known client kills after half a second. What is aimed at is a tenth of one; the rest is for a loaded machine.
+/// A well-known client kills after half a second. What is aimed at is a tenth of one; the rest is
+/// for a loaded machine.
 const PROMPT: Duration = Duration::from_millis(450);
 
 fn leaves(mut wire: Wire, with: Signal) -> Duration {

@@ -1,4 +1,5 @@
-//! The ledger missing or damaged: it is rebuilt, nothing that was in a folder is lost, and the user is told.
+//! The ledger missing or damaged: it is rebuilt, nothing that was in a folder is lost, and the user
+//! is told.
 
 use std::{
     fs::{self, OpenOptions},

@@ -1,4 +1,5 @@
-//! What a command may use: held by the kernel, named in the result, and reported where it cannot be held.
+//! What a command may use: held by the kernel, named in the result, and reported where it cannot be
+//! held.
 
 use std::{
     fs,
@@ -15,7 +16,8 @@ use crate::common::{
 };
 use crate::harness::stage::{self, NOBODY};
 
-/// Whether this machine can limit whole trees; where it cannot, that must be reported, and nothing is left to test.
+/// Whether this machine can limit whole trees; where it cannot, that must be reported, and nothing
+/// is left to test.
 fn has_cgroup_limits(scratch: &Scratch) -> bool {
     let output = scratch.legwork("doctor").arg("--json").output().unwrap();
     let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -109,7 +111,8 @@ fn a_command_over_its_memory_is_oom_killed_and_not_plainly_137() {
     assert_eq!((&status["status"], &status["reason"]), (&json!("failed"), &json!("oom_killed")));
     assert_eq!(status["sandbox"]["enforced"], json!(["cgroup_limits"]));
     assert_eq!(status["sandbox"]["missing"], json!([]));
-    // A shell whose child was killed says 137 too, and a command that does so by itself is believed.
+    // A shell whose child was killed says 137 too, and a command that does so by itself is
+    // believed.
     let result = scratch.limited(policy, &format!("{} hog 314572800; exit $?", fixture()));
     assert_eq!((&result["ended_by"], &result["exit_status"]), (&json!("oom_killed"), &json!(137)));
     let result = scratch.limited(policy, &format!("{} hog 10000000; exit 137", fixture()));
@@ -330,7 +333,8 @@ fn limits_hold_in_a_sandbox_too() {
     assert_eq!(run("ulimit -n")["stdout_preview"], "5");
     let burnt = run(&format!("exec {} burn-in-children", fixture()));
     assert_eq!(burnt["ended_by"], "cpu_limit");
-    // A bomb that ends by itself, as soon as each of its processes was refused a child or has had seven.
+    // A bomb that ends by itself, as soon as each of its processes was refused a child or has had
+    // seven.
     let bomb = "b() { i=0; while [ $i -lt 7 ]; do b2 & i=$((i+1)); done; wait; }; \
                 b2() { i=0; while [ $i -lt 7 ]; do sleep 1 & i=$((i+1)); done; wait; }; b";
     let bombed = run(bomb);

@@ -1,4 +1,5 @@
-//! Output past its limit, and disks with little room: head and tail are kept, the rest is counted and said.
+//! Output past its limit, and disks with little room: head and tail are kept, the rest is counted
+//! and said.
 
 use std::{
     fs,

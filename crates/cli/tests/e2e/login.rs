@@ -1,4 +1,5 @@
-//! Logins: a profile that changes only the environment costs nothing, and any other one is read by a real login.
+//! Logins: a profile that changes only the environment costs nothing, and any other one is read by
+//! a real login.
 
 use std::{
     fs,

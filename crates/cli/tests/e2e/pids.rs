@@ -4,8 +4,9 @@ use std::process::Command;
 
 use crate::common::{Scratch, program, text};
 
-/// In a pid namespace of its own, where the next number can be chosen: a task is lost together with its warden, a
-/// stranger gets its command's number at once, and then everything is done that could signal it.
+/// In a pid namespace of its own, where the next number can be chosen: a task is lost together with
+/// its warden, a stranger gets its command's number at once, and then everything is done that could
+/// signal it.
 const SCRIPT: &str = r#"
 set -e
 lw() { verb=$1; shift; "$LW" "$verb" --state "$STATE" "$@"; }

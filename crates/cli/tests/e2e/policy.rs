@@ -1,4 +1,5 @@
-//! The gate, end to end: rules from files, verdicts that explain themselves, and no way around them.
+//! The gate, end to end: rules from files, verdicts that explain themselves, and no way around
+//! them.
 
 use std::{
     fs,

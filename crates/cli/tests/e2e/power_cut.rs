@@ -1,7 +1,9 @@
-//! The power is cut at a random moment: newest rows may be missing, synced exit records survive, nothing is wrong.
+//! The power is cut at a random moment: newest rows may be missing, synced exit records survive,
+//! nothing is wrong.
 //!
-//! The state folder is on a filesystem in a file, and that file on another one, which is frozen while it is copied: the
-//! copy is what the disk had at that moment. What was not yet written to it is lost, as with a power cut.
+//! The state folder is on a filesystem in a file, and that file on another one, which is frozen
+//! while it is copied: the copy is what the disk had at that moment. What was not yet written to it
+//! is lost, as with a power cut.
 //! `LEGWORK_POWER_CUTS` says how many moments, `LEGWORK_TORTURE_SEED` repeats which were chosen.
 
 use std::{

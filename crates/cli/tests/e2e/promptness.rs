@@ -1,4 +1,5 @@
-//! A stop takes as long as its processes do: nobody waits for the rest of a grace when everything is dead.
+//! A stop takes as long as its processes do: nobody waits for the rest of a grace when everything
+//! is dead.
 //!
 //! The grace is three seconds. The bound leaves a loaded machine room, and is far below that.
 
@@ -71,7 +72,8 @@ fn a_stop_is_over_when_the_last_child_has_cleaned_up() {
     let scratch = Scratch::new();
     for (mode, mut wire) in servers(&scratch) {
         let ready = scratch.file(mode);
-        // The command itself dies of the signal; what it has started ends a little later, by itself.
+        // The command itself dies of the signal; what it has started ends a little later, by
+        // itself.
         let child = format!(
             "trap 'sleep 0.1; echo cleaned; exit' TERM; sh -c 'echo $PPID' > {ready}; \
              while :; do sleep 0.01; done"

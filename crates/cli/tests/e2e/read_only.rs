@@ -1,4 +1,5 @@
-//! The filesystem of the state folder becomes read-only while commands run, as after an error of the disk.
+//! The filesystem of the state folder becomes read-only while commands run, as after an error of
+//! the disk.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -6,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, fixture, open, program, signal},
+    common::{Scratch, children, eventually, fixture, open, program, signal},
     disk::Disk,
     mcp::Wire,
 };
@@ -77,10 +78,6 @@ fn a_disk_that_becomes_read_only_refuses_starts_and_takes_no_truth_from_what_run
     assert_eq!((&told["status"], &told["exit_status"]), (&json!("failed"), &json!(7)), "{told:#}");
     assert_eq!(told["flags"], json!(["output_dropped", "write_failed"]), "{told:#}");
     // Wardens keep what they cannot write for as long as somebody may come; here nobody will.
-    let children = |pid: u32| -> Vec<u32> {
-        let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-    };
     for spawner in children(wire.child.id()) {
         for warden in children(spawner) {
             signal(warden, Signal::KILL);

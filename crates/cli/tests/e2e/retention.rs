@@ -1,4 +1,5 @@
-//! What is past its time is removed, oldest first; what runs never; and a clean-up may be killed at any moment.
+//! What is past its time is removed, oldest first; what runs never; and a clean-up may be killed at
+//! any moment.
 
 use std::{
     fs::{self, File},

@@ -38,7 +38,8 @@ impl Suspicious {
         Self(wire)
     }
 
-    /// Calls a tool; returns its envelope. Neither that, nor the receipt, nor any event on the way has the secret.
+    /// Calls a tool; returns its envelope. Neither that, nor the receipt, nor any event on the way
+    /// has the secret.
     fn call(&mut self, tool: &str, input: &Value) -> Value {
         let params = json!({ "name": tool, "arguments": input, "_meta": { "progressToken": 1 } });
         let id = self.0.send("tools/call", &params);
@@ -145,7 +146,8 @@ fn no_tool_and_no_error_tells_a_secret() {
         let envelope = client.call(tool, &input);
         assert!(envelope["error"].to_string().contains(MARKER), "{envelope:#}");
     }
-    // A command that names it, in everything that is said of commands, cut in its middle: here at 240 characters,
+    // A command that names it, in everything that is said of commands, cut in its middle: here at
+    // 240 characters,
     client.exec(&format!(": {}; echo {SECRET}", "x".repeat(212)), &json!({}));
     // and here at 200.
     let cmd = format!(": {}; echo {SECRET}; sleep 1000", "x".repeat(170));

@@ -1,4 +1,5 @@
-//! Something of ours or below us is stopped, slow, or never answers: nobody else has to wait for it.
+//! Something of ours or below us is stopped, slow, or never answers: nobody else has to wait for
+//! it.
 
 use std::{
     fs,
@@ -85,7 +86,8 @@ fn a_slow_disk_holds_up_only_what_waits_for_it() {
     let place = |id: &u64| answers.iter().position(|answer| answer["id"] == *id).unwrap();
     let slow = last.iter().map(place).min().unwrap();
     for place in first.iter().map(place).filter(|place| *place > slow) {
-        // Where the machine has so much to do that it ran for long, it is in a folder, and waits too.
+        // Where the machine has so much to do that it ran for long, it is in a folder, and waits
+        // too.
         let result = &answers[place]["result"]["structuredContent"]["result"];
         assert!(scratch.folder(&result["task_id"]).exists(), "{place} after {slow}: {answers:#?}");
     }
@@ -219,7 +221,8 @@ fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone()
     let scratch = Scratch::new();
     let (disk, gate) = (scratch.file("disk"), scratch.file("gate"));
     fs::create_dir(&disk).unwrap();
-    // A filesystem of its own, which is frozen until the gate opens: a write to it waits and cannot be ended.
+    // A filesystem of its own, which is frozen until the gate opens: a write to it waits and cannot
+    // be ended.
     let script = format!(
         "truncate -s 16M {disk}.image && mkfs.ext4 -q {disk}.image && mount -o loop {disk}.image {disk} \
          && touch {disk}/file && fsfreeze --freeze {disk} && touch {disk}.frozen || exit 9
@@ -263,7 +266,8 @@ fn crowd(wire: &mut Wire, gate: &str) -> Vec<u64> {
     (0..6).map(|_| ask(wire, "ExecCommand", &input)).collect()
 }
 
-/// Other calls are answered at once, and those of the crowd when somebody has made wardens for them.
+/// Other calls are answered at once, and those of the crowd when somebody has made wardens for
+/// them.
 fn nobody_else_waits(wire: &mut Wire, crowd: &[u64], gate: &str) {
     for _ in 0..5 {
         let begin = Instant::now();
@@ -294,7 +298,8 @@ fn a_spawner_that_hangs_before_its_hello_is_replaced_and_holds_up_nobody_else() 
     signal(first, Signal::KILL);
     eventually("it is dead", || (!is_alive(first)).then_some(()));
     let calls = crowd(&mut wire, &gate);
-    // A new one is started for them. It takes milliseconds until it can speak, and is stopped before.
+    // A new one is started for them. It takes milliseconds until it can speak, and is stopped
+    // before.
     let hung = eventually("a new spawner", || children(server).into_iter().find(|it| *it != first));
     signal(hung, Signal::STOP);
     nobody_else_waits(&mut wire, &calls, &gate);

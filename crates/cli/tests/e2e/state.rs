@@ -123,7 +123,8 @@ fn a_ledger_of_a_newer_version_is_refused() {
 #[test]
 fn a_run_that_cannot_keep_its_output_says_so_and_fails() {
     let scratch = Scratch::new();
-    // Nobody reads before the command has ended, so that what is dropped cannot have been passed on.
+    // Nobody reads before the command has ended, so that what is dropped cannot have been passed
+    // on.
     let script = "$LW run --mode open --state $DISK/state -- sh -c 'head -c 3000000 /dev/zero; : > done' | \
         { until [ -e done ]; do :; done; wc -c; }; exit 0";
     let Some(output) = on_small_disk(&scratch, "size=1m", script) else { return };

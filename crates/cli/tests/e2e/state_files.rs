@@ -1,5 +1,5 @@
-//! Every file and folder of the state folder spoilt in every way: nothing that is recorded elsewhere is lost, and what
-//! was done about it is said once.
+//! Every file and folder of the state folder spoilt in every way: nothing that is recorded
+//! elsewhere is lost, and what was done about it is said once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -259,7 +259,8 @@ fn a_server_goes_on_whatever_comes_to_stand_in_the_place_of_its_files() {
             let told = wire.tool("ExecCommand", &json!({ "cmd": cmd, "login": false }));
             assert!(told.starts_with("Process exited with code 0"), "{case}: {told}");
             commands.insert(cmd);
-            // Whoever rebuilds the ledger cannot know what only the server sees; the server brings it a moment later.
+            // Whoever rebuilds the ledger cannot know what only the server sees; the server brings
+            // it a moment later.
             eventually(&case, || (listed(&scratch) == commands).then_some(()));
         }
     }

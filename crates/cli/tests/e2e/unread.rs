@@ -21,7 +21,8 @@ use crate::{
 const CALLS: usize = 600;
 const ANSWER_BYTES: usize = 30_000;
 
-/// What the server may take beyond one that has nothing to do; without a bound, two thousand unread answers take 290 MB.
+/// What the server may take beyond one that has nothing to do; without a bound, two thousand unread
+/// answers take 290 MB.
 const MEMORY_KB_MAX: usize = 40_000;
 
 fn calls() -> usize {
@@ -75,7 +76,8 @@ fn memory_kb(server: &Child) -> usize {
     peak.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// Waits until all that was begun has ended and nothing more begins, and returns how many that were.
+/// Waits until all that was begun has ended and nothing more begins, and returns how many that
+/// were.
 fn at_rest(scratch: &Scratch) -> usize {
     let mut before = 0;
     for _ in 0..300 {

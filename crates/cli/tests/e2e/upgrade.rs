@@ -1,4 +1,5 @@
-//! The program is replaced while tasks run: what a newer one adopts, and what an older one leaves alone.
+//! The program is replaced while tasks run: what a newer one adopts, and what an older one leaves
+//! alone.
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;

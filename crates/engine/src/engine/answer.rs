@@ -53,7 +53,8 @@ pub struct Success {
     pub result: ToolResult,
     /// The result in one line.
     pub summary_text: Option<String>,
-    /// The text for a model, where the tool has it at hand; it is what `render` would make of the result.
+    /// The text for a model, where the tool has it at hand; it is what `render` would make of the
+    /// result.
     pub receipt: Option<String>,
     /// The protection that the task had which it tells of; none if it tells of no task of its own.
     pub sandbox: Option<Arc<SandboxReport>>,

@@ -23,9 +23,10 @@ use crate::{
 
 /// A command of the host program: put together, then awaited or started.
 ///
-/// [`Engine::sh`] and [`Engine::program`] begin one. Awaited, it runs to its end and gives a [`Finished`];
-/// [`Command::start`] gives a [`TaskHandle`] while it runs. It is judged, confined, supervised and recorded as any
-/// other command of the engine. Dropping the future before its end stops the command.
+/// [`Engine::sh`] and [`Engine::program`] begin one. Awaited, it runs to its end and gives a
+/// [`Finished`]; [`Command::start`] gives a [`TaskHandle`] while it runs. It is judged, confined,
+/// supervised and recorded as any other command of the engine. Dropping the future before its end
+/// stops the command.
 #[derive(Debug)]
 #[must_use = "a command does nothing until it is awaited or started"]
 pub struct Command {
@@ -44,8 +45,8 @@ pub type CommandFuture = Pin<Box<dyn Future<Output = Result<Finished, ToolError>
 impl Engine {
     /// A script for the user's shell, or for `sh`.
     ///
-    /// Whatever comes from elsewhere must not be pasted into it: pass it as a variable ([`Command::env`]), or run
-    /// the program itself ([`Engine::program`]).
+    /// Whatever comes from elsewhere must not be pasted into it: pass it as a variable
+    /// ([`Command::env`]), or run the program itself ([`Engine::program`]).
     pub fn sh(&self, script: impl Into<String>) -> Command {
         self.own_command(Request::script(script))
     }
@@ -55,7 +56,8 @@ impl Engine {
         self.own_command(Request::program([program.into()]))
     }
 
-    /// Any request, to be awaited or started as those of [`Engine::sh`] and [`Engine::program`] are.
+    /// Any request, to be awaited or started as those of [`Engine::sh`] and [`Engine::program`]
+    /// are.
     pub fn command(&self, request: Request) -> Command {
         let engine = self.clone();
         let (caller, text_bytes_max, problem) = (None, None, None);
@@ -68,8 +70,8 @@ impl Engine {
         self.command(request)
     }
 
-    /// A handle of a task, whoever started it: by its id, by a beginning that only its id has, or the newest one
-    /// by `@`. Dropping the handle changes nothing.
+    /// A handle of a task, whoever started it: by its id, by a beginning that only its id has, or
+    /// the newest one by `@`. Dropping the handle changes nothing.
     pub async fn attach(&self, task_id: impl AsRef<str>) -> Result<TaskHandle, ToolError> {
         let observer = self.observe(self.task(task_id.as_ref()).await?).await?;
         Ok(TaskHandle::of(self.clone(), observer, self.texts(None, false)))
@@ -102,8 +104,8 @@ impl Command {
         self
     }
 
-    /// Says whether the shell of a script is a login shell, which reads the user's profile; by default it is not.
-    /// A program has no shell.
+    /// Says whether the shell of a script is a login shell, which reads the user's profile; by
+    /// default it is not. A program has no shell.
     pub fn login(mut self, is_login: bool) -> Self {
         self.only_for_a_script("login");
         self.request = self.request.login(is_login);
@@ -124,7 +126,8 @@ impl Command {
         variables.into_iter().fold(self, |command, (name, value)| command.env(name, value))
     }
 
-    /// Chooses the folder to run in: relative to the workspace, or absolute. By default the workspace.
+    /// Chooses the folder to run in: relative to the workspace, or absolute. By default the
+    /// workspace.
     pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.request = self.request.workdir(folder);
         self
@@ -137,8 +140,8 @@ impl Command {
         self
     }
 
-    /// Chooses what it reads: text, bytes or a file, [`Stdin::Null`] (the default), or [`Stdin::Open`] for input
-    /// that is sent later ([`TaskHandle::send`]).
+    /// Chooses what it reads: text, bytes or a file, [`Stdin::Null`] (the default), or
+    /// [`Stdin::Open`] for input that is sent later ([`TaskHandle::send`]).
     pub fn stdin(mut self, stdin: impl Into<Stdin>) -> Self {
         self.request = self.request.stdin(stdin);
         self
@@ -162,8 +165,8 @@ impl Command {
         self
     }
 
-    /// Does not start it if an equal one is running, but joins that one: the same program, arguments and folder,
-    /// whatever its variables and its stdin are.
+    /// Does not start it if an equal one is running, but joins that one: the same program,
+    /// arguments and folder, whatever its variables and its stdin are.
     pub fn join_running(mut self) -> Self {
         self.request = self.request.duplicates(DuplicatePolicy::ReuseRunning);
         self
@@ -175,13 +178,15 @@ impl Command {
         self
     }
 
-    /// Names the tool for which it is run: the rules of a policy may name it, and the ledger has it.
+    /// Names the tool for which it is run: the rules of a policy may name it, and the ledger has
+    /// it.
     pub fn tool(mut self, name: impl Into<String>) -> Self {
         self.request = self.request.tool(name);
         self
     }
 
-    /// Says who asks. By default that is an operator with the name of this program, of whom nobody can be asked.
+    /// Says who asks. By default that is an operator with the name of this program, of whom nobody
+    /// can be asked.
     pub fn caller(mut self, caller: &Caller) -> Self {
         self.caller = Some(caller.clone());
         self
@@ -194,8 +199,8 @@ impl Command {
         self
     }
 
-    /// Masks secrets in the texts of [`Finished`] and in [`TaskHandle::output`], as they are in all that tools
-    /// show. By default the host program has what was printed, exactly.
+    /// Masks secrets in the texts of [`Finished`] and in [`TaskHandle::output`], as they are in all
+    /// that tools show. By default the host program has what was printed, exactly.
     pub fn masked(mut self) -> Self {
         self.masked = true;
         self

@@ -29,8 +29,9 @@ pub(super) struct Texts {
 
 /// A command that has ended: how, and what it printed.
 ///
-/// Whatever the command did is a result: a code that is not 0, a signal, a timeout, even an end that cannot be
-/// known. [`Finished::into_success`] makes an error of all that, for those who want one.
+/// Whatever the command did is a result: a code that is not 0, a signal, a timeout, even an end
+/// that cannot be known. [`Finished::into_success`] makes an error of all that, for those who want
+/// one.
 #[derive(Debug)]
 pub struct Finished {
     task_id: TaskId,
@@ -153,9 +154,9 @@ impl Finished {
 
     /// What it printed to stdout, or on its terminal, as text; bytes that are no text are replaced.
     ///
-    /// All of it, up to [`Command::text_bytes_max`](super::Command::text_bytes_max). Of a longer one head and
-    /// tail, with a line between them that says how much is left out and where it is; then
-    /// [`Finished::is_complete`] is false.
+    /// All of it, up to [`Command::text_bytes_max`](super::Command::text_bytes_max). Of a longer
+    /// one head and tail, with a line between them that says how much is left out and where it is;
+    /// then [`Finished::is_complete`] is false.
     pub fn stdout(&self) -> &str {
         &self.stdout.text
     }
@@ -175,7 +176,8 @@ impl Finished {
         !self.stdout.truncated && !self.stderr.truncated
     }
 
-    /// Reads every stored byte of stdout: exactly what was printed, never masked, in as much memory as that takes.
+    /// Reads every stored byte of stdout: exactly what was printed, never masked, in as much memory
+    /// as that takes.
     pub fn stdout_bytes(&self) -> Result<Vec<u8>, ToolError> {
         self.all(&self.output.stdout)
     }
@@ -185,7 +187,8 @@ impl Finished {
         self.all(&self.output.stderr)
     }
 
-    /// Where everything is kept that it printed: sizes, paths, what was dropped, the bytes at any offset.
+    /// Where everything is kept that it printed: sizes, paths, what was dropped, the bytes at any
+    /// offset.
     pub fn output(&self) -> &TaskOutput {
         &self.output
     }

@@ -27,10 +27,11 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 ///
 /// # What dropping it does
 ///
-/// A handle from [`Command::start`](super::Command::start) owns its command: dropped before the end, it stops the
-/// command and everything below it, as dropping the future of an awaited command does. [`TaskHandle::detach`] lets
-/// the command go on instead. A handle from [`Engine::attach`], and one that joined a command which was running
-/// already, owns nothing: dropping it changes nothing.
+/// A handle from [`Command::start`](super::Command::start) owns its command: dropped before the
+/// end, it stops the command and everything below it, as dropping the future of an awaited command
+/// does. [`TaskHandle::detach`] lets the command go on instead. A handle from [`Engine::attach`],
+/// and one that joined a command which was running already, owns nothing: dropping it changes
+/// nothing.
 #[derive(Debug)]
 #[must_use = "dropping the handle of a command that was just started stops the command"]
 pub struct TaskHandle {
@@ -66,7 +67,8 @@ impl TaskHandle {
         self.run.is_some()
     }
 
-    /// The same, with secrets masked in the texts of [`TaskHandle::wait`] and in [`TaskHandle::output`].
+    /// The same, with secrets masked in the texts of [`TaskHandle::wait`] and in
+    /// [`TaskHandle::output`].
     pub fn masked(mut self) -> Self {
         self.texts.masked = true;
         self
@@ -87,16 +89,17 @@ impl TaskHandle {
         Finished::of_task(&self.engine, &task, texts).await
     }
 
-    /// Waits until one of these conditions holds; none if the command ends and none can hold any more. Safe to
-    /// cancel.
+    /// Waits until one of these conditions holds; none if the command ends and none can hold any
+    /// more. Safe to cancel.
     pub async fn until(&mut self, wanted: &Until) -> Result<Option<Condition>, ToolError> {
         until(self.observer().await?, wanted).await
     }
 
-    /// Stops the command and everything below it, and waits for its end: SIGTERM, this grace, then SIGKILL.
+    /// Stops the command and everything below it, and waits for its end: SIGTERM, this grace, then
+    /// SIGKILL.
     ///
-    /// Of a command that has ended, the processes are stopped that it left running. An error if a process cannot
-    /// be ended; the details name it.
+    /// Of a command that has ended, the processes are stopped that it left running. An error if a
+    /// process cannot be ended; the details name it.
     pub async fn stop(&mut self, grace: Duration) -> Result<Finished, ToolError> {
         let stopped = self.observer().await?.stop(Signal::TERM.as_raw(), grace).await?;
         match stopped.unwrap_or_default().as_slice() {
@@ -107,9 +110,10 @@ impl TaskHandle {
 
     /// Writes to the command's stdin or types on its terminal, and waits until all of it was taken.
     ///
-    /// The command must have been started with [`Stdin::Open`](crate::Stdin::Open) or with a terminal; otherwise,
-    /// and when it has closed its stdin, the error has the kind [`ErrorKind::InputRefused`]. If the future is
-    /// dropped before its end, an unknown part has been taken.
+    /// The command must have been started with [`Stdin::Open`](crate::Stdin::Open) or with a
+    /// terminal; otherwise, and when it has closed its stdin, the error has the kind
+    /// [`ErrorKind::InputRefused`]. If the future is dropped before its end, an unknown part has
+    /// been taken.
     pub async fn send(&mut self, input: impl AsRef<[u8]>) -> Result<(), ToolError> {
         let input = input.as_ref();
         self.observer().await?;
@@ -138,14 +142,17 @@ impl TaskHandle {
         Ok(())
     }
 
-    /// The output from its beginning and as it comes. It does not need this handle, and can go elsewhere.
+    /// The output from its beginning and as it comes. It does not need this handle, and can go
+    /// elsewhere.
     pub async fn output(&self) -> Result<OutputStream, ToolError> {
         Ok(OutputStream::new(self.observe().await?, self.texts.masked))
     }
 
-    /// Lets the command go on without this handle, as a task that any engine on the state folder can attach to.
+    /// Lets the command go on without this handle, as a task that any engine on the state folder
+    /// can attach to.
     ///
-    /// When this program ends, the command goes on for [`Options::orphan_ttl`](crate::Options::orphan_ttl).
+    /// When this program ends, the command goes on for
+    /// [`Options::orphan_ttl`](crate::Options::orphan_ttl).
     pub async fn detach(mut self) -> TaskId {
         if let Some(run) = &mut self.run {
             // One that is over by now needs no promotion.
@@ -154,7 +161,8 @@ impl TaskHandle {
         self.task_id
     }
 
-    /// Everything else that can be asked of the task: its row in the ledger, a report of its warden.
+    /// Everything else that can be asked of the task: its row in the ledger, a report of its
+    /// warden.
     pub async fn observer(&mut self) -> Result<&mut Observer, ToolError> {
         let observer = match self.observer.take() {
             Some(observer) => observer,

@@ -1,7 +1,7 @@
 //! The engine: what a host program holds, and what the tools are given.
 //!
-//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows what a
-//! tool is, but no tool: those that come with the library are in `tools`.
+//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows
+//! what a tool is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
 mod command;
@@ -129,9 +129,9 @@ impl Engine {
         self.tasks.workspace()
     }
 
-    /// Makes this engine one that stays: starts what the first command would otherwise wait for, and takes over
-    /// the commands whose engine is gone, now and later. Sandboxes are made ready for callers of this trust.
-    /// Returns the spawner's process id, where there is one.
+    /// Makes this engine one that stays: starts what the first command would otherwise wait for,
+    /// and takes over the commands whose engine is gone, now and later. Sandboxes are made ready
+    /// for callers of this trust. Returns the spawner's process id, where there is one.
     pub async fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
         self.tasks.store.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.tasks)));
@@ -144,7 +144,8 @@ impl Engine {
         self.tasks.judge.requires_protection()
     }
 
-    /// What commands of this trust are confined by on this machine; an error if that is less than is required.
+    /// What commands of this trust are confined by on this machine; an error if that is less than
+    /// is required.
     pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
         self.tasks.protection(trust).await
     }
@@ -230,12 +231,14 @@ impl Engine {
         self.tasks.judge.answer(prefix, answered).await
     }
 
-    /// Says that somebody is here who answers questions, until the result is dropped: callers who have to ask wait.
+    /// Says that somebody is here who answers questions, until the result is dropped: callers who
+    /// have to ask wait.
     pub fn watch_approvals(&self) -> Result<Answerer, ToolError> {
         self.tasks.judge.watch()
     }
 
-    /// The stream of what happens on the state folder, in this process and in others: after an event, or from now on.
+    /// The stream of what happens on the state folder, in this process and in others: after an
+    /// event, or from now on.
     ///
     /// ```no_run
     /// # async fn follow(engine: &legwork::Engine) -> Result<(), legwork::ToolError> {
@@ -269,8 +272,8 @@ impl Engine {
         self.tasks.collect(retention, wanted).await
     }
 
-    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a little at a time, and
-    /// only one process.
+    /// Removes what is past its time, now and every few hours, beside whatever else goes on: a
+    /// little at a time, and only one process.
     pub fn tidy_up(&self) {
         self.tasks.tidy_up();
     }

@@ -40,12 +40,13 @@ pub struct Options {
     pub settings: Settings,
     /// What commands are confined to, unless the policy's mode is open.
     pub sandbox: SandboxSettings,
-    /// Whether the task tools know the tasks of all workspaces, as the user's own command line does.
+    /// Whether the task tools know the tasks of all workspaces, as the user's own command line
+    /// does.
     pub all_workspaces: bool,
     /// Told of what had to be repaired in the state folder, at the start or later.
     pub on_repair: fn(&Repair),
-    /// What can be done about an error, in words of the face: a command line names its verbs, a page its
-    /// buttons. It takes the place of the library's own hint in the answers of the tools.
+    /// What can be done about an error, in words of the face: a command line names its verbs, a
+    /// page its buttons. It takes the place of the library's own hint in the answers of the tools.
     pub hint: fn(&ToolError) -> Option<String>,
 }
 

@@ -18,12 +18,14 @@ pub struct Chunk {
     pub stream: Stream,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// How many bytes of the stream are missing before these, because they were dropped and are not stored.
+    /// How many bytes of the stream are missing before these, because they were dropped and are not
+    /// stored.
     pub missing_bytes: u64,
 }
 
 impl Chunk {
-    /// The bytes as text; what is no text is replaced, also a character that goes on in the next piece.
+    /// The bytes as text; what is no text is replaced, also a character that goes on in the next
+    /// piece.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
@@ -32,8 +34,8 @@ impl Chunk {
 /// The output of a task, from its beginning and as it comes, until the command has ended.
 ///
 /// Both streams in the order in which they came: exactly where the command writes both to one
-/// ([`Command::merged`](super::Command::merged), or a terminal), otherwise as the kernel has shown it. Letting go
-/// of it changes nothing for the command.
+/// ([`Command::merged`](super::Command::merged), or a terminal), otherwise as the kernel has shown
+/// it. Letting go of it changes nothing for the command.
 #[derive(Debug)]
 pub struct OutputStream {
     observer: Observer,

@@ -50,7 +50,8 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// A tool that changes things, may wait, and is offered by default; the other fields can be set.
+    /// A tool that changes things, may wait, and is offered by default; the other fields can be
+    /// set.
     pub fn new(name: &'static str, description: &'static str, input_schema: Value) -> Self {
         Self {
             name,
@@ -122,8 +123,8 @@ impl Registry {
         self.tools.iter().map(|tool| tool.definition())
     }
 
-    /// Keeps only the tools that a model is offered by default: one way to run a command, and what follows
-    /// from it. Three ways to run a command would only confuse it.
+    /// Keeps only the tools that a model is offered by default: one way to run a command, and what
+    /// follows from it. Three ways to run a command would only confuse it.
     pub fn keep_default(&mut self) {
         self.tools.retain(|tool| tool.definition().by_default);
     }

@@ -1,7 +1,9 @@
-//! Growth of output, seen in the tasks' folders: told at once, and then a few times a second at most.
+//! Growth of output, seen in the tasks' folders: told at once, and then a few times a second at
+//! most.
 //!
-//! A watch is for one change. The folder of a task that prints all the time is looked at by the clock until it pauses,
-//! and only then watched again; so neither a fast printer nor its reader pays for every write.
+//! A watch is for one change. The folder of a task that prints all the time is looked at by the
+//! clock until it pauses, and only then watched again; so neither a fast printer nor its reader
+//! pays for every write.
 
 use std::{
     collections::HashMap,
@@ -51,7 +53,8 @@ impl Growth {
         Self { folder, tasks: HashMap::new(), watches: HashMap::new() }
     }
 
-    /// Looks at those of these tasks that have a folder: before, they print to nowhere that can be looked at.
+    /// Looks at those of these tasks that have a folder: before, they print to nowhere that can be
+    /// looked at.
     pub(crate) fn add<'a>(&mut self, tasks: impl Iterator<Item = &'a TaskId>, now: Instant) {
         for task in tasks {
             let is_new = !self.tasks.contains_key(task) && self.tasks.len() < TASKS_MAX;
@@ -124,7 +127,8 @@ impl Growth {
                     self.watches.extend(growing.watch.map(|watch| (watch, task.clone())));
                 }
                 growing.due = growing.watch.is_none().then(|| now + UNTOLD_EVERY);
-                // It may have grown before the watch was there; the watch stays for what comes then.
+                // It may have grown before the watch was there; the watch stays for what comes
+                // then.
                 total = totals(&folder);
             }
             if total != growing.told {

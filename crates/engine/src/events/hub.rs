@@ -169,7 +169,8 @@ impl Hub {
         shared.live = live;
     }
 
-    /// What came after this number, for one who does not count as a reader; none if something was lost.
+    /// What came after this number, for one who does not count as a reader; none if something was
+    /// lost.
     pub(crate) fn since(&self, seen: &mut u64) -> Option<Vec<Arc<Event>>> {
         let shared = self.shared();
         let mut events = Vec::new();
@@ -217,8 +218,8 @@ impl Events {
         self
     }
 
-    /// The next event, in order. An error says that some were missed, and the reader goes on behind them. Safe to
-    /// cancel.
+    /// The next event, in order. An error says that some were missed, and the reader goes on behind
+    /// them. Safe to cancel.
     pub async fn next(&mut self) -> Result<Arc<Event>, Lagged> {
         loop {
             // Before the look, so that whatever comes after it wakes us up.

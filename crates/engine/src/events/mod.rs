@@ -1,12 +1,15 @@
-//! One ordered stream of what happens on a state folder: tasks, their output, and questions, by whichever process.
+//! One ordered stream of what happens on a state folder: tasks, their output, and questions, by
+//! whichever process.
 //!
-//! The [`Hub`] of a process holds the newest events, numbered. [`Events`] is one reader's place among them: it waits
-//! without a lock, and a reader who is too slow is told so ([`Lagged`]) instead of making anybody wait or memory grow.
-//! Of a task's growing output only the newest word is kept, so that a slow reader gets the totals as they are now.
+//! The [`Hub`] of a process holds the newest events, numbered. [`Events`] is one reader's place
+//! among them: it waits without a lock, and a reader who is too slow is told so ([`Lagged`])
+//! instead of making anybody wait or memory grow. Of a task's growing output only the newest word
+//! is kept, so that a slow reader gets the totals as they are now.
 //!
-//! The hub is fed only while somebody reads, and for a moment after that, so that a reader who comes back misses
-//! nothing; without readers an event costs nothing. Who feeds it is the ledger (`store/ledger/feed`), from the
-//! daybook and the questions, and [`growth`] from the tasks' folders. The kernel tells them when to look.
+//! The hub is fed only while somebody reads, and for a moment after that, so that a reader who
+//! comes back misses nothing; without readers an event costs nothing. Who feeds it is the ledger
+//! (`store/ledger/feed`), from the daybook and the questions, and [`growth`] from the tasks'
+//! folders. The kernel tells them when to look.
 
 pub(crate) mod growth;
 mod hub;
@@ -147,13 +150,15 @@ impl EventKind {
 pub enum Interest {
     /// Tasks and questions as they come and go. Costs nothing while nothing happens.
     Changes,
-    /// Also the growth of output, and waits for input at a terminal: folders of running tasks are watched, and some
-    /// of their wardens asked. The ends of tasks that have lost their engine are recorded, too. The stream goes on for
-    /// half a minute without its last reader, who may come back and has missed nothing.
+    /// Also the growth of output, and waits for input at a terminal: folders of running tasks are
+    /// watched, and some of their wardens asked. The ends of tasks that have lost their engine are
+    /// recorded, too. The stream goes on for half a minute without its last reader, who may come
+    /// back and has missed nothing.
     Live,
 }
 
-/// A place in the stream of one process. As text it can travel; one of another process is recognised as such.
+/// A place in the stream of one process. As text it can travel; one of another process is
+/// recognised as such.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCursor {
     /// Names the stream: every process has its own.
@@ -191,7 +196,8 @@ impl Serialize for EventCursor {
     }
 }
 
-/// Events were missed: whoever reads must look anew at what it knows. What happens from here on is told.
+/// Events were missed: whoever reads must look anew at what it knows. What happens from here on is
+/// told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("events were missed: look anew")]
 pub struct Lagged {

@@ -12,13 +12,15 @@ use crate::id::TaskId;
 #[derive(Debug)]
 pub(super) struct Ring {
     stream: u64,
-    /// By number. Numbers are missing where a newer word of the same task took the place of an older one.
+    /// By number. Numbers are missing where a newer word of the same task took the place of an
+    /// older one.
     events: BTreeMap<u64, Arc<Event>>,
     /// The number of the newest word about the output of each task.
     grown: HashMap<TaskId, u64>,
     /// The number of the newest event.
     newest: u64,
-    /// The highest number that readers can no longer get: whoever has seen less has missed something.
+    /// The highest number that readers can no longer get: whoever has seen less has missed
+    /// something.
     lost: u64,
     /// The lowest number from which on live events are complete.
     live_from: u64,

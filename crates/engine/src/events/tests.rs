@@ -70,7 +70,8 @@ impl Reader {
         }
     }
 
-    /// Everything that was pushed came, in order, but for words about output that a newer one has replaced.
+    /// Everything that was pushed came, in order, but for words about output that a newer one has
+    /// replaced.
     fn check(&self, pushed: &[EventKind]) {
         let pushed = &pushed[self.since..];
         let plain = |events: &[EventKind]| -> Vec<EventKind> {

@@ -1,9 +1,10 @@
-//! Approvals: questions about commands, kept in the ledger so that any process of the user can answer.
+//! Approvals: questions about commands, kept in the ledger so that any process of the user can
+//! answer.
 //!
-//! A call that has to be asked about opens a question, or joins the one that is open about the same command.
-//! Its own face may be able to ask (a client, a terminal), and any other process of the user may answer first.
-//! Where nobody can be asked, the call fails at once and the question stays open for a while: answered later, it
-//! lets the next equal call pass, once.
+//! A call that has to be asked about opens a question, or joins the one that is open about the same
+//! command. Its own face may be able to ask (a client, a terminal), and any other process of the
+//! user may answer first. Where nobody can be asked, the call fails at once and the question stays
+//! open for a while: answered later, it lets the next equal call pass, once.
 
 use std::{
     fs::OpenOptions,

@@ -1,7 +1,8 @@
 //! The configuration: files of rules and settings, layer over layer.
 //!
-//! System and user files come first, then the project's own, which may only tighten, then what the caller
-//! names. The gate reads the rules of all of them and checks every key; here are the settings besides.
+//! System and user files come first, then the project's own, which may only tighten, then what the
+//! caller names. The gate reads the rules of all of them and checks every key; here are the
+//! settings besides.
 
 use std::{
     io,
@@ -190,7 +191,8 @@ impl Config {
             files.push((Origin::Given, path.clone(), text));
         }
         let mut config = Self::of(&files, mode)?;
-        // Whoever may write one of these decides; one that is not there yet is told of here all the same.
+        // Whoever may write one of these decides; one that is not there yet is told of here all the
+        // same.
         config.sandbox.deciding.extend(user_file());
         config.sandbox.deciding.push(workspace.join(PROJECT));
         config.sandbox.deciding.extend(given.iter().cloned());

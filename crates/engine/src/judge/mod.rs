@@ -1,7 +1,7 @@
 //! The judge's room: configuration, verdicts, and questions to a person.
 //!
-//! It may call the gate, which alone makes grants, and the store, where verdicts and questions are kept;
-//! never a place or a task. What it has to know of a command it is told ([`Facts`]).
+//! It may call the gate, which alone makes grants, and the store, where verdicts and questions are
+//! kept; never a place or a task. What it has to know of a command it is told ([`Facts`]).
 
 pub(crate) mod approval;
 pub(crate) mod config;

@@ -3,8 +3,8 @@
 use legwork_warden::protocol::Limits;
 use serde::Deserialize;
 
-/// Processes and threads of a task, unless it is configured: more than honest work needs, and few enough for a
-/// machine to bear.
+/// Processes and threads of a task, unless it is configured: more than honest work needs, and few
+/// enough for a machine to bear.
 const PROCESSES_MAX: u64 = 4096;
 
 /// Output that is kept of a task, unless it is configured.

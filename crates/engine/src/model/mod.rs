@@ -1,4 +1,5 @@
-//! The vocabulary that every room uses: plain data, without behaviour that needs a file, a process or a clock.
+//! The vocabulary that every room uses: plain data, without behaviour that needs a file, a process
+//! or a clock.
 
 mod caller;
 pub(crate) mod limits;

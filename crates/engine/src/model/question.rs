@@ -121,7 +121,8 @@ impl fmt::Debug for dyn Asker {
 }
 
 impl Approval {
-    /// The question as a person is to read it: the whole command, with nothing that could hide a part of it.
+    /// The question as a person is to read it: the whole command, with nothing that could hide a
+    /// part of it.
     pub fn question(&self) -> String {
         let mut text = String::from("May this command run?\n\n");
         for line in self.command.lines() {

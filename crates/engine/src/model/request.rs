@@ -41,7 +41,8 @@ pub enum DuplicatePolicy {
 #[non_exhaustive]
 #[must_use = "a request does nothing until it is submitted to an engine"]
 pub struct Request {
-    /// The tool or verb through which it comes: rules of a policy may name it, and the ledger has it.
+    /// The tool or verb through which it comes: rules of a policy may name it, and the ledger has
+    /// it.
     pub tool: String,
     /// How that tool wants its commands to be judged.
     pub manners: Manners,
@@ -70,7 +71,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// A script for a shell: for the user's own if it is bash, zsh or sh, else for `sh`; no login shell.
+    /// A script for a shell: for the user's own if it is bash, zsh or sh, else for `sh`; no login
+    /// shell.
     pub fn script(text: impl Into<String>) -> Self {
         Self::new("sh", Program::Script { text: text.into(), shell: None, login: false })
     }
@@ -118,7 +120,8 @@ impl Request {
         self
     }
 
-    /// Says whether a script's shell is a login shell, which reads the user's profile; a program has none.
+    /// Says whether a script's shell is a login shell, which reads the user's profile; a program
+    /// has none.
     pub fn login(mut self, is_login: bool) -> Self {
         if let Program::Script { login, .. } = &mut self.program {
             *login = is_login;

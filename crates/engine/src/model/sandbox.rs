@@ -50,7 +50,8 @@ impl Wanted {
     /// The same, with the level that a rule wants.
     pub(crate) fn at(self, level: Option<Level>) -> Self {
         let level = level.unwrap_or(self.level);
-        // Nothing that is not confined can be kept from the network, and what may only be read not be sent away.
+        // Nothing that is not confined can be kept from the network, and what may only be read not
+        // be sent away.
         let network = match level {
             Level::None => true,
             Level::WorkspaceWrite => self.network,

@@ -82,8 +82,8 @@ impl Status {
         }
     }
 
-    /// Whether an equal call may be answered with a task of this status: one that is being stopped is
-    /// not joined.
+    /// Whether an equal call may be answered with a task of this status: one that is being stopped
+    /// is not joined.
     pub fn may_be_joined(self) -> bool {
         matches!(self, Self::Queued | Self::Running)
     }

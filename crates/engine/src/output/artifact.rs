@@ -132,8 +132,8 @@ impl Notes {
 }
 
 impl Notes {
-    /// The gap, and with it what was recorded and is not in the file: the record is synced, the output is not, and the
-    /// power may have failed.
+    /// The gap, and with it what was recorded and is not in the file: the record is synced, the
+    /// output is not, and the power may have failed.
     fn lost(&self, stream: Stream, stored: u64, gap: Option<Gap>) -> io::Result<Option<Gap>> {
         let Ok(record) = ExitRecord::from_bytes(&read_file(&self.0, 0, RECORD_BYTES)?) else {
             return Ok(gap);
@@ -178,7 +178,8 @@ pub struct TaskOutput {
 }
 
 impl TaskOutput {
-    /// The same as if the lines that were cut by gaps had been dropped too: what is masked is read in whole lines.
+    /// The same as if the lines that were cut by gaps had been dropped too: what is masked is read
+    /// in whole lines.
     #[must_use]
     pub fn in_whole_lines(mut self) -> Self {
         self.stdout = self.stdout.in_whole_lines();
@@ -284,7 +285,8 @@ impl Artifact {
         self
     }
 
-    /// The gap, wide enough to leave only whole lines on both sides, and no private key without its beginning.
+    /// The gap, wide enough to leave only whole lines on both sides, and no private key without its
+    /// beginning.
     fn widened(&self) -> io::Result<Option<Gap>> {
         let Some(gap) = self.gap else { return Ok(None) };
         let head = gap.from.min(CUT_BYTES_MAX);
@@ -324,7 +326,8 @@ impl Artifact {
             Source::File(file, notes) => {
                 let mut piece = read_file(file, offset, length)?;
                 if let Some((notes, stream)) = notes {
-                    // What was dropped while it was read is noted by now, and may have been read as zeros.
+                    // What was dropped while it was read is noted by now, and may have been read as
+                    // zeros.
                     let kept = before(notes.gap(*stream)?, offset);
                     piece.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
                 }

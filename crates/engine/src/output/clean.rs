@@ -1,8 +1,10 @@
-//! Turns raw output into text for a model: no control sequences, progress lines in their last state.
+//! Turns raw output into text for a model: no control sequences, progress lines in their last
+//! state.
 //!
-//! Each character remembers how far into the raw bytes it reaches, so that a cut in the text is a cut in
-//! the bytes. A terminal parser library was not used because it has no such offsets, and because an
-//! unterminated string sequence would swallow everything after it; here a line's end ends it.
+//! Each character remembers how far into the raw bytes it reaches, so that a cut in the text is a
+//! cut in the bytes. A terminal parser library was not used because it has no such offsets, and
+//! because an unterminated string sequence would swallow everything after it; here a line's end
+//! ends it.
 
 mod stripped;
 
@@ -16,7 +18,8 @@ const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 /// Longest sequence, in characters, that is taken for one.
 const SEQUENCE_CHARS_MAX: usize = 4096;
 
-/// No sequence is longer than this many bytes, so neither is what may be unfinished at a stream's end.
+/// No sequence is longer than this many bytes, so neither is what may be unfinished at a stream's
+/// end.
 pub(super) const SEQUENCE_BYTES_MAX: u64 = 4 * (SEQUENCE_CHARS_MAX as u64 + 4);
 
 /// How far to the right a sequence may move the cursor past a line's end.
@@ -28,8 +31,8 @@ pub(super) struct Cell {
     pub character: char,
     /// Offset in the raw bytes just behind what this character stands for; never falls.
     ///
-    /// Where it grows from one cell to the next, the bytes can be cut: nothing that comes later in the
-    /// text came earlier in the bytes.
+    /// Where it grows from one cell to the next, the bytes can be cut: nothing that comes later in
+    /// the text came earlier in the bytes.
     pub end: usize,
     /// The secret that it is a part of, counted from 1; 0 for none.
     pub secret: u16,
@@ -43,7 +46,8 @@ pub(super) struct Clean {
     pub replaced: bool,
     /// Whether something was overwritten or erased: then the text is not all that was written.
     pub folded: bool,
-    /// Where a character or a sequence begins that the bytes do not finish; their end if there is none.
+    /// Where a character or a sequence begins that the bytes do not finish; their end if there is
+    /// none.
     pub reached: usize,
 }
 
@@ -289,7 +293,8 @@ impl Cleaner<'_> {
             reached = reached.max(cell.end);
             self.out.cells.push(Cell { end: reached, ..*cell });
         }
-        // A cell with an older one behind it reaches as far as that one: they can only be cut together.
+        // A cell with an older one behind it reaches as far as that one: they can only be cut
+        // together.
         let (mut shared, mut oldest) = (reached, usize::MAX);
         let moved = self.out.cells.get_mut(first..).unwrap_or_default();
         for (cell, before) in moved.iter_mut().zip(&self.line).rev() {

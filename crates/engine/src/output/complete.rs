@@ -62,7 +62,8 @@ impl Artifact {
     }
 }
 
-/// How much of the head and of the tail is shown: one half each, but what one does not have is the other's.
+/// How much of the head and of the tail is shown: one half each, but what one does not have is the
+/// other's.
 fn halves(gap: Option<Gap>, bytes: u64, bytes_max: u64) -> (u64, u64) {
     let half = bytes_max / 2;
     match gap {

@@ -20,7 +20,8 @@ use crate::id::TaskId;
 /// Raw bytes looked at for each token of the budget.
 const WINDOW_BYTES_PER_TOKEN: u64 = 8;
 
-/// Most bytes that can be unfinished at a stream's end: the longest sequence, or the longest secret.
+/// Most bytes that can be unfinished at a stream's end: the longest sequence, or the longest
+/// secret.
 fn unfinished_bytes_max(mask: &Mask) -> u64 {
     SEQUENCE_BYTES_MAX + mask.reach() as u64
 }
@@ -40,7 +41,8 @@ impl Cursor {
         let mut numbers = text.strip_prefix('c')?.split('.');
         let mut number = || u64::from_str_radix(numbers.next()?, 16).ok();
         let cursor = Self { stdout: number()?, stderr: number()? };
-        // One cursor has one text: signs, capitals and zeros in front are refused by the comparison.
+        // One cursor has one text: signs, capitals and zeros in front are refused by the
+        // comparison.
         (cursor.to_text(task) == text).then_some(cursor)
     }
 
@@ -115,9 +117,9 @@ pub struct Fresh {
 impl TaskOutput {
     /// Shows what is new after a cursor, in order, within a budget.
     ///
-    /// Unless the task is complete, half a character, sequence or secret at the end is left to the next
-    /// read. There is always progress where there is something new: the first character may cost more
-    /// than a tiny budget.
+    /// Unless the task is complete, half a character, sequence or secret at the end is left to the
+    /// next read. There is always progress where there is something new: the first character may
+    /// cost more than a tiny budget.
     pub fn since(
         &self,
         mask: &Mask,
@@ -132,7 +134,8 @@ impl TaskOutput {
         fresh(&self.view(mask, selection, cursor)?, window, budget_tokens, complete)
     }
 
-    /// Shows head and tail of what is new after a cursor, and where [`TaskOutput::since`] goes on from there.
+    /// Shows head and tail of what is new after a cursor, and where [`TaskOutput::since`] goes on
+    /// from there.
     pub fn overview_since(
         &self,
         mask: &Mask,
@@ -154,7 +157,8 @@ impl TaskOutput {
         Ok((shown, selection.moved(cursor, ends)))
     }
 
-    /// Shows head and tail of the selected streams, and where [`TaskOutput::since`] goes on from there.
+    /// Shows head and tail of the selected streams, and where [`TaskOutput::since`] goes on from
+    /// there.
     pub fn overview(
         &self,
         mask: &Mask,

@@ -65,7 +65,8 @@ impl Stretch {
 
 /// Puts what the streams hold between two places into the order in which it came.
 ///
-/// The rows are only hints: whatever they say, each byte is covered once, and each stream's in order.
+/// The rows are only hints: whatever they say, each byte is covered once, and each stream's in
+/// order.
 pub(super) fn stretches(
     rows: impl IntoIterator<Item = TimelineRow>,
     from: Cursor,
@@ -78,8 +79,8 @@ pub(super) fn stretches(
         TimelineRow::Grew { stream, offset, .. } => Some((stream, offset)),
         TimelineRow::Resized { .. } => None,
     });
-    // A row begins a stretch of its stream; the stretch ends where the stream's next row begins. The rows
-    // at the end bring nothing but the stretch of a stream that has none.
+    // A row begins a stretch of its stream; the stretch ends where the stream's next row begins.
+    // The rows at the end bring nothing but the stretch of a stream that has none.
     for (stream, offset) in begins.chain(ends_of_streams) {
         let begin = match last.of(stream).and_then(|place| found.get_mut(place)) {
             Some(before) => {

@@ -1,4 +1,5 @@
-//! The part of the output that a model is shown: head, one marker line, tail, within a token budget.
+//! The part of the output that a model is shown: head, one marker line, tail, within a token
+//! budget.
 
 use std::io;
 
@@ -30,7 +31,8 @@ pub struct Preview {
     pub masked: bool,
 }
 
-/// Makes the previews of two streams that share one budget: a short one leaves its rest to the other.
+/// Makes the previews of two streams that share one budget: a short one leaves its rest to the
+/// other.
 pub fn previews(
     mask: &Mask,
     stdout: &Artifact,
@@ -57,8 +59,8 @@ fn pair(
     ))
 }
 
-/// Makes one preview of two views, for which there is no room as one: each keeps its own head and tail, so
-/// that the last words of stderr do not fall into the gap of stdout.
+/// Makes one preview of two views, for which there is no room as one: each keeps its own head and
+/// tail, so that the last words of stderr do not fall into the gap of stdout.
 pub(super) fn apart(
     stdout: &View<'_>,
     stderr: &View<'_>,
@@ -180,11 +182,12 @@ fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
     cells.iter().map(|cell| cell.character)
 }
 
-/// Head, marker, tail. The head comes from the first window and the tail from the last one, which are
-/// the same window when the whole stream was read.
+/// Head, marker, tail. The head comes from the first window and the tail from the last one, which
+/// are the same window when the whole stream was read.
 fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Preview {
     let size = view.bytes();
-    // Sized with the largest numbers it could name; a budget too small for it still gets some output.
+    // Sized with the largest numbers it could name; a budget too small for it still gets some
+    // output.
     let dropped_at_all = view.gaps().map(|(_, bytes, _)| bytes).sum::<u64>();
     let largest = marker(view, size + dropped_at_all, view.lines().map(|_| size), dropped_at_all);
     let marker_tokens = tokens::estimate(&largest) + 2;

@@ -24,7 +24,8 @@ const PLAYED_BYTES_AT_ONCE: u64 = 4096;
 /// Bytes that are lost when the emulator breaks.
 const LOST_BYTES_MAX: usize = 64;
 
-/// How often the emulator may break before nothing more is played: each time is a line in our own log.
+/// How often the emulator may break before nothing more is played: each time is a line in our own
+/// log.
 const BREAKS_MAX: u32 = 8;
 
 /// After this long only the end is still played: a few bytes can ask for a great deal of drawing.
@@ -40,7 +41,8 @@ pub struct Screen {
     pub rows: u16,
     /// How many characters a line has room for.
     pub cols: u16,
-    /// One text for each line, without the blanks at its end, and whether the next one goes on with it.
+    /// One text for each line, without the blanks at its end, and whether the next one goes on with
+    /// it.
     lines: Vec<(String, bool)>,
     /// Line and column of the cursor, from zero; none when it is hidden.
     pub cursor: Option<(u16, u16)>,

@@ -1,8 +1,9 @@
 //! Estimates how many tokens a model needs for a text.
 //!
-//! Bytes divided by four is far too low on logs and base64. This counts runs instead: a word is about
-//! one token for each four letters, digits and punctuation go by threes, a blank run is one, and a long
-//! unbroken run (base64, hashes) is 1.4 bytes a token. An exact tokenizer would be of one model only.
+//! Bytes divided by four is far too low on logs and base64. This counts runs instead: a word is
+//! about one token for each four letters, digits and punctuation go by threes, a blank run is one,
+//! and a long unbroken run (base64, hashes) is 1.4 bytes a token. An exact tokenizer would be of
+//! one model only.
 
 /// Costs are counted in thousandths of a token, so that a part of a run has a cost too.
 pub(super) const TOKEN: u64 = 1000;

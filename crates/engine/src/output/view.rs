@@ -131,8 +131,8 @@ impl<'a> View<'a> {
 
     /// Reads and cleans a piece.
     ///
-    /// Each stream is cleaned for itself: where the other one comes between the halves of a character or
-    /// of a sequence, these still belong together.
+    /// Each stream is cleaned for itself: where the other one comes between the halves of a
+    /// character or of a sequence, these still belong together.
     pub(super) fn read(&self, from: u64, to: u64, edges: Edges) -> io::Result<Piece> {
         let stretches = self.clipped(from, to);
         let mut streams = Both {
@@ -304,7 +304,8 @@ impl Text {
         self.reached = reached;
     }
 
-    /// Says what is missing here. The whole marker ends where the gap does, so that it is never cut.
+    /// Says what is missing here. The whole marker ends where the gap does, so that it is never
+    /// cut.
     fn mark(&mut self, gap: Missing) {
         if gap.dropped > 0 {
             let passed = if self.raw.is_empty() { gap.from } else { self.reached };

@@ -12,14 +12,15 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
     /// The next frame of the warden. What was read and is not a whole one stays.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>>;
 
-    /// Sends as much of these frames as there is room for, and says how much that was; descriptors go
-    /// along with the first byte.
+    /// Sends as much of these frames as there is room for, and says how much that was; descriptors
+    /// go along with the first byte.
     fn send(&self, frames: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
 
     /// Waits until there is room again: hardly ever.
     fn writable(&self) -> Later<'_, io::Result<()>>;
 
-    /// Whether the warden is known to be gone. What it still had to say about its last run is read too.
+    /// Whether the warden is known to be gone. What it still had to say about its last run is read
+    /// too.
     fn is_closed(&mut self) -> bool;
 
     /// Lets the warden go on, if somebody has stopped it.
@@ -83,8 +84,8 @@ impl Channel {
         self.unread.push_back(message);
     }
 
-    /// Receives the next message about the run of a task; what is about another one is dropped. Safe to
-    /// cancel: what was read stays.
+    /// Receives the next message about the run of a task; what is about another one is dropped.
+    /// Safe to cancel: what was read stays.
     pub(crate) async fn receive(&mut self, task: &str) -> io::Result<FromWarden> {
         if let Some(message) = self.unread.pop_front() {
             return Ok(message);
@@ -96,7 +97,8 @@ impl Channel {
         }
     }
 
-    /// Receives the next message about the warden itself; what is about a run is dropped. Safe to cancel.
+    /// Receives the next message about the warden itself; what is about a run is dropped. Safe to
+    /// cancel.
     pub(crate) async fn receive_of_warden(&mut self) -> io::Result<FromWarden> {
         loop {
             if let Some(message) = self.next_frame().await?.of_warden() {

@@ -1,11 +1,12 @@
 //! Where wardens run: the only room that assumes a machine.
 //!
 //! A [`Place`] forks wardens and dials them, says whether one lives and ends what a dead one left,
-//! resolves programs and folders, reads what tasks have stored, watches paths, and knows the boot and
-//! the environment. [`Local`] is this machine. Everything else in the library asks a place, so that a
-//! second one needs no change elsewhere; the scripted one of the tests holds that.
+//! resolves programs and folders, reads what tasks have stored, watches paths, and knows the boot
+//! and the environment. [`Local`] is this machine. Everything else in the library asks a place, so
+//! that a second one needs no change elsewhere; the scripted one of the tests holds that.
 //!
-//! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a tool.
+//! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a
+//! tool.
 
 mod channel;
 mod local;
@@ -96,6 +97,8 @@ pub(crate) struct Sandbox {
     pub enforcement: Enforcement,
     /// The same for people and models.
     pub report: Arc<SandboxReport>,
+    /// Variables that commands in it are given.
+    pub variables: Vec<(String, OsString)>,
 }
 
 impl Sandbox {
@@ -115,7 +118,8 @@ pub(crate) struct Inheritance(
     Option<Arc<Presence>>,
 );
 
-/// How many callers wait for a command right now: work that nobody waits for is done when none does.
+/// How many callers wait for a command right now: work that nobody waits for is done when none
+/// does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attention(Arc<AtomicUsize>);
 
@@ -169,8 +173,8 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// The meaning of the system's refusal to execute a program.
     fn refusal_to_execute(&self, program: &Path, errno: i32) -> String;
 
-    /// Opens a folder first and asks afterwards where it really is, so that neither a link nor `..` can
-    /// lead elsewhere between the check and the use.
+    /// Opens a folder first and asks afterwards where it really is, so that neither a link nor `..`
+    /// can lead elsewhere between the check and the use.
     fn open_folder(&self, path: &Path) -> io::Result<Folder>;
 
     /// Whether a folder that was opened earlier is still the one of its name.
@@ -182,8 +186,8 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Resolves when the path exists. Safe to cancel.
     fn appears<'a>(&'a self, path: &'a Path) -> Later<'a, ()>;
 
-    /// Starts what the first command would otherwise wait for, and makes sandboxes of this kind ready
-    /// ahead; returns the process id of the spawner, if there is one.
+    /// Starts what the first command would otherwise wait for, and makes sandboxes of this kind
+    /// ready ahead; returns the process id of the spawner, if there is one.
     fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>>;
 
     /// Ends the work that nobody waits for; called once, before the engine ends.
@@ -201,14 +205,15 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// What a warden is told about the sandbox that its next command starts in.
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
 
-    /// Looks, before a command that may write, at what others run or trust. The look is begun at once, and waited for no
-    /// longer than a bound.
+    /// Looks, before a command that may write, at what others run or trust. The look is begun at
+    /// once, and waited for no longer than a bound.
     fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>>;
 
     /// Takes the profile out of a command that wants a login, if its effect is known.
     fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec);
 
-    /// Connects to a warden; an error means that it is gone, or too busy to take another connection now.
+    /// Connects to a warden; an error means that it is gone, or too busy to take another connection
+    /// now.
     fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>>;
 
     /// Whether a warden lives; an error where that cannot be known.
@@ -217,17 +222,20 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether the engine lives that a warden was forked for, or another one in its place.
     fn is_owned(&self, warden: &str) -> bool;
 
-    /// Takes the place of the engine that a warden was forked for; none if that lives, or another one has done so.
+    /// Takes the place of the engine that a warden was forked for; none if that lives, or another
+    /// one has done so.
     fn inherit(&self, warden: &str) -> Option<Inheritance>;
 
-    /// Counts the engines that have ended since somebody first asked: a change says that there may be one more.
+    /// Counts the engines that have ended since somebody first asked: a change says that there may
+    /// be one more.
     fn engines_ended(&self) -> watch::Receiver<u64>;
 
-    /// Ends what a dead warden's command has left running; names what could not be ended. Takes a while.
+    /// Ends what a dead warden's command has left running; names what could not be ended. Takes a
+    /// while.
     fn end_left_by(&self, warden: &str) -> Vec<u32>;
 
-    /// Removes what dead wardens and engines have left of themselves, or only counts it; returns how many
-    /// wardens that were.
+    /// Removes what dead wardens and engines have left of themselves, or only counts it; returns
+    /// how many wardens that were.
     fn clear_dead(&self, dry_run: bool) -> u64;
 
     /// Everything that a task has stored, as of now.
@@ -239,6 +247,7 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether a task has stored anything.
     fn has_stored(&self, id: &TaskId) -> bool;
 
-    /// Takes note that a task has stored something: later commands may read it from their sandboxes.
+    /// Takes note that a task has stored something: later commands may read it from their
+    /// sandboxes.
     fn note_stored(&self, id: &TaskId);
 }

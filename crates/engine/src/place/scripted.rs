@@ -1,10 +1,10 @@
 //! A place that exists only in a test: wardens that follow a script, on a clock that the test owns.
 //!
-//! Nothing here forks, dials or touches a file. A warden is a few numbers, chosen by a seed: when its command
-//! ends and how, whether it is killed and when, how long each of its answers takes. Whatever a real warden
-//! promises (answers in order, one owner, memory until it is committed), this one keeps; whatever a real one
-//! leaves open, this one varies. What really became of each task is known ([`Truth`]), whatever the library
-//! records of it.
+//! Nothing here forks, dials or touches a file. A warden is a few numbers, chosen by a seed: when
+//! its command ends and how, whether it is killed and when, how long each of its answers takes.
+//! Whatever a real warden promises (answers in order, one owner, memory until it is committed),
+//! this one keeps; whatever a real one leaves open, this one varies. What really became of each
+//! task is known ([`Truth`]), whatever the library records of it.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -183,7 +183,8 @@ impl Scripted {
         let mark = format!("e{}", world.next);
         world.next += 1;
         world.engines.push(mark.clone());
-        // Wardens that were idle end with their engine; outside of the lock, since their lines take it.
+        // Wardens that were idle end with their engine; outside of the lock, since their lines take
+        // it.
         let idle = std::mem::take(&mut world.idle);
         drop(world);
         drop(idle);
@@ -285,8 +286,8 @@ impl World {
         self.retire(name);
     }
 
-    /// A warden whose command has ended and that has no owner stores what it has and ends, unless something
-    /// was left below it: then some time later.
+    /// A warden whose command has ended and that has no owner stores what it has and ends, unless
+    /// something was left below it: then some time later.
     fn retire(&mut self, name: &str) {
         let later = Instant::now() + Duration::from_millis(self.script.longest_ms);
         let Some(warden) = self.wardens.get_mut(name) else { return };

@@ -32,8 +32,8 @@ pub(crate) struct Warden {
     pub channel: Channel,
     /// The task whose outcome is committed, which the warden has not been told yet.
     owed: Option<String>,
-    /// The task that somebody waits for, unless it was promoted: letting go of it stops its command. That happens when the
-    /// event loop ends, and with it everybody who could wait.
+    /// The task that somebody waits for, unless it was promoted: letting go of it stops its
+    /// command. That happens when the event loop ends, and with it everybody who could wait.
     attended: Option<(String, Arc<AtomicBool>)>,
     /// Whether it was forked for this engine, and so has its environment and limits.
     pub ours: bool,
@@ -70,7 +70,8 @@ impl Warden {
         }
     }
 
-    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not twice.
+    /// Starts a command. What the warden is owed goes along, so that it wakes up once and not
+    /// twice.
     pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut frames = self.take_owed()?;
         frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
@@ -112,7 +113,8 @@ impl Warden {
         self.attended = None;
     }
 
-    /// The outcome of its task is committed: it is told with its next command, or when it is let go.
+    /// The outcome of its task is committed: it is told with its next command, or when it is let
+    /// go.
     pub(crate) fn owe_committed(&mut self, task: &str) {
         self.owed = Some(task.to_owned());
     }

@@ -1,8 +1,9 @@
 //! A client of a service: what it has asked for and not yet read.
 //!
-//! A client that does not read must not fill our memory. While much is unread, no call of it begins; when
-//! much waits to begin as well, nothing more should be read from it. What has begun goes on, and its outcome
-//! is recorded as ever. For a client that reads, all this is a few numbers that are looked at.
+//! A client that does not read must not fill our memory. While much is unread, no call of it
+//! begins; when much waits to begin as well, nothing more should be read from it. What has begun
+//! goes on, and its outcome is recorded as ever. For a client that reads, all this is a few numbers
+//! that are looked at.
 
 use std::{
     fmt,
@@ -24,7 +25,8 @@ use crate::{
 /// Above this many bytes of unread answers no call begins.
 const UNREAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Above this many bytes of unread answers nothing is read: some questions are answered without a call.
+/// Above this many bytes of unread answers nothing is read: some questions are answered without a
+/// call.
 const ANSWERED_BYTES_MAX: usize = 4 * UNREAD_BYTES_MAX;
 
 /// Above this many bytes of calls that wait to begin nothing is read.
@@ -60,8 +62,8 @@ impl Client {
         }
     }
 
-    /// Calls a tool when it is the call's turn. A tool that only looks, types or stops is called also while
-    /// every place is taken by calls that wait.
+    /// Calls a tool when it is the call's turn. A tool that only looks, types or stops is called
+    /// also while every place is taken by calls that wait.
     pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
         let registry = self.service.engine.registry();
         let turn = registry.get(tool).map_or(Turn::Looks, |tool| tool.definition().turn);

@@ -1,8 +1,10 @@
-//! The life of a server, whatever its face: how it begins, how much it takes on at once, how it ends.
+//! The life of a server, whatever its face: how it begins, how much it takes on at once, how it
+//! ends.
 //!
-//! A face (MCP over stdio, HTTP, a host program) makes a [`Service`] of an engine and a [`Client`] for each
-//! connection. Calls go through [`Client::call`], which keeps them within the service's limits; what the
-//! face reads and writes is counted by the client, so that nobody who does not read can fill our memory.
+//! A face (MCP over stdio, HTTP, a host program) makes a [`Service`] of an engine and a [`Client`]
+//! for each connection. Calls go through [`Client::call`], which keeps them within the service's
+//! limits; what the face reads and writes is counted by the client, so that nobody who does not
+//! read can fill our memory.
 //!
 //! ```no_run
 //! # use legwork::{Caller, Engine, Options, Service, Trust};
@@ -51,10 +53,11 @@ struct Shared {
 }
 
 impl Service {
-    /// Makes an engine one that stays: commands start at once, tasks that lost their engine are adopted, old
-    /// ones are cleaned up. Sandboxes are made ready for callers of this trust.
+    /// Makes an engine one that stays: commands start at once, tasks that lost their engine are
+    /// adopted, old ones are cleaned up. Sandboxes are made ready for callers of this trust.
     ///
-    /// An error if the spawner does not start, or if the machine has less protection than is required.
+    /// An error if the spawner does not start, or if the machine has less protection than is
+    /// required.
     pub async fn begin(engine: Engine, trust: Trust) -> Result<Self, ToolError> {
         // Each command takes a descriptor, and clients may have thousands under way.
         legwork_warden::raise_own_open_files();
@@ -81,9 +84,9 @@ impl Service {
         client
     }
 
-    /// Stops every command that a caller still waits for, and waits until they have ended and the answers
-    /// have left: as long as that takes, this long at most. Promoted tasks go on. What is not through by then
-    /// is brought to its end by its warden, and recorded by whoever looks next.
+    /// Stops every command that a caller still waits for, and waits until they have ended and the
+    /// answers have left: as long as that takes, this long at most. Promoted tasks go on. What is
+    /// not through by then is brought to its end by its warden, and recorded by whoever looks next.
     pub async fn end(&self, patience: Duration) {
         let through = async {
             self.engine().stop_all(GRACE).await;

@@ -1,7 +1,9 @@
-//! Something else in the place of one of our files or folders: it is set aside under another name, never removed.
+//! Something else in the place of one of our files or folders: it is set aside under another name,
+//! never removed.
 //!
-//! A folder where a file belongs (a container's mount makes one), a link that leads nowhere, a pipe: none of them can
-//! be opened as what it should be, and each may be somebody's. A link that leads to the right kind of thing is used.
+//! A folder where a file belongs (a container's mount makes one), a link that leads nowhere, a
+//! pipe: none of them can be opened as what it should be, and each may be somebody's. A link that
+//! leads to the right kind of thing is used.
 
 use std::{
     fs::{self, File},
@@ -52,7 +54,8 @@ impl SetAside {
     }
 }
 
-/// What is wrong with what stands under a name; nothing if it is of the right kind, or nothing is there.
+/// What is wrong with what stands under a name; nothing if it is of the right kind, or nothing is
+/// there.
 pub(crate) fn strange(path: &Path, belongs: Kind) -> Option<String> {
     let found = match fs::metadata(path) {
         Ok(data) if data.is_file() && belongs == Kind::File => return None,
@@ -73,7 +76,8 @@ pub(crate) fn set_aside_strange(path: &Path, belongs: Kind) -> io::Result<Option
         return Ok(None);
     }
     let Some(folder) = path.parent() else { return Ok(None) };
-    // Of two processes that see it, the second one must not take away what the first has put in its place.
+    // Of two processes that see it, the second one must not take away what the first has put in its
+    // place.
     let alone = File::open(folder)?;
     flock(&alone, FlockOperation::LockExclusive)?;
     match strange(path, belongs) {
@@ -104,7 +108,8 @@ pub(crate) fn set_aside_at_ms(name: &str) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// Removes whatever stands under a name, but no folder in which there is something: that may be anybody's.
+/// Removes whatever stands under a name, but no folder in which there is something: that may be
+/// anybody's.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let is_folder = fs::symlink_metadata(path)?.is_dir();
     if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) }
@@ -116,7 +121,8 @@ pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
     if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Sets aside everything in a folder that is of the wrong kind; what cannot be moved is left for its user to fail at.
+/// Sets aside everything in a folder that is of the wrong kind; what cannot be moved is left for
+/// its user to fail at.
 pub(super) fn set_aside_all(folder: &Path, belongs: &[(&str, Kind)]) -> Vec<SetAside> {
     let moved = belongs.iter().filter_map(|(name, kind)| {
         let path = folder.join(name);

@@ -1,9 +1,11 @@
-//! The audit log: every verdict and outcome as a line of JSON, each with the hash of the one before.
+//! The audit log: every verdict and outcome as a line of JSON, each with the hash of the one
+//! before.
 //!
-//! All processes of a state folder append to the same file, one at a time under its lock. Whoever changes,
-//! removes or inserts a line breaks the chain from there on, and [`verify`] names the place. A line that was
-//! torn by a crash or a full disk is cut off by the next append, which notes that it did. A file in which there is no
-//! entry at all is set aside by it; the log that is begun in its place says so in its first line.
+//! All processes of a state folder append to the same file, one at a time under its lock. Whoever
+//! changes, removes or inserts a line breaks the chain from there on, and [`verify`] names the
+//! place. A line that was torn by a crash or a full disk is cut off by the next append, which notes
+//! that it did. A file in which there is no entry at all is set aside by it; the log that is begun
+//! in its place says so in its first line.
 
 use std::{
     fmt::Write as _,
@@ -62,8 +64,8 @@ struct Appender {
     file: File,
     /// Which file that is: another one may come to stand in its place.
     id: FileId,
-    /// Where our last append ended, and the hash of that line: if the file still ends there, nobody else
-    /// has appended since.
+    /// Where our last append ended, and the hash of that line: if the file still ends there, nobody
+    /// else has appended since.
     last: Option<(u64, String)>,
     /// What stood in its place, and is neither noted nor told yet.
     moved: Vec<SetAside>,
@@ -76,7 +78,8 @@ impl Audit {
         Ok(Self { shared: Arc::new(Mutex::new(appender)) })
     }
 
-    /// Appends an entry, without its secrets; waits in a thread if another process is just doing that.
+    /// Appends an entry, without its secrets; waits in a thread if another process is just doing
+    /// that.
     pub(crate) async fn append(&self, entry: Entry, mask: &Mask) -> io::Result<()> {
         let entry = entry.shown(mask);
         match self.lock().append(&entry, FlockOperation::NonBlockingLockExclusive) {
@@ -105,7 +108,8 @@ const TEXT_CHARS: usize = 4096;
 /// What is noted.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// The line from its time on, as far as it is in words of our own, in which there are no secrets.
+    /// The line from its time on, as far as it is in words of our own, in which there are no
+    /// secrets.
     own: String,
     /// What others have said.
     foreign: Vec<(&'static str, Value)>,

@@ -20,8 +20,8 @@ use crate::{
     state::{Repair, StateError, StateFolder},
 };
 
-/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way is set aside and noted
-/// in the audit log; of that, and of every later repair, is told.
+/// Opens a state folder and makes what is missing, readable by its owner only. What is in the way
+/// is set aside and noted in the audit log; of that, and of every later repair, is told.
 pub fn open_state(path: &Path, tell: fn(&Repair)) -> Result<StateFolder, StateError> {
     let state = StateFolder::open_telling(path, tell)?;
     for moved in &state.set_aside {

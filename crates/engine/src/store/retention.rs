@@ -1,9 +1,11 @@
-//! Retention: tasks that are over are removed when they are old, or when all of them take too much room.
+//! Retention: tasks that are over are removed when they are old, or when all of them take too much
+//! room.
 //!
-//! The oldest go first, and never one that runs or has left processes behind. A task's folder is first given a
-//! name that nobody looks for, then its row is removed, then the folder: wherever that is cut off, a task is there
-//! as a whole or has lost its output as a whole, and the next clean-up finishes the work. What is old is old by the
-//! wall clock, which is believed only so far (`clock`).
+//! The oldest go first, and never one that runs or has left processes behind. A task's folder is
+//! first given a name that nobody looks for, then its row is removed, then the folder: wherever
+//! that is cut off, a task is there as a whole or has lost its output as a whole, and the next
+//! clean-up finishes the work. What is old is old by the wall clock, which is believed only so far
+//! (`clock`).
 
 mod clock;
 mod record;
@@ -118,7 +120,8 @@ pub struct Collected {
     pub set_aside: u64,
     /// What the ledger and the folders take now.
     pub kept_bytes: u64,
-    /// By how much the wall clock went ahead since the last clean-up, where it is not believed for that.
+    /// By how much the wall clock went ahead since the last clean-up, where it is not believed for
+    /// that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
     /// Tasks that are past their time by that clock, and stay.

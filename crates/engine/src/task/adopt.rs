@@ -1,8 +1,9 @@
 //! Adoption: a long-lived engine takes over the commands whose engine is gone.
 //!
-//! An owner keeps a command from being stopped as abandoned, and records its end as soon as it comes. The end of an
-//! engine is told by the place; one of those who hear of it becomes the heir: it adopts what runs, and settles what
-//! does not. Engines that live for one call adopt nothing; whatever they leave is settled by whoever looks next.
+//! An owner keeps a command from being stopped as abandoned, and records its end as soon as it
+//! comes. The end of an engine is told by the place; one of those who hear of it becomes the heir:
+//! it adopts what runs, and settles what does not. Engines that live for one call adopt nothing;
+//! whatever they leave is settled by whoever looks next.
 
 use std::{
     sync::{Arc, Weak, atomic::AtomicBool},
@@ -42,7 +43,8 @@ const RECORD_AGAIN: Duration = Duration::from_secs(15);
 enum Adoption {
     /// It is ours, or over.
     Done,
-    /// Its warden still has an owner, or not the task: perhaps it has not heard of the end of its engine yet.
+    /// Its warden still has an owner, or not the task: perhaps it has not heard of the end of its
+    /// engine yet.
     NotYet,
 }
 
@@ -63,7 +65,8 @@ pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
     }
 }
 
-/// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder, has that.
+/// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder,
+/// has that.
 pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Later<'static, ()> {
     Box::pin(async move {
         loop {

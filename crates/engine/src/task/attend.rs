@@ -1,8 +1,9 @@
 //! What nobody would tell of, for those who look at tasks live.
 //!
-//! The kernel has no event for a wait for input: the wardens of tasks with a terminal are asked to look for it. And a
-//! task without an engine ends without anybody who records that: its warden is listened to, and whoever hears of the
-//! end records it. All this only while somebody reads the stream of events live.
+//! The kernel has no event for a wait for input: the wardens of tasks with a terminal are asked to
+//! look for it. And a task without an engine ends without anybody who records that: its warden is
+//! listened to, and whoever hears of the end records it. All this only while somebody reads the
+//! stream of events live.
 
 use std::{
     collections::HashSet,

@@ -124,7 +124,8 @@ impl Tasks {
         &self.ground.workspace.path
     }
 
-    /// Takes a request through plan, gate and ledger to a running command. A request that comes to nothing is noted.
+    /// Takes a request through plan, gate and ledger to a running command. A request that comes to
+    /// nothing is noted.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         request: Request,
@@ -224,8 +225,8 @@ impl Tasks {
         Ok(sandbox)
     }
 
-    /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks go on,
-    /// and so do processes that ended commands left behind.
+    /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks
+    /// go on, and so do processes that ended commands left behind.
     pub(crate) async fn stop_all(&self, grace: Duration) {
         let mut waiting = Vec::new();
         for run in self.running().values() {

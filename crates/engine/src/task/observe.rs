@@ -1,8 +1,10 @@
-//! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach` and
+//! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach`
+//! and
 //! `stop` share.
 //!
-//! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it changes
-//! nothing. Whoever hears of the end first writes it into the ledger; the first outcome stays.
+//! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it
+//! changes nothing. Whoever hears of the end first writes it into the ledger; the first outcome
+//! stays.
 
 use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 
@@ -30,8 +32,8 @@ use crate::{
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// A warden of an older program does not say that it has taken a task: after this long it is dialed once more, and
-/// then after pauses that grow.
+/// A warden of an older program does not say that it has taken a task: after this long it is dialed
+/// once more, and then after pauses that grow.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes of input that are handed over at a time.
@@ -172,7 +174,8 @@ impl Observer {
         }
     }
 
-    /// Whether the command has ended and no process is left of it: then its warden has nothing more to say.
+    /// Whether the command has ended and no process is left of it: then its warden has nothing more
+    /// to say.
     fn has_left_nothing(&self) -> bool {
         self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
     }
@@ -325,7 +328,8 @@ impl Observer {
         self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
     }
 
-    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this long.
+    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this
+    /// long.
     pub async fn input(&mut self, bytes: &[u8], patience: Duration) -> InputTaken {
         let deadline = Instant::now() + patience;
         let mut taken = InputTaken::default();
@@ -370,8 +374,8 @@ impl Observer {
         timeout(ANSWER, answered).await.unwrap_or_default()
     }
 
-    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it could
-    /// not.
+    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it
+    /// could not.
     pub async fn end_input(&mut self) -> Option<InputRefusal> {
         self.order(Order::EndInput).await;
         match timeout(ANSWER, self.input_answer()).await {

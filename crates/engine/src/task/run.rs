@@ -212,7 +212,8 @@ impl Run {
         }
     }
 
-    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops it.
+    /// Lets go of the command: it goes on as a task, its output in its folder, until somebody stops
+    /// it.
     pub(crate) async fn promote(&mut self) -> Promotion {
         let before = self.progress.borrow_and_update().reported;
         self.control.order(Order::Spill);
@@ -321,8 +322,8 @@ pub(crate) async fn drive(
                 Failpoint::EngineBeforeFarewell.pass();
                 if committed && reusable {
                     warden.owe_committed(task_id.as_str());
-                    // One that was adopted would give the next command the environment of a dead engine:
-                    // letting go of it ends it.
+                    // One that was adopted would give the next command the environment of a dead
+                    // engine: letting go of it ends it.
                     if warden.ours {
                         tasks.place.give_back(warden);
                     }
@@ -415,8 +416,8 @@ pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
 
 /// Commits an outcome, then tells whoever waits; says whether it is committed.
 ///
-/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is on disk,
-/// and the ledger is set right from there later.
+/// If the commit fails the answer is given all the same: the warden keeps the outcome until it is
+/// on disk, and the ledger is set right from there later.
 async fn settle(
     tasks: &Arc<Tasks>,
     task_id: &TaskId,

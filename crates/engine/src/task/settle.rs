@@ -1,4 +1,5 @@
-//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of them.
+//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of
+//! them.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -59,7 +60,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// What is known of a run that has lost its warden, once what it left behind was ended, or is named.
+    /// What is known of a run that has lost its warden, once what it left behind was ended, or is
+    /// named.
     async fn with_survivors(
         &self,
         id: &TaskId,
@@ -148,8 +150,8 @@ impl Tasks {
         Ok(found.into_iter().next().unwrap_or(task))
     }
 
-    /// A task whose end was heard, once its engine has had the time to record it: that one knows more of it than the
-    /// warden tells everybody, such as what the command has tampered with.
+    /// A task whose end was heard, once its engine has had the time to record it: that one knows
+    /// more of it than the warden tells everybody, such as what the command has tampered with.
     pub(super) async fn recorded_by_its_engine(&self, task: Task) -> Result<Task, LedgerError> {
         let driver = self.running().get(&task.task_id).map(|run| run.progress.clone());
         if let Some(mut progress) = driver {

@@ -103,8 +103,8 @@ impl Tasks {
         Ok(Submitted::Started(run))
     }
 
-    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves in the middle drops a
-    /// run that is whole.
+    /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves
+    /// in the middle drops a run that is whole.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         id: TaskId,
@@ -137,8 +137,8 @@ impl Tasks {
         Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
     }
 
-    /// The login that a command asks for; none if it wants none, or one that can only be real: a profile may
-    /// look at a terminal, or read what is meant for the command.
+    /// The login that a command asks for; none if it wants none, or one that can only be real: a
+    /// profile may look at a terminal, or read what is meant for the command.
     fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
         let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
         let is_plain = plan.stdin == protocol::Stdin::Null && plan.outputs == Outputs::Separate;
@@ -257,6 +257,11 @@ fn environment(place: &dyn Place, plan: &Plan, sandbox: Option<&Sandbox>) -> pro
     if sandbox.is_some() && place.variable("TMPDIR").is_some() {
         // Wherever that is, it cannot be written; `/tmp` can.
         set.push(pair("TMPDIR", b"/tmp"));
+    }
+    for (name, value) in sandbox.iter().flat_map(|sandbox| &sandbox.variables) {
+        if !set.iter().any(|(set, _)| set == name.as_bytes()) {
+            set.push(pair(name, value.as_bytes()));
+        }
     }
     let bare = plan.is_untrusted();
     if bare {

@@ -1,9 +1,10 @@
-//! The life of tasks in every order of messages: a scripted place, a clock that stands still until nothing
-//! else is to be done, and seeds.
+//! The life of tasks in every order of messages: a scripted place, a clock that stands still until
+//! nothing else is to be done, and seeds.
 //!
-//! Thousands of lives a second: starts, promotions, stops, losses, adoptions, commits and spills meet in any
-//! order, and at the end what is recorded is compared with what really happened. `LEGWORK_ORDERS=N` tries
-//! more seeds; a failure names its seed, and `LEGWORK_ORDERS_SEED` repeats it.
+//! Thousands of lives a second: starts, promotions, stops, losses, adoptions, commits and spills
+//! meet in any order, and at the end what is recorded is compared with what really happened.
+//! `LEGWORK_ORDERS=N` tries more seeds; a failure names its seed, and `LEGWORK_ORDERS_SEED` repeats
+//! it.
 
 use std::{path::Path, sync::Arc, time::Duration};
 

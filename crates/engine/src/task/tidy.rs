@@ -1,4 +1,5 @@
-//! Keeping the state folder in order: the clean-up, asked for or quietly, and what it takes on the disk.
+//! Keeping the state folder in order: the clean-up, asked for or quietly, and what it takes on the
+//! disk.
 
 use std::{
     sync::{Arc, Weak},
@@ -16,7 +17,8 @@ use crate::{
     threads::in_thread,
 };
 
-/// How often a server cleans up. What is old has to be so for two clean-ups, hours of running time apart.
+/// How often a server cleans up. What is old has to be so for two clean-ups, hours of running time
+/// apart.
 const TIDY_EVERY: Duration = Duration::from_secs(3 * 3600);
 
 /// How much less than other threads the quiet clean-up wants of the processor.
@@ -37,8 +39,8 @@ impl Tasks {
         collected.ok_or_else(busy)
     }
 
-    /// Removes what is past its time, now and again and again, beside whatever else goes on: a little at a time, and
-    /// only one process.
+    /// Removes what is past its time, now and again and again, beside whatever else goes on: a
+    /// little at a time, and only one process.
     pub(crate) fn tidy_up(self: &Arc<Self>) {
         tokio::spawn(keep_tidy(Arc::downgrade(self), self.judge.settings.retention));
     }

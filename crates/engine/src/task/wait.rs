@@ -1,4 +1,5 @@
-//! Waiting for a task: event driven where the kernel has an event, looked for by the warden elsewhere.
+//! Waiting for a task: event driven where the kernel has an event, looked for by the warden
+//! elsewhere.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -84,7 +85,8 @@ impl Condition {
     }
 }
 
-/// Waits until a condition holds; none if the command ends and none can hold any more. Safe to cancel.
+/// Waits until a condition holds; none if the command ends and none can hold any more. Safe to
+/// cancel.
 pub async fn until(
     observer: &mut Observer,
     wanted: &Until,

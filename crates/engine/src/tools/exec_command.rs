@@ -91,19 +91,21 @@ struct Input {
     /// The folder to run in: relative to the workspace, or an absolute path inside it. Default: the
     /// workspace.
     workdir: Option<String>,
-    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else sh.
+    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else
+    /// sh.
     shell: Option<String>,
     /// Whether to start a login shell, which reads the user's profile. Default: true.
     login: Option<bool>,
     /// Whether to give the command a terminal of 24 lines with 80 characters. Default: false.
     tty: Option<bool>,
-    /// What to do when an equal command is already running: `reuse_running` answers with the running
-    /// task, `start_new` starts a second copy. Default: `reuse_running`.
+    /// What to do when an equal command is already running: `reuse_running` answers with the
+    /// running task, `start_new` starts a second copy. Default: `reuse_running`.
     duplicate_policy: Option<DuplicatePolicy>,
-    /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of tty.
+    /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of
+    /// tty.
     accepts_input: Option<bool>,
-    /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as a
-    /// background task. 0 makes it one at once. Default: 10000.
+    /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as
+    /// a background task. 0 makes it one at once. Default: 10000.
     #[schemars(range(max = 3_600_000))]
     yield_time_ms: Option<u64>,
     /// How many tokens of output to show at most, up to 64000. Default: 8000.
@@ -281,8 +283,8 @@ impl Input {
             request = request.outputs(Outputs::Terminal(WindowSize::default()));
         }
         request.workdir = self.workdir.map(Into::into);
-        // A token is at least a byte: what is kept in memory is never cut in its preview, and what is cut
-        // has its files.
+        // A token is at least a byte: what is kept in memory is never cut in its preview, and what
+        // is cut has its files.
         request.memory_bytes_max = max_output_tokens;
         request
     }

@@ -26,7 +26,8 @@ pub(super) async fn told(
     sender: &mpsc::Sender<String>,
 ) -> Result<Ended, ToolError> {
     let (mut stdout_bytes, mut stderr_bytes) = (0, 0);
-    // No more than a warden holds in its memory. All of it, because a secret may have begun in what came before.
+    // No more than a warden holds in its memory. All of it, because a secret may have begun in what
+    // came before.
     let mut so_far = SmallOutput::default();
     loop {
         let line = match run.grown(stdout_bytes, stderr_bytes).await {

@@ -38,8 +38,9 @@ struct Input {
     task_id: String,
     /// Text to send, exactly as it is: end it with a newline to finish a line.
     input: Option<String>,
-    /// A key to press after the text: enter, tab, escape, backspace, up, down, left, right, home, end,
-    /// page-up, page-down, delete, insert, f1 to f12, ctrl-a to ctrl-z, alt- and a character, and others.
+    /// A key to press after the text: enter, tab, escape, backspace, up, down, left, right, home,
+    /// end, page-up, page-down, delete, insert, f1 to f12, ctrl-a to ctrl-z, alt- and a character,
+    /// and others.
     key: Option<String>,
     /// Whether to end the input after that. Default: false.
     eof: Option<bool>,
@@ -216,7 +217,8 @@ async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result
     Ok(Taken { bytes: taken.bytes, complete, refusal: taken.refusal })
 }
 
-/// What a key sends: some depend on what the program has told its terminal, which its log has to be played for.
+/// What a key sends: some depend on what the program has told its terminal, which its log has to be
+/// played for.
 async fn bytes_of_key(
     observer: &mut Observer,
     report: &Report,

@@ -31,8 +31,8 @@ const GATHER: Duration = Duration::from_millis(20);
 struct Input {
     /// The id of the task.
     task_id: String,
-    /// Whether to wait: without `after` until the task has ended, with it until there is something new.
-    /// Default: true (with `view` `screen`: false).
+    /// Whether to wait: without `after` until the task has ended, with it until there is something
+    /// new. Default: true (with `view` `screen`: false).
     block: Option<bool>,
     /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
     #[schemars(range(max = 3_600_000))]
@@ -251,7 +251,8 @@ pub(super) async fn played(output: TaskOutput) -> io::Result<Screen> {
     played.map_err(io::Error::other).and_then(|screen| screen)
 }
 
-/// What a program shows that has taken the whole terminal for itself: of its log nobody can make sense.
+/// What a program shows that has taken the whole terminal for itself: of its log nobody can make
+/// sense.
 pub(super) async fn full_screen(output: TaskOutput, mask: &Mask) -> Option<String> {
     if !output.is_terminal() {
         return None;

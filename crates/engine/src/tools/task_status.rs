@@ -53,7 +53,8 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let mut observer = engine.observe(engine.task_here(&input.task_id).await?).await?;
-    // Before the report, so that the artifacts are there: looking at a task keeps its output in files.
+    // Before the report, so that the artifacts are there: looking at a task keeps its output in
+    // files.
     let output = observer.output().await.unwrap_or_default();
     let report = observer.report().await?;
     let task = TaskView::new(observer.task(), &engine.mask(), report.as_ref(), &output);

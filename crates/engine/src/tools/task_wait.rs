@@ -35,15 +35,16 @@ const REGEX_COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Input {
-    /// The ids of the tasks to wait for, 1 to 64: the first for which a condition holds ends the wait.
+    /// The ids of the tasks to wait for, 1 to 64: the first for which a condition holds ends the
+    /// wait.
     #[schemars(length(min = 1, max = 64))]
     task_ids: Vec<String>,
-    /// What to wait for: one or more conditions, of which the first that holds ends the wait. Default:
-    /// exit.
+    /// What to wait for: one or more conditions, of which the first that holds ends the wait.
+    /// Default: exit.
     until: Option<Conditions>,
-    /// A cursor from an earlier answer: `output_matches` looks only at what was printed after it, and the
-    /// answer shows it. For a single task only. Default: it looks at everything that the task has
-    /// printed, and the answer shows what is new since the call.
+    /// A cursor from an earlier answer: `output_matches` looks only at what was printed after it,
+    /// and the answer shows it. For a single task only. Default: it looks at everything that the
+    /// task has printed, and the answer shows what is new since the call.
     after: Option<String>,
     /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
     #[schemars(range(max = 3_600_000))]

@@ -194,7 +194,8 @@ impl Reader<'_> {
         Ok(decoded)
     }
 
-    /// Decodes digits to an ASCII character; a NUL would cut the string, others depend on the locale.
+    /// Decodes digits to an ASCII character; a NUL would cut the string, others depend on the
+    /// locale.
     fn decode_number(&mut self, radix: u32, digits_max: usize) -> Option<char> {
         let (mut value, mut digits) = (0_u32, 0);
         while digits < digits_max {

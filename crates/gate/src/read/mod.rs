@@ -1,8 +1,8 @@
 //! Reads shell text as bash does, in one pass over a stack of open constructs.
 //!
 //! Every step either consumes text, opens a construct or closes one, so the time is linear and deep
-//! nesting cannot overflow anything. Whatever is not surely understood is a [`Refusal`]; being stricter
-//! than bash costs an honest question, being laxer would cost a hole.
+//! nesting cannot overflow anything. Whatever is not surely understood is a [`Refusal`]; being
+//! stricter than bash costs an honest question, being laxer would cost a hole.
 
 mod arithmetic;
 mod builder;

@@ -1,4 +1,5 @@
-//! The search of last resort: where a text was not understood, anything that looks like a substitution is one.
+//! The search of last resort: where a text was not understood, anything that looks like a
+//! substitution is one.
 
 use crate::reading::Substitution;
 

@@ -135,7 +135,8 @@ fn tests_subscript(arguments: &[Word]) -> bool {
     after.next().is_some_and(|word| word.form != Form::Literal || word.text.contains('['))
 }
 
-/// Whether a word that names a variable has a subscript, is not known, or names one that is acted on.
+/// Whether a word that names a variable has a subscript, is not known, or names one that is acted
+/// on.
 fn is_odd_name(word: &Word, builtin: &str) -> bool {
     let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
     let is_option = name.starts_with('-');

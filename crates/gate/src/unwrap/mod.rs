@@ -1,4 +1,5 @@
-//! Finds every program that a text would run: wrappers are taken off, and strings that are shell are read.
+//! Finds every program that a text would run: wrappers are taken off, and strings that are shell
+//! are read.
 
 mod builtins;
 mod find;

@@ -1,4 +1,5 @@
-//! Parses options by a program's own table: clusters, abbreviations, values, and where the rest begins.
+//! Parses options by a program's own table: clusters, abbreviations, values, and where the rest
+//! begins.
 
 use crate::{
     data::Wrapper,

@@ -36,7 +36,8 @@ impl Unwrapper<'_> {
     pub(super) fn look_into_shell(&mut self, run: &Run) -> bool {
         match told(&run.words) {
             Told::Text(word) if word.form == Form::Literal => {
-                // `find` and `xargs` put what they found in the place of the braces: data becomes code.
+                // `find` and `xargs` put what they found in the place of the braces: data becomes
+                // code.
                 if run.depth > 0 && word.text.contains("{}") {
                     self.note(&run.words, "{}");
                 }

@@ -1,7 +1,8 @@
 //! A cgroup per warden, where one can be made: the one means that ends a whole tree at a stroke.
 //!
-//! A warden is born into its cgroup and the command inherits it at no cost. Before the warden kills the
-//! cgroup it leaves it. Nothing here is required: without it the tree is frozen and killed instead.
+//! A warden is born into its cgroup and the command inherits it at no cost. Before the warden kills
+//! the cgroup it leaves it. Nothing here is required: without it the tree is frozen and killed
+//! instead.
 
 use std::{
     fs, io,
@@ -50,7 +51,8 @@ pub(super) struct Tree {
     pub own: PathBuf,
 }
 
-/// Where wardens' cgroups are made, and where a warden goes when it leaves its own: where the spawner is.
+/// Where wardens' cgroups are made, and where a warden goes when it leaves its own: where the
+/// spawner is.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     pub folder: PathBuf,
@@ -89,8 +91,8 @@ pub(super) fn find_tree(own: &str, mounts: &str) -> io::Result<Tree> {
     Ok(Tree { mount: below("/")?, own: below(own)? })
 }
 
-/// The folder of a cgroup, below the mount of this row (its part before the dash): of the hierarchy perhaps only
-/// a part is mounted.
+/// The folder of a cgroup, below the mount of this row (its part before the dash): of the hierarchy
+/// perhaps only a part is mounted.
 pub(super) fn below_mount(row: &str, path: &str) -> Option<PathBuf> {
     let mut fields = row.split(' ').skip(3);
     let (root, mount) = (fields.next()?, fields.next()?);
@@ -109,8 +111,8 @@ pub(super) fn name_of_task(warden: &str) -> String {
     format!("{PREFIX}{warden}{TASK_SUFFIX}")
 }
 
-/// Removes the empty cgroups of wardens that were killed together with their spawner, and those inside them: a command
-/// may have used this program itself.
+/// Removes the empty cgroups of wardens that were killed together with their spawner, and those
+/// inside them: a command may have used this program itself.
 pub(super) fn sweep(base: &Path) {
     for entry in ours(base) {
         if age(&entry).is_some_and(|age| age > SWEPT_AFTER) {
@@ -176,7 +178,8 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Removes the cgroup, and says whether it is gone; one that still has members stays, and is no harm.
+    /// Removes the cgroup, and says whether it is gone; one that still has members stays, and is no
+    /// harm.
     pub(super) fn remove(&self) -> bool {
         let task_is_gone = remove(&self.task());
         remove(&self.path) && task_is_gone

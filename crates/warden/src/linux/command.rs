@@ -1,11 +1,12 @@
 //! Starts the command: the one place in the whole program where a command's process is made.
 //!
-//! The child is made with `clone(CLONE_VM | CLONE_VFORK)`: no page table is copied, the warden sleeps
-//! until the child executes or exits, and the child reports a failure by writing it into the memory they
-//! share. It is a child of the warden, which alone collects it: until then its number is nobody else's,
-//! so no pidfd is needed for it. It dies with the warden, whoever kills that. `posix_spawn` was rejected because it can neither change to an opened folder
-//! nor be told the rest of what happens here. A sandboxed command has a process already
-//! ([`super::sandbox`]): it takes the same last steps.
+//! The child is made with `clone(CLONE_VM | CLONE_VFORK)`: no page table is copied, the warden
+//! sleeps until the child executes or exits, and the child reports a failure by writing it into the
+//! memory they share. It is a child of the warden, which alone collects it: until then its number
+//! is nobody else's, so no pidfd is needed for it. It dies with the warden, whoever kills that.
+//! `posix_spawn` was rejected because it can neither change to an opened folder nor be told the
+//! rest of what happens here. A sandboxed command has a process already ([`super::sandbox`]): it
+//! takes the same last steps.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -84,7 +85,8 @@ impl Shared {
     }
 }
 
-/// Starts the command and returns its pid, or says at which step that failed; then no process is left.
+/// Starts the command and returns its pid, or says at which step that failed; then no process is
+/// left.
 pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let argv = pointers(&prepared.argv);
     let environment = pointers(&prepared.environment);
@@ -110,8 +112,8 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let Some(pid) = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
         return failed(StartStage::Process, last_errno());
     };
-    // SAFETY: a plain read of what the child wrote before it ended; the compiler must not assume that
-    // the value is still the one it saw stored above.
+    // SAFETY: a plain read of what the child wrote before it ended; the compiler must not assume
+    // that the value is still the one it saw stored above.
     if let Some((stage, errno)) = unsafe { ptr::read_volatile(&raw const shared.failure) } {
         // It is a zombie of ours: collect it, so that nothing is left of the attempt.
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
@@ -163,7 +165,8 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
     // are async-signal-safe and touch only this process, not the warden (CLONE_FILES, CLONE_FS and
     // CLONE_SIGHAND are not set).
     unsafe {
-        // Without the warden nobody would know of the command, nor end it. Looked at afterwards: it may be gone already.
+        // Without the warden nobody would know of the command, nor end it. Looked at afterwards: it
+        // may be gone already.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
         if libc::getppid() != shared.parent {
             return (StartStage::Process, libc::ESRCH);
@@ -183,8 +186,8 @@ unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
         if shared.terminal && libc::ioctl(libc::STDOUT_FILENO, libc::TIOCSCTTY, 0) != 0 {
             return (StartStage::Descriptors, last_errno());
         }
-        // All of ours are closed on exec by themselves; what else there may be is too, where the kernel
-        // has this call (5.11).
+        // All of ours are closed on exec by themselves; what else there may be is too, where the
+        // kernel has this call (5.11).
         libc::close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC.cast_signed());
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const shared.open_files);
         if let Err(errno) = limits::apply(&*shared.limits) {

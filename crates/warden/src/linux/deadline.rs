@@ -1,10 +1,12 @@
-//! When a command has to end: counted in time since boot, so that the time in which the machine slept counts as it does
-//! for whoever waits. All else is counted in time awake.
+//! When a command has to end: counted in time since boot, so that the time in which the machine
+//! slept counts as it does for whoever waits. All else is counted in time awake.
 //!
-//! A `poll` sleeps in time awake. So the clock is looked at now and then, and a deadline that passed in the machine's sleep
-//! is found soon after it. A `timerfd` would find it at once, for a descriptor and two system calls per command.
+//! A `poll` sleeps in time awake. So the clock is looked at now and then, and a deadline that
+//! passed in the machine's sleep is found soon after it. A `timerfd` would find it at once, for a
+//! descriptor and two system calls per command.
 //!
-//! With debug assertions, `LEGWORK_SLEPT` names a file with the milliseconds that the machine is to have slept.
+//! With debug assertions, `LEGWORK_SLEPT` names a file with the milliseconds that the machine is to
+//! have slept.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +37,8 @@ impl Deadline {
 
 fn since_boot() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes into plain data on this stack. A kernel without the clock (before 2.6.39) leaves it at zero.
+    // SAFETY: writes into plain data on this stack. A kernel without the clock (before 2.6.39)
+    // leaves it at zero.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
     let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or_default();
     Duration::new(now.tv_sec.unsigned_abs(), nanoseconds) + slept()

@@ -131,8 +131,8 @@ enum Found {
 impl InputSource {
     /// Whether a process of the tree is blocked, without a time limit, on reading this.
     ///
-    /// The kernel says in which system call a thread sleeps, and with which descriptors. An event loop
-    /// waits for many things at once, so for one that has this among them there is no answer.
+    /// The kernel says in which system call a thread sleeps, and with which descriptors. An event
+    /// loop waits for many things at once, so for one that has this among them there is no answer.
     pub(super) fn is_waited_for(&self) -> Option<bool> {
         let mut unknown = false;
         for process in tree::processes() {

@@ -1,9 +1,10 @@
 //! Keeps a run's output: in memory while it is small and young, in the task's folder from then on.
 //!
-//! Most commands end within milliseconds and print little; their output travels with the exit record and
-//! touches no file. [`Keep::spill`] makes the folder, moves what there is into it, and everything after
-//! that goes to files. Past the limit of the output, or where the disk has little room, the files stop growing:
-//! head and tail are kept, the middle is dropped and counted, and the command goes on.
+//! Most commands end within milliseconds and print little; their output travels with the exit
+//! record and touches no file. [`Keep::spill`] makes the folder, moves what there is into it, and
+//! everything after that goes to files. Past the limit of the output, or where the disk has little
+//! room, the files stop growing: head and tail are kept, the middle is dropped and counted, and the
+//! command goes on.
 
 use std::{
     fs::File,
@@ -66,7 +67,8 @@ struct Folder {
 }
 
 impl Keep {
-    /// Keeps up to this many bytes in memory, and what the limits allow in files; stdout's will have this name.
+    /// Keeps up to this many bytes in memory, and what the limits allow in files; stdout's will
+    /// have this name.
     pub(super) fn new(memory_bytes_max: u64, limits: &Limits, stdout_name: &'static str) -> Self {
         let room = Room::new(limits);
         Self {
@@ -199,7 +201,8 @@ impl Keep {
         self.stored_mut(stream).append_to_file(bytes)
     }
 
-    /// Drops from the middle of the streams until this much is kept of both; the bigger one gives first.
+    /// Drops from the middle of the streams until this much is kept of both; the bigger one gives
+    /// first.
     fn trim_to(&mut self, kept: u64) -> bool {
         let smaller = self.stdout.kept().min(self.stderr.kept()).min(kept / 2);
         let before = self.gaps();
@@ -356,7 +359,8 @@ fn give_back_memory() {
     }
 }
 
-/// Takes the disk space of the exit record and the gaps now; a filesystem that cannot reserve gets zeros written.
+/// Takes the disk space of the exit record and the gaps now; a filesystem that cannot reserve gets
+/// zeros written.
 fn reserve(exit: &File) -> io::Result<()> {
     const BYTES: usize = RECORD_BYTES + GAPS_BYTES;
     match fallocate(exit.as_fd(), FallocateFlags::empty(), 0, BYTES as u64) {

@@ -45,8 +45,8 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// The limit of open files that this process had before it was raised.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit of open files of an engine that runs many commands: each takes a descriptor. Commands get what
-/// it was before.
+/// Raises the limit of open files of an engine that runs many commands: each takes a descriptor.
+/// Commands get what it was before.
 pub fn raise_own_open_files() {
     OPEN_FILES.get_or_init(raise_open_files);
 }
@@ -105,8 +105,8 @@ impl Spawner {
         }
     }
 
-    /// Asks for a warden that speaks on the other end of `channel`. Never waits: a spawner that has no room for a
-    /// request has not read any for long.
+    /// Asks for a warden that speaks on the other end of `channel`. Never waits: a spawner that has
+    /// no room for a request has not read any for long.
     pub fn fork(&self, warden: &str, channel: BorrowedFd<'_>) -> io::Result<()> {
         self.ask(&ToSpawner::Fork { warden: warden.to_owned() }, &[channel])
     }
@@ -116,8 +116,9 @@ impl Spawner {
         self.pid
     }
 
-    /// Lets go of a spawner that does not answer, without waiting for it. If it was only stopped by a signal, it goes on,
-    /// finds that nobody asks it any more, and ends with the last of its wardens.
+    /// Lets go of a spawner that does not answer, without waiting for it. If it was only stopped by
+    /// a signal, it goes on, finds that nobody asks it any more, and ends with the last of its
+    /// wardens.
     pub fn give_up(mut self) {
         let Some(mut child) = self.child.take() else { return };
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed())
@@ -198,8 +199,8 @@ impl Spawner {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        // Closing our end is what ends it, as soon as its wardens are gone. In the common case that is
-        // at once, and then it is collected here; otherwise it is left to them.
+        // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
+        // is at once, and then it is collected here; otherwise it is left to them.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         let Some(child) = &mut self.child else { return };
         let patience = Instant::now() + FAREWELL;
@@ -209,8 +210,9 @@ impl Drop for Spawner {
     }
 }
 
-/// Lets this process keep the memory that it frees: giving it back and asking for it again with every command costs more
-/// than the command's own bookkeeping. For a program that serves many; wardens do the opposite.
+/// Lets this process keep the memory that it frees: giving it back and asking for it again with
+/// every command costs more than the command's own bookkeeping. For a program that serves many;
+/// wardens do the opposite.
 pub fn keep_heap() {
     #[cfg(target_env = "gnu")]
     {

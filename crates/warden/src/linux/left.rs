@@ -1,8 +1,8 @@
 //! What is left of a warden that was killed together with its spawner.
 //!
-//! Its command dies with it, but what the command has started does not, and no process of ours has it for a child. What
-//! is in the warden's cgroups is known to be its: there it is ended at a stroke, or at least named. Nothing is signalled
-//! by its number.
+//! Its command dies with it, but what the command has started does not, and no process of ours has
+//! it for a child. What is in the warden's cgroups is known to be its: there it is ended at a
+//! stroke, or at least named. Nothing is signalled by its number.
 
 use std::{
     fs,
@@ -20,7 +20,8 @@ use super::{
 /// How long the dying may take.
 const DYING: Duration = Duration::from_secs(1);
 
-/// Ends what a warden that is gone has left behind, where it can be, and returns the processes that are still there.
+/// Ends what a warden that is gone has left behind, where it can be, and returns the processes that
+/// are still there.
 pub fn end_left_by(warden: &str) -> Vec<u32> {
     let places = Places::find();
     let mut folders: Vec<PathBuf> = Vec::new();

@@ -1,7 +1,8 @@
 //! Refused system calls, as the kernel tells of them.
 //!
-//! The filter of a sandboxed command does not refuse by itself: it asks the warden, which says no and remembers. So
-//! a denial is known, not guessed from what a program prints. Only calls that are refused come this way.
+//! The filter of a sandboxed command does not refuse by itself: it asks the warden, which says no
+//! and remembers. So a denial is known, not guessed from what a program prints. Only calls that are
+//! refused come this way.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -45,8 +46,8 @@ impl Notices {
                 self.listener = None;
                 return;
             }
-            // SAFETY: the structures are plain data that the kernel fills or reads, and of the sizes that it has
-            // (`can_tell`).
+            // SAFETY: the structures are plain data that the kernel fills or reads, and of the
+            // sizes that it has (`can_tell`).
             let asked = unsafe {
                 let mut asked: libc::seccomp_notif = std::mem::zeroed();
                 let got = libc::ioctl(

@@ -13,7 +13,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// What is kept at least where the disk has little room: a head and a tail that say something.
 const LOW_DISK_BYTES: u64 = 64 * 1024;
 
-/// Unless it is configured, output leaves this much of the disk free, or this part of it if that is less.
+/// Unless it is configured, output leaves this much of the disk free, or this part of it if that is
+/// less.
 const FREE_BYTES_MIN: u64 = 1024 * 1024 * 1024;
 const FREE_PART: u64 = 20;
 

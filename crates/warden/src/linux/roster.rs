@@ -1,7 +1,8 @@
 //! The wardens that live, in memory that they do not inherit.
 //!
-//! A warden shares the spawner's pages until one of the two writes to them. Were this list on the heap, the heap would
-//! grow with every warden, and each new one would soon have a copy of all of it to itself.
+//! A warden shares the spawner's pages until one of the two writes to them. Were this list on the
+//! heap, the heap would grow with every warden, and each new one would soon have a copy of all of
+//! it to itself.
 
 use std::{io, ptr::NonNull, slice};
 
@@ -39,7 +40,8 @@ impl Row {
 /// The list. After a fork there is nothing of it in the child, which must not touch it.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// A mapping of our own, with room for `capacity` rows, of which the first `length` are written.
+    /// A mapping of our own, with room for `capacity` rows, of which the first `length` are
+    /// written.
     rows: NonNull<Row>,
     capacity: usize,
     length: usize,
@@ -57,7 +59,8 @@ impl Roster {
         }
         let capacity = self.capacity * 2;
         let rows = map(capacity)?;
-        // SAFETY: both mappings are ours and apart, and the old one has `length` rows that are written.
+        // SAFETY: both mappings are ours and apart, and the old one has `length` rows that are
+        // written.
         unsafe { rows.copy_from_nonoverlapping(self.rows, self.length) };
         *self = Self { rows, capacity, length: self.length };
         Ok(())
@@ -83,7 +86,8 @@ impl Roster {
     }
 
     pub(super) fn rows(&self) -> &[Row] {
-        // SAFETY: the first `length` rows of the mapping are written, and it lives as long as the list.
+        // SAFETY: the first `length` rows of the mapping are written, and it lives as long as the
+        // list.
         unsafe { slice::from_raw_parts(self.rows.as_ptr(), self.length) }
     }
 
@@ -103,7 +107,8 @@ impl Drop for Roster {
 /// Maps room for so many rows that no child inherits.
 fn map(rows: usize) -> io::Result<NonNull<Row>> {
     let bytes = rows * size_of::<Row>();
-    // SAFETY: a new mapping of nothing, at a place of the kernel's choice; `Row` has a smaller alignment than a page.
+    // SAFETY: a new mapping of nothing, at a place of the kernel's choice; `Row` has a smaller
+    // alignment than a page.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -12,17 +12,17 @@ pub(super) struct Signals(OwnedFd);
 
 /// Gives every signal its default disposition, for this process and all that it starts.
 ///
-/// Only ignored signals survive an execution, so doing this once is enough for every command. It is done by
-/// the bare system call: the C library refuses to touch two signals that it keeps for itself, but an
-/// ignored one would be inherited all the same.
+/// Only ignored signals survive an execution, so doing this once is enough for every command. It is
+/// done by the bare system call: the C library refuses to touch two signals that it keeps for
+/// itself, but an ignored one would be inherited all the same.
 pub(super) fn reset_all() {
     /// The kernel's `struct sigaction`, all zero: the default action, no flags, an empty mask.
     const DEFAULT_ACTION: [u64; 4] = [0; 4];
     const SIGNALS: i32 = 64;
     const MASK_BYTES: usize = 8;
     for signal in 1..=SIGNALS {
-        // SAFETY: plain data and a valid signal number; the two signals that cannot be changed (KILL, STOP)
-        // answer with an error that does not matter.
+        // SAFETY: plain data and a valid signal number; the two signals that cannot be changed
+        // (KILL, STOP) answer with an error that does not matter.
         unsafe {
             let action = DEFAULT_ACTION.as_ptr();
             let old = ptr::null_mut::<libc::c_void>();
@@ -43,8 +43,8 @@ pub(super) struct Arrived {
 impl Signals {
     /// Blocks every signal and opens the descriptor.
     pub(super) fn block_all() -> io::Result<Self> {
-        // SAFETY: `sigset_t` is plain data that `sigfillset` and `sigemptyset` initialise; the calls
-        // get valid pointers to locals; the new descriptor is owned by nobody else.
+        // SAFETY: `sigset_t` is plain data that `sigfillset` and `sigemptyset` initialise; the
+        // calls get valid pointers to locals; the new descriptor is owned by nobody else.
         unsafe {
             let mut all: libc::sigset_t = mem::zeroed();
             libc::sigfillset(&raw mut all);

@@ -110,8 +110,8 @@ pub fn resume(socket: impl AsFd) {
 
 /// Whether the warden of this name lives.
 ///
-/// The kernel answers: only a live process holds the listening end. A pid would not do, since it may
-/// belong to a stranger by now. A warden too busy to accept is alive.
+/// The kernel answers: only a live process holds the listening end. A pid would not do, since it
+/// may belong to a stranger by now. A warden too busy to accept is alive.
 pub fn is_alive(wardens: impl AsFd, warden: &str) -> io::Result<bool> {
     match connect(wardens, warden) {
         Ok(_) => Ok(true),

@@ -39,7 +39,8 @@ pub(super) struct Setup {
     pub wardens: OwnedFd,
     /// The null device.
     pub null: OwnedFd,
-    /// The environment that the engine was started with: each name, and the pair as programs get it.
+    /// The environment that the engine was started with: each name, and the pair as programs get
+    /// it.
     pub environment: Vec<(Vec<u8>, CString)>,
     /// The file mode mask that commands get; our own files are private whatever it says.
     pub umask: u32,
@@ -170,8 +171,8 @@ impl Wardens {
         Pids::create(place, name, group).map_err(|error| error.to_string())
     }
 
-    /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in, and
-    /// leaving it first can take many milliseconds.
+    /// Collects the dead, and removes their cgroups: a process cannot remove the one that it is in,
+    /// and leaving it first can take many milliseconds.
     fn collect(&mut self) {
         let childless = loop {
             let (pid, status) = match wait(WaitOptions::NOHANG) {
@@ -195,7 +196,8 @@ impl Wardens {
         self.dead = dead;
     }
 
-    /// Ends what a warden left behind that did not end by itself: its processes are our children now.
+    /// Ends what a warden left behind that did not end by itself: its processes are our children
+    /// now.
     fn clean_up_after(&self, warden: &Row) {
         if let Some(cgroup) = self.cgroup(warden) {
             let _ = cgroup.kill();
@@ -288,8 +290,8 @@ fn own_environment() -> Vec<(Vec<u8>, CString)> {
     std::env::vars_os().filter_map(pair).collect()
 }
 
-/// Raises the limit of open files as far as may be (a tree is known by a descriptor for each process), and
-/// returns what it was.
+/// Raises the limit of open files as far as may be (a tree is known by a descriptor for each
+/// process), and returns what it was.
 pub(super) fn raise_open_files() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
@@ -298,7 +300,8 @@ pub(super) fn raise_open_files() -> Rlimit {
 
 /// Closes what the engine's own parent may have leaked into it.
 fn close_inherited() {
-    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A kernel
-    // without the call (before 5.9) keeps them: they are closed in each command all the same.
+    // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A
+    // kernel without the call (before 5.9) keeps them: they are closed in each command all the
+    // same.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }

@@ -26,7 +26,8 @@ pub(super) struct Stop {
     signal: Signal,
     /// Who has been sent it.
     told: HashSet<u32>,
-    /// When to hang up: an interactive shell ignores the polite signal, but not that its terminal goes.
+    /// When to hang up: an interactive shell ignores the polite signal, but not that its terminal
+    /// goes.
     hang_up_at: Option<Instant>,
 }
 
@@ -112,7 +113,8 @@ fn with_resumption(signal: Signal) -> [Signal; 2] {
     [signal, Signal::CONT]
 }
 
-/// What does not heed the signal that nobody can refuse was forked meanwhile: there is nothing to be patient for.
+/// What does not heed the signal that nobody can refuse was forked meanwhile: there is nothing to
+/// be patient for.
 fn bounded_grace(signal: Signal, grace: Duration) -> Duration {
     if signal == Signal::KILL { grace.min(AGAIN) } else { grace }
 }

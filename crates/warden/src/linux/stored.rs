@@ -1,7 +1,7 @@
 //! The bytes of one stream, in memory or in a file, and what of them is not kept.
 //!
-//! A file keeps the offsets of its stream. What is dropped from its middle becomes a hole: the disk is given back,
-//! and everything behind it stays where it is.
+//! A file keeps the offsets of its stream. What is dropped from its middle becomes a hole: the disk
+//! is given back, and everything behind it stays where it is.
 
 use std::{
     fs::File,
@@ -79,7 +79,8 @@ impl Stored {
         self.gap = Some(Gap { from, to: self.came });
     }
 
-    /// The gap that leaves this much: of the head and of the tail one half each, as far as they are there.
+    /// The gap that leaves this much: of the head and of the tail one half each, as far as they are
+    /// there.
     pub(super) fn gap_for(&self, kept: u64) -> Gap {
         let Gap { from, to } = self.gap.unwrap_or(Gap { from: self.came, to: 0 });
         let tail = kept.div_ceil(2).min(self.came.saturating_sub(to));

@@ -35,8 +35,8 @@ pub(super) const DRAIN_READS_MAX: usize = PIPE_BYTES_MAX / READ_BYTES * 2;
 #[derive(Debug)]
 pub(super) struct Streams {
     pub pipes: [Pipe; 2],
-    /// The command's own ends of the pipes. For as long as we hold them its end is one event, and not three: that its
-    /// streams are closed is told when its end is.
+    /// The command's own ends of the pipes. For as long as we hold them its end is one event, and
+    /// not three: that its streams are closed is told when its end is.
     held: Vec<OwnedFd>,
     pub input: Option<Input>,
     pub terminal: Option<Terminal>,
@@ -153,7 +153,8 @@ impl Streams {
         }
     }
 
-    /// The command itself has ended: whatever is left of its terminal's users must not hold it open, and nor must we.
+    /// The command itself has ended: whatever is left of its terminal's users must not hold it
+    /// open, and nor must we.
     pub(super) fn command_ended(&mut self) {
         self.held.clear();
         self.input = None;
@@ -182,8 +183,8 @@ impl Streams {
 #[derive(Debug)]
 pub(super) struct Terminal {
     master: OwnedFd,
-    /// The other end, held while the command lives: one that closes and opens its terminal again is not
-    /// taken for one that has gone.
+    /// The other end, held while the command lives: one that closes and opens its terminal again is
+    /// not taken for one that has gone.
     held: Option<OwnedFd>,
     pub size: WindowSize,
 }

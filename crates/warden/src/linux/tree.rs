@@ -1,7 +1,7 @@
 //! The processes below the warden: finding them all, and signalling none but them.
 //!
-//! Identity is a pidfd that was opened first and checked afterwards: a process whose parent is in the
-//! tree *after* its pidfd was opened is one of ours, whoever had its number before.
+//! Identity is a pidfd that was opened first and checked afterwards: a process whose parent is in
+//! the tree *after* its pidfd was opened is one of ours, whoever had its number before.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,7 +39,8 @@ pub(super) fn is_empty_but(ours: impl Fn(u32) -> bool) -> bool {
         if walk.members.iter().any(|it| it.parent == root || !is_zombie(number(it.pid))) {
             return false;
         }
-        // One has just died below an init. Its children have become the init's, which was perhaps read before.
+        // One has just died below an init. Its children have become the init's, which was perhaps
+        // read before.
         std::thread::yield_now();
     }
     false
@@ -57,18 +58,20 @@ pub(super) fn descendants() -> Vec<u32> {
     pids
 }
 
-/// Sends these signals, one after the other, to every descendant, parents first; returns who was told.
+/// Sends these signals, one after the other, to every descendant, parents first; returns who was
+/// told.
 ///
-/// All are found before the first is told: the children of one that ends get another parent, and a search that
-/// goes on meanwhile would miss them.
+/// All are found before the first is told: the children of one that ends get another parent, and a
+/// search that goes on meanwhile would miss them.
 pub(super) fn signal_all(signals: &[Signal]) -> HashSet<u32> {
     let walk = Walk::whole();
     send(signals, &walk.members);
     walk.members.iter().map(|member| number(member.pid)).collect()
 }
 
-/// Sends these signals to whoever has not been told and has lost its parent, and to everything below that: it was
-/// forked while the others were told. What a living parent has started since is that parent's to end.
+/// Sends these signals to whoever has not been told and has lost its parent, and to everything
+/// below that: it was forked while the others were told. What a living parent has started since is
+/// that parent's to end.
 pub(super) fn signal_orphans(signals: &[Signal], init: Option<Pid>, told: &mut HashSet<u32>) {
     let mut parents = HashSet::from([std::process::id()]);
     parents.extend(init.map(number));
@@ -155,7 +158,8 @@ pub(super) fn signal_session(leader: Pid, signals: &[Signal]) {
     send(signals, &members);
 }
 
-/// Stops every descendant before it looks at its children, until no new one turns up; then kills all.
+/// Stops every descendant before it looks at its children, until no new one turns up; then kills
+/// all.
 pub(super) fn freeze_and_kill() {
     freeze_and_kill_but(&HashSet::new());
 }
@@ -268,7 +272,8 @@ impl Member {
 
 /// Whether `/proc` numbers processes as the system calls do.
 ///
-/// With the `/proc` of another pid namespace the tree cannot be known, and strangers would be signalled.
+/// With the `/proc` of another pid namespace the tree cannot be known, and strangers would be
+/// signalled.
 pub(super) fn is_knowable() -> bool {
     let own = fs::read_link("/proc/self").ok();
     own.is_some_and(|own| own.to_str() == Some(&std::process::id().to_string()))

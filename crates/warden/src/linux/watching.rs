@@ -1,4 +1,5 @@
-//! What the kernel has no event for, looked for with growing pauses: an open port, a wait for input.
+//! What the kernel has no event for, looked for with growing pauses: an open port, a wait for
+//! input.
 
 use std::{
     fs,
@@ -20,7 +21,8 @@ pub(super) struct Watching {
     watch: Watch,
     /// Whether somebody listened on the port when the watch began.
     was_open: bool,
-    /// Whether the command waited for input when it was last looked at: between two reads it only seems to.
+    /// Whether the command waited for input when it was last looked at: between two reads it only
+    /// seems to.
     waited: bool,
     pause: Duration,
     pub look_at: Instant,

@@ -1,6 +1,7 @@
 //! What lets `cargo test` pass wherever the clone lies, whoever runs it and however it is started.
 //!
-//! - [`stage`]: the programs under test are copied to where every user and every sandbox finds them.
+//! - [`stage`]: the programs under test are copied to where every user and every sandbox finds
+//!   them.
 //! - [`signals`]: what the run was started to ignore is not ignored by what the tests start.
 //! - [`watch`]: each test has a time limit, and fails if it leaves a process behind.
 

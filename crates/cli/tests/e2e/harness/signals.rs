@@ -5,9 +5,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Highest number of a signal that is not one of real time.
 const LAST: i32 = 31;
 
-/// Catches every signal that this run was started to ignore, as `nohup` does it and a shell for what
-/// it starts in the background. Here they still have no effect, but what the tests start has them at
-/// their defaults: a handler, unlike a signal that is ignored, is not inherited.
+/// Catches every signal that this run was started to ignore, as `nohup` does it and a shell for
+/// what it starts in the background. Here they still have no effect, but what the tests start has
+/// them at their defaults: a handler, unlike a signal that is ignored, is not inherited.
 pub fn catch_ignored() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The runtime is needed to install a handler, which then stays.

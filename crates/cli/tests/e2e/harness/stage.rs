@@ -1,8 +1,8 @@
 //! The programs under test, where every user and every sandbox finds them.
 //!
 //! A clone may be below a folder that only its owner can enter, or below `/tmp`, which sandboxed
-//! commands see as another one. So each run copies its programs to a folder of its own, in the first
-//! place that serves. When the run has ended, however it did, a keeper removes it.
+//! commands see as another one. So each run copies its programs to a folder of its own, in the
+//! first place that serves. When the run has ended, however it did, a keeper removes it.
 
 use std::{
     env, fs,
@@ -146,7 +146,8 @@ fn make_in(place: &Path, programs: &[PathBuf]) -> Option<PathBuf> {
         return None;
     }
     copy(programs, made.path());
-    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    // Whoever root becomes keeps root's powers until another program is run.
+    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"];
     let serves = runs(made.path(), &[])
         && (!rustix::process::geteuid().is_root() || runs(made.path(), &other));
     serves.then(|| made.keep())

@@ -84,8 +84,8 @@ impl Watch {
         Self(watched)
     }
 
-    /// Waits until no process of the test is left. One that stays is ended, and the test has failed;
-    /// of a test that has failed already all are ended at once.
+    /// Waits until no process of the test is left. One that stays is ended, and the test has
+    /// failed; of a test that has failed already all are ended at once.
     pub fn finish(&self) {
         let begin = Instant::now();
         let left = loop {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::house::{House, INTEGRATION, OPERATOR, TRUSTS, UNTRUSTED};
 use crate::common::text;
 
-/// No user namespaces, as some machines have it; the limit counts in a namespace of its own, not on this machine.
+/// No user namespaces, as some machines have it; the limit counts in a namespace of its own, not on
+/// this machine.
 const NO_NAMESPACES: [&str; 7] = [
     "unshare",
     "--user",

@@ -1,11 +1,11 @@
 //! What ordinary work needs, for an operator in a workspace.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use serde_json::json;
 
 use super::house::{House, INTEGRATION, OPERATOR};
-use crate::common::{fixture, is_alive, parent};
+use crate::common::{fixture, is_alive, parent, text};
 
 /// Whether a program is there for everybody; says so where it is not.
 fn has(program: &str) -> bool {
@@ -225,5 +225,94 @@ fn a_history_that_is_linked_to_nowhere_takes_nothing_away() {
         for trust in [OPERATOR, INTEGRATION] {
             house.prints(trust, "echo x > /dev/null && cat /dev/null");
         }
+    }
+}
+
+/// Everything in a folder, by its name in it.
+fn all_in(folder: &Path) -> Vec<String> {
+    let found =
+        Command::new("find").arg(folder).args(["-mindepth", "1", "-printf", "%P\n"]).output();
+    let mut found: Vec<String> = text(&found.unwrap().stdout).lines().map(str::to_owned).collect();
+    found.sort();
+    found
+}
+
+/// Programs that keep a cache where their variable, or else their habit, says.
+const CACHING: [(&str, &str); 4] = [
+    ("npm", "place=${npm_config_cache:-$HOME/.npm}"),
+    ("pip3", "place=${PIP_CACHE_DIR:-$HOME/.cache/pip}"),
+    ("cargo", "place=${CARGO_HOME:-$HOME/.cargo}/registry"),
+    (
+        "mvn",
+        "place=$HOME/.m2/repository; for it in $MAVEN_OPTS; do \
+             case $it in -Dmaven.repo.local=*) place=${it#*=};; esac; done",
+    ),
+];
+
+/// A user who has these programs.
+fn with_caching_programs(house: House, more: &[&str]) -> House {
+    for (program, finds) in CACHING {
+        let keeps = "echo $place; mkdir -p \"$place\" && echo kept >> \"$place/kept\"";
+        house.script(&format!("programs/{program}"), &format!("{finds}\n{keeps}"));
+    }
+    let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", house.name("programs"));
+    let mut words = vec!["/usr/bin/env", &path];
+    words.extend(more);
+    house.through(&words)
+}
+
+#[test]
+fn nothing_appears_in_a_home_that_no_command_has_written() {
+    for house in House::each() {
+        let house = with_caching_programs(house, &[]);
+        for trust in [OPERATOR, INTEGRATION] {
+            house.prints(trust, "true");
+            assert_eq!(all_in(&house.path("home")), [""; 0], "{trust}");
+        }
+        // Programs that keep a cache keep it where it stays until the next call.
+        for (program, _) in CACHING {
+            let keep = format!("p=$({program}) && echo $p && wc -l < $p/kept");
+            for times in 1..3 {
+                let printed = house.prints(OPERATOR, &keep);
+                let (place, kept) = printed.trim().split_once('\n').unwrap();
+                assert!(place.starts_with(&format!("{OWN}/{program}")), "{printed}");
+                assert_eq!(kept.trim(), times.to_string(), "{printed}");
+            }
+        }
+        assert_eq!(all_in(&house.path("home")), [""; 0]);
+    }
+}
+
+/// Where the caches are of a home that has none.
+const OWN: &str = "/tmp/.cache";
+
+#[test]
+fn a_cache_that_is_there_is_used_and_one_that_is_named_is_made() {
+    for house in House::each() {
+        house.folder("home/.npm");
+        // A folder of the program's own, without the cache in it.
+        house.file("home/.cargo/config.toml", "");
+        let named = format!("PIP_CACHE_DIR={}", house.name("outside/pip"));
+        let house = with_caching_programs(house, &[&named, "MAVEN_OPTS=-Xmx1g"]);
+        let home = house.name("home");
+        let place = |program: &str| house.prints(OPERATOR, program).trim().to_owned();
+        assert_eq!(place("npm"), format!("{home}/.npm"));
+        assert_eq!(place("cargo"), format!("{home}/.cargo/registry"));
+        assert_eq!(place("pip3"), house.name("outside/pip"));
+        assert_eq!(place("mvn"), format!("{OWN}/mvn"));
+        let options = house.prints(OPERATOR, "echo $MAVEN_OPTS");
+        assert_eq!(options.trim(), format!("-Xmx1g -Dmaven.repo.local={OWN}/mvn"));
+        let found = all_in(&house.path("home"));
+        let expected = [
+            ".cargo",
+            ".cargo/config.toml",
+            ".cargo/git",
+            ".cargo/registry",
+            ".cargo/registry/kept",
+            ".npm",
+            ".npm/kept",
+        ];
+        assert_eq!(found, expected);
+        assert!(house.path("outside/pip/kept").exists());
     }
 }

@@ -248,7 +248,8 @@ impl House {
         answers
     }
 
-    /// Every one of these attempts succeeds without a sandbox: otherwise its refusal would prove nothing.
+    /// Every one of these attempts succeeds without a sandbox: otherwise its refusal would prove
+    /// nothing.
     pub fn possible<S: AsRef<str>>(&self, probes: &[S]) {
         for probe in probes.iter().map(AsRef::as_ref) {
             let words = probe.split(' ');

@@ -1,6 +1,8 @@
-//! The sandbox: what a command inside cannot do, what it can, and what is said where a protection is missing.
+//! The sandbox: what a command inside cannot do, what it can, and what is said where a protection
+//! is missing.
 //!
-//! Attempts are made by a program (`fixture probe`), as root and as an ordinary user, at every level.
+//! Attempts are made by a program (`fixture probe`), as root and as an ordinary user, at every
+//! level.
 
 mod degraded;
 mod ending;

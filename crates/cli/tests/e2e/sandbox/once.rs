@@ -1,5 +1,5 @@
-//! Each sandbox is for one command, and shows the machine as it is when the command starts. A server makes them
-//! ready ahead, so these tests talk to one.
+//! Each sandbox is for one command, and shows the machine as it is when the command starts. A
+//! server makes them ready ahead, so these tests talk to one.
 
 use std::{fs, os::unix::net::UnixListener, process::Command};
 
@@ -65,7 +65,8 @@ fn a_secret_that_came_after_the_sandbox_was_made_is_not_read() {
         house.file("home/.netrc", "a secret");
         assert_refused(&mut wire, &format!("read {home}/.ssh/id_ed25519"));
         assert_refused(&mut wire, &format!("read {home}/.netrc"));
-        // Replaced, as programs do that write such a file anew: what covered the old one is gone with it.
+        // Replaced, as programs do that write such a file anew: what covered the old one is gone
+        // with it.
         house.file("home/.netrc.new", "another secret");
         fs::rename(house.path("home/.netrc.new"), house.path("home/.netrc")).unwrap();
         assert_refused(&mut wire, &format!("read {home}/.netrc"));

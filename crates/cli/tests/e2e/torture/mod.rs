@@ -1,7 +1,8 @@
-//! The random kill loop: mixed load, `kill -9` of anything of ours at any moment, a new server, and a comparison of
-//! everything that is recorded with what the commands themselves wrote down.
+//! The random kill loop: mixed load, `kill -9` of anything of ours at any moment, a new server, and
+//! a comparison of everything that is recorded with what the commands themselves wrote down.
 //!
-//! `LEGWORK_TORTURE_ROUNDS` says for how long (`just torture`), `LEGWORK_TORTURE_SEED` repeats what was chosen in a
+//! `LEGWORK_TORTURE_ROUNDS` says for how long (`just torture`), `LEGWORK_TORTURE_SEED` repeats what
+//! was chosen in a
 //! run; when exactly a kill meets its victim is up to the machine.
 
 mod failpoints;

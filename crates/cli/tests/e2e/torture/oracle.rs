@@ -139,7 +139,8 @@ impl Round {
         Ok(())
     }
 
-    /// What a command left behind that has ended long ago is found by a clean-up later, if warden and spawner are killed.
+    /// What a command left behind that has ended long ago is found by a clean-up later, if warden
+    /// and spawner are killed.
     fn is_excused(&self, process: &str) -> bool {
         let has = |name: &str| self.killed_names.iter().any(|known| known == name);
         let pid = process.split(' ').next().and_then(|pid| pid.parse::<u32>().ok());
@@ -304,7 +305,8 @@ impl Round {
     }
 }
 
-/// The lines that are stored are the first of those that were announced; else, the place of one that is not.
+/// The lines that are stored are the first of those that were announced; else, the place of one
+/// that is not.
 fn check_stream<'a>(
     mut announced: impl Iterator<Item = &'a (String, u32)>,
     stored: impl Iterator<Item = &'a (&'a str, u32)>,

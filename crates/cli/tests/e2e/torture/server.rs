@@ -1,4 +1,5 @@
-//! A client of a server that may be killed at any moment: what cannot be sent is lost, what was answered is kept.
+//! A client of a server that may be killed at any moment: what cannot be sent is lost, what was
+//! answered is kept.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -104,7 +105,8 @@ impl Server {
         self.asked += 1;
     }
 
-    /// Waits until all that was asked is answered, or the server is gone: then it registers nothing more.
+    /// Waits until all that was asked is answered, or the server is gone: then it registers nothing
+    /// more.
     pub fn hear_out(&mut self) {
         while self.answers.len() < self.asked {
             match self.lines.recv_timeout(ANSWER) {

@@ -1,4 +1,5 @@
-//! Every system call of some kinds fails in turn, by strace: for each one a typed error or the truth, and in time.
+//! Every system call of some kinds fails in turn, by strace: for each one a typed error or the
+//! truth, and in time.
 
 use std::{
     fs,

@@ -12,7 +12,8 @@ pub(in crate::output) struct Stripped {
     pub reached: usize,
 }
 
-/// Characters that follow each other in the text and in the raw bytes: all as they are, or one that was replaced.
+/// Characters that follow each other in the text and in the raw bytes: all as they are, or one that
+/// was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::output) struct Run {
     pub text: usize,

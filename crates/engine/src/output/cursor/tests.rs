@@ -126,7 +126,8 @@ fn joined(reads: &[Fresh]) -> String {
     reads.iter().map(|fresh| fresh.text.as_str()).collect()
 }
 
-/// The letters of one stream: stdout has small ones and stderr capitals, so that they can be told apart.
+/// The letters of one stream: stdout has small ones and stderr capitals, so that they can be told
+/// apart.
 fn only(text: &str, stream: Stream) -> String {
     let own = |character: &char| match stream {
         Stream::Stdout => !"QRSÄ字\t".contains(*character),

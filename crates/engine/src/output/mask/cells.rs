@@ -5,7 +5,8 @@ use crate::output::clean::{Cell, Clean};
 
 /// The cells with a marker in the place of each secret; also whether there were any.
 ///
-/// A marker's cells all end where the secret ends: the bytes can be cut before it and behind it, not inside.
+/// A marker's cells all end where the secret ends: the bytes can be cut before it and behind it,
+/// not inside.
 pub(in crate::output) fn marked(
     mask: &Mask,
     cleaned: Clean,

@@ -1,9 +1,11 @@
-//! Secrets are not shown: the values of secret variables, and what looks like a token, become `[masked:NAME]`.
+//! Secrets are not shown: the values of secret variables, and what looks like a token, become
+//! `[masked:NAME]`.
 //!
-//! Bytes become text in few places of this folder, and each of them asks the mask first. What matters is searched as
-//! a terminal would show it if nothing were ever overwritten: a colour or a carriage return in the middle hides no
-//! secret. The beginning of a secret at the end of an output that grows is held back, and what a piece begins with is
-//! known from the bytes before it, so that no cut, page or piece shows a part of one.
+//! Bytes become text in few places of this folder, and each of them asks the mask first. What
+//! matters is searched as a terminal would show it if nothing were ever overwritten: a colour or a
+//! carriage return in the middle hides no secret. The beginning of a secret at the end of an output
+//! that grows is held back, and what a piece begins with is known from the bytes before it, so that
+//! no cut, page or piece shows a part of one.
 
 mod cells;
 mod names;
@@ -112,7 +114,8 @@ impl Mask {
         self.search(text, false).0
     }
 
-    /// The secrets in a plain text that may go on, and where one may have begun that it does not finish.
+    /// The secrets in a plain text that may go on, and where one may have begun that it does not
+    /// finish.
     pub(super) fn find_open(&self, text: &str) -> (Vec<Found<'_>>, usize) {
         let (mut found, mut held) = self.search(text, true);
         for value in &self.built().values {
@@ -125,7 +128,8 @@ impl Mask {
         (found, held)
     }
 
-    /// The names of the values of which at least the first half is at the end of a text, and where it begins.
+    /// The names of the values of which at least the first half is at the end of a text, and where
+    /// it begins.
     pub(super) fn half(&self, text: &str) -> Option<Found<'_>> {
         let begun = self.built().values.iter().filter_map(|value| {
             let start = text.len() - value.begun(text);
@@ -161,10 +165,11 @@ impl Mask {
         (apart(found), held)
     }
 
-    /// The lines of a screen with their secrets masked; each with whether the next one goes on with it.
+    /// The lines of a screen with their secrets masked; each with whether the next one goes on with
+    /// it.
     ///
-    /// A secret can go over several lines. What ends a line may be cut off by the screen's edge, or just be drawn:
-    /// half a secret counts as one there.
+    /// A secret can go over several lines. What ends a line may be cut off by the screen's edge, or
+    /// just be drawn: half a secret counts as one there.
     pub(super) fn lines(&self, lines: &[(String, bool)]) -> Vec<String> {
         let (mut text, mut begins, mut halves) = (String::new(), Vec::new(), Vec::new());
         let mut whole = 0;

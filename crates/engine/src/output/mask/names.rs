@@ -35,7 +35,8 @@ const ENDINGS: [&str; 5] = ["PASSWORD", "PASSWD", "TOKEN", "SECRET", "APIKEY"];
 /// Words that do the same when KEY follows.
 const KEYS: [&str; 7] = ["API", "ACCESS", "PRIVATE", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER"];
 
-/// Variables whose values everybody may know, so that what is in them is no secret elsewhere either.
+/// Variables whose values everybody may know, so that what is in them is no secret elsewhere
+/// either.
 const PUBLIC: [&str; 6] = ["USER", "LOGNAME", "HOSTNAME", "HOME", "PWD", "SHELL"];
 
 /// Whether a variable of this name holds a secret.

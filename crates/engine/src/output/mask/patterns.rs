@@ -1,4 +1,5 @@
-//! What secrets look like that no variable of ours holds: the data file, each pattern compiled when it is needed.
+//! What secrets look like that no variable of ours holds: the data file, each pattern compiled when
+//! it is needed.
 
 use std::{
     ops::Range,
@@ -52,7 +53,8 @@ pub(super) struct Pattern {
     compiled: OnceLock<Option<Compiled>>,
 }
 
-/// The same expression twice: a regex tells what is the secret, an automaton whether more text could change that.
+/// The same expression twice: a regex tells what is the secret, an automaton whether more text
+/// could change that.
 #[derive(Debug)]
 struct Compiled {
     regex: Regex,

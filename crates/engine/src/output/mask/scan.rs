@@ -11,13 +11,14 @@ const UNFINISHED: &str = "unfinished";
 pub(in crate::output) struct Scan<'a> {
     /// The secrets, in order and apart.
     pub secrets: Vec<Found<'a>>,
-    /// Where something begins that the bytes do not finish, a character, a sequence or a secret; their end if nothing
-    /// does.
+    /// Where something begins that the bytes do not finish, a character, a sequence or a secret;
+    /// their end if nothing does.
     pub held: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// Searches raw bytes behind a lead, which is not part of the result: all places count from its end.
+    /// Searches raw bytes behind a lead, which is not part of the result: all places count from its
+    /// end.
     pub(in crate::output) fn of(mask: &'a Mask, raw: &[u8], lead: usize, end: End) -> Self {
         let plain = Plain::of(raw, end);
         let (found, held) = match end {
@@ -33,7 +34,8 @@ impl<'a> Scan<'a> {
         };
         let mut secrets: Vec<Found<'a>> = found.into_iter().map(in_raw).collect();
         let mut held = held;
-        // Sequences between its characters can make any secret as long as they like. Nobody waits for its end then.
+        // Sequences between its characters can make any secret as long as they like. Nobody waits
+        // for its end then.
         if plain.reached().saturating_sub(held) > mask.reach() {
             secrets.push(Found { start: held, end: plain.reached(), name: UNFINISHED });
             held = plain.reached();

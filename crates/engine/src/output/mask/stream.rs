@@ -1,4 +1,5 @@
-//! Masks the secrets of a stream that is passed on piece by piece, and leaves every other byte as it is.
+//! Masks the secrets of a stream that is passed on piece by piece, and leaves every other byte as
+//! it is.
 
 use std::{io, sync::Arc};
 
@@ -20,7 +21,8 @@ impl MaskedStream {
         Self { mask, buffer: Vec::new(), passed: 0 }
     }
 
-    /// Takes a piece, and gives what can be passed on: the beginning of a secret has to wait for what follows.
+    /// Takes a piece, and gives what can be passed on: the beginning of a secret has to wait for
+    /// what follows.
     pub fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
         self.buffer.extend_from_slice(piece);
         self.pass(End::Open)

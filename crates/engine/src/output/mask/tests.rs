@@ -10,7 +10,8 @@ use crate::output::{
     Artifact, Cursor, Screen, Selection, SmallOutput, TaskOutput, clean::End, previews,
 };
 
-/// Two secrets of which one is the beginning of the other, one of several lines, one that repeats itself.
+/// Two secrets of which one is the beginning of the other, one of several lines, one that repeats
+/// itself.
 const SECRETS: [(&str, &str); 4] = [
     ("SHORT_TOKEN", "s3cr3t-Wert"),
     ("LONG_TOKEN", "s3cr3t-Wert/0123456789"),

@@ -2,8 +2,8 @@
 
 use crate::output::clean::{End, strip};
 
-/// A line of a value of several lines is a secret of its own from this many characters on: `echo $KEY` joins
-/// them with blanks, `sed` indents them.
+/// A line of a value of several lines is a secret of its own from this many characters on: `echo
+/// $KEY` joins them with blanks, `sed` indents them.
 const LINE_CHARS_MIN: usize = 16;
 
 /// Fewer bytes of a secret's beginning are not held back: any text may end with them.

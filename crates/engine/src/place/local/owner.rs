@@ -1,12 +1,14 @@
 //! Which engine a warden was forked for, whether that engine lives, and when one has ended.
 //!
-//! An engine knows more of its commands than anybody else: it may have heard of an end that it has not committed yet
-//! when the warden dies. So whoever finds a dead warden leaves it to the engine, for as long as that lives. A warden's
-//! name begins with its engine's mark; the engine holds a lock on the file of that name, which the kernel lets go when
-//! the engine ends, however that comes.
+//! An engine knows more of its commands than anybody else: it may have heard of an end that it has
+//! not committed yet when the warden dies. So whoever finds a dead warden leaves it to the engine,
+//! for as long as that lives. A warden's name begins with its engine's mark; the engine holds a
+//! lock on the file of that name, which the kernel lets go when the engine ends, however that
+//! comes.
 //!
-//! Whoever takes over what an engine has left running takes over its lock, too ([`Owners::inherit`]): so there is one
-//! heir, everybody knows that there is one, and its own end is told like any other.
+//! Whoever takes over what an engine has left running takes over its lock, too
+//! ([`Owners::inherit`]): so there is one heir, everybody knows that there is one, and its own end
+//! is told like any other.
 
 use std::{
     collections::HashMap,
@@ -33,8 +35,8 @@ const SEPARATOR: char = '-';
 /// Characters of a mark.
 const MARK_CHARS: usize = 13;
 
-/// The kernel tells that a file is closed just before it lets go of the lock: this long after that it is looked
-/// again whether it has.
+/// The kernel tells that a file is closed just before it lets go of the lock: this long after that
+/// it is looked again whether it has.
 const RELEASE_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
 
 /// How often to look where the kernel does not tell.
@@ -80,7 +82,8 @@ pub(super) fn is_left_behind(file: &Path) -> bool {
     !is_here(file)
 }
 
-/// The engines of a state folder: this one, those that it has taken the place of, and the ends of others.
+/// The engines of a state folder: this one, those that it has taken the place of, and the ends of
+/// others.
 #[derive(Debug)]
 pub(super) struct Owners {
     engines: PathBuf,
@@ -117,7 +120,8 @@ impl Owners {
         mark(warden).is_some_and(|mark| is_here(&self.engines.join(mark)))
     }
 
-    /// Takes the place of the engine that a warden was forked for; none if that lives, or has an heir.
+    /// Takes the place of the engine that a warden was forked for; none if that lives, or has an
+    /// heir.
     pub(super) fn inherit(&self, warden: &str) -> Option<Inheritance> {
         if self.own.get().is_some_and(|own| own.has_forked(warden)) {
             return Some(Inheritance::default());

@@ -5,7 +5,8 @@ use std::{io, path::Path, time::Duration};
 use rustix::fs::inotify;
 use tokio::{net::unix::pipe::Receiver, time::timeout};
 
-/// How often to look where the kernel does not tell: no watch is left, or a filesystem of another machine.
+/// How often to look where the kernel does not tell: no watch is left, or a filesystem of another
+/// machine.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Resolves when the path exists. Safe to cancel.

@@ -1,9 +1,9 @@
 //! Wardens, forked ahead and used again.
 //!
-//! Whoever needs a warden takes an idle one, or waits in a queue that is fed by wardens that come back and
-//! by a few forks at a time. So a burst of short commands is served by the wardens it needs, not by one
-//! for each call, and a burst of long ones by one fork after the other. What has not been used for a while
-//! is let go, down to a small reserve.
+//! Whoever needs a warden takes an idle one, or waits in a queue that is fed by wardens that come
+//! back and by a few forks at a time. So a burst of short commands is served by the wardens it
+//! needs, not by one for each call, and a burst of long ones by one fork after the other. What has
+//! not been used for a while is let go, down to a small reserve.
 
 use std::{
     collections::VecDeque,
@@ -65,8 +65,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// The most recently used one is the warmest. A sandbox is made anew after each use, so of those that have the
-    /// right one, the one that was used longest ago is surely ready.
+    /// The most recently used one is the warmest. A sandbox is made anew after each use, so of
+    /// those that have the right one, the one that was used longest ago is surely ready.
     fn pick(&mut self, wanted: Wanted) -> Option<(Warden, Instant)> {
         if wanted.level != Level::None {
             let fits = |(warden, _): &(Warden, Instant)| warden.confined == Some(wanted);
@@ -90,8 +90,8 @@ impl Pool {
         }
     }
 
-    /// Starts the spawner and a reserve, so that no command need wait for them; returns the spawner's
-    /// process id. An engine that runs one command and ends does without.
+    /// Starts the spawner and a reserve, so that no command need wait for them; returns the
+    /// spawner's process id. An engine that runs one command and ends does without.
     pub(super) async fn warm_up(self: &Arc<Self>) -> io::Result<u32> {
         let pid = self.forks.warm_up().await?;
         let mut shared = self.lock();
@@ -127,7 +127,8 @@ impl Pool {
         Ok(Some(self.sandboxing.learn(wanted, enforcement)))
     }
 
-    /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is preferred.
+    /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is
+    /// preferred.
     async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
         loop {
             let next = {

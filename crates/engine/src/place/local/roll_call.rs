@@ -1,7 +1,7 @@
 //! Asks every warden of the state folder which task it holds.
 //!
-//! For when the ledger does not know: a short run is in its warden's memory only, so whoever holds one is asked to
-//! put it into its folder, where everything that is known of it is.
+//! For when the ledger does not know: a short run is in its warden's memory only, so whoever holds
+//! one is asked to put it into its folder, where everything that is known of it is.
 
 use std::{
     fs,
@@ -24,7 +24,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// How long all of them together may take.
 const ALL: Duration = Duration::from_secs(10);
 
-/// The names of the wardens that hold a task, by its id; the tasks are in their folders from then on.
+/// The names of the wardens that hold a task, by its id; the tasks are in their folders from then
+/// on.
 pub(super) fn roll_call(state: &StateFolder) -> Holders {
     let deadline = Instant::now() + ALL;
     let mut holders = Holders::new();
@@ -38,7 +39,8 @@ pub(super) fn roll_call(state: &StateFolder) -> Holders {
             tracing::warn!("not every supervisor was asked what it holds");
             break;
         }
-        // One that is gone holds nothing; one that does not answer will be found by its socket later.
+        // One that is gone holds nothing; one that does not answer will be found by its socket
+        // later.
         if let Ok(Some(task)) = held_by(state, warden) {
             holders.insert(task, warden.to_owned());
         }

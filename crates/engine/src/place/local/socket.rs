@@ -21,8 +21,8 @@ use crate::place::{Channel, Later, Wire};
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 4 * 1024;
 
-/// A socket, watched like the end of a pipe: only for what can be read. That a warden has taken a message
-/// is no reason to wake up.
+/// A socket, watched like the end of a pipe: only for what can be read. That a warden has taken a
+/// message is no reason to wake up.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: pipe::Receiver,

@@ -1,4 +1,5 @@
-//! The spawner of this machine: started when it is needed, replaced when it has died, asked for wardens.
+//! The spawner of this machine: started when it is needed, replaced when it has died, asked for
+//! wardens.
 
 use std::{
     io,

@@ -220,7 +220,8 @@ impl Ledger {
     }
 }
 
-/// Somebody who answers questions, until this is dropped: callers who have to ask wait for an answer.
+/// Somebody who answers questions, until this is dropped: callers who have to ask wait for an
+/// answer.
 #[derive(Debug)]
 pub struct Answerer {
     _presence: Presence,

@@ -1,4 +1,5 @@
-//! The ledger as the clean-up sees it: old tasks first, on a connection of its own, so that nobody waits for it.
+//! The ledger as the clean-up sees it: old tasks first, on a connection of its own, so that nobody
+//! waits for it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -116,7 +117,8 @@ impl History {
         })
     }
 
-    /// Tells everybody who wants to know that these tasks were removed: an entry that changes nothing else.
+    /// Tells everybody who wants to know that these tasks were removed: an entry that changes
+    /// nothing else.
     pub(crate) fn tell_removed(&mut self, tasks: &[OldTask]) {
         let told = self.with_daybook(|_, _, daybook| {
             daybook.locked(Wait::patiently(), |page| {

@@ -1,4 +1,5 @@
-//! Going on with another ledger or another daybook, when the ones that are open here no longer count.
+//! Going on with another ledger or another daybook, when the ones that are open here no longer
+//! count.
 
 use super::{
     LedgerError,
@@ -11,8 +12,8 @@ use super::{
 };
 
 impl Writer {
-    /// Opens the ledger and the daybook that stand in the place of these, or rebuilds them first; what only these
-    /// still know is taken along.
+    /// Opens the ledger and the daybook that stand in the place of these, or rebuilds them first;
+    /// what only these still know is taken along.
     pub(super) fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {
         let mut daybook = self.daybook();
         let mut damage = Damage::of(error);

@@ -1,5 +1,5 @@
-//! The ledger: SQLite, shared by every process on the state folder, and a daybook before it, which every command's start
-//! and end are written to first.
+//! The ledger: SQLite, shared by every process on the state folder, and a daybook before it, which
+//! every command's start and end are written to first.
 
 mod approvals;
 mod daybook;
@@ -148,8 +148,8 @@ impl Ledger {
         self.writer.stay();
     }
 
-    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one has yet to end.
-    /// All in one atomic step.
+    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one
+    /// has yet to end. All in one atomic step.
     pub(crate) async fn register(
         &self,
         task: Arc<Task>,
@@ -203,8 +203,8 @@ impl Ledger {
         self.writer.note(move |page| Ok(page.equal(&fingerprint))).await
     }
 
-    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays. If this is
-    /// it, the trust of the task's caller is returned.
+    /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.
+    /// If this is it, the trust of the task's caller is returned.
     pub(crate) async fn finish(
         &self,
         id: &TaskId,
@@ -239,7 +239,8 @@ impl Ledger {
         self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
     }
 
-    /// Notes what happened to a task, if it may still get that status; returns the trust of its caller if so.
+    /// Notes what happened to a task, if it may still get that status; returns the trust of its
+    /// caller if so.
     async fn change(
         &self,
         id: &TaskId,
@@ -310,7 +311,8 @@ impl Ledger {
         changed.await.map(drop)
     }
 
-    /// Takes a task out again that never started and left nothing; the trust of its caller is returned.
+    /// Takes a task out again that never started and left nothing; the trust of its caller is
+    /// returned.
     pub(crate) async fn forget(&self, id: &TaskId) -> Result<Option<String>, LedgerError> {
         self.change(id, Status::Failed, What::Forget, Failpoint::EngineInOutcome).await
     }
@@ -331,7 +333,8 @@ impl Ledger {
             .await
     }
 
-    /// Makes sure that whoever reads the ledger itself, and not through this program, finds everything.
+    /// Makes sure that whoever reads the ledger itself, and not through this program, finds
+    /// everything.
     pub(crate) async fn post(&self) -> Result<(), LedgerError> {
         self.writer.read(|_| Ok(())).await
     }
@@ -351,7 +354,8 @@ impl Ledger {
                     (true, Some(_)) => "WHERE workspace = ?1",
                     (true, None) => "WHERE ?1 IS NULL",
                 };
-                // First which ones, then what is known of them: rows are long, and most are not wanted.
+                // First which ones, then what is known of them: rows are long, and most are not
+                // wanted.
                 let sql = format!(
                     "SELECT {} FROM task WHERE sequence IN
                          (SELECT sequence FROM task {condition} ORDER BY sequence DESC LIMIT ?2)
@@ -410,7 +414,8 @@ impl Ledger {
     }
 }
 
-/// What has not ended; the index holds nothing else, so that sorting its few rows beats a scan of the table.
+/// What has not ended; the index holds nothing else, so that sorting its few rows beats a scan of
+/// the table.
 const OPEN: &str = "INDEXED BY task_open WHERE outcome IS NULL AND (?1 IS NULL OR workspace = ?1)";
 
 fn count_open(connection: &Connection, workspace: Option<&str>) -> rusqlite::Result<u64> {

@@ -1,9 +1,10 @@
-//! Opening the ledger: its files as they are found, whether they can be trusted, and whether they are still the
-//! ones that stand there.
+//! Opening the ledger: its files as they are found, whether they can be trusted, and whether they
+//! are still the ones that stand there.
 //!
-//! Every process holds a shared lock beside the ledger for as long as it has it open. Whoever comes first finds out
-//! whether the last one left it properly: a log that nobody has folded in means a crash, and only then is the
-//! whole ledger checked. A normal start pays for two locks and two looks at files.
+//! Every process holds a shared lock beside the ledger for as long as it has it open. Whoever comes
+//! first finds out whether the last one left it properly: a log that nobody has folded in means a
+//! crash, and only then is the whole ledger checked. A normal start pays for two locks and two
+//! looks at files.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -109,8 +110,8 @@ impl Opened {
 
     /// Whether the files under the ledger's name are the ones that are open here.
     ///
-    /// Asked inside every transaction: whoever rebuilds the ledger takes the same lock first, so that nothing is
-    /// committed to files that have been set aside.
+    /// Asked inside every transaction: whoever rebuilds the ledger takes the same lock first, so
+    /// that nothing is committed to files that have been set aside.
     pub(super) fn check(&self) -> Result<(), LedgerError> {
         let same = FileId::at(&self.path) == self.ledger_id && FileId::at(&self.log) == self.log_id;
         if same { Ok(()) } else { Err(LedgerError::Replaced) }
@@ -136,7 +137,8 @@ impl Opened {
         done.inspect_err(|_| drop(run("ROLLBACK")))
     }
 
-    /// Does something while this connection waits for others: only where nobody waits for an event loop.
+    /// Does something while this connection waits for others: only where nobody waits for an event
+    /// loop.
     pub(super) fn waiting<T>(
         &self,
         work: impl FnOnce() -> Result<T, LedgerError>,
@@ -153,8 +155,9 @@ impl Opened {
     }
 }
 
-/// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what another connection and
-/// another daybook still see of it, if there are any. Says whether it was rebuilt here.
+/// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what
+/// another connection and another daybook still see of it, if there are any. Says whether it was
+/// rebuilt here.
 pub(super) fn open(
     state: &StateFolder,
     mut rescue: Option<(&Connection, &mut Daybook)>,
@@ -187,8 +190,9 @@ pub(super) fn open(
     }
 }
 
-/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has as open. So is one that
-/// may not agree with the ledger, as after a power cut: then all of it is posted first.
+/// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has
+/// as open. So is one that may not agree with the ledger, as after a power cut: then all of it is
+/// posted first.
 pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
     let path = state.beside_ledger(DAYBOOK);
     let open = || Daybook::open(&path, |generation| posted(&opened.connection, generation));
@@ -237,8 +241,8 @@ fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
     Ok(Opened { connection, path, log, daybook, ledger_id, log_id, _presence: presence })
 }
 
-/// Takes the lock that says that we are here, and says whether we are the only one; if so nobody else gets in
-/// before it is made a shared one.
+/// Takes the lock that says that we are here, and says whether we are the only one; if so nobody
+/// else gets in before it is made a shared one.
 fn enter(path: &Path) -> io::Result<(File, bool)> {
     let file = private_file(path)?;
     let deadline = Instant::now() + PATIENCE;
@@ -253,7 +257,8 @@ fn enter(path: &Path) -> io::Result<(File, bool)> {
     Ok((file, false))
 }
 
-/// Looks at the files, before SQLite makes what is missing; says whether the last user of the ledger was cut off.
+/// Looks at the files, before SQLite makes what is missing; says whether the last user of the
+/// ledger was cut off.
 fn look(state: &StateFolder, alone: bool) -> Result<bool, LedgerError> {
     let unsound = |problem: &str| Err(LedgerError::Unsound(Damage::Found(problem.into())));
     for suffix in FILES {

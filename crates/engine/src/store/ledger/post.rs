@@ -39,7 +39,8 @@ pub(super) fn posted(
 /// Posts a batch in one transaction; what another process has posted meanwhile is passed over.
 pub(super) fn post(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
     opened.commit(|connection| {
-        // A daybook is replaced only after all of it was posted: if it still stands there, nothing newer was.
+        // A daybook is replaced only after all of it was posted: if it still stands there, nothing
+        // newer was.
         if opened.daybook_id() != Some(batch.id) {
             return Err(LedgerError::Replaced);
         }

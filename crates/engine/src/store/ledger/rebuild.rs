@@ -1,9 +1,9 @@
-//! Rebuilding the ledger: what is damaged is set aside, and a new one is made of what can be read of it, of the
-//! tasks' folders, and of what the wardens hold.
+//! Rebuilding the ledger: what is damaged is set aside, and a new one is made of what can be read
+//! of it, of the tasks' folders, and of what the wardens hold.
 //!
-//! One process does it, under a lock; the others wait and then find a whole ledger. The new one appears under its
-//! name only when it is complete. A rebuild that was cut off is taken up again: which files it had set aside is
-//! noted in the lock's file.
+//! One process does it, under a lock; the others wait and then find a whole ledger. The new one
+//! appears under its name only when it is complete. A rebuild that was cut off is taken up again:
+//! which files it had set aside is noted in the lock's file.
 
 use std::{
     fs::{self, File},
@@ -34,8 +34,8 @@ use crate::{
     store::audit::note_repair,
 };
 
-/// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody opens it while
-/// its log is gone already.
+/// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody
+/// opens it while its log is gone already.
 pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
 
 /// What the daybook has behind the ledger's name.
@@ -44,8 +44,8 @@ pub(super) const DAYBOOK: &str = "-daybook";
 /// Bytes of the time that names a rebuild, at most.
 const STAMP_BYTES_MAX: u64 = 64;
 
-/// Makes a new ledger in the place of the one that was found, and says that it did; another process may have done so
-/// meanwhile, and of a state folder that is only new nothing is told.
+/// Makes a new ledger in the place of the one that was found, and says that it did; another process
+/// may have done so meanwhile, and of a state folder that is only new nothing is told.
 pub(super) fn rebuild(
     state: &StateFolder,
     damage: &Damage,
@@ -179,8 +179,8 @@ fn in_order(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of a rebuild that is
-/// under way.
+/// Held by the one process that rebuilds the ledger or begins its daybook. Its file has the time of
+/// a rebuild that is under way.
 pub(super) struct Lock {
     file: File,
 }
@@ -198,7 +198,8 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// The name of this rebuild: that of an earlier one which was cut off, if it had moved the ledger away.
+    /// The name of this rebuild: that of an earlier one which was cut off, if it had moved the
+    /// ledger away.
     fn begin(&mut self, moved: bool) -> io::Result<String> {
         let mut earlier = Vec::new();
         self.file.seek(SeekFrom::Start(0))?;

@@ -1,7 +1,8 @@
 //! Reads what can be read of a damaged ledger.
 //!
-//! A damaged page hides the rows on it, not the others: rows are read by ranges of their places, and one by one
-//! where a range fails. The index of ids is read besides, so that a row which cannot be read is known by name.
+//! A damaged page hides the rows on it, not the others: rows are read by ranges of their places,
+//! and one by one where a range fails. The index of ids is read besides, so that a row which cannot
+//! be read is known by name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,8 +31,8 @@ pub(super) struct Salvaged {
     pub lost: BTreeSet<String>,
 }
 
-/// Copies what can be read of the old ledger and its daybook, and of a connection and a daybook that are still open,
-/// into a new one.
+/// Copies what can be read of the old ledger and its daybook, and of a connection and a daybook
+/// that are still open, into a new one.
 pub(super) fn salvage(
     old: Option<&Path>,
     rescue: Option<(&Connection, &mut Daybook)>,
@@ -42,8 +43,8 @@ pub(super) fn salvage(
         merge(rescue, new)?;
     }
     if let Some(old) = old.filter(|old| old.is_file()) {
-        // With its log, held against whoever still has it open. It may be the log that is damaged, or that belongs
-        // to another ledger: then what is in the main file alone counts as well.
+        // With its log, held against whoever still has it open. It may be the log that is damaged,
+        // or that belongs to another ledger: then what is in the main file alone counts as well.
         for opened in [with_log(old), without_log(old)].into_iter().flatten() {
             // With it SQLite reads what is there of a file that is too short.
             let _ = opened.pragma_update(None, "writable_schema", true);
@@ -208,7 +209,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies a range of places; returns how many rows were there, and from which place on it cannot be read.
+    /// Copies a range of places; returns how many rows were there, and from which place on it
+    /// cannot be read.
     fn range(
         &self,
         old: &Connection,

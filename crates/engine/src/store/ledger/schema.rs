@@ -4,7 +4,8 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::{LedgerError, approvals, post};
 
-/// The steps from an empty ledger to the schema of this program, of which `user_version` counts those done.
+/// The steps from an empty ledger to the schema of this program, of which `user_version` counts
+/// those done.
 pub(super) const MIGRATIONS: [&str; 6] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",

@@ -1,10 +1,12 @@
 //! The one writer of a process: what waits together is committed together.
 //!
-//! What happens to tasks is noted in the daybook, and posted to the ledger a little later, or before the ledger is
-//! read. Everything else is written to the ledger itself. A write that comes alone is committed at once, on the thread that asked. While many tasks are ready, the
-//! writer's turn comes after theirs, and one commit serves them all. When another process holds the ledger,
-//! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that turns out to be
-//! damaged is rebuilt, and one that was replaced is opened anew; then the write is tried again.
+//! What happens to tasks is noted in the daybook, and posted to the ledger a little later, or
+//! before the ledger is read. Everything else is written to the ledger itself. A write that comes
+//! alone is committed at once, on the thread that asked. While many tasks are ready, the writer's
+//! turn comes after theirs, and one commit serves them all. When another process holds the ledger,
+//! the wait for it moves to a thread, so that the event loop never waits. There, too, a ledger that
+//! turns out to be damaged is rebuilt, and one that was replaced is opened anew; then the write is
+//! tried again.
 
 use std::{
     sync::{
@@ -168,8 +170,8 @@ impl Writer {
         noted
     }
 
-    /// Notes something that depends on what is in the ledger, in a thread: everything is posted before, and nothing
-    /// is written meanwhile.
+    /// Notes something that depends on what is in the ledger, in a thread: everything is posted
+    /// before, and nothing is written meanwhile.
     pub(super) async fn note_with_ledger<T: Send + 'static>(
         self: &Arc<Self>,
         mut work: impl FnMut(&mut Page<'_>, &Opened, &StateFolder) -> Result<T, LedgerError>
@@ -190,7 +192,8 @@ impl Writer {
         noted
     }
 
-    /// Takes note of what other processes have written to the daybook; only if that is in doubt they are kept from it.
+    /// Takes note of what other processes have written to the daybook; only if that is in doubt
+    /// they are kept from it.
     pub(super) async fn look(self: &Arc<Self>) -> Result<(), LedgerError> {
         if let Some(mut daybook) = free(self.daybook.try_lock()) {
             match daybook.is_behind() {
@@ -211,8 +214,8 @@ impl Writer {
         self.stays.store(true, Ordering::Relaxed);
     }
 
-    /// Sees to it that what was noted is posted, soon; whoever does not stay leaves that to the next one, if it is
-    /// little.
+    /// Sees to it that what was noted is posted, soon; whoever does not stay leaves that to the
+    /// next one, if it is little.
     fn see_to_posting(self: &Arc<Self>, daybook: Option<&Daybook>) {
         let is_much = daybook.is_some_and(is_much);
         let is_any = daybook.is_none_or(|daybook| daybook.pending() > 0);
@@ -327,8 +330,8 @@ impl Writer {
         self.queued(work, false).await
     }
 
-    /// The same, for what other processes wait for: they are told as soon as it is committed, whether or not whoever
-    /// asked for it is still there.
+    /// The same, for what other processes wait for: they are told as soon as it is committed,
+    /// whether or not whoever asked for it is still there.
     pub(super) async fn write_and_ring<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -406,10 +409,11 @@ impl Writer {
         }
     }
 
-    /// Moves what was committed into the main file now and then, in a thread, since that syncs the disk.
+    /// Moves what was committed into the main file now and then, in a thread, since that syncs the
+    /// disk.
     ///
-    /// The writer waits for it: with commits going on meanwhile there would always be something left to move,
-    /// and the log would never begin anew but grow for ever.
+    /// The writer waits for it: with commits going on meanwhile there would always be something
+    /// left to move, and the log would never begin anew but grow for ever.
     async fn checkpoint(self: &Arc<Self>) {
         if self.written.fetch_add(1, Ordering::Relaxed) >= CHECKPOINT_EVERY {
             self.written.store(0, Ordering::Relaxed);
@@ -435,7 +439,8 @@ impl Writer {
         self.daybook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the ledger, waiting for other processes, and mending it where that is needed.
+    /// Does something with the ledger, waiting for other processes, and mending it where that is
+    /// needed.
     fn patiently<T>(
         &self,
         until: Instant,
@@ -448,7 +453,8 @@ impl Writer {
             opened.connection.busy_timeout(left.max(LEAST))?;
             let result = work(&opened);
             let _ = opened.connection.busy_timeout(Duration::ZERO);
-            // What others put in its place is opened for as long as they do; damage is repaired a few times.
+            // What others put in its place is opened for as long as they do; damage is repaired a
+            // few times.
             let is_pending = |error: &LedgerError| {
                 matches!(error, LedgerError::Replaced) && Instant::now() < until
             };

@@ -1,8 +1,9 @@
 //! How far the wall clock is believed when it says that something is old.
 //!
-//! A clock that is set wrong for a while must not cost anybody a history. So a clean-up that nobody asked for believes
-//! no more than an earlier one saw as well, hours of running time before: what it removes is old by both. A clock that
-//! went back or ahead, more than time has passed, begins the wait anew.
+//! A clock that is set wrong for a while must not cost anybody a history. So a clean-up that nobody
+//! asked for believes no more than an earlier one saw as well, hours of running time before: what
+//! it removes is old by both. A clock that went back or ahead, more than time has passed, begins
+//! the wait anew.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +18,8 @@ pub(super) const APART_MS: u64 = 6 * 3600 * 1000;
 /// A difference between the clocks that is none: the wall clock is corrected a little now and then.
 const TOLERANCE_MS: i64 = 5 * 60 * 1000;
 
-/// A clock that went ahead by more than this is not believed for a person, either, who does not say that it is right:
-/// less than this hardly matters for what is kept for days.
+/// A clock that went ahead by more than this is not believed for a person, either, who does not say
+/// that it is right: less than this hardly matters for what is kept for days.
 const DOUBTED_MS: i64 = 24 * 3600 * 1000;
 
 /// What the clocks say.
@@ -53,8 +54,9 @@ impl Moment {
         if self.boot_id.is_empty() { 0 } else { self.awake_ms }
     }
 
-    /// By how much the wall clock has moved since an earlier moment beyond the time that has passed; less than nothing
-    /// if it went back. While the machine was off any time may have passed.
+    /// By how much the wall clock has moved since an earlier moment beyond the time that has
+    /// passed; less than nothing if it went back. While the machine was off any time may have
+    /// passed.
     fn moved_since(&self, earlier: &Self) -> i64 {
         let moved = self.wall_ms.saturating_sub(earlier.wall_ms);
         if self.is_of_boot_of(earlier) {
@@ -260,7 +262,8 @@ mod tests {
         machine.run(6);
         let agreed = machine.clean_up();
         assert!(agreed.is_some());
-        // Every day for hours, until somebody sets it right and works; it is cleaned up in the wrong hours only.
+        // Every day for hours, until somebody sets it right and works; it is cleaned up in the
+        // wrong hours only.
         for _ in 0..5 {
             machine.reboot(1);
             machine.now.wall_ms += 4 * YEAR;

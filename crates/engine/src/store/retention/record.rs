@@ -1,5 +1,5 @@
-//! What a clean-up leaves for the next one, in the file `retention.json`: what it saw of the clocks, and what it has
-//! removed and not noted in the audit log yet.
+//! What a clean-up leaves for the next one, in the file `retention.json`: what it saw of the
+//! clocks, and what it has removed and not noted in the audit log yet.
 
 use std::{fs, io};
 
@@ -90,7 +90,8 @@ impl Record {
         fs::rename(&new, state.path().join("retention.json"))
     }
 
-    /// Notes what was removed, in the audit log; what cannot be noted is left for the next clean-up.
+    /// Notes what was removed, in the audit log; what cannot be noted is left for the next
+    /// clean-up.
     pub(super) fn note(&mut self, state: &StateFolder) {
         if let Some(removed) = self.removed.take().filter(|it| it.by_age + it.by_size > 0) {
             let noted = Audit::open(state).and_then(|it| it.append_now(&removed.entry()));

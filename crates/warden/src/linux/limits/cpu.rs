@@ -17,8 +17,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Watches the processor time of one command and all its descendants.
 ///
-/// The warden's cgroup knows it exactly. Without one it is what ended children have left and what live ones show;
-/// only what a process ignores of its own children is not in there.
+/// The warden's cgroup knows it exactly. Without one it is what ended children have left and what
+/// live ones show; only what a process ignores of its own children is not in there.
 #[derive(Debug)]
 pub(super) struct CpuWatch {
     limit: Duration,

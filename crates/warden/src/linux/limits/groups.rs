@@ -1,8 +1,10 @@
-//! The cgroups that hold limits: the warden's own for the number of processes, a task's for its memory.
+//! The cgroups that hold limits: the warden's own for the number of processes, a task's for its
+//! memory.
 //!
-//! Entering a cgroup makes the kernel wait for all processors, which takes milliseconds. So a warden enters the
-//! one that counts processes once, when it is forked, and each command inherits it at no cost. Memory is another
-//! matter: there only the command's tree may be in it, or the warden could be what the kernel kills.
+//! Entering a cgroup makes the kernel wait for all processors, which takes milliseconds. So a
+//! warden enters the one that counts processes once, when it is forked, and each command inherits
+//! it at no cost. Memory is another matter: there only the command's tree may be in it, or the
+//! warden could be what the kernel kills.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -93,7 +95,8 @@ pub(super) struct TaskGroup {
     folder: PathBuf,
     /// The file that counts what the kernel killed.
     kills: File,
-    /// In version 2, the file that counts refused processes: the command is not among the warden's any more.
+    /// In version 2, the file that counts refused processes: the command is not among the warden's
+    /// any more.
     refusals: Option<File>,
 }
 

@@ -1,9 +1,10 @@
-//! The limits of a command: cgroups where they can be made, the kernel's limits of each process besides.
+//! The limits of a command: cgroups where they can be made, the kernel's limits of each process
+//! besides.
 //!
-//! What is limited is the whole tree, so a cgroup is the right means for processes and memory, and the only one
-//! that tells whether a limit was met. Where none can be made, the kernel's limits of each process stand in as far as
-//! they go, and what that leaves open is reported. Processor time is summed up by the warden; open files and file
-//! sizes are limits of each process by nature.
+//! What is limited is the whole tree, so a cgroup is the right means for processes and memory, and
+//! the only one that tells whether a limit was met. Where none can be made, the kernel's limits of
+//! each process stand in as far as they go, and what that leaves open is reported. Processor time
+//! is summed up by the warden; open files and file sizes are limits of each process by nature.
 
 mod cpu;
 mod groups;
@@ -37,7 +38,8 @@ pub(super) use self::{
 /// Processes of ours that are counted with a command's: the warden.
 const OURS: u64 = 1;
 
-/// The same with a sandbox: its init, and of the next one the init, the process in it, and who makes that.
+/// The same with a sandbox: its init, and of the next one the init, the process in it, and who
+/// makes that.
 const OURS_SANDBOXED: u64 = 5;
 
 /// Whether limits of whole trees can be held here.
@@ -188,7 +190,8 @@ impl<'a> Limiter<'a> {
             report.missing.push(format!("processes_max: {problem}; {without}"));
             return;
         }
-        // The kernel counts all processes of the user: those that are there already must not be in the way.
+        // The kernel counts all processes of the user: those that are there already must not be in
+        // the way.
         let present = *self.user_tasks.get_or_insert_with(user_tasks);
         prepared.add(libc::RLIMIT_NPROC, Some(present.saturating_add(processes)));
         let instead = "all processes of the user are counted instead of the command's";
@@ -290,8 +293,8 @@ impl PreparedLimits {
 ///
 /// # Safety
 ///
-/// Called in a child that shares the warden's memory: it makes system calls only, and `prepared` must outlive the
-/// call.
+/// Called in a child that shares the warden's memory: it makes system calls only, and `prepared`
+/// must outlive the call.
 pub(super) unsafe fn apply(prepared: &PreparedLimits) -> Result<(), libc::c_int> {
     // SAFETY: valid descriptors and pointers, all of `prepared`.
     unsafe {

@@ -1,5 +1,5 @@
-//! Where cgroups that limit something can be made: in the hierarchies of version 1, each for one controller,
-//! or in the one tree of version 2.
+//! Where cgroups that limit something can be made: in the hierarchies of version 1, each for one
+//! controller, or in the one tree of version 2.
 
 use std::{
     fs,
@@ -52,7 +52,8 @@ impl Places {
         }
     }
 
-    /// Removes what is left of a warden in the hierarchies of version 1, and says whether it is gone.
+    /// Removes what is left of a warden in the hierarchies of version 1, and says whether it is
+    /// gone.
     pub(in crate::linux) fn forget(&self, warden: &str) -> bool {
         let places = [&self.pids, &self.memory].into_iter().flatten();
         let gone = places.map(|place| match place {
@@ -90,8 +91,8 @@ fn first_version(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
 
 /// The nearest cgroup above us, our own first, whose children the controller limits.
 ///
-/// In version 2 a cgroup with processes cannot limit its children, so that is rarely our own. What limits us is
-/// never left behind.
+/// In version 2 a cgroup with processes cannot limit its children, so that is rarely our own. What
+/// limits us is never left behind.
 fn second_version(tree: &Tree, controller: &str) -> Result<PathBuf, String> {
     let mut folder = tree.own.as_path();
     loop {

@@ -6,7 +6,8 @@
 ///
 /// System calls about the calling process alone; safe between clone and exec.
 pub(super) unsafe fn drop_capabilities() -> bool {
-    /// `SECBIT_NOROOT`, `SECBIT_NO_SETUID_FIXUP`, `SECBIT_NO_CAP_AMBIENT_RAISE`, each with its lock.
+    /// `SECBIT_NOROOT`, `SECBIT_NO_SETUID_FIXUP`, `SECBIT_NO_CAP_AMBIENT_RAISE`, each with its
+    /// lock.
     const NO_ROOT: u64 = 0b1110_1111;
     const VERSION_3: u32 = 0x2008_0522;
     const CAPABILITIES: u64 = 64;

@@ -1,9 +1,9 @@
 //! What a profile means just now: which of its paths exist, and whether that is still so.
 //!
-//! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what was mounted since
-//! is not there. A secret that did not exist could not be covered, and one that was replaced is covered no more,
-//! because a cover goes with the file under it. A socket may have come. All are noticed here for the price of a few
-//! questions to the kernel.
+//! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what
+//! was mounted since is not there. A secret that did not exist could not be covered, and one that
+//! was replaced is covered no more, because a cover goes with the file under it. A socket may have
+//! come. All are noticed here for the price of a few questions to the kernel.
 
 use std::{
     cell::Cell,
@@ -96,7 +96,8 @@ impl Surroundings {
     }
 }
 
-/// A list of the machine's sockets that takes longer than this to read is not read for every command ...
+/// A list of the machine's sockets that takes longer than this to read is not read for every
+/// command ...
 const LONG_LIST: Duration = Duration::from_micros(500);
 
 /// ... but as often as this.

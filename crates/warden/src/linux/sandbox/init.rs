@@ -1,9 +1,10 @@
 //! The process that makes a sandbox and then is its init: the first process of a pid namespace.
 //!
-//! It is forked from the warden into new namespaces, builds the view of the files, hands everything to the warden
-//! and waits. The command enters later, as a child of the warden. What the command leaves behind becomes a child of
-//! the init, which collects it; when the init ends, the kernel ends everything in its namespace. It ends when the
-//! warden does, when it is told to, or is killed.
+//! It is forked from the warden into new namespaces, builds the view of the files, hands everything
+//! to the warden and waits. The command enters later, as a child of the warden. What the command
+//! leaves behind becomes a child of the init, which collects it; when the init ends, the kernel
+//! ends everything in its namespace. It ends when the warden does, when it is told to, or is
+//! killed.
 
 use std::{
     fs, io,
@@ -23,7 +24,7 @@ use super::{
     capabilities::drop_capabilities,
     fresh::Surroundings,
     landlock::{self, Rules},
-    mounts::{self, View},
+    view::{self, View},
 };
 
 /// Where the socket to the warden stands in the init.
@@ -80,7 +81,8 @@ impl Kinds {
     }
 }
 
-/// What the init reports; its descriptors stand beside it: the namespaces in order, then what is named here.
+/// What the init reports; its descriptors stand beside it: the namespaces in order, then what is
+/// named here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     /// Everything is there.
@@ -94,11 +96,13 @@ pub(super) enum Report {
     Failed(String),
 }
 
-/// Forks into new namespaces. Returns the child's pid, or 0 in the child. Call it with a single thread only.
+/// Forks into new namespaces. Returns the child's pid, or 0 in the child. Call it with a single
+/// thread only.
 pub(super) fn fork(kinds: Kinds) -> io::Result<i32> {
     let flags = kinds.flags().into_iter().fold(0, |all, flag| all | flag);
-    // SAFETY: `clone_args` is plain data for which zero means absent; without CLONE_VM and with a zero stack the
-    // call acts like fork; the warden has one thread, so the child's memory is in no half-done state.
+    // SAFETY: `clone_args` is plain data for which zero means absent; without CLONE_VM and with a
+    // zero stack the call acts like fork; the warden has one thread, so the child's memory is in no
+    // half-done state.
     let pid = unsafe {
         let mut arguments: libc::clone_args = std::mem::zeroed();
         arguments.flags = u64::from(flags.cast_unsigned());
@@ -119,14 +123,16 @@ pub(super) fn live(
         Ok(socket) => serve(socket.as_fd(), kinds, part, surroundings),
         Err(_) => 1,
     };
-    // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
+    // SAFETY: ends this process at once: what the warden had registered for its own end is not ours
+    // to run.
     unsafe { libc::_exit(code) }
 }
 
 /// Lets go of everything that is the warden's but the socket.
 pub(super) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: from here on nothing of this process uses a descriptor that it had before, but the three standard
-    // ones and the socket, which now has this number; whoever owned the others never runs again.
+    // SAFETY: from here on nothing of this process uses a descriptor that it had before, but the
+    // three standard ones and the socket, which now has this number; whoever owned the others never
+    // runs again.
     unsafe {
         if socket.as_raw_fd() != SOCKET
             && libc::dup3(socket.as_raw_fd(), SOCKET, libc::O_CLOEXEC) < 0
@@ -150,7 +156,8 @@ fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &Surrou
         let _ = send(socket, &Report::Failed(problem.clone()), &[]);
     }
     if made.is_err() || !kinds.pid {
-        // Without processes of its own to care for there is nothing to stay for: descriptors keep namespaces.
+        // Without processes of its own to care for there is nothing to stay for: descriptors keep
+        // namespaces.
         return i32::from(made.is_err());
     }
     let _ = rustix::process::setsid();
@@ -187,11 +194,11 @@ fn make(
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
     }
     if part != Part::Copy {
-        mounts::prepare(surroundings).map_err(|failed| failed.to_string())?;
+        view::prepare(surroundings).map_err(|failed| failed.to_string())?;
     }
     let view = match part {
         Part::Template => View::default(),
-        _ => mounts::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
+        _ => view::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
     };
     let (rules, no_rules) = match part {
         Part::Copy => (None, None),
@@ -210,8 +217,9 @@ fn make(
     send(socket, &Report::Ready { with, no_rules }, &handles).map_err(|error| error.to_string())
 }
 
-/// The Landlock rules, or why there are none. They hold for every copy of the view: what is mounted below a folder
-/// that may be written may be written too, and in `/dev` there is nothing but what may.
+/// The Landlock rules, or why there are none. They hold for every copy of the view: what is mounted
+/// below a folder that may be written may be written too, and in `/dev` there is nothing but what
+/// may.
 fn rules(surroundings: &Surroundings) -> (Option<OwnedFd>, Option<String>) {
     let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from);
     let rules = Rules {
@@ -228,7 +236,8 @@ fn rules(surroundings: &Surroundings) -> (Option<OwnedFd>, Option<String>) {
 
 /// Lets local connections work in a network namespace of its own.
 fn raise_loopback() -> io::Result<()> {
-    // SAFETY: `ifreq` is plain data; its name is filled with a text that fits; the socket is closed below by its owner.
+    // SAFETY: `ifreq` is plain data; its name is filled with a text that fits; the socket is closed
+    // below by its owner.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {

@@ -1,8 +1,8 @@
 //! The rules that a process cannot shed: what may be written, whom it may signal and talk to.
 //!
-//! With namespaces these rules are the second lock on the same door. Without them they are the only one: then
-//! secrets are kept by leaving them out of what may be read, which means listing their neighbours instead of the
-//! folder they are in.
+//! With namespaces these rules are the second lock on the same door. Without them they are the only
+//! one: then secrets are kept by leaving them out of what may be read, which means listing their
+//! neighbours instead of the folder they are in.
 
 use std::{
     fs::File,
@@ -103,7 +103,8 @@ fn open_path(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
 }
 
-/// All that is in these folders but the hidden paths: the neighbours of each, and of each folder on the way to it.
+/// All that is in these folders but the hidden paths: the neighbours of each, and of each folder on
+/// the way to it.
 pub(super) fn everything_in(folders: Vec<PathBuf>, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let mut shown = Vec::new();
     let mut waiting = folders;
@@ -114,7 +115,8 @@ pub(super) fn everything_in(folders: Vec<PathBuf>, hidden: &[PathBuf]) -> Vec<Pa
         if !hidden.iter().any(|path| path.starts_with(&folder)) {
             shown.push(folder);
         } else if let Ok(entries) = std::fs::read_dir(&folder) {
-            // A link would open what it points to, which may be what is hidden; its target counts by itself.
+            // A link would open what it points to, which may be what is hidden; its target counts
+            // by itself.
             let real = entries.filter_map(|entry| {
                 let entry = entry.ok()?;
                 (!entry.file_type().ok()?.is_symlink()).then(|| entry.path())

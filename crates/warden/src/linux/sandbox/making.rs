@@ -18,10 +18,10 @@ use super::{
     fresh::Surroundings,
     init::{self, Kinds, MAPPED, Part, Report},
     landlock::{self, Rules},
-    mounts::DEVICES,
     seccomp::Sockets,
-    sleeper::{self, Sleeper},
-    throw_away,
+    sleeper::Sleeper,
+    throw_away, usher,
+    view::DEVICES,
 };
 use crate::{
     linux::{socket, spawner::Setup},
@@ -74,8 +74,9 @@ impl Confined {
         }
     }
 
-    /// A sandbox could not be made. Files may have changed under it: it is tried again. If it is never made, the
-    /// machine refuses this kind, and the next weaker one is tried; but what has worked once is not given up.
+    /// A sandbox could not be made. Files may have changed under it: it is tried again. If it is
+    /// never made, the machine refuses this kind, and the next weaker one is tried; but what has
+    /// worked once is not given up.
     fn refuse(&mut self, problem: String) -> io::Result<()> {
         self.template = None;
         self.surroundings = Surroundings::of(self.surroundings.profile.clone());
@@ -105,7 +106,8 @@ impl Confined {
     /// Begins to make a sandbox, of the strongest kind that can be begun.
     pub(super) fn begin(&mut self, going: &mut Vec<Pid>) -> io::Result<()> {
         while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
-            // A temporary folder in memory is a part of the view, and each command's own: that view is not copied.
+            // A temporary folder in memory is a part of the view, and each command's own: that view
+            // is not copied.
             let begun = match self.surroundings.profile.tmp {
                 Some(_) => self.copy(kinds, going),
                 None => self.fork(kinds, Part::Whole, going),
@@ -137,7 +139,7 @@ impl Confined {
         let live =
             || -> Infallible { init::live(other.as_fd(), own, Part::Copy, &self.surroundings) };
         let flags = own.flags().into_iter().fold(0, |all, flag| all | flag);
-        let pid = sleeper::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
+        let pid = usher::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
         Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own })
     }
 
@@ -196,7 +198,7 @@ impl Confined {
             artifacts.iter().filter(|name| !ready.shown.contains(name)).cloned().collect();
         if !more.is_empty() {
             // What cannot be shown is not seen: no reason to refuse the command.
-            let _ = sleeper::show_more(ready.made.confines(&self.filter), &names(&more));
+            let _ = usher::show_more(ready.made.confines(&self.filter), &names(&more));
             ready.shown.extend(more);
         }
         self.shown.clear();

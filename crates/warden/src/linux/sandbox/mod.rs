@@ -1,9 +1,10 @@
 //! Sandboxes: made ahead, entered by one command, thrown away.
 //!
-//! A sandbox is a set of namespaces with an [`init`], a view of the files ([`mounts`]), a Landlock ruleset, a filter
-//! of system calls, and a process in it that waits for its command ([`sleeper`]). Making one takes a millisecond or
-//! two, so a warden that knows its profile keeps one ready. Nothing of a sandbox is used twice. Where the machine
-//! refuses a layer, what is left is used and the lack is told.
+//! A sandbox is a set of namespaces with an [`init`], a view of the files ([`mounts`]), a Landlock
+//! ruleset, a filter of system calls, and a process in it that waits for its command ([`sleeper`]).
+//! Making one takes a millisecond or two, so a warden that knows its profile keeps one ready.
+//! Nothing of a sandbox is used twice. Where the machine refuses a layer, what is left is used and
+//! the lack is told.
 
 mod capabilities;
 mod elsewhere;
@@ -15,6 +16,8 @@ mod mounts;
 mod seccomp;
 mod sleeper;
 mod sockets;
+mod usher;
+mod view;
 
 use std::{
     io,
@@ -70,7 +73,8 @@ struct Confined {
     ready: Option<Ready>,
 }
 
-/// A user namespace and a view of the files that sandboxes are copied from. No command is ever in it.
+/// A user namespace and a view of the files that sandboxes are copied from. No command is ever in
+/// it.
 #[derive(Debug)]
 struct Template {
     /// The user namespace, if there is one, and the mount namespace.

@@ -1,22 +1,20 @@
-//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left to give up.
+//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left
+//! to give up.
 //!
-//! It is a child of the warden, so that its end is the warden's to collect, and a member of the sandbox's pid
-//! namespace. Both is only possible in two steps: an [`usher`] enters the namespaces, in the warden's memory while
-//! the warden sleeps, and makes the sleeper as a sibling of itself (`CLONE_PARENT`). The sleeper gives up its
-//! rights, hands over where its refused system calls are told, and waits. What it is then sent, it executes.
+//! It is a child of the warden, made by an [usher](super::usher) inside the sandbox. It gives up
+//! its rights, hands over where its refused system calls are told, and waits. What it is then sent,
+//! it executes.
 
 use std::{
     convert::Infallible,
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CString, c_int},
     io,
-    mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    ptr,
 };
 
 use rustix::{
     fs::{Mode, OFlags, fstat, open},
-    process::{Pid, Signal, WaitOptions, waitpid},
+    process::{Pid, Signal},
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +30,9 @@ use super::{
     capabilities::drop_capabilities,
     init::keep_only,
     seccomp::Filter,
+    usher::{Birth, Errand, last_errno},
 };
 use crate::protocol::{Decoder, Environment, Spec, StartFailure, StartStage, encode};
-
-/// Stack of the usher, and of the sleeper until it executes.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// What a sleeper is confined by, besides the namespaces that it is born in.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +89,8 @@ impl Sleeper {
         Ok(Self { pid: errand.run()?, socket })
     }
 
-    /// Gives it its command. Returns where refused calls are told, if they are; on failure the process is ending.
+    /// Gives it its command. Returns where refused calls are told, if they are; on failure the
+    /// process is ending.
     pub(super) fn wake(
         &self,
         order: &Order,
@@ -162,42 +159,6 @@ fn failed(stage: StartStage) -> impl Fn(io::Error) -> StartFailure {
     move |error| failure(stage, error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Shows more artifacts in a sandbox that has been made.
-pub(super) fn show_more(confines: Confines<'_>, shown: &[CString]) -> io::Result<()> {
-    let mut errand = Errand::new(confines.namespaces.iter());
-    errand.show(confines.artifacts, shown);
-    errand.run().map(drop)
-}
-
-/// Makes a child of the warden that is born in these namespaces, and in new ones by the flags; `live` is its life.
-pub(super) fn bear<'a>(
-    namespaces: impl Iterator<Item = &'a (OwnedFd, i32)>,
-    flags: c_int,
-    live: &dyn Fn() -> Infallible,
-) -> io::Result<Pid> {
-    let mut errand = Errand::new(namespaces);
-    errand.birth = Some(Birth { flags, live });
-    errand.run()
-}
-
-/// What an usher does; read by it in the warden's memory.
-struct Errand<'a> {
-    namespaces: Vec<(RawFd, c_int)>,
-    artifacts: Option<(RawFd, RawFd)>,
-    shown: Vec<*const c_char>,
-    birth: Option<Birth<'a>>,
-    /// The process that was made, as the warden sees it; the usher's own if none was.
-    made: c_int,
-    errno: c_int,
-}
-
-/// A child to be made.
-struct Birth<'a> {
-    /// Namespaces that are made for it.
-    flags: c_int,
-    live: &'a dyn Fn() -> Infallible,
-}
-
 /// What a sleeper needs to live.
 struct Life<'a> {
     setup: &'a Setup,
@@ -205,125 +166,11 @@ struct Life<'a> {
     socket: BorrowedFd<'a>,
 }
 
-impl Errand<'_> {
-    fn new<'n>(namespaces: impl Iterator<Item = &'n (OwnedFd, i32)>) -> Self {
-        Self {
-            namespaces: namespaces.map(|(handle, kind)| (handle.as_raw_fd(), *kind)).collect(),
-            artifacts: None,
-            shown: Vec::new(),
-            birth: None,
-            made: 0,
-            errno: 0,
-        }
-    }
-
-    /// Artifacts are shown on the way; their names have to live as long as this.
-    fn show(&mut self, artifacts: Option<(&OwnedFd, &OwnedFd)>, names: &[CString]) {
-        self.artifacts = artifacts.map(|(all, shown)| (all.as_raw_fd(), shown.as_raw_fd()));
-        self.shown = names.iter().map(|name| name.as_ptr()).collect();
-    }
-
-    /// Sends an usher, and waits until it is through.
-    fn run(&mut self) -> io::Result<Pid> {
-        let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
-        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and everything it
-        // points to outlive the call; the usher uses them only while this thread is suspended by CLONE_VFORK; all
-        // signals are blocked, so no handler runs in it.
-        let usher = unsafe {
-            let top = stack.as_mut_ptr().add(STACK_BYTES);
-            let top = top.sub(top.addr() & 15).cast::<c_void>();
-            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            libc::clone(usher, top, flags, ptr::from_mut(self).cast::<c_void>())
-        };
-        let Some(usher) = Some(usher).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
-            return Err(io::Error::last_os_error());
-        };
-        let _ = waitpid(Some(usher), WaitOptions::empty());
-        // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler remembers.
-        let (errno, made) = unsafe {
-            (ptr::read_volatile(&raw const self.errno), ptr::read_volatile(&raw const self.made))
-        };
-        match errno {
-            0 => Ok(Some(made).filter(|pid| *pid > 0).and_then(Pid::from_raw).unwrap_or(usher)),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        }
-    }
-}
-
-fn last_errno() -> c_int {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// Enters the namespaces, shows what is to be seen there, and makes the sleeper.
-extern "C" fn usher(argument: *mut c_void) -> c_int {
-    let errand = argument.cast::<Errand<'_>>();
-    // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the clone and the
-    // end only system calls are made here. The sleeper is no such child: it has a copy of the memory, in which
-    // nothing was half-done, and it never returns into the warden's code.
-    unsafe {
-        let done = enter(&*errand).and_then(|()| match &(*errand).birth {
-            None => Ok(0),
-            Some(Birth { flags, live }) => {
-                let flags = libc::CLONE_PARENT | libc::SIGCHLD | flags;
-                match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
-                    0 => match live() {},
-                    pid if pid < 0 => Err(last_errno()),
-                    pid => Ok(c_int::try_from(pid).unwrap_or(0)),
-                }
-            }
-        });
-        match done {
-            Ok(pid) => ptr::write_volatile(&raw mut (*errand).made, pid),
-            Err(errno) => ptr::write_volatile(&raw mut (*errand).errno, errno),
-        }
-        libc::_exit(0)
-    }
-}
-
-unsafe fn enter(errand: &Errand<'_>) -> Result<(), c_int> {
-    // SAFETY: descriptors and texts of the warden, which sleeps.
-    unsafe {
-        for (namespace, kind) in &errand.namespaces {
-            if libc::setns(*namespace, *kind) != 0 {
-                return Err(last_errno());
-            }
-        }
-        if let Some((all, shown)) = errand.artifacts {
-            for name in &errand.shown {
-                show(all, shown, *name);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Shows one task's artifacts; what is not there any more is not shown.
-unsafe fn show(all: RawFd, shown: RawFd, name: *const c_char) {
-    const CLONE: c_int = 1;
-    const FROM_EMPTY: c_int = 4;
-    const EMPTY: *const c_char = c"".as_ptr();
-    // SAFETY: descriptors and a text of the warden's; the new descriptor is closed again here.
-    unsafe {
-        let tree = libc::syscall(libc::SYS_open_tree, all, name, CLONE | libc::O_CLOEXEC);
-        let Ok(tree @ 0..) = RawFd::try_from(tree) else { return };
-        if libc::mkdirat(shown, name, 0o700) == 0 {
-            let still = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-            let attributes =
-                libc::mount_attr { attr_set: still, attr_clr: 0, propagation: 0, userns_fd: 0 };
-            let (flags, size) = (libc::AT_EMPTY_PATH, size_of::<libc::mount_attr>());
-            let call = libc::SYS_mount_setattr;
-            if libc::syscall(call, tree, EMPTY, flags, &raw const attributes, size) == 0 {
-                libc::syscall(libc::SYS_move_mount, tree, EMPTY, shown, name, FROM_EMPTY);
-            }
-        }
-        libc::close(tree);
-    }
-}
-
 impl Life<'_> {
     /// The whole life of a sleeper, until it executes.
     fn live(&self) -> ! {
-        // Where there is no init that would take it along, the warden's end is its end all the same.
+        // Where there is no init that would take it along, the warden's end is its end all the
+        // same.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         let confined = self.confine();
         // Whatever else is the warden's must not be held open by it.
@@ -333,19 +180,21 @@ impl Life<'_> {
             let answer = encode(&Answer::Failed(failure)).unwrap_or_default();
             let _ = socket::send(socket.as_fd(), &answer, &[]);
         }
-        // SAFETY: ends this process at once: what the warden had registered for its own end is not ours to run.
+        // SAFETY: ends this process at once: what the warden had registered for its own end is not
+        // ours to run.
         unsafe { libc::_exit(127) }
     }
 
-    /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by the filter.
+    /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by
+    /// the filter.
     fn confine(&self) -> Result<(), StartFailure> {
         const SET_FILTER: c_int = 1;
         const TELL: c_int = 1 << 3;
         let refused = || failure(StartStage::Sandbox, last_errno());
         let program = self.confines.filter.program();
         let flags = if self.confines.filter.told { TELL } else { 0 };
-        // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all of it is about
-        // this process alone. The descriptor that comes back is nobody else's.
+        // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all
+        // of it is about this process alone. The descriptor that comes back is nobody else's.
         let listener = unsafe {
             if !drop_capabilities() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
                 return Err(refused());
@@ -410,8 +259,8 @@ impl Life<'_> {
     }
 }
 
-/// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's own mounts. It
-/// has to be the same folder.
+/// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
+/// own mounts. It has to be the same folder.
 fn enter_folder(order: &Order) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(&order.workdir[..], flags, Mode::empty())?;

@@ -1,7 +1,8 @@
 //! Sockets of other programs that have a path.
 //!
-//! A mount that may only be read does not keep anybody from connecting, and Landlock knows nothing of such sockets.
-//! Most are in folders that are covered anyway; those that are not are covered one by one.
+//! A mount that may only be read does not keep anybody from connecting, and Landlock knows nothing
+//! of such sockets. Most are in folders that are covered anyway; those that are not are covered one
+//! by one.
 
 use std::{
     fs,
@@ -14,8 +15,8 @@ const COVERED: [&str; 6] = ["/run", "/var/run", "/tmp", "/var/tmp", "/dev", "/pr
 /// What stands before the path in a line of the kernel's list.
 const COLUMNS: usize = 7;
 
-/// Those that a command would reach who may write there and whose state is there, by their real paths. Asks in the
-/// network namespace of this process.
+/// Those that a command would reach who may write there and whose state is there, by their real
+/// paths. Asks in the network namespace of this process.
 pub(super) fn reachable(writable: &[PathBuf], state: &Path) -> Vec<PathBuf> {
     let text = fs::read("/proc/self/net/unix").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -47,8 +47,8 @@ impl Shell {
         }
     }
 
-    /// The arguments of a login, changed so that no profile is read. A bash without one is still a login shell in
-    /// every other respect; a dash has no other.
+    /// The arguments of a login, changed so that no profile is read. A bash without one is still a
+    /// login shell in every other respect; a dash has no other.
     pub(super) fn without_profile(self, argv: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut argv = argv.to_vec();
         match (self, argv.get_mut(1)) {
@@ -94,7 +94,8 @@ impl Login {
         [&self.name, options.as_bytes(), b"--", script.as_bytes()].map(<[u8]>::to_vec).to_vec()
     }
 
-    /// The same for as long as nothing changes. The inherited part of the environment is the engine's, and does not.
+    /// The same for as long as nothing changes. The inherited part of the environment is the
+    /// engine's, and does not.
     pub(super) fn key(&self) -> Key {
         let mut key = Parts(Sha256::new());
         key.add(self.program.as_os_str().as_bytes());

@@ -1,15 +1,16 @@
 //! Login shells at the price of ordinary ones, where that is proved to be the same.
 //!
-//! A login shell reads the user's profile first, which can cost a hundred times as much as the command. Most
-//! profiles change nothing but the environment. Then the command is run with that environment and without the profile:
-//! the same effect. Whether a profile is of that kind is not read from its text but seen: two real logins and one
-//! start without the profile print everything that a script could see ([`state`]), and all three must be equal. What
-//! a profile does outside of its shell cannot be seen so: one whose text ([`text`]) may write files is not replaced,
-//! and what a program that it calls writes is not written again each time.
+//! A login shell reads the user's profile first, which can cost a hundred times as much as the
+//! command. Most profiles change nothing but the environment. Then the command is run with that
+//! environment and without the profile: the same effect. Whether a profile is of that kind is not
+//! read from its text but seen: two real logins and one start without the profile print everything
+//! that a script could see ([`state`]), and all three must be equal. What a profile does outside of
+//! its shell cannot be seen so: one whose text ([`text`]) may write files is not replaced, and what
+//! a program that it calls writes is not written again each time.
 //!
-//! Any doubt means a real login: another shell, a terminal, an open stdin, output, a profile that hangs, that changes
-//! from one look to the next, or that could not be looked at. No call waits for a look: until something is known,
-//! its login is real. Only an engine that stays looks at all.
+//! Any doubt means a real login: another shell, a terminal, an open stdin, output, a profile that
+//! hangs, that changes from one look to the next, or that could not be looked at. No call waits for
+//! a look: until something is known, its login is real. Only an engine that stays looks at all.
 
 mod key;
 mod probe;
@@ -120,7 +121,8 @@ impl Logins {
         }
     }
 
-    /// The environment that does the same as this login, if that is known, and whether the caller is to look.
+    /// The environment that does the same as this login, if that is known, and whether the caller
+    /// is to look.
     fn find(&self, key: Key) -> (Option<Arc<Environment>>, bool) {
         let mut known = self.lock();
         let unknown = || Known { environment: None, since: Instant::now(), pending: false };
@@ -155,7 +157,8 @@ fn forget_oldest(known: &mut HashMap<Key, Known>) {
 }
 
 impl Logins {
-    /// Takes the profile out of a command that wants a login, if its effect is known to be the environment alone.
+    /// Takes the profile out of a command that wants a login, if its effect is known to be the
+    /// environment alone.
     pub(super) fn shorten(self: &Arc<Self>, wish: LoginWish<'_>, spec: &mut Spec) {
         if !self.looks.load(Ordering::Relaxed) {
             return;

@@ -1,7 +1,9 @@
-//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as tasks.
+//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as
+//! tasks.
 //!
-//! They are in no list, since nobody asked for them: the script is ours, and the profile is one that a granted command
-//! has just read. Whatever a look leaves running or stored is taken away with it.
+//! They are in no list, since nobody asked for them: the script is ours, and the profile is one
+//! that a granted command has just read. Whatever a look leaves running or stored is taken away
+//! with it.
 
 use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
 

@@ -1,15 +1,17 @@
 //! Scripts that could see the little that is left of a difference.
 //!
-//! In dash nothing is left. A bash that has read a profile has `PIPESTATUS` and another `$_` before its first
-//! command, and one entry in `BASH_ARGC`. Whoever looks at those, or lists all variables, gets a real login. A file
-//! that the script reads could look too; that is the one thing taken on trust.
+//! In dash nothing is left. A bash that has read a profile has `PIPESTATUS` and another `$_` before
+//! its first command, and one entry in `BASH_ARGC`. Whoever looks at those, or lists all variables,
+//! gets a real login. A file that the script reads could look too; that is the one thing taken on
+//! trust.
 
 use super::key::Shell;
 
 /// Words that are enough by themselves.
 const WORDS: [&str; 7] = ["PIPESTATUS", "BASH_ARG", "declare", "typeset", "compgen", "${_", "${!"];
 
-/// Whether this text could be used to see that no profile was read; too often rather than too seldom.
+/// Whether this text could be used to see that no profile was read; too often rather than too
+/// seldom.
 pub(super) fn sees_the_difference(shell: Shell, text: &str) -> bool {
     let last_argument =
         |rest: &str| !rest.starts_with(|next: char| next == '_' || next.is_alphanumeric());

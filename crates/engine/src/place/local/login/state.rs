@@ -27,7 +27,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads what the script printed: the state, and what the shell threw by its dice. None if any of it is missing.
+    /// Reads what the script printed: the state, and what the shell threw by its dice. None if any
+    /// of it is missing.
     pub(super) fn read(printed: &[u8]) -> Option<(Self, Vec<u8>)> {
         let (first, rest) = cut(printed, b"\0\0environment\0\0")?;
         let (environment, rest) = cut(rest, b"\0\0state\0\0")?;
@@ -50,8 +51,8 @@ impl State {
     pub(super) fn environment(&self, shell: Shell) -> Environment {
         let mut set = self.environment.clone();
         if shell == Shell::Bash {
-            // It keeps its variables so that the one that came last is passed on first, counts itself, and says
-            // itself what the last argument was.
+            // It keeps its variables so that the one that came last is passed on first, counts
+            // itself, and says itself what the last argument was.
             set.reverse();
             set.retain(|(name, _)| name != b"_");
             for (_, value) in set.iter_mut().filter(|(name, _)| name == b"SHLVL") {
@@ -62,8 +63,8 @@ impl State {
     }
 }
 
-/// Whether a line is part of what must be equal. The parent is another one each time, and `BASH_ARGC` has an entry
-/// once any file was read: see the scripts that are screened for it.
+/// Whether a line is part of what must be equal. The parent is another one each time, and
+/// `BASH_ARGC` has an entry once any file was read: see the scripts that are screened for it.
 fn counts(line: &[u8]) -> bool {
     let differs: [&[u8]; 4] = [
         b"declare -ir PPID=",

@@ -1,6 +1,8 @@
-//! What only the text of a profile can tell: functions of a dash, which it cannot list, and effects outside of the shell.
+//! What only the text of a profile can tell: functions of a dash, which it cannot list, and effects
+//! outside of the shell.
 //!
-//! The text is what the shell shows that it reads (`-v`), whatever file it is in. The tests err on the side of doubt.
+//! The text is what the shell shows that it reads (`-v`), whatever file it is in. The tests err on
+//! the side of doubt.
 
 use super::key::Shell;
 
@@ -37,7 +39,8 @@ fn is_harmless(rest: Option<&str>) -> bool {
         || HARMLESS.iter().any(|place| rest.strip_prefix(place).is_some_and(ends_well))
 }
 
-/// Text that is made only while it runs, and text that turns off the showing of texts, could hide one.
+/// Text that is made only while it runs, and text that turns off the showing of texts, could hide
+/// one.
 fn may_define_functions(code: &str) -> bool {
     let squeezed: String =
         code.chars().filter(|letter| !letter.is_ascii_whitespace() && *letter != '\\').collect();

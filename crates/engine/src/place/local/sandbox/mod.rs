@@ -1,7 +1,8 @@
-//! The sandbox of a command: which level it gets, what that means for files and network, and what is really in force.
+//! The sandbox of a command: which level it gets, what that means for files and network, and what
+//! is really in force.
 //!
-//! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands in the
-//! configuration is added to them.
+//! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
+//! in the configuration is added to them.
 
 mod news;
 mod places;
@@ -11,6 +12,7 @@ mod tamper;
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -18,7 +20,7 @@ use std::{
 use legwork_gate::Level;
 use legwork_warden::{
     protocol::Sandboxed,
-    sandbox::{Enforcement, Guard, Profile},
+    sandbox::{Enforcement, Guard, Layer, Profile},
 };
 
 pub(crate) use self::tamper::TamperCheck;
@@ -34,6 +36,14 @@ use crate::{
     threads::in_thread,
 };
 
+/// A profile, and what commands are told besides.
+#[derive(Debug)]
+struct Made {
+    profile: Arc<Profile>,
+    /// Variables that only make sense where the profile is in force.
+    variables: Vec<(String, OsString)>,
+}
+
 /// Knows the profiles of one engine, and what this machine makes of them.
 #[derive(Debug)]
 pub(crate) struct Sandboxing {
@@ -48,7 +58,7 @@ pub(crate) struct Sandboxing {
     watched: Arc<Watched>,
     /// Whose artifacts may be read.
     pub recent: Recent,
-    profiles: Mutex<HashMap<Wanted, Arc<Profile>>>,
+    profiles: Mutex<HashMap<Wanted, Arc<Made>>>,
     known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
 }
 
@@ -83,13 +93,13 @@ impl Sandboxing {
     pub(crate) async fn profile(self: &Arc<Self>, wanted: Wanted) -> Arc<Profile> {
         let profiles = || self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = profiles().get(&wanted) {
-            return known.clone();
+            return known.profile.clone();
         }
         let sandboxing = self.clone();
         let made = in_thread(move || sandboxing.make(wanted)).await;
         // It is made here if it could not be made there, which only a panic explains.
         let made = Arc::new(made.unwrap_or_else(|| self.make(wanted)));
-        profiles().entry(wanted).or_insert(made).clone()
+        profiles().entry(wanted).or_insert(made).profile.clone()
     }
 
     /// What this machine makes of it, if that is known.
@@ -100,7 +110,13 @@ impl Sandboxing {
     /// Remembers what this machine makes of it.
     pub(crate) fn learn(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
         let report = Arc::new(SandboxReport::new(wanted, &enforcement));
-        let sandbox = Arc::new(Sandbox { enforcement, report });
+        let profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a view of its own a command has everybody's `/tmp`.
+        let is_own = enforcement.enforced.contains(&Layer::MountNamespace);
+        let made = profiles.get(&wanted).filter(|_| is_own);
+        let variables = made.map(|made| made.variables.clone()).unwrap_or_default();
+        drop(profiles);
+        let sandbox = Arc::new(Sandbox { enforcement, report, variables });
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(wanted, sandbox.clone());
         sandbox
@@ -111,16 +127,18 @@ impl Sandboxing {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
-    fn make(&self, wanted: Wanted) -> Profile {
+    fn make(&self, wanted: Wanted) -> Made {
         let places = Places::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
         let all = |paths: Vec<PathBuf>| paths.into_iter().map(bytes).collect();
         let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
-        let mut tmp = None;
+        let (mut tmp, mut variables) = (None, Vec::new());
         if wanted.level == Level::WorkspaceWrite {
             writable.extend(self.roots.iter().cloned());
             writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
-            writable.extend(places.caches());
+            let caches = places.caches();
+            writable.extend(caches.writable);
+            variables = caches.variables;
             writable.extend(self.repositories.iter().flat_map(Repository::folders));
             // Whoever works there works nowhere in particular.
             writable.retain(|path| path != Path::new("/"));
@@ -132,7 +150,7 @@ impl Sandboxing {
         }
         let mut unreadable = places.unreadable();
         unreadable.extend(self.settings.unreadable.iter().map(|path| places::expanded(path)));
-        Profile {
+        let profile = Profile {
             network: wanted.network,
             writable: all(writable),
             shown: all(self.roots.clone()),
@@ -140,12 +158,14 @@ impl Sandboxing {
             unreadable: all(unreadable),
             tmp,
             state: bytes(self.state.clone()),
-        }
+        };
+        Made { profile: Arc::new(profile), variables }
     }
 }
 
-/// Those that are in none of the others. What is in a folder that may be written must not be named again: a command
-/// could put a link in its place, and what that leads to would be written by the next.
+/// Those that are in none of the others. What is in a folder that may be written must not be named
+/// again: a command could put a link in its place, and what that leads to would be written by the
+/// next.
 fn outermost(paths: &[PathBuf]) -> Vec<PathBuf> {
     let inner = |path: &PathBuf| paths.iter().any(|it| it != path && path.starts_with(it));
     paths.iter().filter(|path| !inner(path)).cloned().collect()

@@ -1,8 +1,8 @@
 //! What a command has brought that others run or trust: told with the result.
 //!
-//! Not everything can be guarded. An operator may configure a repository, a new one has to get its files, and what
-//! does not exist yet cannot be kept as it is. So what git would run, and what is missing of what is guarded, is
-//! listed before a command and after it.
+//! Not everything can be guarded. An operator may configure a repository, a new one has to get its
+//! files, and what does not exist yet cannot be kept as it is. So what git would run, and what is
+//! missing of what is guarded, is listed before a command and after it.
 
 use std::{
     collections::BTreeSet,
@@ -143,7 +143,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The keys in a configuration by which git runs programs or reads other configurations, with their values.
+/// The keys in a configuration by which git runs programs or reads other configurations, with their
+/// values.
 fn dangerous_keys(config: &str) -> Vec<(String, String)> {
     // A value may go on in the next line.
     let config = config.replace("\r\n", "\n").replace("\\\n", "");

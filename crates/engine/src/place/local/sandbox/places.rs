@@ -1,7 +1,9 @@
 //! Paths outside the workspace: what is secret, what others trust, and which caches may be written.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::LazyLock,
@@ -34,12 +36,27 @@ pub(super) struct Places {
 #[derive(Debug, Deserialize)]
 struct Cache {
     program: String,
+    /// By which it is told where that is.
     variable: Option<String>,
+    /// The same where it takes an option besides others, to be followed by the place.
+    option: Option<(String, String)>,
     base: PathBuf,
     folders: Vec<PathBuf>,
     #[serde(default)]
     files: Vec<PathBuf>,
 }
+
+/// The caches of programs, as commands of a workspace are given them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Caches {
+    /// What may be written.
+    pub writable: Vec<PathBuf>,
+    /// Variables that lead programs to a cache in the commands' own `/tmp`, where there is none in the home.
+    pub variables: Vec<(String, OsString)>,
+}
+
+/// Where those are.
+const OWN_CACHES: &str = "/tmp/.cache";
 
 impl Places {
     pub(super) fn shipped() -> &'static Self {
@@ -59,29 +76,56 @@ impl Places {
         inside.filter(|path| writable.iter().any(|folder| path.starts_with(folder))).collect()
     }
 
-    /// Caches that may be written; those of programs that are installed are made.
-    pub(super) fn caches(&self) -> Vec<PathBuf> {
-        self.cache
-            .iter()
-            .filter(|cache| is_installed(&cache.program))
-            .flat_map(Cache::paths)
-            .collect()
+    /// The caches of the programs that are installed.
+    pub(super) fn caches(&self) -> Caches {
+        let mut caches = Caches::default();
+        for cache in self.cache.iter().filter(|cache| is_installed(&cache.program)) {
+            cache.add_to(&mut caches);
+        }
+        caches
     }
 }
 
 impl Cache {
-    fn paths(&self) -> Vec<PathBuf> {
+    /// Nothing appears in a home that no command has written: a cache that is not there is a place of the command's own,
+    /// which its program is told by a variable. A folder is made only where its user has named it, or inside the
+    /// program's own, which is there.
+    fn add_to(&self, caches: &mut Caches) {
         let set = self.variable.as_ref().and_then(env::var_os).map(PathBuf::from);
-        let base = set.filter(|path| path.is_absolute()).unwrap_or_else(|| expanded(&self.base));
+        let set = set.filter(|path| path.is_absolute());
+        let is_set = set.is_some();
+        let base = set.unwrap_or_else(|| expanded(&self.base));
         // Without a home there is nothing to expand to.
         if !base.is_absolute() {
-            return Vec::new();
+            return;
         }
-        let folders = self.folders.iter().map(|folder| plain(&base.join(folder)));
-        for folder in folders.clone() {
-            let _ = make_private(&folder);
+        let folders: Vec<PathBuf> =
+            self.folders.iter().map(|folder| plain(&base.join(folder))).collect();
+        if is_set || base.is_dir() {
+            for folder in &folders {
+                let _ = make_private(folder);
+            }
+        } else {
+            caches.variables.extend(self.elsewhere());
         }
-        folders.chain(self.files.iter().map(|file| base.join(file))).collect()
+        // What comes later may be written then.
+        caches.writable.extend(folders);
+        caches.writable.extend(self.files.iter().map(|file| base.join(file)));
+    }
+
+    /// The variable that leads the program to another place.
+    fn elsewhere(&self) -> Option<(String, OsString)> {
+        let place = format!("{OWN_CACHES}/{}", self.program);
+        if let Some(variable) = &self.variable {
+            return Some((variable.clone(), place.into()));
+        }
+        let (variable, option) = self.option.as_ref()?;
+        let mut value = env::var_os(variable).unwrap_or_default();
+        if !value.is_empty() {
+            value.push(" ");
+        }
+        value.push(format!("{option}{place}"));
+        Some((variable.clone(), value))
     }
 }
 

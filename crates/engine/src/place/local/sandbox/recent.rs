@@ -1,7 +1,7 @@
 //! Which tasks' artifacts a sandboxed command may read: the latest of its workspace.
 //!
-//! One small file a workspace, shared by every process: a line for each run that has a folder. It costs nothing
-//! where no run has one, and no question to the ledger where some have.
+//! One small file a workspace, shared by every process: a line for each run that has a folder. It
+//! costs nothing where no run has one, and no question to the ledger where some have.
 
 use std::{
     fs::{self, File, OpenOptions},

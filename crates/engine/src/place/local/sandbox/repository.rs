@@ -46,8 +46,8 @@ impl Repository {
         Self { own: place.clone(), common: place, named_by }
     }
 
-    /// The repository that a file `.git` names. The file is only believed if the repository names it in turn:
-    /// otherwise a file in the workspace could open any folder for writing.
+    /// The repository that a file `.git` names. The file is only believed if the repository names
+    /// it in turn: otherwise a file in the workspace could open any folder for writing.
     fn linked(file: &Path) -> Option<Self> {
         let text = read_text(file).ok()?;
         let named = PathBuf::from(text.strip_prefix("gitdir:")?.trim());

@@ -1,7 +1,8 @@
 //! Whether a command changed what others run or trust: looked at before it and after it.
 //!
-//! A repository may be large, or on a disk of another machine that does not answer. So it is looked at in a thread, and
-//! waited for no longer than a bound; what could not be looked at is said in the place of what would have been found.
+//! A repository may be large, or on a disk of another machine that does not answer. So it is looked
+//! at in a thread, and waited for no longer than a bound; what could not be looked at is said in
+//! the place of what would have been found.
 
 use std::{
     path::PathBuf,
@@ -65,7 +66,8 @@ impl Watched {
         })
     }
 
-    /// What is guarded in folders that may be written, but for repositories. Asks the disk the first time.
+    /// What is guarded in folders that may be written, but for repositories. Asks the disk the
+    /// first time.
     pub(super) fn guarded(&self) -> &[PathBuf] {
         self.guarded.get_or_init(|| Places::shipped().unwritable(&self.deciding, &self.writable))
     }

@@ -13,8 +13,8 @@ use crate::{
 
 use super::header::Generation;
 
-/// Bytes before the body of an entry: its length, the same with every bit turned over, and a checksum. So a length that
-/// was altered is not taken for that of an entry which was cut off.
+/// Bytes before the body of an entry: its length, the same with every bit turned over, and a
+/// checksum. So a length that was altered is not taken for that of an entry which was cut off.
 const FRAME_BYTES: usize = 12;
 
 /// What happened to a task.
@@ -36,8 +36,8 @@ pub(in crate::store::ledger) enum What {
     End(Arc<End>),
     /// It never was.
     Forget,
-    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this one: which one, if
-    /// whoever wrote it says so.
+    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
+    /// one: which one, if whoever wrote it says so.
     Closed(Option<Generation>),
 }
 
@@ -86,8 +86,9 @@ struct Head<'a> {
     what: Kind<'a>,
 }
 
-/// New kinds are added at the end: older entries are read by newer programs. What older ones are to understand, too, is
-/// put behind a kind that they know: they pass over what follows a `Cancelling`, a `Forget` or a `Closed`.
+/// New kinds are added at the end: older entries are read by newer programs. What older ones are to
+/// understand, too, is put behind a kind that they know: they pass over what follows a
+/// `Cancelling`, a `Forget` or a `Closed`.
 #[derive(Serialize, Deserialize)]
 enum Kind<'a> {
     Start {

@@ -1,10 +1,11 @@
-//! The daybook: starts and ends of tasks, in the order in which they happened, before they are posted to the ledger.
+//! The daybook: starts and ends of tasks, in the order in which they happened, before they are
+//! posted to the ledger.
 //!
-//! An entry is one small write under a lock: as safe from the end of any process as a commit, at a tenth of its
-//! price. Entries are *posted* to the ledger together, some time later, or as soon as somebody wants to read it;
-//! the ledger says up to where that is done. Every task that is open is in the daybook, so that a start need not ask
-//! the ledger whether an equal one runs, or how many do. When it has grown, it is begun anew with the tasks that
-//! are still open.
+//! An entry is one small write under a lock: as safe from the end of any process as a commit, at a
+//! tenth of its price. Entries are *posted* to the ledger together, some time later, or as soon as
+//! somebody wants to read it; the ledger says up to where that is done. Every task that is open is
+//! in the daybook, so that a start need not ask the ledger whether an equal one runs, or how many
+//! do. When it has grown, it is begun anew with the tasks that are still open.
 
 mod entry;
 mod header;
@@ -126,7 +127,8 @@ pub(super) struct Batch {
 }
 
 impl Daybook {
-    /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of it.
+    /// Opens the daybook and reads it; none if there is none. `posted` is what the ledger says of
+    /// it.
     pub(super) fn open(
         path: &Path,
         posted: impl Fn(&Generation) -> rusqlite::Result<Option<u64>>,
@@ -227,7 +229,8 @@ impl Daybook {
         Ok(())
     }
 
-    /// The tasks that are known not to be over, if one of them has this fingerprint and may be joined.
+    /// The tasks that are known not to be over, if one of them has this fingerprint and may be
+    /// joined.
     pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
         self.open.values().find_map(|open| {
             let What::Start(start) = &open.start.what else { return None };
@@ -238,7 +241,8 @@ impl Daybook {
         })
     }
 
-    /// Takes the lock, sees what others have written, and does something with the page that is open.
+    /// Takes the lock, sees what others have written, and does something with the page that is
+    /// open.
     pub(super) fn locked<T>(
         &mut self,
         wait: Wait,
@@ -250,8 +254,8 @@ impl Daybook {
         done
     }
 
-    /// Whether others must be asked for, or told, what is not in the ledger yet; entries that others have written
-    /// meanwhile are seen.
+    /// Whether others must be asked for, or told, what is not in the ledger yet; entries that
+    /// others have written meanwhile are seen.
     pub(super) fn is_behind(&mut self) -> Result<bool, LedgerError> {
         self.read_on(false)?;
         Ok(!self.pending.is_empty())
@@ -273,7 +277,8 @@ impl Daybook {
         Batch { id: self.id, generation: self.generation, entries }
     }
 
-    /// Takes everything in it for not posted, and reads it again, even if another daybook stands in its place.
+    /// Takes everything in it for not posted, and reads it again, even if another daybook stands in
+    /// its place.
     pub(super) fn everything(&mut self) -> Result<(), LedgerError> {
         self.posted = HEADER_BYTES as u64;
         self.read = self.posted;
@@ -308,8 +313,8 @@ impl Daybook {
         self.read > self.carried.saturating_mul(2) + GROWN_BYTES
     }
 
-    /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger says of it, as after a
-    /// power cut.
+    /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger
+    /// says of it, as after a power cut.
     pub(super) fn is_strange(&self) -> bool {
         !self.known || self.posted > self.read
     }

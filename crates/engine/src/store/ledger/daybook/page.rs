@@ -46,8 +46,8 @@ impl Page<'_> {
         }
     }
 
-    /// Says that all before is in the ledger, and which one comes next, for those who still have this daybook when
-    /// another one stands in its place.
+    /// Says that all before is in the ledger, and which one comes next, for those who still have
+    /// this daybook when another one stands in its place.
     pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
         self.write(Entry::closed(next), None)
     }

@@ -17,7 +17,8 @@ impl Daybook {
             new.hub = Some(hub.clone());
             let follows = self.next == Some(new.generation);
             if !follows || new.tell_again().is_err() {
-                // There may have been others between the two, or nobody has said what came of this one.
+                // There may have been others between the two, or nobody has said what came of this
+                // one.
                 hub.lose();
             }
         }

@@ -1,7 +1,9 @@
-//! The ledger's part in the stream of events: what this process and others do to tasks and questions.
+//! The ledger's part in the stream of events: what this process and others do to tasks and
+//! questions.
 //!
-//! Entries of the daybook tell themselves when they are read or written (`daybook/telling`); here is who reads them:
-//! a task that lives for as long as anybody reads the stream, and a moment longer.
+//! Entries of the daybook tell themselves when they are read or written (`daybook/telling`); here
+//! is who reads them: a task that lives for as long as anybody reads the stream, and a moment
+//! longer.
 
 mod live;
 mod questions;
@@ -31,14 +33,15 @@ use crate::{
     events::{EventCursor, EventKind, Events, Hub, Interest},
 };
 
-/// How long a stream goes on without readers who look live, so that one who was cut off comes back and has missed
-/// nothing.
+/// How long a stream goes on without readers who look live, so that one who was cut off comes back
+/// and has missed nothing.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// The least time between two looks, so that a crowd of changes is one look.
 const PACE: Duration = Duration::from_millis(5);
 
-/// How long after the begin of a commit it is looked for once more: an older program does not say when it is done.
+/// How long after the begin of a commit it is looked for once more: an older program does not say
+/// when it is done.
 const COMMIT: Duration = Duration::from_millis(100);
 
 impl Ledger {

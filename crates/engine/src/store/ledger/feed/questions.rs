@@ -1,4 +1,5 @@
-//! Questions that were opened, answered or are over, found by comparing the ledger with what was known before.
+//! Questions that were opened, answered or are over, found by comparing the ledger with what was
+//! known before.
 //!
 //! So it does not matter who wrote them, which version that was, or how often anybody looks.
 

@@ -1,7 +1,9 @@
-//! When to look: the kernel tells of changes of the ledger's files; where it does not, it is looked every second.
+//! When to look: the kernel tells of changes of the ledger's files; where it does not, it is looked
+//! every second.
 //!
 //! - The daybook grows: entries were written.
-//! - Its time is set ([`ring`]): somebody has committed a question or an answer. An older program does not do that, so
+//! - Its time is set ([`ring`]): somebody has committed a question or an answer. An older program
+//!   does not do that, so
 //!   the ledger's log is watched, too.
 //! - Somebody closes it: a process has ended, and perhaps was killed before it could do so.
 //! - Another file comes under its name: it was begun anew, or the ledger rebuilt.
@@ -207,7 +209,8 @@ const TASKS_CHANGES: WatchFlags = WatchFlags::CREATE.union(WatchFlags::ONLYDIR);
 const LOG_CHANGES: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE);
 const DAYBOOK_CHANGES: WatchFlags = LOG_CHANGES.union(WatchFlags::ATTRIB);
 
-/// Tells all who watch a daybook that a question was opened or answered: its file is given the time of now.
+/// Tells all who watch a daybook that a question was opened or answered: its file is given the time
+/// of now.
 pub(super) fn ring(daybook: &Path) {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };

@@ -1,6 +1,9 @@
 //! The program, run as the kernel would run it.
 
-use super::*;
+use super::{
+    program::{ARCHITECTURE, FOREIGN_CALLS},
+    *,
+};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const TELL: u32 = libc::SECCOMP_RET_USER_NOTIF;
@@ -67,7 +70,8 @@ fn ordinary_calls_are_allowed_and_refused_ones_are_told() {
     for call in UNKNOWN {
         assert_eq!(of(&filter, *call, &[]), NO_SUCH_CALL, "{call}");
     }
-    // Every other number, whichever half of the search it is in; a socket of family 0 is none that is known.
+    // Every other number, whichever half of the search it is in; a socket of family 0 is none that
+    // is known.
     let named = |call: &c_long| REFUSED.iter().chain(REFUSED_HERE).any(|(_, it)| it == call);
     for call in (0..600).filter(|call| !named(call) && !UNKNOWN.contains(call)) {
         let expected = if call == libc::SYS_socket { TELL } else { ALLOW };

@@ -1,25 +1,34 @@
-//! The frames between engine, spawner and warden: the whole protocol, in one file.
+//! The frames between engine, spawner and warden: the whole protocol.
 //!
 //! A frame is a little-endian `u32` length and a postcard body of that length. Descriptors travel
-//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`, whose
-//! layout never changes: a peer of another version can always read the version and say no.
+//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`,
+//! whose layout never changes: a peer of another version can always read the version and say no.
 //!
-//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version from [`OLDEST`]
-//! on. What makes that possible, and is held by recorded frames of each version: variants are only ever appended, and
-//! fields only at the very end of a frame. Of a frame that is shorter than we know, the rest is zeros: none, empty, no.
-//! Of one that is longer, the rest is not read. Whoever uses a variant that [`OLDEST`] does not have asks for the
-//! warden's version first. What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely:
-//! it only ever goes to wardens that the engine itself has forked.
+//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version
+//! from [`OLDEST`] on. What makes that possible, and is held by recorded frames of each version:
+//! variants are only ever appended, and fields only at the very end of a frame. Of a frame that is
+//! shorter than we know, the rest is zeros: none, empty, no. Of one that is longer, the rest is not
+//! read. Whoever uses a variant that [`OLDEST`] does not have asks for the warden's version first.
+//! What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely: it only
+//! ever goes to wardens that the engine itself has forked.
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+mod codec;
+mod spec;
 
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    codec::{Decoder, FRAME_BYTES_MAX, FrameError, encode},
+    spec::{Environment, Limits, Outputs, Sandboxed, Spec, Stdin},
+};
 use crate::{
     folder::{Stream, WindowSize},
     record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
 
-/// Version of everything below. Goes up with every change of what a warden and an engine of another version say.
+/// Version of everything below. Goes up with every change of what a warden and an engine of another
+/// version say.
 pub const VERSION: u32 = 5;
 
 /// The oldest version that is understood.
@@ -43,21 +52,13 @@ pub fn is_understood(version: u32) -> bool {
     (OLDEST..=self::version()).contains(&version)
 }
 
-/// Longest frame body that is read; a longer one is an error, not an allocation.
-pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-const HEADER_BYTES: usize = 4;
-
-/// Most bytes that a frame of an older version may lack.
-const ABSENT_BYTES_MAX: usize = 64;
-
 /// What an engine asks of its spawner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSpawner {
     /// First frame. Carries two descriptors: the `tasks` folder and the `wardens` folder.
     Setup,
-    /// Fork a warden. Carries one descriptor: the warden's end of its channel. A warden that cannot be
-    /// made says so there, with [`FromWarden::StartFailed`] in the place of its hello.
+    /// Fork a warden. Carries one descriptor: the warden's end of its channel. A warden that cannot
+    /// be made says so there, with [`FromWarden::StartFailed`] in the place of its hello.
     Fork {
         /// Name of the warden: its adoption socket is `wardens/<name>.sock`.
         warden: String,
@@ -81,8 +82,8 @@ pub enum FromSpawner {
 
 /// What an engine or an observer asks of a warden.
 ///
-/// A warden serves one command after another, so whatever is about a command names its task; what is
-/// about another one is not obeyed.
+/// A warden serves one command after another, so whatever is about a command names its task; what
+/// is about another one is not obeyed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWarden {
     /// Start the command. Carries the working directory and, with [`Stdin::Given`], stdin.
@@ -134,13 +135,13 @@ pub enum Order {
     Spill,
     /// Answer with a [`FromWarden::Report`].
     Report,
-    /// Write to the command's stdin or terminal. Answered with [`FromWarden::InputTaken`] when all of it
-    /// is written or cannot be; there is one at a time from each peer.
+    /// Write to the command's stdin or terminal. Answered with [`FromWarden::InputTaken`] when all
+    /// of it is written or cannot be; there is one at a time from each peer.
     Input(Vec<u8>),
     /// Give up on the input that is not written yet; its answer comes now.
     WithdrawInput,
-    /// The input is over: closes a pipe, types the end-of-file character on a terminal. Answered like
-    /// input.
+    /// The input is over: closes a pipe, types the end-of-file character on a terminal. Answered
+    /// like input.
     EndInput,
     /// Give the terminal this size.
     Resize(WindowSize),
@@ -202,12 +203,13 @@ pub enum InputRefusal {
 
 /// A frame from a warden: a message, and the task whose run it is about.
 ///
-/// A warden serves one command after another, and what it says about one may be read when the next has begun. So nobody gets at
-/// the message without saying what it has to be about.
+/// A warden serves one command after another, and what it says about one may be read when the next
+/// has begun. So nobody gets at the message without saying what it has to be about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WardenFrame {
     message: FromWarden,
-    /// None if the message names the task itself, or is about the warden; and from wardens before [`NAMES_RUNS`].
+    /// None if the message names the task itself, or is about the warden; and from wardens before
+    /// [`NAMES_RUNS`].
     task: Option<String>,
 }
 
@@ -226,6 +228,10 @@ impl WardenFrame {
     /// The message, if it is about the run of this task.
     pub fn of_run(self, task: &str) -> Option<FromWarden> {
         let is_meant = match (&self.message, &self.task) {
+            // Another task is here now.
+            (FromWarden::Hello { task: Some(held), .. }, _) if held != task => {
+                return Some(FromWarden::NotHeld);
+            }
             (FromWarden::Ended(ended), _) => ended.record.task == task,
             (_, Some(about)) => about == task,
             (
@@ -251,8 +257,8 @@ impl WardenFrame {
 /// What a warden tells its engine and its observers, in a [`WardenFrame`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
-    /// First frame on every connection. Those who are connected already hear it again when the warden takes a task; one
-    /// of an older program does not say it again.
+    /// First frame on every connection. Those who are connected already hear it again when the
+    /// warden takes a task; one of an older program does not say it again.
     Hello {
         /// [`VERSION`] of the warden.
         version: u32,
@@ -298,15 +304,6 @@ pub enum FromWarden {
 pub struct Denial {
     /// Its name, and what it was to do where that matters.
     pub call: String,
-}
-
-/// That a command goes into a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sandboxed {
-    /// What the caller was told that it would be confined by: with less it is not started.
-    pub enforced: Vec<crate::sandbox::Layer>,
-    /// Tasks whose artifacts it may read.
-    pub artifacts: Vec<String>,
 }
 
 /// New output, for a follower.
@@ -372,87 +369,6 @@ pub enum Kept {
     },
 }
 
-/// Everything a warden needs to start a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spec {
-    /// The task's id, and the name of its folder.
-    pub task: String,
-    /// The program's path, executed as it is (never searched for).
-    pub program: Vec<u8>,
-    /// The arguments, the program's own name first.
-    pub argv: Vec<Vec<u8>>,
-    /// Its environment.
-    pub environment: Environment,
-    /// Where stdin comes from.
-    pub stdin: Stdin,
-    /// Where stdout and stderr go.
-    pub outputs: Outputs,
-    /// Output up to this size may be held in memory; past it the run spills.
-    pub memory_bytes_max: u64,
-    /// Wall-clock limit, after which the tree is stopped.
-    pub wall_ms_max: Option<u64>,
-    /// What else it may use.
-    pub limits: Limits,
-    /// How long the tree may run on without an engine before it is stopped.
-    pub orphan_ttl_ms: u64,
-    /// The sandbox it goes into: the one that the warden was last told of.
-    pub sandbox: Option<Sandboxed>,
-    /// What the engine wants to be written as `spec` into the task's folder.
-    pub note: Vec<u8>,
-}
-
-/// What a command and all its descendants may use; none is no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Time on processors, of the whole tree.
-    pub cpu_ms_max: Option<u64>,
-    /// Processes and threads at a time.
-    pub processes_max: Option<u64>,
-    /// Memory of the whole tree.
-    pub memory_bytes_max: Option<u64>,
-    /// Open files of each process.
-    pub open_files_max: Option<u64>,
-    /// Size of a file that is written.
-    pub file_bytes_max: Option<u64>,
-    /// Output that is kept: past it the head and the tail.
-    pub output_bytes_max: Option<u64>,
-    /// Space on the state folder's disk that output leaves free; none is a small share of the disk.
-    pub disk_free_bytes_min: Option<u64>,
-}
-
-/// The environment of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Whether it begins with the environment that the engine was started with; else it begins empty.
-    pub inherited: bool,
-    /// Names and values that are set, in the place of inherited ones.
-    pub set: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Names that are not inherited.
-    pub unset: Vec<Vec<u8>>,
-}
-
-/// Where a command's stdin comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stdin {
-    /// The null device.
-    Null,
-    /// The second descriptor of the [`ToWarden::Start`] frame.
-    Given,
-    /// Open for [`Order::Input`]: a pipe, or the terminal if there is one.
-    Open,
-}
-
-/// Where a command's stdout and stderr go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outputs {
-    /// Each through its own pipe.
-    Separate,
-    /// Both through one pipe, as stdout: only so is their order exact.
-    Merged,
-    /// Both to a terminal of this size, which is also the controlling terminal.
-    Terminal(WindowSize),
-}
-
 /// What of ours ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndedBy {
@@ -496,69 +412,6 @@ pub enum StartStage {
     Sandbox,
     /// Entering the limits.
     Limits,
-}
-
-/// Why bytes are not a frame.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// The length is over [`FRAME_BYTES_MAX`].
-    #[error("a frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
-    TooLong(usize),
-    /// The body does not decode.
-    #[error("a frame that does not decode")]
-    Malformed,
-}
-
-/// Encodes one frame.
-pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let mut frame =
-        postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| FrameError::Malformed)?;
-    let length = frame.len() - HEADER_BYTES;
-    let header = u32::try_from(length)
-        .ok()
-        .filter(|_| length <= FRAME_BYTES_MAX)
-        .ok_or(FrameError::TooLong(length))?;
-    for (place, byte) in frame.iter_mut().zip(header.to_le_bytes()) {
-        *place = byte;
-    }
-    Ok(frame)
-}
-
-/// Takes frames out of a stream of bytes, however they were cut by the reads.
-#[derive(Debug, Default)]
-pub struct Decoder {
-    buffer: Vec<u8>,
-}
-
-impl Decoder {
-    /// Adds bytes that were read.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Takes the next whole frame, or says that more bytes are needed.
-    pub fn next_frame<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
-        let Some((header, rest)) = self.buffer.split_first_chunk::<HEADER_BYTES>() else {
-            return Ok(None);
-        };
-        let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
-        if length > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLong(length));
-        }
-        let Some(body) = rest.get(..length) else {
-            return Ok(None);
-        };
-        let message = match postcard::take_from_bytes(body) {
-            Ok((message, _)) => message,
-            Err(postcard::Error::DeserializeUnexpectedEnd) => {
-                let whole = [body, &[0; ABSENT_BYTES_MAX]].concat();
-                postcard::from_bytes(&whole).map_err(|_| FrameError::Malformed)?
-            }
-            Err(_) => return Err(FrameError::Malformed),
-        };
-        self.buffer.drain(..HEADER_BYTES + length);
-        Ok(Some(message))
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,176 @@
+//! The usher: enters a sandbox for a moment, to make a process there or to show something.
+//!
+//! A process that is a child of the warden and a member of the sandbox's pid namespace takes two
+//! steps: an [`usher`] enters the namespaces, in the warden's memory while the warden sleeps, and
+//! makes the process as a sibling of itself (`CLONE_PARENT`).
+
+use std::{
+    convert::Infallible,
+    ffi::{CString, c_char, c_int, c_void},
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::sleeper::Confines;
+
+/// Stack of the usher, and of what it makes until that executes.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Shows more artifacts in a sandbox that has been made.
+pub(super) fn show_more(confines: Confines<'_>, shown: &[CString]) -> io::Result<()> {
+    let mut errand = Errand::new(confines.namespaces.iter());
+    errand.show(confines.artifacts, shown);
+    errand.run().map(drop)
+}
+
+/// Makes a child of the warden that is born in these namespaces, and in new ones by the flags;
+/// `live` is its life.
+pub(super) fn bear<'a>(
+    namespaces: impl Iterator<Item = &'a (OwnedFd, i32)>,
+    flags: c_int,
+    live: &dyn Fn() -> Infallible,
+) -> io::Result<Pid> {
+    let mut errand = Errand::new(namespaces);
+    errand.birth = Some(Birth { flags, live });
+    errand.run()
+}
+
+/// What an usher does; read by it in the warden's memory.
+pub(super) struct Errand<'a> {
+    namespaces: Vec<(RawFd, c_int)>,
+    artifacts: Option<(RawFd, RawFd)>,
+    shown: Vec<*const c_char>,
+    pub birth: Option<Birth<'a>>,
+    /// The process that was made, as the warden sees it; the usher's own if none was.
+    made: c_int,
+    errno: c_int,
+}
+
+/// A child to be made.
+pub(super) struct Birth<'a> {
+    /// Namespaces that are made for it.
+    pub flags: c_int,
+    /// Its life.
+    pub live: &'a dyn Fn() -> Infallible,
+}
+
+impl Errand<'_> {
+    pub(super) fn new<'n>(namespaces: impl Iterator<Item = &'n (OwnedFd, i32)>) -> Self {
+        Self {
+            namespaces: namespaces.map(|(handle, kind)| (handle.as_raw_fd(), *kind)).collect(),
+            artifacts: None,
+            shown: Vec::new(),
+            birth: None,
+            made: 0,
+            errno: 0,
+        }
+    }
+
+    /// Artifacts are shown on the way; their names have to live as long as this.
+    pub(super) fn show(&mut self, artifacts: Option<(&OwnedFd, &OwnedFd)>, names: &[CString]) {
+        self.artifacts = artifacts.map(|(all, shown)| (all.as_raw_fd(), shown.as_raw_fd()));
+        self.shown = names.iter().map(|name| name.as_ptr()).collect();
+    }
+
+    /// Sends an usher, and waits until it is through.
+    pub(super) fn run(&mut self) -> io::Result<Pid> {
+        let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
+        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and
+        // everything it points to outlive the call; the usher uses them only while this thread is
+        // suspended by CLONE_VFORK; all signals are blocked, so no handler runs in it.
+        let usher = unsafe {
+            let top = stack.as_mut_ptr().add(STACK_BYTES);
+            let top = top.sub(top.addr() & 15).cast::<c_void>();
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            libc::clone(usher, top, flags, ptr::from_mut(self).cast::<c_void>())
+        };
+        let Some(usher) = Some(usher).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+            return Err(io::Error::last_os_error());
+        };
+        let _ = waitpid(Some(usher), WaitOptions::empty());
+        // SAFETY: a plain read of what the usher wrote before it was through, whatever the compiler
+        // remembers.
+        let (errno, made) = unsafe {
+            (ptr::read_volatile(&raw const self.errno), ptr::read_volatile(&raw const self.made))
+        };
+        match errno {
+            0 => Ok(Some(made).filter(|pid| *pid > 0).and_then(Pid::from_raw).unwrap_or(usher)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Enters the namespaces, shows what is to be seen there, and makes the sleeper.
+extern "C" fn usher(argument: *mut c_void) -> c_int {
+    let errand = argument.cast::<Errand<'_>>();
+    // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the
+    // clone and the end only system calls are made here. The sleeper is no such child: it has a
+    // copy of the memory, in which nothing was half-done, and it never returns into the warden's
+    // code.
+    unsafe {
+        let done = enter(&*errand).and_then(|()| match &(*errand).birth {
+            None => Ok(0),
+            Some(Birth { flags, live }) => {
+                let flags = libc::CLONE_PARENT | libc::SIGCHLD | flags;
+                match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
+                    0 => match live() {},
+                    pid if pid < 0 => Err(last_errno()),
+                    pid => Ok(c_int::try_from(pid).unwrap_or(0)),
+                }
+            }
+        });
+        match done {
+            Ok(pid) => ptr::write_volatile(&raw mut (*errand).made, pid),
+            Err(errno) => ptr::write_volatile(&raw mut (*errand).errno, errno),
+        }
+        libc::_exit(0)
+    }
+}
+
+unsafe fn enter(errand: &Errand<'_>) -> Result<(), c_int> {
+    // SAFETY: descriptors and texts of the warden, which sleeps.
+    unsafe {
+        for (namespace, kind) in &errand.namespaces {
+            if libc::setns(*namespace, *kind) != 0 {
+                return Err(last_errno());
+            }
+        }
+        if let Some((all, shown)) = errand.artifacts {
+            for name in &errand.shown {
+                show(all, shown, *name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Shows one task's artifacts; what is not there any more is not shown.
+unsafe fn show(all: RawFd, shown: RawFd, name: *const c_char) {
+    const CLONE: c_int = 1;
+    const FROM_EMPTY: c_int = 4;
+    const EMPTY: *const c_char = c"".as_ptr();
+    // SAFETY: descriptors and a text of the warden's; the new descriptor is closed again here.
+    unsafe {
+        let tree = libc::syscall(libc::SYS_open_tree, all, name, CLONE | libc::O_CLOEXEC);
+        let Ok(tree @ 0..) = RawFd::try_from(tree) else { return };
+        if libc::mkdirat(shown, name, 0o700) == 0 {
+            let still = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+            let attributes =
+                libc::mount_attr { attr_set: still, attr_clr: 0, propagation: 0, userns_fd: 0 };
+            let (flags, size) = (libc::AT_EMPTY_PATH, size_of::<libc::mount_attr>());
+            let call = libc::SYS_mount_setattr;
+            if libc::syscall(call, tree, EMPTY, flags, &raw const attributes, size) == 0 {
+                libc::syscall(libc::SYS_move_mount, tree, EMPTY, shown, name, FROM_EMPTY);
+            }
+        }
+        libc::close(tree);
+    }
+}
+
+pub(super) fn last_errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
