@@ -23,7 +23,8 @@ const GRACE_MS: u64 = 25_000;
 /// What a stop may take.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// What a call may take that is out of time after a second; the grace of a timeout is three seconds.
+/// What a call may take that is out of time after a second; the grace of a timeout is three
+/// seconds.
 const TIMED_OUT: Duration = Duration::from_millis(3500);
 
 /// Servers with and without a sandbox around their commands.

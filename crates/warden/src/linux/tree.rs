@@ -16,7 +16,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// Most passes of a freeze; each pass can only find what was forked during the one before.
 const FREEZE_PASSES_MAX: usize = 64;
 
-/// Most passes of a search that stops nobody: a tree that forks as fast as it can is never known whole.
+/// Most passes of a search that stops nobody: a tree that forks as fast as it can is never known
+/// whole.
 const SEARCH_PASSES_MAX: usize = 4;
 
 /// One process below the warden.

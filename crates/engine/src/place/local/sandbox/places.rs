@@ -51,7 +51,8 @@ struct Cache {
 pub(super) struct Caches {
     /// What may be written.
     pub writable: Vec<PathBuf>,
-    /// Variables that lead programs to a cache in the commands' own `/tmp`, where there is none in the home.
+    /// Variables that lead programs to a cache in the commands' own `/tmp`, where there is none in
+    /// the home.
     pub variables: Vec<(String, OsString)>,
 }
 
@@ -87,9 +88,9 @@ impl Places {
 }
 
 impl Cache {
-    /// Nothing appears in a home that no command has written: a cache that is not there is a place of the command's own,
-    /// which its program is told by a variable. A folder is made only where its user has named it, or inside the
-    /// program's own, which is there.
+    /// Nothing appears in a home that no command has written: a cache that is not there is a place
+    /// of the command's own, which its program is told by a variable. A folder is made only where
+    /// its user has named it, or inside the program's own, which is there.
     fn add_to(&self, caches: &mut Caches) {
         let set = self.variable.as_ref().and_then(env::var_os).map(PathBuf::from);
         let set = set.filter(|path| path.is_absolute());
