@@ -200,9 +200,9 @@ impl Walk {
     /// Visits the tree until nobody new turns up.
     fn passes(&mut self, passes_max: usize, meet: &mut dyn FnMut(&Member)) {
         for _ in 0..passes_max {
-            let met = self.members.len() + self.lost.len();
+            let known = self.members.len() + self.lost.len();
             self.pass(meet);
-            if self.members.len() + self.lost.len() == met {
+            if self.members.len() + self.lost.len() == known {
                 break;
             }
         }
