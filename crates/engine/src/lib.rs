@@ -124,22 +124,22 @@
 //! |---|---|
 //! | a [`Command`] that was not awaited | nothing: it never started |
 //! | the future of an awaited [`Command`] | the command is stopped, with everything below it |
-//! | a [`TaskHandle`] of [`Command::start`] | the same, unless it has ended or was
-//! [detached](TaskHandle::detach) |
+//! | a [`TaskHandle`] of [`Command::start`] | the same, unless it has ended |
+//! | one that was [detached](TaskHandle::detach) | nothing: the command goes on |
 //! | a [`TaskHandle`] of [`Engine::attach`], an [`OutputStream`], an [`Observer`] | nothing |
 //! | a [`Run`] | its command is stopped, unless it has ended |
 //! | the last clone of an [`Engine`] | nothing: commands go on under their wardens |
-//! | the runtime, or the whole program | commands go on, for [`Options::orphan_ttl`] without any
-//! engine |
+//! | the tokio runtime | what somebody waited for is stopped; what was detached goes on |
 //!
-//! [`Engine::stop_all`] stops what somebody still waits for, before a program ends.
+//! When the program is killed instead, everything goes on. What has no engine at all is stopped
+//! after [`Options::orphan_ttl`]. [`Engine::stop_all`] stops what somebody waits for, and waits for
+//! the ends.
 //!
 //! # Errors
 //!
 //! `Err` means that the library could not do its part: a [`ToolError`] with a [kind](ErrorKind), a
-//! message, details
-//! as data, a hint, and whether the same call may succeed later. Whatever a command does is a
-//! result.
+//! message, details as data, a hint, and whether the same call may succeed later. Whatever a
+//! command does is a result.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,10 @@ use legwork::{
     StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize, output::Cursor,
 };
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
 
 /// How long an event may take; no test waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -191,7 +194,9 @@ async fn a_reader_who_never_waits_misses_nothing() {
         loop {
             tokio::select! {
                 biased;
-                chunk = output.next() => return chunk.unwrap().map(|chunk| chunk.text().into_owned()),
+                chunk = output.next() => {
+                    return chunk.unwrap().map(|chunk| chunk.text().into_owned());
+                }
                 () = tokio::task::yield_now() => {}
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -579,10 +584,47 @@ async fn tools_and_typed_commands_share_one_engine() {
     assert_eq!(host.engine.tasks(true, 10).await.unwrap().len(), 2);
 }
 
+/// Starts a command on an event loop of its own, and waits until it runs.
+fn started(host: &Host, runtime: &Runtime, name: &str) -> TaskHandle {
+    runtime.block_on(async {
+        let script = format!("touch {name}; exec sleep 1000");
+        let mut task = host.engine.sh(script).start().await.unwrap();
+        appears(&mut task, &host.path(name)).await;
+        task
+    })
+}
+
+fn the_end_of_the_event_loop_stops_what_somebody_waits_for_and_nothing_else() {
+    let host = Host::new();
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    // Dropped just before the loop ends, by another task's end, after it; and one that is to go on.
+    let dropped = started(&host, &first, "dropped");
+    let elsewhere = started(&host, &first, "elsewhere");
+    let held = started(&host, &first, "held");
+    let detached = started(&host, &first, "detached");
+    let stopped = [&dropped, &elsewhere, &held].map(|task| task.task_id().clone());
+    let goes_on = first.block_on(detached.detach());
+    first.spawn(async move { { elsewhere }.wait().await.map(drop) });
+    drop(dropped);
+    drop(first);
+    drop(held);
+    runtime().block_on(async {
+        let engine = host.another();
+        for id in stopped {
+            let mut task = engine.attach(&id).await.unwrap();
+            assert_eq!(soon(task.wait()).await.unwrap().ended_by(), Some(EndedBy::Stopped));
+        }
+        let mut task = engine.attach(&goes_on).await.unwrap();
+        assert!(task.observer().await.unwrap().report().await.unwrap().is_some());
+        assert!(!task.observer().await.unwrap().is_over());
+        soon(task.stop(GRACE)).await.unwrap();
+    });
+}
+
 /// Whatever the host's event loop is: futures can go to other threads.
 fn many_threads() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let host = Host::new();
         let spawned = (0..8).map(|number| {
@@ -602,7 +644,7 @@ macro_rules! cases {
 }
 
 fn on_one_thread(case: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(case);
 }
 
@@ -642,7 +684,13 @@ fn main() {
         tools_and_typed_commands_share_one_engine,
     ];
     let filter = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let more: [(&str, fn()); 1] = [("many_threads", many_threads)];
+    let more: [(&str, fn()); 2] = [
+        (
+            "the_end_of_the_event_loop_stops_what_somebody_waits_for_and_nothing_else",
+            the_end_of_the_event_loop_stops_what_somebody_waits_for_and_nothing_else,
+        ),
+        ("many_threads", many_threads),
+    ];
     for (name, case) in cases.into_iter().chain(more) {
         if filter.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
             case();

@@ -253,10 +253,17 @@ pub fn parent(pid: u32) -> u32 {
 
 /// The children of a process: each of its threads has its own.
 pub fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    let lists = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("children")).ok());
-    let lists = lists.collect::<String>();
-    lists.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    // By their parents: the lists of a process's threads have gaps while a thread ends.
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |child: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        parent.and_then(|parent| parent.parse().ok()) == Some(pid)
+    };
+    let mut found: Vec<u32> = numbers.filter(is_child).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Signals a process that the test started.

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, is_alive, parent, program, signal, text},
+    common::{Scratch, children, eventually, is_alive, parent, program, signal, text},
     mcp::Wire,
 };
 
@@ -30,13 +30,7 @@ fn memory_kb(pid: u32) -> u64 {
 
 /// Processes below a process.
 fn below(pid: u32) -> usize {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children: Vec<u32> = children
-        .unwrap_or_default()
-        .split_whitespace()
-        .map(|child| child.parse().unwrap())
-        .collect();
-    children.iter().map(|child| 1 + below(*child)).sum()
+    children(pid).iter().map(|child| 1 + below(*child)).sum()
 }
 
 /// `legwork mcp` under limits of the shell's `ulimit`.

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, announced, eventually, fixture, is_alive};
+use crate::common::{Scratch, announced, children, eventually, fixture, is_alive};
 
 /// A client that speaks raw lines.
 pub struct Wire {
@@ -318,10 +318,7 @@ fn the_spawner_may_die_and_is_replaced() {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
     wire.assert_lives();
-    let server = wire.child.id();
-    let children =
-        std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
-    let spawner: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    let spawner = eventually("a spawner", || children(wire.child.id()).first().copied());
     crate::common::signal(spawner, Signal::KILL);
     eventually("it is dead", || (!is_alive(spawner)).then_some(()));
     wire.assert_lives();

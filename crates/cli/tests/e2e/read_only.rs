@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, fixture, open, program, signal},
+    common::{Scratch, children, eventually, fixture, open, program, signal},
     disk::Disk,
     mcp::Wire,
 };
@@ -74,14 +74,15 @@ fn a_disk_that_becomes_read_only_refuses_starts_and_takes_no_truth_from_what_run
     ask(&mut wire, "TaskWait", &json!({ "task_ids": [task] }));
     assert_eq!(envelope(&wire.read())["result"]["met"], true);
     ask(&mut wire, "TaskStatus", &json!({ "task_id": task }));
-    let told = envelope(&wire.read())["result"]["task"].clone();
-    assert_eq!((&told["status"], &told["exit_status"]), (&json!("failed"), &json!(7)), "{told:#}");
+    let answer = envelope(&wire.read());
+    let told = answer["result"]["task"].clone();
+    assert_eq!(
+        (&told["status"], &told["exit_status"]),
+        (&json!("failed"), &json!(7)),
+        "{answer:#}"
+    );
     assert_eq!(told["flags"], json!(["output_dropped", "write_failed"]), "{told:#}");
     // Wardens keep what they cannot write for as long as somebody may come; here nobody will.
-    let children = |pid: u32| -> Vec<u32> {
-        let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-    };
     for spawner in children(wire.child.id()) {
         for warden in children(spawner) {
             signal(warden, Signal::KILL);

@@ -39,7 +39,7 @@ use legwork_warden::{
 pub(crate) use self::{
     channel::{Channel, Wire},
     local::{Local, TamperCheck},
-    warden::Warden,
+    warden::{DROP_GRACE, Warden},
 };
 use crate::{
     id::TaskId,

@@ -1,17 +1,29 @@
 //! A warden, as the engine holds it: ready to be given a command, or busy with one.
 
-use std::{io, os::fd::BorrowedFd, time::Duration};
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use legwork_warden::{
-    protocol::{FromWarden, Order, Spec, ToWarden, encode},
+    protocol::{EndedBy, FromWarden, Order, Spec, ToWarden, encode},
     sandbox::{Enforcement, Profile},
 };
+use rustix::process::Signal;
 
 use super::{Inheritance, channel::Channel};
 use crate::model::sandbox::Wanted;
 
 /// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
 const CONFINE: Duration = Duration::from_secs(30);
+
+/// The grace of a stop that no caller chose.
+pub(crate) const DROP_GRACE: Duration = Duration::from_millis(500);
 
 /// A warden, ready to be given a command.
 #[derive(Debug)]
@@ -20,6 +32,9 @@ pub(crate) struct Warden {
     pub channel: Channel,
     /// The task whose outcome is committed, which the warden has not been told yet.
     owed: Option<String>,
+    /// The task that somebody waits for, unless it was promoted: letting go of it stops its
+    /// command. That happens when the event loop ends, and with it everybody who could wait.
+    attended: Option<(String, Arc<AtomicBool>)>,
     /// Whether it was forked for this engine, and so has its environment and limits.
     pub ours: bool,
     /// What it has a sandbox ready for.
@@ -31,7 +46,15 @@ pub(crate) struct Warden {
 impl Warden {
     /// A warden that was forked for this engine.
     pub(crate) fn forked(name: String, channel: Channel) -> Self {
-        Self { name, channel, owed: None, ours: true, confined: None, _inheritance: None }
+        Self {
+            name,
+            channel,
+            owed: None,
+            attended: None,
+            ours: true,
+            confined: None,
+            _inheritance: None,
+        }
     }
 
     /// A warden that another engine has left behind.
@@ -40,6 +63,7 @@ impl Warden {
             name,
             channel,
             owed: None,
+            attended: None,
             ours: false,
             confined: None,
             _inheritance: Some(inheritance),
@@ -79,6 +103,16 @@ impl Warden {
         }
     }
 
+    /// Somebody waits for its task, until that is promoted or over.
+    pub(crate) fn attend(&mut self, task: &str, promoted: Arc<AtomicBool>) {
+        self.attended = Some((task.to_owned(), promoted));
+    }
+
+    /// Its task is over.
+    pub(crate) fn set_free(&mut self) {
+        self.attended = None;
+    }
+
     /// The outcome of its task is committed: it is told with its next command, or when it is let
     /// go.
     pub(crate) fn owe_committed(&mut self, task: &str) {
@@ -90,15 +124,27 @@ impl Warden {
         let frame = self.owed.take().map(|task| encode(&committed(task))).transpose();
         Ok(frame.map_err(io::Error::other)?.unwrap_or_default())
     }
+
+    /// The order to stop a command that nobody can wait for any longer.
+    fn take_stop(&mut self) -> Option<Vec<u8>> {
+        let (task, promoted) = self.attended.take()?;
+        let order = Order::Stop {
+            signal: Signal::TERM.as_raw(),
+            grace_ms: u64::try_from(DROP_GRACE.as_millis()).unwrap_or(u64::MAX),
+            because: EndedBy::Stopped,
+        };
+        let waited_for = !promoted.load(Ordering::Relaxed);
+        waited_for.then(|| encode(&ToWarden::Order { task, order }).ok()).flatten()
+    }
 }
 
 impl Drop for Warden {
     fn drop(&mut self) {
         // Untold, it would store what is in the ledger already. The socket has room for so little.
-        if let Ok(frame) = self.take_owed()
-            && !frame.is_empty()
-        {
-            self.channel.send_at_once(&frame);
+        let mut frames = self.take_owed().unwrap_or_default();
+        frames.extend(self.take_stop().into_iter().flatten());
+        if !frames.is_empty() {
+            self.channel.send_at_once(&frames);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     id::TaskId,
     model::{Outcome, sandbox::SandboxReport},
     output::{SmallOutput, TaskOutput},
-    place::{Attending, Place, TamperCheck, Warden},
+    place::{Attending, DROP_GRACE, Place, TamperCheck, Warden},
 };
 
 /// How far a run is.
@@ -111,9 +111,6 @@ const PROMOTION: Duration = Duration::from_secs(2);
 
 /// How long a warden may take to hand over what it holds in memory, if it holds anything.
 const MEMORY_ANSWER: Duration = Duration::from_millis(100);
-
-/// The grace of a stop that no caller chose.
-const DROP_GRACE: Duration = Duration::from_millis(500);
 
 impl Run {
     pub(crate) fn new(
@@ -311,6 +308,7 @@ pub(crate) async fn drive(
         match message {
             Ok(FromWarden::Ended(ended)) => {
                 Failpoint::EngineHeardEnd.pass();
+                warden.set_free();
                 let reusable = ended.reusable;
                 if matches!(ended.kept, Kept::Folder) {
                     tasks.place.note_stored(&task_id);
@@ -340,6 +338,7 @@ pub(crate) async fn drive(
                 tasks.record_failed_start(&task_id, &failure).await;
                 progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
                 // It is as clean as before.
+                warden.set_free();
                 tasks.place.give_back(warden);
                 break;
             }

@@ -71,6 +71,8 @@ impl Tasks {
         };
         let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
         with.extend(plan.given.as_ref().map(AsFd::as_fd));
+        let promoted = Arc::new(AtomicBool::new(false));
+        warden.attend(id.as_str(), promoted.clone());
         if let Err(error) = warden.start(spec, &with).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
@@ -80,7 +82,6 @@ impl Tasks {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
         let control = RunControl::new(orders);
-        let promoted = Arc::new(AtomicBool::new(false));
         let running = Running {
             control: control.clone(),
             progress: progress.clone(),

@@ -13,8 +13,12 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Most passes of a search; each pass can only find what was forked or moved during the one before.
-const PASSES_MAX: usize = 64;
+/// Most passes of a freeze; each pass can only find what was forked during the one before.
+const FREEZE_PASSES_MAX: usize = 64;
+
+/// Most passes of a search that stops nobody: a tree that forks as fast as it can is never known
+/// whole.
+const SEARCH_PASSES_MAX: usize = 4;
 
 /// One process below the warden.
 #[derive(Debug)]
@@ -28,11 +32,11 @@ struct Member {
 /// Whether nothing is below this process, or only what `ours` says and nothing below that.
 pub(super) fn is_empty_but(ours: impl Fn(u32) -> bool) -> bool {
     let root = std::process::id();
-    for _ in 0..PASSES_MAX {
+    for _ in 0..SEARCH_PASSES_MAX {
         let mut walk = Walk::default();
         walk.pass(&mut |_| {});
         walk.members.retain(|member| !ours(number(member.pid)));
-        if walk.members.is_empty() && !walk.lost_one {
+        if walk.members.is_empty() && walk.lost.is_empty() {
             return true;
         }
         // A dead child of our own has yet to be collected, which is when this is asked again.
@@ -167,7 +171,7 @@ pub(super) fn freeze_and_kill() {
 /// The same, but spares these processes and everything below them.
 pub(super) fn freeze_and_kill_but(spared: &HashSet<u32>) {
     let mut walk = Walk { spared: spared.clone(), ..Walk::default() };
-    walk.passes(&mut |member| {
+    walk.passes(FREEZE_PASSES_MAX, &mut |member| {
         let _ = pidfd_send_signal(&member.pidfd, Signal::STOP);
     });
     send(&[Signal::KILL], &walk.members);
@@ -181,25 +185,24 @@ struct Walk {
     known: HashMap<u32, usize>,
     /// Not visited.
     spared: HashSet<u32>,
-    /// Whether one that was read as a child was gone before it could be opened.
-    lost_one: bool,
+    /// Those that were read as children and were gone before they could be opened.
+    lost: HashSet<u32>,
 }
 
 impl Walk {
-    /// Everything below the warden.
+    /// Everything below the warden, as far as that can be known.
     fn whole() -> Self {
         let mut walk = Self::default();
-        walk.passes(&mut |_| {});
+        walk.passes(SEARCH_PASSES_MAX, &mut |_| {});
         walk
     }
 
     /// Visits the tree until nobody new turns up.
-    fn passes(&mut self, meet: &mut dyn FnMut(&Member)) {
-        for _ in 0..PASSES_MAX {
-            let known = self.members.len();
-            self.lost_one = false;
+    fn passes(&mut self, passes_max: usize, meet: &mut dyn FnMut(&Member)) {
+        for _ in 0..passes_max {
+            let known = self.members.len() + self.lost.len();
             self.pass(meet);
-            if self.members.len() == known && !self.lost_one {
+            if self.members.len() + self.lost.len() == known {
                 break;
             }
         }
@@ -223,7 +226,7 @@ impl Walk {
                 }
                 if !self.known.contains_key(&pid) {
                     let Some(member) = self.open_member(pid, parent, root) else {
-                        self.lost_one = true;
+                        self.lost.insert(pid);
                         continue;
                     };
                     meet(&member);

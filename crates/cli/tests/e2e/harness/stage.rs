@@ -146,7 +146,8 @@ fn make_in(place: &Path, programs: &[PathBuf]) -> Option<PathBuf> {
         return None;
     }
     copy(programs, made.path());
-    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    // Whoever root becomes keeps root's powers until another program is run.
+    let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"];
     let serves = runs(made.path(), &[])
         && (!rustix::process::geteuid().is_root() || runs(made.path(), &other));
     serves.then(|| made.keep())
