@@ -1,5 +1,7 @@
 //! `docs/configuration.md` is made from the table of keys.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
 use std::{fmt::Write, fs, path::Path};
 
 use legwork_gate::keys::{KEYS, Key, Kind, Project, Unset};
