@@ -62,13 +62,13 @@ fn a_script_is_stopped_as_soon_as_all_of_it_is_dead() {
         format!("sh -c '{}'; :", inner.replace('\'', "'\\''"))
     });
     for (mode, mut wire) in servers(&scratch) {
-        for cmd in ["sleep 61; echo never", &nested] {
+        for (name, cmd) in [("a script", "sleep 61; echo never"), ("nested shells", &nested)] {
             for round in 0..6 {
                 let ready = scratch.file(&format!("{mode}-{round}-{}", cmd.len()));
                 let task = begin(&mut wire, &format!("echo $$ > {ready}; {cmd}"));
                 announced_line(&ready);
                 let took = stop(&mut wire, &task);
-                assert!(took < PROMPT, "{mode}, round {round}: {took:?} for `{cmd}`");
+                assert!(took < PROMPT, "{mode}, round {round}: {took:?} for {name}");
             }
         }
     }

@@ -1,13 +1,16 @@
 //! Ends a whole tree: a polite signal, a grace, then no mercy and no survivor.
 
 use std::{
-    collections::HashSet,
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{cgroup::Cgroup, tree};
+use super::{
+    cgroup::Cgroup,
+    tree::{self, Told},
+};
 
 /// How long a program on a terminal may take to heed the polite signal before its terminal goes.
 const HANG_UP: Duration = Duration::from_millis(300);
@@ -25,7 +28,7 @@ pub(super) struct Stop {
     /// The polite signal.
     signal: Signal,
     /// Who has been sent it.
-    told: HashSet<u32>,
+    told: Told,
     /// When to hang up: an interactive shell ignores the polite signal, but not that its terminal
     /// goes.
     hang_up_at: Option<Instant>,
@@ -69,8 +72,13 @@ impl Stop {
     /// Something has ended: what it forked before it got the signal has to be told too.
     pub(super) fn one_ended(&mut self, init: Option<Pid>) {
         if matches!(self.phase, Phase::Grace { .. }) {
-            tree::signal_orphans(&with_resumption(self.signal), init, &mut self.told);
+            self.told.signal_orphans(&with_resumption(self.signal), init);
         }
+    }
+
+    /// Becomes readable when one of those has ended that were told to.
+    pub(super) fn ends(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.told.ends()
     }
 
     /// When to look again at the latest.
@@ -93,6 +101,7 @@ impl Stop {
         match self.phase {
             Phase::Grace { until } if now < until => Progress::Waiting,
             Phase::Grace { .. } => {
+                self.told = Told::default();
                 kill(ends);
                 self.phase = Phase::Killed { again: now + AGAIN, until: now + DEATH };
                 Progress::Waiting

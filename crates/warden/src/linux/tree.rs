@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 
 /// Most passes of a freeze; each pass can only find what was forked during the one before.
 const FREEZE_PASSES_MAX: usize = 64;
@@ -67,29 +70,57 @@ pub(super) fn descendants() -> Vec<u32> {
 ///
 /// All are found before the first is told: the children of one that ends get another parent, and a
 /// search that goes on meanwhile would miss them.
-pub(super) fn signal_all(signals: &[Signal]) -> HashSet<u32> {
-    let walk = Walk::whole();
-    send(signals, &walk.members);
-    walk.members.iter().map(|member| number(member.pid)).collect()
+pub(super) fn signal_all(signals: &[Signal]) -> Told {
+    let members = Walk::whole().members;
+    send(signals, &members);
+    let by_pid = members.into_iter().map(|member| (number(member.pid), member.pidfd));
+    Told { living: by_pid.collect() }
 }
 
-/// Sends these signals to whoever has not been told and has lost its parent, and to everything
-/// below that: it was forked while the others were told. What a living parent has started since is
-/// that parent's to end.
-pub(super) fn signal_orphans(signals: &[Signal], init: Option<Pid>, told: &mut HashSet<u32>) {
-    let mut parents = HashSet::from([std::process::id()]);
-    parents.extend(init.map(number));
-    let mut orphans = Walk::whole().members;
-    // Parents come first.
-    orphans.retain(|member| {
-        let pid = number(member.pid);
-        let is_orphan = parents.contains(&member.parent) && told.insert(pid);
-        if is_orphan {
-            parents.insert(pid);
-        }
-        is_orphan
-    });
-    send(signals, &orphans);
+/// Whoever has been sent the signal of a stop, for as long as it lives.
+///
+/// The end of each is an event: what one had forked before the signal reached it is an orphan from
+/// then on, and the kernel tells of that end alone. For a grandchild, and for all that an init
+/// collects, the warden would otherwise learn of nothing.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    living: HashMap<u32, OwnedFd>,
+}
+
+impl Told {
+    /// Each becomes readable when its process has ended, and its children have another parent.
+    pub(super) fn ends(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.living.values()
+    }
+
+    /// Forgets who has ended. Sends these signals to whoever has not been told and has lost its
+    /// parent, and to everything below that: it was forked while the others were told. What a
+    /// living parent has started since is that parent's to end.
+    pub(super) fn signal_orphans(&mut self, signals: &[Signal], init: Option<Pid>) {
+        self.living.retain(|_, pidfd| !has_ended(pidfd));
+        let mut parents = HashSet::from([std::process::id()]);
+        parents.extend(init.map(number));
+        let mut orphans = Walk::whole().members;
+        // Parents come first.
+        orphans.retain(|member| {
+            let pid = number(member.pid);
+            let is_orphan = parents.contains(&member.parent)
+                && !self.living.contains_key(&pid)
+                && !has_ended(&member.pidfd);
+            if is_orphan {
+                parents.insert(pid);
+            }
+            is_orphan
+        });
+        send(signals, &orphans);
+        self.living.extend(orphans.into_iter().map(|one| (number(one.pid), one.pidfd)));
+    }
+}
+
+/// Whether the process has ended, collected or not.
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut interest = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut interest, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 fn send(signals: &[Signal], members: &[Member]) {

@@ -25,6 +25,8 @@ pub(super) struct Ready {
     input: bool,
     peers: bool,
     listener: bool,
+    /// One that was told to end has ended.
+    told: bool,
     /// The next sandbox can be finished.
     sandbox: bool,
 }
@@ -46,6 +48,8 @@ impl Warden<'_> {
         }
         let sandbox = self.sandboxes.pending();
         interests.extend(sandbox.iter().map(|pending| PollFd::new(pending, PollFlags::IN)));
+        let told: Vec<_> = self.stop.iter().flat_map(Stop::ends).collect();
+        interests.extend(told.iter().map(|one| PollFd::new(one, PollFlags::IN)));
         if self.deaf_until.is_none() {
             interests.push(PollFd::new(&self.listener, PollFlags::IN));
         }
@@ -68,6 +72,7 @@ impl Warden<'_> {
             input: any_of(usize::from(input.is_some())),
             peers: any_of(self.peers.len()),
             sandbox: any_of(usize::from(sandbox.is_some())),
+            told: any_of(told.len()),
             listener: any_of(1),
         })
     }
@@ -111,7 +116,7 @@ impl Warden<'_> {
     /// then surely in its pipe when the end is known.
     pub(super) fn turn(&mut self, ready: &Ready, buffer: &mut Vec<u8>) {
         let arrived = if ready.signals { self.signals.take() } else { Arrived::default() };
-        if arrived.child {
+        if arrived.child || ready.told {
             self.collect();
         }
         if arrived.terminate {
