@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, children, eventually, fixture, open, program, signal},
+    common::{
+        Scratch, announced_line, children, eventually, fixture, is_alive, open, program, signal,
+    },
     disk::Disk,
     mcp::Wire,
 };
@@ -82,7 +84,11 @@ fn a_disk_that_becomes_read_only_refuses_starts_and_takes_no_truth_from_what_run
         "{answer:#}"
     );
     assert_eq!(told["flags"], json!(["output_dropped", "write_failed"]), "{told:#}");
-    // Wardens keep what they cannot write for as long as somebody may come; here nobody will.
+    end(wire);
+}
+
+/// Wardens keep what they cannot write for as long as somebody may come; here nobody will.
+fn end(mut wire: Wire) {
     for spawner in children(wire.child.id()) {
         for warden in children(spawner) {
             signal(warden, Signal::KILL);
@@ -90,4 +96,27 @@ fn a_disk_that_becomes_read_only_refuses_starts_and_takes_no_truth_from_what_run
     }
     drop(wire.stdin.take());
     wire.child.wait().unwrap();
+}
+
+#[test]
+fn a_task_is_stopped_though_nothing_can_be_noted() {
+    let scratch = Scratch::new();
+    let Some(disk) = Disk::new(&PathBuf::from(scratch.file("image")), 64) else { return };
+    let mut wire = serve(&scratch, &disk);
+    let ready = scratch.file("ready");
+    let cmd = format!("echo $$ > {ready}; exec sleep 1000");
+    let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
+    ask(&mut wire, "ExecCommand", &input);
+    let task = envelope(&wire.read())["result"]["task_handle"]["task_id"].clone();
+    let pid = announced_line(&ready);
+    // The task is in the ledger by then: nothing has to be written to find it.
+    ask(&mut wire, "TaskStatus", &json!({ "task_id": task }));
+    assert_eq!(envelope(&wire.read())["status"], "success");
+    if !disk.make_read_only() {
+        return;
+    }
+    ask(&mut wire, "TaskStop", &json!({ "task_id": task }));
+    wire.read();
+    assert!(!is_alive(pid), "whatever the ledger says, it is stopped");
+    end(wire);
 }

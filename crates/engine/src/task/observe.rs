@@ -399,8 +399,11 @@ impl Observer {
         if self.channel.is_none() {
             return Ok(None);
         }
-        if !self.is_over() {
-            self.tasks.store.ledger.cancelling(&self.task.task_id).await?;
+        if !self.is_over()
+            && let Err(error) = self.tasks.store.ledger.cancelling(&self.task.task_id).await
+        {
+            // What cannot be noted has to be stopped all the same.
+            tracing::warn!(%error, "the ledger does not say that the task is being stopped");
         }
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.order(Order::Stop { signal, grace_ms, because: EndedBy::Stopped }).await;
