@@ -54,10 +54,12 @@ fn hostile_trees_leave_no_survivor() {
 #[test]
 fn a_tree_that_forks_as_fast_as_it_can_is_ended() {
     for house in House::each() {
+        // A few hundred are enough, and root is held by no limit but a cgroup's.
+        let house = house.with_policy("[limits]\nprocesses_max = 300\n");
         // Each process leaves two and goes: no list of them is ever complete.
         house.script("workspace/bomb.sh", "trap '' TERM HUP INT\n[ -e stop ] && exit\necho x >> count\nsleep 0.02\n./bomb.sh & exec ./bomb.sh");
         house.file("workspace/count", "");
-        let task = promote(&house, "ulimit -u 300; ./bomb.sh");
+        let task = promote(&house, "./bomb.sh");
         eventually("it has forked", || {
             (fs::metadata(house.path("workspace/count")).unwrap().len() > 20).then_some(())
         });
@@ -124,7 +126,7 @@ fn a_command_that_is_refused_again_and_again_delays_nothing_and_grows_nothing() 
         // Each asks the warden, which is busy refusing.
         assert!(refusals(&house.get(OPERATOR, "TaskStatus", &json!({ "task_id": task }))));
     }
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     assert!(memory() < before + 512, "{before} kB, then {} kB", memory());
     house.get(OPERATOR, "TaskStop", &json!({ "task_id": task, "grace_ms": 100 }));
     assert_eq!(inhabitants(&house), [0; 0]);
