@@ -56,6 +56,19 @@ fn mistakes_are_told_with_place_and_remedy() {
             "[[rule]]\ndecision=\"ask\"\nprogram=\"x\"\nredirect=\"no\"",
             "p.toml:4:10: `no` is not known here; did you mean `\"none\"`?",
         ),
+    ] {
+        assert_eq!(mistake(text), expected, "{text}");
+    }
+    assert!(
+        mistake("coreTools = [\"Shell(x)\"]")
+            .starts_with("p.toml:1:14: `Shell(x)` is not understood")
+    );
+    assert!(mistake("x = ").starts_with("p.toml:1:"));
+}
+
+#[test]
+fn keys_and_values_of_settings_are_told_with_what_was_probably_meant() {
+    for (text, expected) in [
         // Letters that changed places, and keys of other sections.
         (
             "[output]\nmax_tokesn = 1",
@@ -92,11 +105,6 @@ fn mistakes_are_told_with_place_and_remedy() {
     ] {
         assert_eq!(mistake(text), expected, "{text}");
     }
-    assert!(
-        mistake("coreTools = [\"Shell(x)\"]")
-            .starts_with("p.toml:1:14: `Shell(x)` is not understood")
-    );
-    assert!(mistake("x = ").starts_with("p.toml:1:"));
 }
 
 #[test]
