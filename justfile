@@ -15,11 +15,20 @@ test:
 fuzz SECONDS="600":
     LEGWORK_FUZZ_SEED=$(date +%s) LEGWORK_FUZZ_SECONDS={{SECONDS}} cargo test --locked --package legwork-gate --test differential -- --nocapture
 
-# Formatting, lints, licences and advisories
+# Formatting, lints, licences and sources, as CI looks at them
 lint:
     cargo fmt --all --check
+    python3 .ci/width.py
     cargo clippy --workspace --all-targets --locked -- --deny warnings
-    cargo deny check
+    cargo deny --locked check bans licenses sources
+
+# The pages of the library, in which every link leads somewhere
+doc:
+    RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
+
+# Known faults of dependencies, from a database on the network
+advisories:
+    cargo deny --locked check advisories
 
 # Accept new snapshots after looking at them
 review:

@@ -1,5 +1,7 @@
 //! README tells the truth: its first command prints the receipt that it shows.
 
+use std::collections::HashSet;
+
 use crate::common::{Scratch, program, text};
 
 const README: &str = include_str!("../../../../README.md");
@@ -30,6 +32,22 @@ fn the_second_command_is_what_ci_runs() {
     let command = block("console", "cargo test");
     let ci = include_str!("../../../../.ci/run");
     assert!(ci.lines().any(|line| line == command.trim()), "{command}");
+}
+
+#[test]
+fn what_ci_checks_is_what_the_recipes_of_a_person_do() {
+    let justfile = include_str!("../../../../justfile");
+    let recipe = |name: &str| {
+        let (_, rest) = justfile.split_once(&format!("\n{name}:\n")).unwrap();
+        rest.lines().take_while(|line| line.starts_with("    ")).map(str::trim)
+    };
+    let by_hand: HashSet<&str> = ["lint", "doc", "test"].into_iter().flat_map(recipe).collect();
+    // The rest of it only prepares the machine.
+    let (_, checks) = include_str!("../../../../.ci/run").split_once("\n\ncargo fmt").unwrap();
+    let checks = format!("cargo fmt{checks}");
+    let is_check = |line: &&str| !line.starts_with('#') && !line.starts_with("command -v");
+    let by_ci: HashSet<&str> = checks.lines().filter(is_check).collect();
+    assert_eq!(by_hand, by_ci);
 }
 
 #[test]
