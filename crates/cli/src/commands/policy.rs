@@ -26,24 +26,30 @@ pub(crate) fn policy(verb: PolicyVerb) -> ExitCode {
     }
 }
 
-fn load(rules: &Rules, workspace: Option<&PathBuf>) -> Result<Policy, ExitCode> {
+/// What texts are judged by.
+struct Bench {
+    policy: Policy,
+    tools: Registry,
+}
+
+fn load(rules: &Rules, workspace: Option<&PathBuf>) -> Result<Bench, ExitCode> {
     let workspace = workspace.map_or(Path::new("."), PathBuf::as_path);
     match rules.config(workspace) {
-        Ok(config) => Ok(config.policy),
+        Ok(config) => Ok(Bench { policy: config.policy, tools: Registry::builtin() }),
         Err(error) => Err(complain(&error.to_string())),
     }
 }
 
 fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
-    let policy = match load(&options.rules, options.workspace.as_ref()) {
-        Ok(policy) => policy,
+    let bench = match load(&options.rules, options.workspace.as_ref()) {
+        Ok(bench) => bench,
         Err(code) => return code,
     };
     if options.batch {
-        return batch(&policy, &options.tool);
+        return batch(&bench, &options.tool);
     }
     let text = options.command.as_deref().unwrap_or_default();
-    let checked = match judged(&policy, &options.tool, text) {
+    let checked = match bench.judged(&options.tool, text) {
         Ok(checked) => checked,
         Err(problem) => return complain(&problem),
     };
@@ -58,18 +64,19 @@ fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
     }
 }
 
-/// Judges a text as the tool would get it.
-fn judged(policy: &Policy, tool: &str, text: &str) -> Result<Checked, String> {
-    let registry = Registry::builtin();
-    let definition = registry.get(tool).map(Tool::definition);
-    let manners = definition.map(|definition| definition.manners).unwrap_or_default();
-    let around = Circumstances { manners, ..Circumstances::default() };
-    if !definition.is_some_and(|definition| definition.takes_argv) {
-        return Ok(check(policy, tool, Script::Shell(text), around));
+impl Bench {
+    /// Judges a text as the tool would get it.
+    fn judged(&self, tool: &str, text: &str) -> Result<Checked, String> {
+        let definition = self.tools.get(tool).map(Tool::definition);
+        let manners = definition.map(|definition| definition.manners).unwrap_or_default();
+        let around = Circumstances { manners, ..Circumstances::default() };
+        if !definition.is_some_and(|definition| definition.takes_argv) {
+            return Ok(check(&self.policy, tool, Script::Shell(text), around));
+        }
+        let argv: Vec<String> = serde_json::from_str(text)
+            .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
+        Ok(check(&self.policy, tool, Script::Argv(&argv), around))
     }
-    let argv: Vec<String> = serde_json::from_str(text)
-        .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
-    Ok(check(policy, tool, Script::Argv(&argv), around))
 }
 
 fn name(verdict: Decision) -> &'static str {
@@ -116,7 +123,7 @@ struct Asked {
 }
 
 /// Answers each line of stdin with a line; succeeds when every line was answered.
-fn batch(policy: &Policy, tool: &str) -> ExitCode {
+fn batch(bench: &Bench, tool: &str) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut complete = true;
     for line in io::stdin().lock().split(b'\n') {
@@ -124,7 +131,7 @@ fn batch(policy: &Policy, tool: &str) -> ExitCode {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let answer = answer(policy, tool, &line);
+        let answer = answer(bench, tool, &line);
         complete &= answer.get("verdict").is_some();
         if writeln!(out, "{answer}").is_err() {
             return ExitCode::SUCCESS;
@@ -134,7 +141,7 @@ fn batch(policy: &Policy, tool: &str) -> ExitCode {
     ExitCode::from(if complete && flushed { 0 } else { OUR_FAILURE })
 }
 
-fn answer(policy: &Policy, tool: &str, line: &[u8]) -> Value {
+fn answer(bench: &Bench, tool: &str, line: &[u8]) -> Value {
     let asked: Asked = match serde_json::from_slice(line) {
         Ok(asked) => asked,
         Err(error) => return json!({ "id": null, "error": format!("not a question: {error}") }),
@@ -144,7 +151,7 @@ fn answer(policy: &Policy, tool: &str, line: &[u8]) -> Value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    match judged(policy, tool, &text) {
+    match bench.judged(tool, &text) {
         Ok(checked) => {
             let mut answer = Map::new();
             answer.insert("id".into(), asked.id);
@@ -179,8 +186,8 @@ fn default_tool() -> String {
 
 /// Runs a user's own cases, and names those that come out otherwise.
 fn test_verb(options: &PolicyTestOptions) -> ExitCode {
-    let policy = match load(&options.rules, options.workspace.as_ref()) {
-        Ok(policy) => policy,
+    let bench = match load(&options.rules, options.workspace.as_ref()) {
+        Ok(bench) => bench,
         Err(code) => return code,
     };
     let file = options.file.display();
@@ -193,7 +200,7 @@ fn test_verb(options: &PolicyTestOptions) -> ExitCode {
     };
     let mut failed = 0;
     for case in &cases.case {
-        let (got, reason) = match judged(&policy, &case.tool, &case.input) {
+        let (got, reason) = match bench.judged(&case.tool, &case.input) {
             Ok(checked) => (name(checked.verdict).to_owned(), checked.reason),
             Err(problem) => ("error".into(), problem),
         };
