@@ -83,22 +83,22 @@ pub(crate) struct CompletionsOptions {
 
 /// Where to work, and where to keep what is known.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct StatePlace {
     /// Folder that commands run in by default [default: the current folder]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct State {
+pub(crate) struct StateChoice {
     /// Folder for the ledger and the tasks' output [default: legwork in the XDG state directory]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 }
 
-impl Place {
+impl StatePlace {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
         let workspace = self.workspace.unwrap_or_else(|| ".".into());
@@ -111,7 +111,7 @@ impl Place {
     }
 }
 
-impl State {
+impl StateChoice {
     /// Opens the engine for looking at tasks.
     pub(crate) fn open(self) -> Result<Engine, ToolError> {
         let mut options = Options::new("/");
@@ -228,7 +228,7 @@ pub(crate) fn chosen(list: &str) -> Result<Registry, String> {
 #[derive(Debug, Args)]
 pub(crate) struct McpOptions {
     #[command(flatten)]
-    pub place: Place,
+    pub place: StatePlace,
     #[command(flatten)]
     pub guard: Guard,
     /// Add the JSON envelope to each result as structuredContent (several clients then drop the
@@ -247,7 +247,7 @@ pub(crate) struct CallOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub place: Place,
+    pub place: StatePlace,
     #[command(flatten)]
     pub guard: Guard,
 }
@@ -284,7 +284,7 @@ pub(crate) struct RunCommon {
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 impl RunCommon {
@@ -317,7 +317,7 @@ pub(crate) struct PsOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -328,7 +328,7 @@ pub(crate) struct TaskOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -345,7 +345,7 @@ pub(crate) struct LogsOptions {
     #[arg(long)]
     pub raw: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -353,7 +353,7 @@ pub(crate) struct AttachOptions {
     /// Id of the task, or the beginning of it; @ is the newest
     pub task: String,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -375,7 +375,7 @@ pub(crate) struct SendOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -393,7 +393,7 @@ pub(crate) struct StopOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -423,7 +423,7 @@ pub(crate) struct WaitOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -471,7 +471,7 @@ pub(crate) struct ApprovalsOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -488,7 +488,7 @@ pub(crate) struct ApproveOptions {
     #[arg(long)]
     pub note: Option<String>,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -499,7 +499,7 @@ pub(crate) struct DenyOptions {
     #[arg(long)]
     pub note: Option<String>,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -569,7 +569,7 @@ pub(crate) struct AuditShowOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -578,7 +578,7 @@ pub(crate) struct AuditVerifyOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -587,7 +587,7 @@ pub(crate) struct DoctorOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Args)]
@@ -611,5 +611,5 @@ pub(crate) struct GcOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub state: State,
+    pub state: StateChoice,
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker};
+use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker};
 use rustix::termios::{QueueSelector, tcflush};
 
 /// The person at our terminal, if we have one in the foreground.
@@ -39,10 +39,10 @@ pub(crate) fn ask(approval: &Approval) -> Option<Answered> {
     let mut line = String::new();
     BufReader::new(&terminal).read_line(&mut line).ok()?;
     let decision = match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Decision::AllowOnce,
-        "s" => Decision::AllowSession,
-        "r" if approval.proposed_rule.is_some() => Decision::AllowRule,
-        _ => Decision::Deny,
+        "y" | "yes" => Reply::AllowOnce,
+        "s" => Reply::AllowSession,
+        "r" if approval.proposed_rule.is_some() => Reply::AllowRule,
+        _ => Reply::Deny,
     };
     Some(Answered { decision, note: None, by: "the person at the terminal".into() })
 }

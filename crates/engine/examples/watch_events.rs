@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use legwork::{Answered, Decision, Engine, Event, EventKind, Interest, Options, ToolError};
+use legwork::{Answered, Engine, Event, EventKind, Interest, Options, Reply, ToolError};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     legwork::init();
@@ -53,7 +53,7 @@ async fn react(engine: &Engine, event: &Event) -> Result<(), ToolError> {
         }
         EventKind::QuestionOpened { approval_id } => {
             let by = "the monitor".to_owned();
-            let answered = Answered { decision: Decision::AllowOnce, note: None, by };
+            let answered = Answered { decision: Reply::AllowOnce, note: None, by };
             let question = engine.answer(approval_id, answered).await?;
             println!("asked: {}", question.command);
         }

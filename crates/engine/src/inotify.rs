@@ -24,7 +24,7 @@ pub(crate) struct Inotify {
 
 /// A change.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct FileChange<'a> {
     /// Which watch it is of; none if changes were too many to be told, and everything may have
     /// changed.
     pub watch: Option<i32>,
@@ -67,7 +67,7 @@ impl Inotify {
     }
 
     /// Reads what has changed.
-    pub(crate) fn read(&self, mut each: impl FnMut(Change<'_>)) -> io::Result<()> {
+    pub(crate) fn read(&self, mut each: impl FnMut(FileChange<'_>)) -> io::Result<()> {
         let mut buffer = [0; READ_BYTES];
         loop {
             let read = match self.descriptor.try_read(&mut buffer) {
@@ -85,13 +85,13 @@ impl Inotify {
 }
 
 /// The first of some changes, as the kernel writes them, and the others.
-fn first(bytes: &[u8]) -> Option<(Change<'_>, &[u8])> {
+fn first(bytes: &[u8]) -> Option<(FileChange<'_>, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let [watch, flags, _, length] = head.as_chunks().0 else { return None };
     let (name, rest) = rest.split_at_checked(u32::from_ne_bytes(*length).try_into().ok()?)?;
     let flags = ReadFlags::from_bits_retain(u32::from_ne_bytes(*flags));
     let overflow = flags.contains(ReadFlags::QUEUE_OVERFLOW);
-    let change = Change {
+    let change = FileChange {
         watch: (!overflow).then(|| i32::from_ne_bytes(*watch)),
         flags,
         name: CStr::from_bytes_until_nul(name).ok().and_then(|name| name.to_str().ok()),

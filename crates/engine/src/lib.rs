@@ -181,7 +181,7 @@ pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
     Outputs, Program, Request, Stdin, Total, Trust,
     limits::TaskLimits,
-    question::{Answered, Approval, AskFuture, Asker, Decision, SharedAsker},
+    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
     sandbox::{MissingLayer, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,

@@ -18,7 +18,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, open};
 
-use self::aside::{Kind, set_aside_all};
+use self::aside::{FileKind, set_aside_all};
 pub use self::{
     aside::SetAside,
     repair::{Rebuilt, Repair},
@@ -27,20 +27,20 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, Kind); 13] = [
-    ("tasks", Kind::Folder),
-    ("wardens", Kind::Folder),
-    ("engines", Kind::Folder),
-    ("tmp", Kind::Folder),
-    ("recent", Kind::Folder),
-    ("audit.jsonl", Kind::File),
-    ("gc.lock", Kind::File),
-    ("retention.json", Kind::File),
-    ("retention.json.new", Kind::File),
-    ("ledger.db.lock", Kind::File),
-    ("ledger.db.rebuild", Kind::File),
-    ("ledger.db.new", Kind::File),
-    ("ledger.db-daybook.new", Kind::File),
+const BELONGS: [(&str, FileKind); 13] = [
+    ("tasks", FileKind::Folder),
+    ("wardens", FileKind::Folder),
+    ("engines", FileKind::Folder),
+    ("tmp", FileKind::Folder),
+    ("recent", FileKind::Folder),
+    ("audit.jsonl", FileKind::File),
+    ("gc.lock", FileKind::File),
+    ("retention.json", FileKind::File),
+    ("retention.json.new", FileKind::File),
+    ("ledger.db.lock", FileKind::File),
+    ("ledger.db.rebuild", FileKind::File),
+    ("ledger.db.new", FileKind::File),
+    ("ledger.db-daybook.new", FileKind::File),
 ];
 
 /// What the name of a folder begins with that is being removed.

@@ -251,3 +251,31 @@ fn the_library_speaks_of_no_command_line() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Names that a module keeps to itself may be used again elsewhere; what others can see means one
+/// thing in the whole workspace.
+#[test]
+fn the_name_of_a_type_is_defined_once() {
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in ["gate", "warden", "engine", "cli"] {
+        let src = source_folder(package);
+        for path in sources(&src) {
+            for line in code(&path).lines().map(str::trim_start).filter(|it| it.starts_with("pub"))
+            {
+                let words: Vec<&str> =
+                    line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+                let kind = words
+                    .iter()
+                    .position(|word| ["struct", "enum", "trait", "type"].contains(word));
+                let name = kind.and_then(|at| words.get(at + 1)).filter(|name| !name.is_empty());
+                if let Some(name) = name.filter(|_| !line.contains("fn ")) {
+                    let place = format!("{package}/{}", path.strip_prefix(&src).unwrap().display());
+                    defined.entry((*name).to_owned()).or_default().push(place);
+                }
+            }
+        }
+    }
+    assert!(defined.len() > 100, "{} types were found", defined.len());
+    defined.retain(|_, places| places.len() > 1);
+    assert!(defined.is_empty(), "defined more than once: {defined:#?}");
+}

@@ -7,10 +7,10 @@ use crate::{
     explain::Explanation,
     matching::Certainty,
     policy::{Mode, Policy},
-    reading::{Reading, Redirect, RedirectKind, Refusal, Run, Span, Substitution},
+    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution},
     rule::{Decision, Level, RedirectScope, Rule, Target},
     unwrap::{basename, unwrap_words},
-    verdict::{Denial, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
+    verdict::{Denied, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
 };
 
 /// What to do about a command that no rule covers.
@@ -43,7 +43,7 @@ pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
     match finding.decision {
         Decision::Allow => Verdict::Allow(Grant::new(plan, explanation)),
         Decision::Ask => Verdict::Ask(Question::new(plan, explanation)),
-        Decision::Deny => Verdict::Deny(Denial { explanation, substitution: finding.substitution }),
+        Decision::Deny => Verdict::Deny(Denied { explanation, substitution: finding.substitution }),
     }
 }
 
@@ -122,7 +122,7 @@ impl<'c> Case<'c> {
     }
 
     /// How far the first rule that speaks of a run wants it to be confined.
-    fn level_of(&self, run: &Run) -> Option<Level> {
+    fn level_of(&self, run: &Invocation) -> Option<Level> {
         let redirects = self.redirects(run);
         let tool = self.subject.tool();
         let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
@@ -214,7 +214,7 @@ impl<'c> Case<'c> {
     }
 
     /// Looks for rules that deny or ask about a run, and for dangers.
-    fn judge_run(&mut self, run: &Run) {
+    fn judge_run(&mut self, run: &Invocation) {
         // Only a rule that is strict about a program cares where its file is, and looking costs
         // time.
         let asked = run.name().filter(|_| self.policy.restricts());
@@ -248,7 +248,7 @@ impl<'c> Case<'c> {
     }
 
     /// Asks about dangerous commands, unless a full rule or a bare allow covers them.
-    fn judge_danger(&mut self, run: &Run) {
+    fn judge_danger(&mut self, run: &Invocation) {
         let Some(name) = run.name().map(basename) else { return };
         let rest = run.words.get(1..).unwrap_or_default();
         let Some(because) = data::danger(name, rest) else { return };
@@ -362,7 +362,7 @@ impl<'c> Case<'c> {
     }
 
     /// The rule that allows a run, and why.
-    fn covering_rule(&self, run: &Run) -> Option<(&'c str, Option<&'c str>)> {
+    fn covering_rule(&self, run: &Invocation) -> Option<(&'c str, Option<&'c str>)> {
         let redirects = self.redirects(run);
         let tool = self.subject.tool();
         let name = run.name();
@@ -392,7 +392,7 @@ impl<'c> Case<'c> {
     }
 
     /// Whether a full rule or a bare allow covers a run.
-    fn is_allowed_fully(&self, run: &Run) -> bool {
+    fn is_allowed_fully(&self, run: &Invocation) -> bool {
         let redirects = self.redirects(run);
         let tool = self.subject.tool();
         self.policy.rules.iter().any(|rule| {
@@ -404,13 +404,13 @@ impl<'c> Case<'c> {
     }
 
     /// The redirects that are made for a run: its own, and those of the simple command around it.
-    fn redirects<'r>(&'r self, run: &'r Run) -> Vec<&'r Redirect> {
+    fn redirects<'r>(&'r self, run: &'r Invocation) -> Vec<&'r Redirect> {
         let outer = self.reading.commands.get(run.command).map(|command| &command.redirects);
         run.redirects.iter().chain(outer.into_iter().flatten()).collect()
     }
 
     /// A run in a few words.
-    fn shown(&self, run: &Run) -> String {
+    fn shown(&self, run: &Invocation) -> String {
         let words: Vec<&str> = run.words.iter().take(4).map(|word| word.text.as_str()).collect();
         let text = match run.name() {
             Some("?") => self.text.get(run.span.start..run.span.end).unwrap_or_default().to_owned(),

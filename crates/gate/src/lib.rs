@@ -1,7 +1,7 @@
 //! Judges commands before they run: [`judge`] is a pure function from a plan to a [`Verdict`].
 //!
 //! A plan goes in by value and comes out only wrapped: in a [`Grant`] when it may run, in a
-//! [`Question`] when somebody has to be asked, in a [`Denial`] when it may not. A `Grant` has no
+//! [`Question`] when somebody has to be asked, in a [`Denied`] when it may not. A `Grant` has no
 //! public constructor, and starting a process consumes one, so a command that skipped the gate does
 //! not compile.
 //!
@@ -50,12 +50,12 @@ pub use judge::judge;
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;
 pub use reading::{
-    Assignment, Form, Later, Reading, Redirect, RedirectKind, Refusal, Run, SimpleCommand, Span,
-    Substitution, Word,
+    Assignment, Form, Invocation, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand,
+    Span, Substitution, Word,
 };
 pub use rule::{Decision, Level, Origin};
 pub use settings::Values;
-pub use verdict::{Denial, Grant, Manners, Question, Script, Subject, Trust, Verdict};
+pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {

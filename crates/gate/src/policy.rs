@@ -10,7 +10,7 @@ use crate::{
     keys::{hint, is_section, names_in, nearest},
     matching::Certainty,
     read,
-    reading::Run,
+    reading::Invocation,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
     settings::Values,
 };
@@ -365,7 +365,8 @@ impl<'t> LayerReader<'_, 't> {
 /// Whether a rule matches an example: an allow all of it, others any part.
 fn is_matched(rule: &Rule, example: &str) -> bool {
     let reading = read(example);
-    let redirects = |run: &Run| reading.commands.get(run.command).map(|command| &command.redirects);
+    let redirects =
+        |run: &Invocation| reading.commands.get(run.command).map(|command| &command.redirects);
     if rule.decision == Decision::Allow {
         return reading.understood
             && !reading.runs.is_empty()

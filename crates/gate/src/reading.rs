@@ -139,7 +139,7 @@ impl SimpleCommand {
 
 /// A program that would be run, by the shell or by another program.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Run {
+pub struct Invocation {
     /// Its name and its arguments.
     pub words: Vec<Word>,
     /// Variables that are set for it.
@@ -158,7 +158,7 @@ pub struct Run {
     pub piped: bool,
 }
 
-impl Run {
+impl Invocation {
     /// The name of the program, `?` when it is known only after expansion, nothing when there is
     /// none.
     pub fn name(&self) -> Option<&str> {
@@ -183,7 +183,7 @@ pub struct Reading {
     pub functions: Vec<String>,
     /// Every program that would be run: the simple commands, and what wrappers and shells among
     /// them run.
-    pub runs: Vec<Run>,
+    pub runs: Vec<Invocation>,
     /// Where arithmetic first looks at something whose value is not known.
     #[serde(skip)]
     pub(crate) arithmetic: Option<Span>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     data,
     matching::{Certainty, begins_with, follows, has_flag},
-    reading::{Form, Redirect, RedirectKind, Run, Word},
+    reading::{Form, Invocation, Redirect, RedirectKind, Word},
     unwrap::basename,
 };
 
@@ -117,7 +117,7 @@ impl Rule {
     }
 
     /// Whether an allow covers a run, with the redirects that are made for it.
-    pub(crate) fn covers(&self, run: &Run, redirects: &[&Redirect]) -> bool {
+    pub(crate) fn covers(&self, run: &Invocation, redirects: &[&Redirect]) -> bool {
         let redirected = redirects.iter().all(|redirect| self.redirect.covers(redirect));
         let (name, args) = match &self.target {
             Target::Everything => return run.words.first().is_none_or(|w| w.literal().is_some()),
@@ -136,7 +136,7 @@ impl Rule {
     }
 
     /// Whether a deny or an ask speaks of a run; `resolved` is the file that would really run.
-    pub(crate) fn speaks_of(&self, run: &Run, resolved: Option<&str>) -> Certainty {
+    pub(crate) fn speaks_of(&self, run: &Invocation, resolved: Option<&str>) -> Certainty {
         let Target::Program { name, args } = &self.target else { return Certainty::Yes };
         let Some(word) = run.words.first() else { return Certainty::No };
         let rest = run.words.get(1..).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Rule {
 }
 
 /// Whether a program is among the words of one that may run it.
-fn hides_in(run: &Run, name: &str) -> Certainty {
+fn hides_in(run: &Invocation, name: &str) -> Certainty {
     let first = run.name().map_or("", basename);
     let is_meant = |word: &Word| {
         let text = word.text.as_str();

@@ -1,6 +1,6 @@
 //! What goes in and what comes out: subjects, verdicts, and the grant that only the gate can make.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     explain::Explanation,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// How far a caller is trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
     /// A person at this machine, or an agent that acts for one.
@@ -21,6 +21,18 @@ pub enum Trust {
     TrustedIntegration,
     /// Anybody else: what no rule allows is asked for.
     UntrustedExternal,
+}
+
+impl Trust {
+    /// The name in JSON and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TrustedOperator => "trusted_operator",
+            Self::TrustedSystem => "trusted_system",
+            Self::TrustedIntegration => "trusted_integration",
+            Self::UntrustedExternal => "untrusted_external",
+        }
+    }
 }
 
 /// Something that can be judged.
@@ -109,7 +121,7 @@ pub enum Verdict<P> {
     /// Somebody has to be asked first.
     Ask(Question<P>),
     /// It may not run.
-    Deny(Denial),
+    Deny(Denied),
 }
 
 /// A plan that may run, once.
@@ -172,7 +184,7 @@ impl<P> Question<P> {
 
 /// A plan that may not run; it is not given back.
 #[derive(Debug)]
-pub struct Denial {
+pub struct Denied {
     /// Why not.
     pub explanation: Explanation,
     /// The substitution, when that alone is the reason.

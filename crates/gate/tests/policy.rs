@@ -17,7 +17,6 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn mistakes_are_told_with_place_and_remedy() {
     for (text, expected) in [
         ("coreTool = []", "p.toml:1:1: unknown key `coreTool`; did you mean `coreTools`?"),

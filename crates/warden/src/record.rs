@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::EndedBy;
+use crate::protocol::EndCause;
 
 /// Size of the record's file: reserved when the folder is made, so that a full disk cannot lose it.
 pub const RECORD_BYTES: usize = 4096;
@@ -31,9 +31,9 @@ pub struct ExitRecord {
     /// Process id of the command.
     pub pid: u32,
     /// Exit code or signal.
-    pub end: End,
+    pub end: CommandEnd,
     /// What of ours ended it, if anything did.
-    pub ended_by: Option<EndedBy>,
+    pub ended_by: Option<EndCause>,
     /// Wall-clock time of the end, in milliseconds since 1970.
     pub ended_at_ms: u64,
     /// From the start of the process to its end, by the monotonic clock.
@@ -71,7 +71,7 @@ pub struct LimitsInForce {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
+pub enum CommandEnd {
     /// By itself, with this code.
     Exited(i32),
     /// By this signal.
@@ -101,8 +101,8 @@ impl StreamTotal {
 struct FirstRecord {
     task: String,
     pid: u32,
-    end: End,
-    ended_by: Option<EndedBy>,
+    end: CommandEnd,
+    ended_by: Option<EndCause>,
     ended_at_ms: u64,
     duration_ms: u64,
     stdout: StreamTotal,
@@ -207,8 +207,8 @@ mod tests {
         ExitRecord {
             task: format!("t_{}", "a".repeat(26)),
             pid: u32::MAX,
-            end: End::Exited(7),
-            ended_by: Some(EndedBy::Timeout),
+            end: CommandEnd::Exited(7),
+            ended_by: Some(EndCause::Timeout),
             ended_at_ms: u64::MAX,
             duration_ms: u64::MAX,
             stdout: StreamTotal { bytes: u64::MAX, lines: u64::MAX, dropped_bytes: u64::MAX },
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(bytes.len(), RECORD_BYTES);
         let read = ExitRecord::from_bytes(&bytes).unwrap();
         assert_eq!(read.background_pids.len(), BACKGROUND_PIDS_MAX);
-        assert_eq!(read.end, End::Exited(7));
+        assert_eq!(read.end, CommandEnd::Exited(7));
         assert_eq!(read.limits.missing, vec!["ä".repeat(REASON_BYTES_MAX / 2); MISSING_MAX]);
     }
 
@@ -248,8 +248,8 @@ mod tests {
         bytes.extend(BODY);
         bytes.resize(RECORD_BYTES, 0);
         let read = ExitRecord::from_bytes(&bytes).unwrap();
-        assert_eq!((read.task.as_str(), read.pid, read.end), ("t_x", 12345, End::Exited(7)));
-        assert_eq!((read.ended_by, read.duration_ms), (Some(EndedBy::Timeout), 5));
+        assert_eq!((read.task.as_str(), read.pid, read.end), ("t_x", 12345, CommandEnd::Exited(7)));
+        assert_eq!((read.ended_by, read.duration_ms), (Some(EndCause::Timeout), 5));
         assert_eq!((read.stdout.bytes, read.stdout.lines), (3, 1));
         assert_eq!((read.background_pids, read.leaked_handles), (vec![77], true));
         assert_eq!(read.limits, LimitsInForce::default());

@@ -29,12 +29,12 @@ pub struct Guarded {
     /// The path.
     pub path: Vec<u8>,
     /// How.
-    pub guard: Guard,
+    pub guard: GuardKind,
 }
 
 /// How a path is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Guard {
+pub enum GuardKind {
     /// It may not be written; it is passed over where it does not exist.
     ReadOnly,
     /// The same; a folder is made where there is none but its parent exists.
@@ -46,7 +46,7 @@ pub enum Guard {
 /// One protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layer {
+pub enum SandboxLayer {
     /// Its own user namespace, without any capability in it.
     UserNamespace,
     /// Its own view of the files.
@@ -69,7 +69,7 @@ pub enum Layer {
     CgroupLimits,
 }
 
-impl Layer {
+impl SandboxLayer {
     /// All of them, in the order in which they are listed.
     pub const ALL: [Self; 10] = [
         Self::UserNamespace,
@@ -105,27 +105,32 @@ impl Layer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforcement {
     /// The layers in force.
-    pub enforced: Vec<Layer>,
+    pub enforced: Vec<SandboxLayer>,
     /// Those that should be and are not, each with the reason.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<AbsentLayer>,
 }
 
 /// A protection that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct AbsentLayer {
     /// Which.
-    pub layer: Layer,
+    pub layer: SandboxLayer,
     /// Why, in words for people.
     pub reason: String,
 }
 
 impl Enforcement {
     /// Notes whether a layer is in force, and why it is not.
-    pub(crate) fn note(&mut self, layer: Layer, there: bool, reason: impl FnOnce() -> String) {
+    pub(crate) fn note(
+        &mut self,
+        layer: SandboxLayer,
+        there: bool,
+        reason: impl FnOnce() -> String,
+    ) {
         if there {
             self.enforced.push(layer);
         } else {
-            self.missing.push(Missing { layer, reason: reason() });
+            self.missing.push(AbsentLayer { layer, reason: reason() });
         }
     }
 }

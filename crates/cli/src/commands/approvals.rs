@@ -2,11 +2,11 @@
 
 use std::{convert::Infallible, process::ExitCode};
 
-use legwork::{Answered, Approval, Decision, Engine, ErrorKind, EventKind, Interest, ToolError};
+use legwork::{Answered, Approval, Engine, ErrorKind, EventKind, Interest, Reply, ToolError};
 use serde_json::json;
 
 use crate::{
-    arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, State},
+    arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, StateChoice},
     asking,
     render::{complain, complain_of, print, print_json},
 };
@@ -69,18 +69,18 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, ToolError> {
 pub(crate) async fn approve(options: ApproveOptions) -> ExitCode {
     let ApproveOptions { id, session, rule, note, state } = options;
     let decision = match (session, rule) {
-        (true, _) => Decision::AllowSession,
-        (_, true) => Decision::AllowRule,
-        _ => Decision::AllowOnce,
+        (true, _) => Reply::AllowSession,
+        (_, true) => Reply::AllowRule,
+        _ => Reply::AllowOnce,
     };
     answer(state, &id, decision, note).await
 }
 
 pub(crate) async fn deny(options: DenyOptions) -> ExitCode {
-    answer(options.state, &options.id, Decision::Deny, options.note).await
+    answer(options.state, &options.id, Reply::Deny, options.note).await
 }
 
-async fn answer(state: State, id: &str, decision: Decision, note: Option<String>) -> ExitCode {
+async fn answer(state: StateChoice, id: &str, decision: Reply, note: Option<String>) -> ExitCode {
     let engine = match state.open() {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),

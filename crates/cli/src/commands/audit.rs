@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     OUR_FAILURE,
-    arguments::{AuditShowOptions, AuditVerb, AuditVerifyOptions, State, tell_of_repair},
+    arguments::{AuditShowOptions, AuditVerb, AuditVerifyOptions, StateChoice, tell_of_repair},
     render::{complain, complain_of, one_line, print, print_json, time},
 };
 
@@ -23,7 +23,7 @@ pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
 }
 
 /// The state folder, without the engine: the log can be read whatever else is wrong.
-fn folder(state: State) -> Result<StateFolder, ToolError> {
+fn folder(state: StateChoice) -> Result<StateFolder, ToolError> {
     let path = state.state.map_or_else(StateFolder::default_path, Ok);
     Ok(path.and_then(|path| open_state(&path, tell_of_repair))?)
 }

@@ -10,7 +10,7 @@ use legwork::{Answer, Caller, Registry, ToolError};
 use serde_json::Value;
 
 use crate::{
-    arguments::{CallOptions, Place, Rules},
+    arguments::{CallOptions, Rules, StatePlace},
     asking, hints,
     render::{complain, error_code, print, print_json},
     signals,
@@ -65,7 +65,7 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
     }
 }
 
-async fn unknown(place: Place, registry: Registry, rules: &Rules, tool: &str) -> Answer {
+async fn unknown(place: StatePlace, registry: Registry, rules: &Rules, tool: &str) -> Answer {
     match place.open(registry, rules) {
         Ok(engine) => engine.call(tool, Value::Null, &Caller::operator("call")).await,
         Err(error) => not_opened(tool, error),

@@ -3,14 +3,14 @@
 use std::{fmt::Write, process::ExitCode};
 
 use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::repairs};
-use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::Layer as Named};
+use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::audit::describe as describe_entry;
 use crate::{
     OUR_FAILURE,
-    arguments::{DoctorOptions, State},
+    arguments::{DoctorOptions, StateChoice},
     render::{bytes, print, print_json, time},
 };
 
@@ -74,7 +74,7 @@ struct Findings {
     repairs: Vec<Value>,
 }
 
-async fn examine(state: State) -> Findings {
+async fn examine(state: StateChoice) -> Findings {
     let engine = match state.open() {
         Ok(engine) => engine,
         Err(error) => {
@@ -146,7 +146,7 @@ fn failed(name: &'static str, error: &ToolError) -> Check {
 }
 
 /// What this machine makes of the strictest sandbox: the one of a caller who is not trusted.
-async fn layers(state: State) -> Vec<Layer> {
+async fn layers(state: StateChoice) -> Vec<Layer> {
     let probed = match state.open() {
         Ok(engine) => engine.protection(Trust::UntrustedExternal).await,
         Err(error) => Err(error),
@@ -169,11 +169,11 @@ async fn layers(state: State) -> Vec<Layer> {
     });
     // Every kernel has them.
     layers.push(Layer::available("rlimits"));
-    let unknown = Named::ALL.into_iter().map(Named::as_str);
+    let unknown = SandboxLayer::ALL.into_iter().map(SandboxLayer::as_str);
     let unknown: Vec<&str> =
         unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
     layers.extend(unknown.into_iter().map(|name| Layer::missing(name, "not used by this version")));
-    let place = |layer: &Layer| Named::ALL.iter().position(|one| one.as_str() == layer.name);
+    let place = |layer: &Layer| SandboxLayer::ALL.iter().position(|one| one.as_str() == layer.name);
     layers.sort_by_key(place);
     layers
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     OUR_FAILURE,
-    arguments::{Place, RunCommon, RunOptions, ShOptions},
+    arguments::{RunCommon, RunOptions, ShOptions, StatePlace},
     asking,
     render::{DENIED, NOT_FOUND, complain, complain_of, say},
     signals::Caught,
@@ -45,7 +45,7 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
 
 async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     request.wall_ms_max = common.wall_ms_max();
-    let engine = match (Place { workspace: None, state: common.state })
+    let engine = match (StatePlace { workspace: None, state: common.state })
         .open(Registry::builtin(), &common.rules)
     {
         Ok(engine) => engine,

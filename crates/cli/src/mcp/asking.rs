@@ -8,8 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use legwork::{
-    Answer, Answered, Approval, AskFuture, Asker, Decision, Engine, ErrorKind, SharedAsker,
-    ToolError,
+    Answer, Answered, Approval, AskFuture, Asker, Engine, ErrorKind, Reply, SharedAsker, ToolError,
 };
 use rmcp::{
     Peer, RoleServer,
@@ -97,11 +96,11 @@ fn answered(result: &ElicitResult) -> Answered {
     let content = result.content.as_ref();
     let text = |name: &str| content.and_then(|content| content.get(name)).and_then(Value::as_str);
     let decision = match result.action {
-        ElicitationAction::Accept => text("decision").and_then(Decision::from_name),
+        ElicitationAction::Accept => text("decision").and_then(Reply::from_name),
         _ => None,
     };
     Answered {
-        decision: decision.unwrap_or(Decision::Deny),
+        decision: decision.unwrap_or(Reply::Deny),
         note: text("note").map(str::trim).filter(|note| !note.is_empty()).map(str::to_owned),
         by: "the person behind the client".into(),
     }
@@ -167,7 +166,7 @@ impl Seal {
         let answered = answered(&result);
         let (decision, note) = (answered.decision, answered.note.clone());
         engine.answer(&id, answered).await.map_err(|_| refused())?;
-        if decision == Decision::Deny {
+        if decision == Reply::Deny {
             let said = note.map(|note| format!("; the person says: {note}")).unwrap_or_default();
             return Err(ToolError::new(
                 ErrorKind::ApprovalRefused,

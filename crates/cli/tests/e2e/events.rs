@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Decision, Engine, Event, EventKind, Events, Interest, Options, Status};
+use legwork::{Engine, Event, EventKind, Events, Interest, Options, Reply, Status};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, time::timeout};
@@ -117,7 +117,7 @@ fn whatever_other_processes_do_is_told() {
     let EventKind::QuestionAnswered { decision, .. } = answered.what else {
         panic!("{answered:?}")
     };
-    assert_eq!(decision, Decision::Deny);
+    assert_eq!(decision, Reply::Deny);
 }
 
 /// A call that nobody is there to be asked about; returns the question.

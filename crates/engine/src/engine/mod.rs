@@ -44,7 +44,7 @@ use crate::{
     state::StateFolder,
     store::{
         Store,
-        audit::Entry,
+        audit::AuditEntry,
         ledger::{Answerer, Task},
         open_state,
         retention::{CleanUp, Collected, Retention},
@@ -168,9 +168,9 @@ impl Engine {
     async fn note_call(&self, tool: &str, task: Option<String>, caller: &Caller, answer: &Answer) {
         let entry = match answer.error() {
             Some(error) if error.noted => return,
-            Some(error) => Entry::refused(error),
+            Some(error) => AuditEntry::refused(error),
             None if task.is_some() && self.registry.changes_something(tool) => {
-                Entry::new("request").with("summary", answer.envelope().summary_text.clone())
+                AuditEntry::new("request").with("summary", answer.envelope().summary_text.clone())
             }
             None => return,
         };

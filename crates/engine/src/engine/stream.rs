@@ -6,7 +6,7 @@ use legwork_warden::folder::Stream;
 
 use crate::{
     error::ToolError,
-    output::{Cursor, Mask, MaskedStream, Piece, Reading},
+    output::{ArtifactReading, Cursor, Mask, MaskedStream, Piece},
     task::observe::Observer,
 };
 
@@ -40,7 +40,7 @@ impl Chunk {
 pub struct OutputStream {
     observer: Observer,
     /// The part that is being read.
-    reading: Option<Reading>,
+    reading: Option<ArtifactReading>,
     /// How much has been read.
     seen: Cursor,
     /// Whether there may be more than that already.

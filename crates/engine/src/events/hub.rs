@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     Event, EventCursor, EventKind, Interest, Lagged,
-    ring::{Found, Ring},
+    ring::{NextEvent, Ring},
 };
 use crate::id::TaskId;
 
@@ -176,12 +176,12 @@ impl Hub {
         let mut events = Vec::new();
         loop {
             match shared.ring.after(*seen) {
-                Found::Next(event) => {
+                NextEvent::Next(event) => {
                     *seen = event.cursor.sequence;
                     events.push(event);
                 }
-                Found::Nothing => return Some(events),
-                Found::Lost => {
+                NextEvent::Nothing => return Some(events),
+                NextEvent::Lost => {
                     *seen = shared.ring.newest();
                     return None;
                 }
@@ -225,10 +225,10 @@ impl Events {
             // Before the look, so that whatever comes after it wakes us up.
             self.newest.mark_unchanged();
             match self.look() {
-                Found::Next(event) => return Ok(event),
-                Found::Lost => return Err(Lagged { cursor: self.cursor() }),
+                NextEvent::Next(event) => return Ok(event),
+                NextEvent::Lost => return Err(Lagged { cursor: self.cursor() }),
                 // The sender is in the hub, which is ours.
-                Found::Nothing => drop(self.newest.changed().await),
+                NextEvent::Nothing => drop(self.newest.changed().await),
             }
         }
     }
@@ -256,19 +256,19 @@ impl Events {
         self.hub.shared().ring.cursor(self.seen)
     }
 
-    fn look(&mut self) -> Found {
+    fn look(&mut self) -> NextEvent {
         let shared = self.hub.shared();
         loop {
-            let found = if self.lagged { Found::Lost } else { shared.ring.after(self.seen) };
+            let found = if self.lagged { NextEvent::Lost } else { shared.ring.after(self.seen) };
             match &found {
-                Found::Next(event) => {
+                NextEvent::Next(event) => {
                     self.seen = event.cursor.sequence;
                     if event.what.is_live() && !self.live {
                         continue;
                     }
                 }
-                Found::Lost => (self.seen, self.lagged) = (shared.ring.newest(), false),
-                Found::Nothing => {}
+                NextEvent::Lost => (self.seen, self.lagged) = (shared.ring.newest(), false),
+                NextEvent::Nothing => {}
             }
             return found;
         }

@@ -25,7 +25,7 @@ pub use self::hub::Events;
 pub(crate) use self::hub::Hub;
 use crate::{
     id::TaskId,
-    model::{question::Decision, status::Status},
+    model::{question::Reply, status::Status},
 };
 
 /// Something that happened.
@@ -98,7 +98,7 @@ pub enum EventKind {
         /// The question.
         approval_id: String,
         /// The answer.
-        decision: Decision,
+        decision: Reply,
     },
     /// A question was not answered in time.
     QuestionExpired {

@@ -29,7 +29,7 @@ pub(super) struct Ring {
 
 /// What a reader finds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum NextEvent {
     /// The next event.
     Next(Arc<Event>),
     /// Nothing new.
@@ -85,12 +85,12 @@ impl Ring {
     }
 
     /// The event that comes after this number.
-    pub(super) fn after(&self, seen: u64) -> Found {
+    pub(super) fn after(&self, seen: u64) -> NextEvent {
         if seen < self.lost {
-            return Found::Lost;
+            return NextEvent::Lost;
         }
         let next = self.events.range(seen.saturating_add(1)..).next();
-        next.map_or(Found::Nothing, |(_, event)| Found::Next(event.clone()))
+        next.map_or(NextEvent::Nothing, |(_, event)| NextEvent::Next(event.clone()))
     }
 
     /// The number that a cursor stands for, if everything after it can be told.

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Event, EventCursor, EventKind, Events, Hub, Interest, Lagged,
-    ring::{Found, Ring},
+    ring::{NextEvent, Ring},
 };
 use crate::{id::TaskId, model::status::Status};
 
@@ -56,14 +56,14 @@ impl Reader {
     /// Reads one; an error means that it looks anew now.
     fn read(&mut self, ring: &Ring, pushed: &[EventKind]) -> bool {
         match ring.after(self.seen) {
-            Found::Next(event) => {
+            NextEvent::Next(event) => {
                 assert!(event.cursor.sequence > self.seen, "forward only");
                 self.seen = event.cursor.sequence;
                 self.got.push(event.what.clone());
                 true
             }
-            Found::Nothing => false,
-            Found::Lost => {
+            NextEvent::Nothing => false,
+            NextEvent::Lost => {
                 *self = Self { seen: ring.newest(), got: Vec::new(), since: pushed.len() };
                 true
             }
@@ -121,7 +121,9 @@ fn readers_of_every_pace_get_everything_in_order_or_are_told() {
                 5 if dice.roll(20) == 0 => {
                     ring.lose();
                     // Nobody who has not looked since may think that it knows all.
-                    assert!(readers.iter().all(|reader| ring.after(reader.seen) == Found::Lost));
+                    assert!(
+                        readers.iter().all(|reader| ring.after(reader.seen) == NextEvent::Lost)
+                    );
                 }
                 turn => {
                     // The later ones hardly ever read.

@@ -25,9 +25,9 @@ use crate::{
     id::random,
     model::{
         Caller,
-        question::{Answered, Approval, Decision},
+        question::{Answered, Approval, Reply},
     },
-    store::{audit::Entry, ledger::Answerer},
+    store::{audit::AuditEntry, ledger::Answerer},
 };
 
 /// Most parts of a command that a question lists.
@@ -84,7 +84,7 @@ impl Judge {
         }
         let approval = self.store.ledger.open_approval(approval).await?;
         let answered = self.wait_for_answer(&approval, caller, &explanation).await?;
-        let entry = Entry::new("approval")
+        let entry = AuditEntry::new("approval")
             .with("approval_id", approval.approval_id.as_str())
             .with("decision", answered.decision.as_str())
             .with("note", answered.note.clone())
@@ -93,14 +93,14 @@ impl Judge {
             .command(&approval.command);
         self.store.note(entry).await;
         match answered.decision {
-            Decision::AllowOnce | Decision::AllowSession | Decision::AllowRule => {
+            Reply::AllowOnce | Reply::AllowSession | Reply::AllowRule => {
                 // The answer is good for one of all who wait for it; the others ask again.
                 if self.store.ledger.take_approval(&approval.key, &approval.session).await? {
                     return Ok(question.approve(approved(&explanation, &answered.by)));
                 }
                 Err(refused(&approval, "the answer was used by an equal call", None))
             }
-            Decision::Deny => Err(refused(&approval, "it was refused", answered.note.as_deref())),
+            Reply::Deny => Err(refused(&approval, "it was refused", answered.note.as_deref())),
         }
     }
 
@@ -171,13 +171,13 @@ impl Judge {
             (None, _) => return Err(unknown(format!("no open question has the id `{prefix}`"))),
         };
         let (id, decision) = (&approval.approval_id, answered.decision);
-        if decision == Decision::AllowRule && approval.proposed_rule.is_none() {
+        if decision == Reply::AllowRule && approval.proposed_rule.is_none() {
             // Before it is answered, so that it can still be.
             return Err(no_rule());
         }
         match self.store.ledger.answer_approval(id, &answered).await? {
             Some(approval) => {
-                if decision == Decision::AllowRule {
+                if decision == Reply::AllowRule {
                     save_rule(&approval)?;
                 }
                 Ok(approval)
@@ -251,7 +251,7 @@ impl Judge {
     async fn record(&self, approval: &Approval, answered: Answered) -> Result<Answered, ToolError> {
         let id = &approval.approval_id;
         if self.store.ledger.answer_approval(id, &answered).await?.is_some() {
-            if answered.decision == Decision::AllowRule {
+            if answered.decision == Reply::AllowRule {
                 save_rule(approval)?;
             }
             return Ok(answered);

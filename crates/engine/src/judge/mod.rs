@@ -20,7 +20,7 @@ use crate::{
         Trust,
         sandbox::{SandboxSettings, Wanted},
     },
-    store::{Store, audit::Entry},
+    store::{Store, audit::AuditEntry},
 };
 
 /// Judges the commands of one engine.
@@ -85,7 +85,7 @@ impl Judge {
     pub(crate) async fn verdict<F: Facts>(
         &self,
         facts: F,
-        entry: Entry,
+        entry: AuditEntry,
     ) -> Result<Verdict<F>, ToolError> {
         let verdict = judge(&self.policy, facts);
         let (name, explanation) = match &verdict {

@@ -1,12 +1,12 @@
 //! Typed errors for commands that may not run.
 
-use legwork_gate::{Denial, Explanation};
+use legwork_gate::{Denied, Explanation};
 use serde_json::{Value, json};
 
 use crate::error::{ErrorKind, ToolError};
 
 /// The typed error of a command that may not run.
-pub(crate) fn denied(denial: Denial) -> ToolError {
+pub(crate) fn denied(denial: Denied) -> ToolError {
     let explanation = denial.explanation;
     let reason = explanation.reason.clone();
     match denial.substitution {

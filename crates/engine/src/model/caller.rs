@@ -1,6 +1,6 @@
 //! Who asks for a command, and how far that caller is trusted.
 
-use serde::{Deserialize, Serialize};
+pub use legwork_gate::Trust;
 use tokio::sync::mpsc;
 
 use super::question::SharedAsker;
@@ -22,31 +22,5 @@ impl Caller {
     /// The operator of this machine, through the face of this name.
     pub fn operator(name: impl Into<String>) -> Self {
         Self { trust: Trust::TrustedOperator, name: name.into(), progress: None, asker: None }
-    }
-}
-
-/// How far a caller is trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trust {
-    /// The person at this machine.
-    TrustedOperator,
-    /// A program of that person.
-    TrustedSystem,
-    /// A connected service.
-    TrustedIntegration,
-    /// Anybody.
-    UntrustedExternal,
-}
-
-impl Trust {
-    /// The name in JSON and in the ledger.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TrustedOperator => "trusted_operator",
-            Self::TrustedSystem => "trusted_system",
-            Self::TrustedIntegration => "trusted_integration",
-            Self::UntrustedExternal => "untrusted_external",
-        }
     }
 }

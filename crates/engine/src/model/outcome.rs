@@ -2,7 +2,7 @@
 
 use legwork_warden::{
     protocol,
-    record::{End, ExitRecord, LimitsInForce, StreamTotal},
+    record::{CommandEnd, ExitRecord, LimitsInForce, StreamTotal},
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,8 +101,8 @@ impl Outcome {
 
 impl Outcome {
     /// What a warden tells of an end.
-    pub(crate) fn of(ended: &protocol::Ended) -> Self {
-        let denial = |denial: &protocol::Denial| Denial {
+    pub(crate) fn of(ended: &protocol::RunEnd) -> Self {
+        let denial = |denial: &protocol::RefusedCall| Denial {
             layer: "seccomp".into(),
             what: denial.call.clone(),
         };
@@ -122,8 +122,8 @@ pub struct Denial {
 impl From<&ExitRecord> for Outcome {
     fn from(record: &ExitRecord) -> Self {
         let (exit_status, signal) = match record.end {
-            End::Exited(code) => (Some(code), None),
-            End::Signaled(signal) => (None, Some(signal)),
+            CommandEnd::Exited(code) => (Some(code), None),
+            CommandEnd::Signaled(signal) => (None, Some(signal)),
         };
         let dropped = record.stdout.dropped_bytes + record.stderr.dropped_bytes > 0;
         let failed = record.store_errno.filter(|_| dropped);
@@ -242,15 +242,15 @@ impl EndedBy {
     }
 }
 
-impl From<protocol::EndedBy> for EndedBy {
-    fn from(by: protocol::EndedBy) -> Self {
+impl From<protocol::EndCause> for EndedBy {
+    fn from(by: protocol::EndCause) -> Self {
         match by {
-            protocol::EndedBy::Timeout => Self::Timeout,
-            protocol::EndedBy::Stopped => Self::Stopped,
-            protocol::EndedBy::Abandoned => Self::Abandoned,
-            protocol::EndedBy::CpuLimit => Self::CpuLimit,
-            protocol::EndedBy::OomKilled => Self::OomKilled,
-            protocol::EndedBy::FileSizeLimit => Self::FileSizeLimit,
+            protocol::EndCause::Timeout => Self::Timeout,
+            protocol::EndCause::Stopped => Self::Stopped,
+            protocol::EndCause::Abandoned => Self::Abandoned,
+            protocol::EndCause::CpuLimit => Self::CpuLimit,
+            protocol::EndCause::OomKilled => Self::OomKilled,
+            protocol::EndCause::FileSizeLimit => Self::FileSizeLimit,
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct Approval {
     pub expires_at_ms: i64,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision: Option<Decision>,
+    pub decision: Option<Reply>,
     /// What whoever answered wants the caller to know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -65,7 +65,7 @@ pub struct Approval {
 /// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum Reply {
     /// This once.
     AllowOnce,
     /// Exactly this command in this folder, for as long as the asking program runs.
@@ -76,7 +76,7 @@ pub enum Decision {
     Deny,
 }
 
-impl Decision {
+impl Reply {
     /// The name in JSON and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     /// Yes or no.
-    pub decision: Decision,
+    pub decision: Reply,
     /// What the caller is to know.
     pub note: Option<String>,
     /// Who answered.

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf};
 
 use legwork_gate::{Level, Mode};
-use legwork_warden::sandbox::{Enforcement, Missing};
+use legwork_warden::sandbox::{AbsentLayer, Enforcement};
 use serde::{Deserialize, Serialize};
 
 use super::Trust;
@@ -102,7 +102,7 @@ impl Default for SandboxReport {
 
 impl SandboxReport {
     pub(crate) fn new(wanted: Wanted, enforcement: &Enforcement) -> Self {
-        let name = |missing: &Missing| MissingLayer {
+        let name = |missing: &AbsentLayer| MissingLayer {
             layer: missing.layer.as_str().to_owned(),
             reason: missing.reason.clone(),
         };

@@ -8,7 +8,7 @@
 
 mod stripped;
 
-use super::mask::Found;
+use super::mask::FoundSecret;
 
 pub(super) use stripped::Stripped;
 
@@ -68,7 +68,7 @@ enum State {
 
 /// Whether more bytes may follow the raw ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TextEnd {
     /// These are all: what they do not finish stays so.
     Final,
     /// What they do not finish may be finished by the bytes that follow.
@@ -76,7 +76,7 @@ pub(super) enum End {
 }
 
 /// Cleans raw bytes, and marks the characters of the secrets that are known in them.
-pub(super) fn clean(raw: &[u8], end: End, secrets: &[Found<'_>]) -> Clean {
+pub(super) fn clean(raw: &[u8], end: TextEnd, secrets: &[FoundSecret<'_>]) -> Clean {
     let mut cleaner = Cleaner { secrets, ..Cleaner::default() };
     cleaner.out.reached = cleaner.run(raw, end);
     cleaner.end_line();
@@ -84,7 +84,7 @@ pub(super) fn clean(raw: &[u8], end: End, secrets: &[Found<'_>]) -> Clean {
 }
 
 /// Takes the control sequences out of raw bytes.
-pub(super) fn strip(raw: &[u8], end: End) -> Stripped {
+pub(super) fn strip(raw: &[u8], end: TextEnd) -> Stripped {
     let mut cleaner = Cleaner { stripped: Some(Stripped::default()), ..Cleaner::default() };
     let reached = cleaner.run(raw, end);
     Stripped { reached, ..cleaner.stripped.unwrap_or_default() }
@@ -100,7 +100,7 @@ struct Cleaner<'a> {
     /// Takes what is written instead of the line, if lines are not to be folded.
     stripped: Option<Stripped>,
     /// The secrets in the raw bytes, in order.
-    secrets: &'a [Found<'a>],
+    secrets: &'a [FoundSecret<'a>],
     /// How many of them are behind.
     passed: usize,
     /// Where the character begins that is being taken.
@@ -133,7 +133,7 @@ impl Default for Cleaner<'_> {
 
 impl Cleaner<'_> {
     /// Takes all bytes; returns where something begins that they do not finish.
-    fn run(&mut self, raw: &[u8], end: End) -> usize {
+    fn run(&mut self, raw: &[u8], end: TextEnd) -> usize {
         let mut offset = 0;
         for chunk in raw.utf8_chunks() {
             for character in chunk.valid().chars() {
@@ -143,7 +143,7 @@ impl Cleaner<'_> {
             }
             let invalid = chunk.invalid();
             let last = offset + invalid.len() == raw.len();
-            if end == End::Open && last && is_unfinished(invalid) {
+            if end == TextEnd::Open && last && is_unfinished(invalid) {
                 break;
             }
             if !invalid.is_empty() {
@@ -153,9 +153,9 @@ impl Cleaner<'_> {
             }
         }
         match end {
-            End::Final => raw.len(),
-            End::Open if self.state == State::Ground => offset,
-            End::Open => self.began,
+            TextEnd::Final => raw.len(),
+            TextEnd::Open if self.state == State::Ground => offset,
+            TextEnd::Open => self.began,
         }
     }
 

@@ -6,8 +6,8 @@ use legwork_warden::gaps::Gap;
 
 use super::{
     artifact::Artifact,
-    clean::End,
-    mask::{Found, Mask, Scan, with_markers},
+    clean::TextEnd,
+    mask::{FoundSecret, Mask, Scan, with_markers},
 };
 
 /// A stream as one text.
@@ -25,12 +25,12 @@ impl Artifact {
         let gap = self.shown_gap();
         if gap.is_none() && self.bytes() <= bytes_max {
             let raw = self.read(0, self.bytes())?;
-            let Scan { secrets, .. } = Scan::of(mask, &raw, 0, End::Final);
+            let Scan { secrets, .. } = Scan::of(mask, &raw, 0, TextEnd::Final);
             return Ok(Complete { text: lossy(&raw, &secrets), truncated: false });
         }
         let (head, tail) = halves(gap, self.bytes(), bytes_max);
         let raw = self.read(0, head)?;
-        let Scan { secrets, held } = Scan::of(mask, &raw, 0, End::Open);
+        let Scan { secrets, held } = Scan::of(mask, &raw, 0, TextEnd::Open);
         let head = raw.get(..held).unwrap_or_default();
         let head_text = lossy(head, &secrets);
         // A secret may have begun before the tail.
@@ -41,7 +41,7 @@ impl Artifact {
         let lead = usize::try_from(lead).unwrap_or(0).min(raw.len());
         let lead =
             lead + raw.iter().skip(lead).take(3).take_while(|byte| is_inside(**byte)).count();
-        let Scan { secrets, .. } = Scan::of(mask, &raw, lead, End::Final);
+        let Scan { secrets, .. } = Scan::of(mask, &raw, lead, TextEnd::Final);
         let tail = raw.get(lead..).unwrap_or_default();
         let left_out = self.bytes() - (head.len() + tail.len()) as u64;
         let marker = format!("\n[... {left_out} bytes left out{} ...]\n", self.place());
@@ -75,7 +75,7 @@ fn halves(gap: Option<Gap>, bytes: u64, bytes_max: u64) -> (u64, u64) {
     }
 }
 
-fn lossy(raw: &[u8], secrets: &[Found<'_>]) -> String {
+fn lossy(raw: &[u8], secrets: &[FoundSecret<'_>]) -> String {
     String::from_utf8_lossy(&with_markers(raw, secrets)).into_owned()
 }
 

@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 
 use super::{
     artifact::{Artifact, TaskOutput},
-    clean::{Cell, End, SEQUENCE_BYTES_MAX},
+    clean::{Cell, SEQUENCE_BYTES_MAX, TextEnd},
     mask::{Mask, Scan},
     preview::{Preview, apart, preview},
     tokens::{self, TOKEN},
-    view::{Edges, Piece, View},
+    view::{Edges, View, ViewPiece},
 };
 use crate::id::TaskId;
 
@@ -189,7 +189,7 @@ fn fresh(view: &View<'_>, window: u64, budget_tokens: u64, complete: bool) -> io
 }
 
 /// The cursor behind the first cells of a piece.
-fn seen(piece: &Piece, cells: usize, from: Cursor) -> Cursor {
+fn seen(piece: &ViewPiece, cells: usize, from: Cursor) -> Cursor {
     let mut cursor = from;
     for (stream, end) in piece.ends.iter().take(cells) {
         cursor.set(*stream, *end);
@@ -197,12 +197,12 @@ fn seen(piece: &Piece, cells: usize, from: Cursor) -> Cursor {
     cursor
 }
 
-fn text(piece: &Piece, cells: usize) -> String {
+fn text(piece: &ViewPiece, cells: usize) -> String {
     piece.cells.iter().take(cells).map(|cell| cell.character).collect()
 }
 
 /// How many cells of a piece are shown.
-fn fitting(piece: &Piece, budget_tokens: u64) -> usize {
+fn fitting(piece: &ViewPiece, budget_tokens: u64) -> usize {
     let mut costs = Vec::with_capacity(piece.cells.len());
     tokens::costs(piece.cells.iter().map(|cell| cell.character), |_, cost| costs.push(cost));
     let budget_tokens = budget_tokens.max(1);
@@ -224,7 +224,7 @@ fn fitting(piece: &Piece, budget_tokens: u64) -> usize {
 }
 
 /// The last place for a cut that is not behind a given one: a line's end, else inside the line.
-fn cut_before(piece: &Piece, place: usize) -> usize {
+fn cut_before(piece: &ViewPiece, place: usize) -> usize {
     let kept = piece.cells.get(..place).unwrap_or_default();
     let ends_line = |(last, cell): (usize, &Cell)| {
         (cell.character == '\n' && is_cut(piece, last + 1)).then_some(last + 1)
@@ -235,7 +235,7 @@ fn cut_before(piece: &Piece, place: usize) -> usize {
 }
 
 /// Whether the text can be cut before this cell so that no byte is shown twice or never.
-fn is_cut(piece: &Piece, place: usize) -> bool {
+fn is_cut(piece: &ViewPiece, place: usize) -> bool {
     let before = place.checked_sub(1).and_then(|last| piece.ends.get(last));
     before.is_some() && before != piece.ends.get(place)
 }
@@ -249,7 +249,7 @@ fn settled(mask: &Mask, artifact: &Artifact, complete: bool) -> io::Result<u64> 
     let shown_from = artifact.shown_gap().map_or(0, |gap| gap.to);
     let start = artifact.bytes().saturating_sub(length).max(shown_from);
     let raw = artifact.read(start, length)?;
-    Ok(start + Scan::of(mask, &raw, 0, End::Open).held as u64)
+    Ok(start + Scan::of(mask, &raw, 0, TextEnd::Open).held as u64)
 }
 
 #[cfg(test)]

@@ -19,6 +19,6 @@ pub use cursor::{Cursor, Fresh, Selection};
 pub(crate) use mask::SharedMask;
 pub use mask::{Mask, MaskedStream, MaskedWriter};
 pub use preview::{Preview, previews};
-pub(crate) use reading::{Piece, Reading};
+pub(crate) use reading::{ArtifactReading, Piece};
 pub use screen::Screen;
 pub use tokens::estimate;

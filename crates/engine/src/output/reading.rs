@@ -15,7 +15,7 @@ const PIECE_BYTES: u64 = 64 * 1024;
 
 /// An output that is being read, as it was when it was opened.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ArtifactReading {
     output: TaskOutput,
     /// What is left of it.
     stretches: VecDeque<Stretch>,
@@ -32,13 +32,13 @@ pub(crate) struct Piece {
 
 impl TaskOutput {
     /// Begins to read what both streams hold beyond a cursor.
-    pub(crate) fn read_from(self, cursor: Cursor) -> io::Result<Reading> {
+    pub(crate) fn read_from(self, cursor: Cursor) -> io::Result<ArtifactReading> {
         let stretches = self.stretches(Selection::Both, cursor, Artifact::gap)?.into();
-        Ok(Reading { output: self, stretches })
+        Ok(ArtifactReading { output: self, stretches })
     }
 }
 
-impl Reading {
+impl ArtifactReading {
     /// The next piece; none when all of it has been read. What is dropped meanwhile is passed over.
     pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
         while let Some(stretch) = self.stretches.front_mut() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::output::SmallOutput;
 
-    fn all(mut reading: Reading) -> Vec<(Stream, u64, usize)> {
+    fn all(mut reading: ArtifactReading) -> Vec<(Stream, u64, usize)> {
         let mut pieces = Vec::new();
         while let Some(piece) = reading.next().unwrap() {
             pieces.push((piece.stream, piece.offset, piece.bytes.len()));

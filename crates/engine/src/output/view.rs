@@ -6,7 +6,7 @@ use legwork_warden::{folder::Stream, gaps::Gap};
 
 use super::{
     artifact::{Artifact, TaskOutput},
-    clean::{Cell, End, clean},
+    clean::{Cell, TextEnd, clean},
     cursor::{Cursor, Selection},
     mask::{Mask, Scan, marked},
     order::{Both, Stretch},
@@ -33,7 +33,7 @@ pub(super) struct Edges {
 
 /// A cleaned piece of a view.
 #[derive(Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct ViewPiece {
     /// The bytes, in the view's order.
     pub raw: Vec<u8>,
     /// The text; each cell's end counts from the piece's beginning.
@@ -133,18 +133,18 @@ impl<'a> View<'a> {
     ///
     /// Each stream is cleaned for itself: where the other one comes between the halves of a
     /// character or of a sequence, these still belong together.
-    pub(super) fn read(&self, from: u64, to: u64, edges: Edges) -> io::Result<Piece> {
+    pub(super) fn read(&self, from: u64, to: u64, edges: Edges) -> io::Result<ViewPiece> {
         let stretches = self.clipped(from, to);
         let mut streams = Both {
             stdout: self.text(Stream::Stdout, &stretches, edges)?,
             stderr: self.text(Stream::Stderr, &stretches, edges)?,
         };
         let Both { stdout, stderr } = &streams;
-        let mut piece = Piece {
+        let mut piece = ViewPiece {
             replaced: stdout.replaced || stderr.replaced,
             masked: stdout.masked || stderr.masked,
             reached: Cursor { stdout: stdout.reached, stderr: stderr.reached },
-            ..Piece::default()
+            ..ViewPiece::default()
         };
         for stretch in stretches {
             piece.take(stretch, streams.of_mut(stretch.stream));
@@ -182,7 +182,7 @@ impl<'a> View<'a> {
         let to = own.next_back().unwrap_or(first).to;
         let goes_to = artifact.shown_gap().filter(|gap| gap.from == to).map_or(to, |gap| gap.to);
         let is_end = edges.complete && goes_to == artifact.bytes();
-        let end = if is_end { End::Final } else { End::Open };
+        let end = if is_end { TextEnd::Final } else { TextEnd::Open };
         let passes = |gap: &Missing| to > gap.to || (to == gap.from && gap.to == artifact.bytes());
         let mut text = Text::default();
         let Some(gap) = self.gap(stream).filter(|gap| first.from <= gap.to && passes(gap)) else {
@@ -191,7 +191,12 @@ impl<'a> View<'a> {
         };
         if first.from < gap.from {
             // What the head does not finish was never finished, as far as anybody can know.
-            text.add(self.segment(artifact, (first.from, gap.from), edges.inside, End::Open)?);
+            text.add(self.segment(
+                artifact,
+                (first.from, gap.from),
+                edges.inside,
+                TextEnd::Open,
+            )?);
         }
         text.mark(gap);
         if to > gap.to {
@@ -216,7 +221,7 @@ impl<'a> View<'a> {
         artifact: &Artifact,
         (from, to): (u64, u64),
         inside: bool,
-        end: End,
+        end: TextEnd,
     ) -> io::Result<Segment> {
         // A secret may have begun before.
         let kept_from = artifact.gap().filter(|gap| gap.to <= from).map_or(0, |gap| gap.to);
@@ -261,7 +266,14 @@ struct Segment {
 
 impl Segment {
     /// The text of raw bytes behind a lead.
-    fn new(mask: &Mask, mut raw: Vec<u8>, lead: usize, start: u64, inside: bool, end: End) -> Self {
+    fn new(
+        mask: &Mask,
+        mut raw: Vec<u8>,
+        lead: usize,
+        start: u64,
+        inside: bool,
+        end: TextEnd,
+    ) -> Self {
         let Scan { mut secrets, held } = Scan::of(mask, &raw, lead, end);
         raw.drain(..lead);
         let is_inside = |byte: &&u8| inside && **byte & 0xc0 == 0x80;
@@ -330,7 +342,7 @@ impl Text {
     }
 }
 
-impl Piece {
+impl ViewPiece {
     /// Appends a stretch of a stream, with the characters that end in it.
     fn take(&mut self, stretch: Stretch, text: &mut Text) {
         let begin = self.raw.len();

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, fmt, future::poll_fn, io, os::fd::BorrowedFd};
 
 use legwork_warden::protocol::{FromWarden, ToWarden, WardenFrame, encode};
 
-use super::Later;
+use super::Soon;
 
 /// What carries the messages: a socket here, a pipe of a helper program to another machine.
 pub(crate) trait Wire: Send + Sync + fmt::Debug {
@@ -17,7 +17,7 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
     fn send(&self, frames: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<usize>;
 
     /// Waits until there is room again: hardly ever.
-    fn writable(&self) -> Later<'_, io::Result<()>>;
+    fn writable(&self) -> Soon<'_, io::Result<()>>;
 
     /// Whether the warden is known to be gone. What it still had to say about its last run is read
     /// too.

@@ -52,7 +52,7 @@ use crate::{
 pub(crate) const MEMORY_BYTES_MAX: u64 = 64 * 1024;
 
 /// Something that a place does and that takes a while.
-pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Why there is no warden.
 #[derive(Debug, thiserror::Error)]
@@ -184,17 +184,17 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     fn exists(&self, path: &Path) -> bool;
 
     /// Resolves when the path exists. Safe to cancel.
-    fn appears<'a>(&'a self, path: &'a Path) -> Later<'a, ()>;
+    fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()>;
 
     /// Starts what the first command would otherwise wait for, and makes sandboxes of this kind
     /// ready ahead; returns the process id of the spawner, if there is one.
-    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>>;
+    fn warm_up(&self, usual: Wanted) -> Soon<'_, io::Result<Option<u32>>>;
 
     /// Ends the work that nobody waits for; called once, before the engine ends.
-    fn close(&self) -> Later<'_, ()>;
+    fn close(&self) -> Soon<'_, ()>;
 
     /// A warden with this sandbox ready.
-    fn ready(&self, wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>>;
+    fn ready(&self, wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>>;
 
     /// Takes a warden back that can be used again.
     fn give_back(&self, warden: Warden);
@@ -207,14 +207,14 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
 
     /// Looks, before a command that may write, at what others run or trust. The look is begun at
     /// once, and waited for no longer than a bound.
-    fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>>;
+    fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>>;
 
     /// Takes the profile out of a command that wants a login, if its effect is known.
     fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec);
 
     /// Connects to a warden; an error means that it is gone, or too busy to take another connection
     /// now.
-    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>>;
+    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>>;
 
     /// Whether a warden lives; an error where that cannot be known.
     fn is_alive(&self, warden: &str) -> io::Result<bool>;

@@ -21,10 +21,10 @@ use std::{
 
 use legwork_warden::{
     protocol::{
-        Decoder, Ended, EndedBy, FromWarden, Growth, Kept, Order, Report, Sandboxed, Spec,
-        StartFailure, StartStage, ToWarden, WardenFrame, version,
+        Decoder, EndCause, FromWarden, KeptOutput, NewOutput, Order, Report, RunEnd, Sandboxed,
+        Spec, StartFailure, StartStage, ToWarden, WardenFrame, version,
     },
-    record::{End, ExitRecord, LimitsInForce, RecordError, StreamTotal},
+    record::{CommandEnd, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
 use tokio::{
     sync::watch,
@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use super::{
-    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Channel, Folder, Inheritance, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, Soon,
     TamperCheck, Warden, Wire,
 };
 use crate::{
@@ -86,7 +86,7 @@ pub(crate) struct Truth {
 
 /// How the wardens of a place behave.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Script {
+pub(crate) struct WardenScript {
     /// In how many of a hundred runs the warden is killed.
     pub killed: u64,
     /// In how many a start fails.
@@ -113,7 +113,7 @@ pub(crate) struct Scripted {
 #[derive(Debug)]
 struct World {
     dice: Dice,
-    script: Script,
+    script: WardenScript,
     wardens: BTreeMap<String, Actor>,
     /// Idle wardens of each engine.
     idle: HashMap<String, Vec<Warden>>,
@@ -160,7 +160,7 @@ struct Outbox {
 }
 
 impl Scripted {
-    pub(crate) fn new(seed: u64, script: Script) -> Self {
+    pub(crate) fn new(seed: u64, script: WardenScript) -> Self {
         let world = World {
             dice: Dice::new(seed),
             script,
@@ -311,10 +311,10 @@ impl World {
         let Some(run) = &warden.run else { return };
         let Some(record) = run.ended.clone() else { return };
         let kept = if run.spilled {
-            Kept::Folder
+            KeptOutput::Folder
         } else {
             let (stderr, timeline) = (Vec::new(), Vec::new());
-            Kept::Memory { stdout: run.printed.clone(), stderr, timeline }
+            KeptOutput::Memory { stdout: run.printed.clone(), stderr, timeline }
         };
         let (reusable, stopped) = (!run.leaves, run.stopped);
         let untold = |(_, outbox): &(usize, &Outbox)| outbox.open && !outbox.told;
@@ -324,8 +324,12 @@ impl World {
             if let Some(outbox) = self.wardens.get_mut(name).and_then(|it| it.wires.get_mut(wire)) {
                 outbox.told = true;
             }
-            let ended =
-                Ended { record: record.clone(), kept: kept.clone(), reusable, denials: Vec::new() };
+            let ended = RunEnd {
+                record: record.clone(),
+                kept: kept.clone(),
+                reusable,
+                denials: Vec::new(),
+            };
             self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
                 self.say(name, wire, FromWarden::Stopped { survivors: Vec::new() });
@@ -409,11 +413,11 @@ impl World {
         self.wardens.get_mut(name)?.run.as_mut()
     }
 
-    fn stop(&mut self, name: &str, wire: usize, because: EndedBy) {
+    fn stop(&mut self, name: &str, wire: usize, because: EndCause) {
         let soon = Instant::now() + Duration::from_millis(5);
         let Some(run) = self.run_of(name) else { return };
         if run.ended.is_none() {
-            run.stopped = because == EndedBy::Stopped;
+            run.stopped = because == EndCause::Stopped;
             run.code = 143;
             // As long as the tree needs, never the whole grace.
             run.ends_at = run.ends_at.min(soon);
@@ -441,9 +445,9 @@ impl World {
         let from = usize::try_from(from).unwrap();
         let Some(more) = run.printed.get(from..).filter(|more| !more.is_empty()) else { return };
         let growth = if run.spilled {
-            Growth::InFolder { stdout_bytes: run.printed.len() as u64, stderr_bytes: 0 }
+            NewOutput::InFolder { stdout_bytes: run.printed.len() as u64, stderr_bytes: 0 }
         } else {
-            Growth::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
+            NewOutput::Bytes { stdout: more.to_vec(), stderr: Vec::new() }
         };
         self.say(name, wire, FromWarden::Grew(growth));
     }
@@ -488,8 +492,8 @@ impl Running {
         ExitRecord {
             task: self.task.clone(),
             pid: 1,
-            end: End::Exited(self.code),
-            ended_by: self.stopped.then_some(EndedBy::Stopped),
+            end: CommandEnd::Exited(self.code),
+            ended_by: self.stopped.then_some(EndCause::Stopped),
             ended_at_ms: 0,
             duration_ms: 1,
             stdout: StreamTotal { bytes, lines: 0, dropped_bytes: 0 },
@@ -587,7 +591,7 @@ impl Wire for Line {
         Ok(frames.len())
     }
 
-    fn writable(&self) -> Later<'_, io::Result<()>> {
+    fn writable(&self) -> Soon<'_, io::Result<()>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -659,19 +663,19 @@ impl Place for Scripted {
         false
     }
 
-    fn appears<'a>(&'a self, _path: &'a Path) -> Later<'a, ()> {
+    fn appears<'a>(&'a self, _path: &'a Path) -> Soon<'a, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn warm_up(&self, _usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+    fn warm_up(&self, _usual: Wanted) -> Soon<'_, io::Result<Option<u32>>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn close(&self) -> Later<'_, ()> {
+    fn close(&self) -> Soon<'_, ()> {
         Box::pin(async {})
     }
 
-    fn ready(&self, _wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>> {
+    fn ready(&self, _wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>> {
         let mut world = self.world();
         while let Some(warden) = world.idle.entry(self.mark.clone()).or_default().pop() {
             if world.wardens.get(&warden.name).is_some_and(|actor| actor.alive) {
@@ -705,13 +709,13 @@ impl Place for Scripted {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
     }
 
-    fn tamper_check(&self, _wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
+    fn tamper_check(&self, _wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
         None
     }
 
     fn shorten_login(&self, _wish: LoginWish<'_>, _spec: &mut Spec) {}
 
-    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>> {
+    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
         let mut world = self.world();
         world.pass(warden);
         let Some(actor) = world.wardens.get_mut(warden).filter(|actor| actor.alive) else {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use legwork_warden::{
-    protocol::{EndedBy, FromWarden, Order, Spec, ToWarden, encode},
+    protocol::{EndCause, FromWarden, Order, Spec, ToWarden, encode},
     sandbox::{Enforcement, Profile},
 };
 use rustix::process::Signal;
@@ -131,7 +131,7 @@ impl Warden {
         let order = Order::Stop {
             signal: Signal::TERM.as_raw(),
             grace_ms: u64::try_from(DROP_GRACE.as_millis()).unwrap_or(u64::MAX),
-            because: EndedBy::Stopped,
+            because: EndCause::Stopped,
         };
         let waited_for = !promoted.load(Ordering::Relaxed);
         waited_for.then(|| encode(&ToWarden::Order { task, order }).ok()).flatten()

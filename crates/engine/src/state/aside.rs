@@ -21,12 +21,12 @@ pub(crate) const SET_ASIDE: &str = ".damaged-";
 
 /// What belongs under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     File,
     Folder,
 }
 
-impl Kind {
+impl FileKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::File => "a file",
@@ -56,10 +56,10 @@ impl SetAside {
 
 /// What is wrong with what stands under a name; nothing if it is of the right kind, or nothing is
 /// there.
-pub(crate) fn strange(path: &Path, belongs: Kind) -> Option<String> {
+pub(crate) fn strange(path: &Path, belongs: FileKind) -> Option<String> {
     let found = match fs::metadata(path) {
-        Ok(data) if data.is_file() && belongs == Kind::File => return None,
-        Ok(data) if data.is_dir() && belongs == Kind::Folder => return None,
+        Ok(data) if data.is_file() && belongs == FileKind::File => return None,
+        Ok(data) if data.is_dir() && belongs == FileKind::Folder => return None,
         Ok(data) if data.is_file() => "a file",
         Ok(data) if data.is_dir() => "a folder",
         Ok(_) => "a pipe, a socket or a device",
@@ -71,7 +71,7 @@ pub(crate) fn strange(path: &Path, belongs: Kind) -> Option<String> {
 }
 
 /// Sets aside what stands under this name, if it is of the wrong kind.
-pub(crate) fn set_aside_strange(path: &Path, belongs: Kind) -> io::Result<Option<SetAside>> {
+pub(crate) fn set_aside_strange(path: &Path, belongs: FileKind) -> io::Result<Option<SetAside>> {
     if strange(path, belongs).is_none() {
         return Ok(None);
     }
@@ -123,7 +123,7 @@ pub(crate) fn remove_all(path: &Path) -> io::Result<()> {
 
 /// Sets aside everything in a folder that is of the wrong kind; what cannot be moved is left for
 /// its user to fail at.
-pub(super) fn set_aside_all(folder: &Path, belongs: &[(&str, Kind)]) -> Vec<SetAside> {
+pub(super) fn set_aside_all(folder: &Path, belongs: &[(&str, FileKind)]) -> Vec<SetAside> {
     let moved = belongs.iter().filter_map(|(name, kind)| {
         let path = folder.join(name);
         set_aside_strange(&path, *kind)
@@ -148,20 +148,20 @@ mod tests {
         fs::create_dir(path("folder")).unwrap();
         symlink("file", path("link")).unwrap();
         for (name, kind) in [
-            ("file", Kind::File),
-            ("link", Kind::File),
-            ("folder", Kind::Folder),
-            ("no", Kind::File),
+            ("file", FileKind::File),
+            ("link", FileKind::File),
+            ("folder", FileKind::Folder),
+            ("no", FileKind::File),
         ] {
             assert_eq!(set_aside_strange(&path(name), kind).unwrap(), None, "{name}");
         }
         symlink("nowhere", path("dangling")).unwrap();
         symlink("loop", path("loop")).unwrap();
         for (name, kind) in [
-            ("dangling", Kind::File),
-            ("loop", Kind::Folder),
-            ("file", Kind::Folder),
-            ("folder", Kind::File),
+            ("dangling", FileKind::File),
+            ("loop", FileKind::Folder),
+            ("file", FileKind::Folder),
+            ("folder", FileKind::File),
         ] {
             let moved = set_aside_strange(&path(name), kind).unwrap().unwrap();
             assert!(fs::symlink_metadata(path(name)).is_err(), "{name}");

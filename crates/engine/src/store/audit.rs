@@ -29,7 +29,7 @@ use crate::{
     output::Mask,
     state::{
         Repair, SetAside, StateFolder,
-        aside::{Kind, set_aside, set_aside_strange},
+        aside::{FileKind, set_aside, set_aside_strange},
         repair::LOST_TOLD,
     },
     store::ledger::{FileId, private_file},
@@ -80,7 +80,7 @@ impl Audit {
 
     /// Appends an entry, without its secrets; waits in a thread if another process is just doing
     /// that.
-    pub(crate) async fn append(&self, entry: Entry, mask: &Mask) -> io::Result<()> {
+    pub(crate) async fn append(&self, entry: AuditEntry, mask: &Mask) -> io::Result<()> {
         let entry = entry.shown(mask);
         match self.lock().append(&entry, FlockOperation::NonBlockingLockExclusive) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -93,7 +93,7 @@ impl Audit {
     }
 
     /// Appends an entry that has nothing of a command in it, waiting for whoever else does.
-    pub(crate) fn append_now(&self, entry: &Entry) -> io::Result<()> {
+    pub(crate) fn append_now(&self, entry: &AuditEntry) -> io::Result<()> {
         self.lock().append(entry, FlockOperation::LockExclusive)
     }
 
@@ -107,7 +107,7 @@ const TEXT_CHARS: usize = 4096;
 
 /// What is noted.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct AuditEntry {
     /// The line from its time on, as far as it is in words of our own, in which there are no
     /// secrets.
     own: String,
@@ -115,7 +115,7 @@ pub(crate) struct Entry {
     foreign: Vec<(&'static str, Value)>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Something that happens now.
     pub(crate) fn new(event: &'static str) -> Self {
         let at_ms = now_ms();
@@ -222,13 +222,13 @@ struct End {
 
 impl Appender {
     fn open(path: PathBuf, tell: fn(&Repair)) -> io::Result<Self> {
-        let moved = set_aside_strange(&path, Kind::File)?;
+        let moved = set_aside_strange(&path, FileKind::File)?;
         let file = private_file(&path)?;
         let id = FileId::of(&file)?;
         Ok(Self { path, tell, file, id, last: None, moved: moved.into_iter().collect() })
     }
 
-    fn append(&mut self, entry: &Entry, how: FlockOperation) -> io::Result<()> {
+    fn append(&mut self, entry: &AuditEntry, how: FlockOperation) -> io::Result<()> {
         for _ in 0..OPENS_MAX {
             flock(&self.file, how)?;
             let appended = self.append_locked(entry);
@@ -250,7 +250,7 @@ impl Appender {
     }
 
     /// Appends an entry; says no if another log has to be opened first.
-    fn append_locked(&mut self, entry: &Entry) -> io::Result<bool> {
+    fn append_locked(&mut self, entry: &AuditEntry) -> io::Result<bool> {
         if FileId::at(&self.path) != Some(self.id) {
             return Ok(false);
         }
@@ -268,11 +268,11 @@ impl Appender {
         let mut text = String::new();
         if torn_bytes > 0 {
             self.file.set_len(at)?;
-            let note = Entry::new("repaired").with("torn_bytes", torn_bytes);
+            let note = AuditEntry::new("repaired").with("torn_bytes", torn_bytes);
             previous = add_line(&mut text, &note, &previous);
         }
         for moved in &self.moved {
-            previous = add_line(&mut text, &Entry::of_moved(moved), &previous);
+            previous = add_line(&mut text, &AuditEntry::of_moved(moved), &previous);
         }
         previous = add_line(&mut text, entry, &previous);
         self.file.write_all_at(text.as_bytes(), at)?;
@@ -287,14 +287,14 @@ impl Appender {
 
 /// Notes a repair in the audit log.
 pub(super) fn note_repair(state: &StateFolder, repair: &Repair) {
-    let entry = Entry::of_repair(repair);
+    let entry = AuditEntry::of_repair(repair);
     if let Err(error) = Audit::open(state).and_then(|audit| audit.append_now(&entry)) {
         tracing::warn!(%error, "a repair is not in the audit log");
     }
 }
 
 /// Adds an entry as a line, and returns its hash.
-fn add_line(text: &mut String, entry: &Entry, previous: &str) -> String {
+fn add_line(text: &mut String, entry: &AuditEntry, previous: &str) -> String {
     let body = entry.body(previous);
     let hash = digest(&body);
     text.extend([&body, HASH_KEY, &hash, "\"}\n"]);
@@ -431,8 +431,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(number: i64) -> Entry {
-        Entry::new("test").with("text", format!("\u{1b}[1m{number}\n,\"hash\":\"x\"}}"))
+    fn entry(number: i64) -> AuditEntry {
+        AuditEntry::new("test").with("text", format!("\u{1b}[1m{number}\n,\"hash\":\"x\"}}"))
     }
 
     async fn written(count: i64) -> (tempfile::TempDir, PathBuf) {

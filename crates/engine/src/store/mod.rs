@@ -11,7 +11,7 @@ pub(crate) mod usage;
 use std::{io, path::Path, sync::Arc};
 
 use self::{
-    audit::{Audit, Entry},
+    audit::{Audit, AuditEntry},
     ledger::Ledger,
 };
 use crate::{
@@ -48,13 +48,13 @@ impl Store {
     }
 
     /// Notes something before anything follows from it: what cannot be noted does not happen.
-    pub(crate) async fn note_first(&self, entry: Entry) -> Result<(), ToolError> {
+    pub(crate) async fn note_first(&self, entry: AuditEntry) -> Result<(), ToolError> {
         let noted = self.audit.append(entry, &self.mask.get()).await;
         noted.map_err(|error| no_audit(&error))
     }
 
     /// Notes something that has happened already.
-    pub(crate) async fn note(&self, entry: Entry) {
+    pub(crate) async fn note(&self, entry: AuditEntry) {
         if let Err(error) = self.audit.append(entry, &self.mask.get()).await {
             tracing::warn!(%error, "the audit log cannot be written");
         }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     id::TaskId,
-    place::{Channel, Inheritance, Later, Warden},
+    place::{Channel, Inheritance, Soon, Warden},
     store::ledger::{LedgerError, Task},
 };
 
@@ -67,7 +67,7 @@ pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
 
 /// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder,
 /// has that.
-pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Later<'static, ()> {
+pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Soon<'static, ()> {
     Box::pin(async move {
         loop {
             sleep(RECORD_AGAIN).await;

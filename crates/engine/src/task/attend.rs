@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, PoisonError, Weak},
 };
 
-use legwork_warden::protocol::{Met, Watch};
+use legwork_warden::protocol::{Met, WatchFor};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::{
@@ -148,7 +148,7 @@ async fn attend_to(tasks: Arc<Tasks>, task: Task) -> TaskId {
 async fn tell_waits(tasks: &Tasks, mut observer: Observer) {
     let mut told = None;
     loop {
-        observer.watch(Watch { waiting_for_input: true, ..Watch::default() }).await;
+        observer.watch(WatchFor { waiting_for_input: true, ..WatchFor::default() }).await;
         loop {
             match observer.event().await {
                 Said::Met(Met::WaitingForInput) => break,

@@ -45,7 +45,7 @@ use crate::{
     },
     output::SharedMask,
     place::{Attention, Folder, Place, Sandbox},
-    store::{Store, audit::Entry, ledger::Task},
+    store::{Store, audit::AuditEntry, ledger::Task},
 };
 
 /// How long a command may take to disappear after it was killed.
@@ -139,7 +139,7 @@ impl Tasks {
         match self.try_submit(id.clone(), request, caller).await {
             Ok(submitted) => Ok(submitted),
             Err(error) => {
-                let entry = Entry::refused(&error).own("task_id", &id).own("tool", &tool);
+                let entry = AuditEntry::refused(&error).own("task_id", &id).own("tool", &tool);
                 self.store.note(entry.by(caller).command(&text)).await;
                 Err(ToolError { noted: true, ..error })
             }
@@ -157,7 +157,7 @@ impl Tasks {
         request.tighten(&self.judge.settings.task_limits);
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: whole };
         let plan = Plan::resolve(request, &self.ground, &self.place, around)?;
-        let entry = Entry::new("verdict")
+        let entry = AuditEntry::new("verdict")
             .own("task_id", &id)
             .own("tool", &plan.tool)
             .by(caller)

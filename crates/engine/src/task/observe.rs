@@ -11,8 +11,8 @@ use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 use legwork_warden::{
     folder::WindowSize,
     protocol::{
-        self, EndedBy, FromWarden, Growth, InputRefusal, Met, Order, Report, ToWarden, Watch,
-        is_understood,
+        self, EndCause, FromWarden, InputRefusal, Met, NewOutput, Order, Report, ToWarden,
+        WatchFor, is_understood,
     },
 };
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -46,7 +46,7 @@ pub struct Observer {
     task: Task,
     channel: Option<Channel>,
     /// An end that was heard and is not in the ledger yet.
-    heard: Option<Box<protocol::Ended>>,
+    heard: Option<Box<protocol::RunEnd>>,
     /// What came while something else was waited for.
     events: VecDeque<Said>,
     /// Whether the output is known to be in the task's folder.
@@ -306,7 +306,7 @@ impl Observer {
     }
 
     /// Asks to be told when the warden finds one of these.
-    pub(crate) async fn watch(&mut self, watch: Watch) {
+    pub(crate) async fn watch(&mut self, watch: WatchFor) {
         self.order(Order::Watch(watch)).await;
     }
 
@@ -406,7 +406,7 @@ impl Observer {
             tracing::warn!(%error, "the ledger does not say that the task is being stopped");
         }
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.order(Order::Stop { signal, grace_ms, because: EndedBy::Stopped }).await;
+        self.order(Order::Stop { signal, grace_ms, because: EndCause::Stopped }).await;
         let stopped = async {
             loop {
                 match self.receive().await {
@@ -451,7 +451,7 @@ impl Observer {
         };
         match message {
             Ok(FromWarden::Grew(growth)) => {
-                if let Growth::InFolder { stdout_bytes, stderr_bytes } = growth {
+                if let NewOutput::InFolder { stdout_bytes, stderr_bytes } = growth {
                     self.told = (stdout_bytes, stderr_bytes);
                 }
                 Said::Grew

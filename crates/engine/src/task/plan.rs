@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
     pub(crate) workdir: Folder,
-    pub(crate) stdin: protocol::Stdin,
+    pub(crate) stdin: protocol::StdinSource,
     /// What it is to read, where that is there already.
     pub(crate) given: Option<OwnedFd>,
     pub(crate) outputs: Outputs,
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) sandboxed: bool,
     /// The command as it was asked for.
     pub(crate) text: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PlanKind,
     pub(crate) fingerprint: [u8; 32],
     /// Where it would run.
     place: Arc<dyn Place>,
@@ -71,7 +71,7 @@ pub(super) struct Surroundings {
 
 /// How the command is run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PlanKind {
     Script { shell: String, login: bool },
     Argv(Vec<String>),
 }
@@ -87,18 +87,13 @@ impl Subject for Plan {
 
     fn script(&self) -> Script<'_> {
         match &self.kind {
-            Kind::Script { .. } => Script::Shell(&self.text),
-            Kind::Argv(argv) => Script::Argv(argv),
+            PlanKind::Script { .. } => Script::Shell(&self.text),
+            PlanKind::Argv(argv) => Script::Argv(argv),
         }
     }
 
-    fn trust(&self) -> legwork_gate::Trust {
-        match self.trust {
-            Trust::TrustedOperator => legwork_gate::Trust::TrustedOperator,
-            Trust::TrustedSystem => legwork_gate::Trust::TrustedSystem,
-            Trust::TrustedIntegration => legwork_gate::Trust::TrustedIntegration,
-            Trust::UntrustedExternal => legwork_gate::Trust::UntrustedExternal,
-        }
+    fn trust(&self) -> Trust {
+        self.trust
     }
 
     fn level(&self) -> Level {
@@ -111,8 +106,8 @@ impl Subject for Plan {
 
     fn shell(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Script { shell, .. } => Some(shell),
-            Kind::Argv(_) => None,
+            PlanKind::Script { shell, .. } => Some(shell),
+            PlanKind::Argv(_) => None,
         }
     }
 
@@ -203,7 +198,7 @@ struct Resolved {
     program: PathBuf,
     argv: Vec<OsString>,
     text: String,
-    kind: Kind,
+    kind: PlanKind,
 }
 
 /// Finds out what will be executed, for a folder of a place.
@@ -230,14 +225,14 @@ impl Resolver<'_> {
             argv.push("--".into());
         }
         argv.push(OsString::from(&text));
-        Ok(Resolved { program, argv, text, kind: Kind::Script { shell, login } })
+        Ok(Resolved { program, argv, text, kind: PlanKind::Script { shell, login } })
     }
 
     fn argv(&self, argv: Vec<OsString>) -> Result<Resolved, ToolError> {
         let words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into()).collect();
         let name = argv.first().ok_or_else(|| spawn_failed("", "no program was named"))?;
         let program = self.find(name)?;
-        Ok(Resolved { program, text: words.join(" "), kind: Kind::Argv(words), argv })
+        Ok(Resolved { program, text: words.join(" "), kind: PlanKind::Argv(words), argv })
     }
 
     /// The shell of the user, if it is one that scripts are written for.
@@ -264,10 +259,10 @@ impl Resolver<'_> {
 }
 
 /// What the warden is told about a command's stdin, and what goes with it.
-fn open_stdin(stdin: Stdin) -> Result<(protocol::Stdin, Option<OwnedFd>), ToolError> {
+fn open_stdin(stdin: Stdin) -> Result<(protocol::StdinSource, Option<OwnedFd>), ToolError> {
     let given = match stdin {
-        Stdin::Null => return Ok((protocol::Stdin::Null, None)),
-        Stdin::Open => return Ok((protocol::Stdin::Open, None)),
+        Stdin::Null => return Ok((protocol::StdinSource::Null, None)),
+        Stdin::Open => return Ok((protocol::StdinSource::Open, None)),
         Stdin::Given(descriptor) => descriptor,
         Stdin::Bytes(bytes) => in_memory(&bytes).map_err(|error| {
             ToolError::new(
@@ -276,7 +271,7 @@ fn open_stdin(stdin: Stdin) -> Result<(protocol::Stdin, Option<OwnedFd>), ToolEr
             )
         })?,
     };
-    Ok((protocol::Stdin::Given, Some(given)))
+    Ok((protocol::StdinSource::Given, Some(given)))
 }
 
 /// A file of memory alone: unlike a pipe it takes any amount before anybody reads.

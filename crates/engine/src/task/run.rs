@@ -10,7 +10,7 @@ use std::{
 };
 
 use legwork_warden::protocol::{
-    self, FromWarden, Growth, Kept, Order, Report, StartFailure, ToWarden,
+    self, FromWarden, KeptOutput, NewOutput, Order, Report, StartFailure, ToWarden,
 };
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
@@ -30,7 +30,7 @@ pub(crate) struct Progress {
     /// Goes up whenever a follower is told of new output.
     grown: u64,
     /// What was told last.
-    growth: Option<Growth>,
+    growth: Option<NewOutput>,
     /// Goes up with every report.
     reported: u64,
     report: Option<Report>,
@@ -202,11 +202,11 @@ impl Run {
             .await;
         match seen.as_deref() {
             Ok(Progress { end: None, growth: Some(growth), .. }) => match growth.clone() {
-                Growth::InFolder { stdout_bytes, stderr_bytes } => {
+                NewOutput::InFolder { stdout_bytes, stderr_bytes } => {
                     self.told = (stdout_bytes, stderr_bytes);
                     Grown::InFolder
                 }
-                Growth::Bytes { stdout, stderr } => Grown::Bytes { stdout, stderr },
+                NewOutput::Bytes { stdout, stderr } => Grown::Bytes { stdout, stderr },
             },
             _ => Grown::Ended,
         }
@@ -266,7 +266,7 @@ impl RunControl {
     /// Stops the command and everything below it: the signal, the grace, then no mercy.
     pub fn stop(&self, signal: i32, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.order(Order::Stop { signal, grace_ms, because: protocol::EndedBy::Stopped });
+        self.order(Order::Stop { signal, grace_ms, because: protocol::EndCause::Stopped });
     }
 
     fn order(&self, order: Order) {
@@ -310,7 +310,7 @@ pub(crate) async fn drive(
                 Failpoint::EngineHeardEnd.pass();
                 warden.set_free();
                 let reusable = ended.reusable;
-                if matches!(ended.kept, Kept::Folder) {
+                if matches!(ended.kept, KeptOutput::Folder) {
                     tasks.place.note_stored(&task_id);
                 }
                 let mut outcome = Outcome::of(&ended);
@@ -405,10 +405,10 @@ pub(crate) fn survived(pids: &[u32]) -> ToolError {
     .hint("they belong to another user, or wait for a device; the task stays listed until they end")
 }
 
-pub(crate) fn small_output(kept: Kept) -> Option<Arc<SmallOutput>> {
+pub(crate) fn small_output(kept: KeptOutput) -> Option<Arc<SmallOutput>> {
     match kept {
-        Kept::Folder => None,
-        Kept::Memory { stdout, stderr, timeline } => {
+        KeptOutput::Folder => None,
+        KeptOutput::Memory { stdout, stderr, timeline } => {
             Some(Arc::new(SmallOutput { stdout, stderr, timeline }))
         }
     }

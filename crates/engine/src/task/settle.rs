@@ -19,7 +19,7 @@ use crate::{
     model::{Outcome, status::Status},
     output::{SmallOutput, TaskOutput},
     store::{
-        audit::Entry,
+        audit::AuditEntry,
         ledger::{LedgerError, Task},
     },
     threads::in_thread,
@@ -47,7 +47,7 @@ impl Tasks {
         if let Some(trust) = self.store.ledger.finish(id, outcome, output).await? {
             Failpoint::EngineAfterOutcome.pass();
             let (status, reason) = Status::of(outcome);
-            let entry = Entry::new("outcome")
+            let entry = AuditEntry::new("outcome")
                 .own("task_id", id)
                 .own("status", &status)
                 .own("reason", &reason)
@@ -89,7 +89,7 @@ impl Tasks {
             tracing::warn!(task_id = %id, %error, "a failed start is not in the ledger yet");
             None
         });
-        let entry = Entry::new("outcome")
+        let entry = AuditEntry::new("outcome")
             .own("task_id", id)
             .own("status", &Status::Failed)
             .own("reason", SPAWN_FAILED)

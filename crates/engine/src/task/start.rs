@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Running, Submitted, Tasks,
     failures::{place_error, too_many_tasks},
-    plan::{Kind, Plan},
+    plan::{Plan, PlanKind},
     run::{self, Progress, Run, RunControl},
 };
 use crate::{
@@ -140,8 +140,9 @@ impl Tasks {
     /// The login that a command asks for; none if it wants none, or one that can only be real: a
     /// profile may look at a terminal, or read what is meant for the command.
     fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
-        let is_login = matches!(plan.kind, Kind::Script { login: true, .. });
-        let is_plain = plan.stdin == protocol::Stdin::Null && plan.outputs == Outputs::Separate;
+        let is_login = matches!(plan.kind, PlanKind::Script { login: true, .. });
+        let is_plain =
+            plan.stdin == protocol::StdinSource::Null && plan.outputs == Outputs::Separate;
         (is_login && is_plain).then(|| LoginWish {
             program: &plan.program,
             script: &plan.text,
@@ -189,8 +190,8 @@ impl Tasks {
 
     fn row(&self, plan: &Plan, id: &TaskId, warden: &str, caller: &Caller) -> Task {
         let (shell, login) = match &plan.kind {
-            Kind::Script { shell, login } => (Some(shell.clone()), *login),
-            Kind::Argv(_) => (None, false),
+            PlanKind::Script { shell, login } => (Some(shell.clone()), *login),
+            PlanKind::Argv(_) => (None, false),
         };
         Task {
             task_id: id.clone(),
@@ -218,9 +219,9 @@ impl Tasks {
 
     fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
         let outputs = match plan.outputs {
-            Outputs::Separate => protocol::Outputs::Separate,
-            Outputs::Merged => protocol::Outputs::Merged,
-            Outputs::Terminal(size) => protocol::Outputs::Terminal(size),
+            Outputs::Separate => protocol::OutputRoute::Separate,
+            Outputs::Merged => protocol::OutputRoute::Merged,
+            Outputs::Terminal(size) => protocol::OutputRoute::Terminal(size),
         };
         Spec {
             task: id.to_string(),

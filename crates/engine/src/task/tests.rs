@@ -23,7 +23,7 @@ use crate::{
     output::{Mask, SharedMask},
     place::{
         Folder,
-        scripted::{Dice, Script, Scripted, Truth},
+        scripted::{Dice, Scripted, Truth, WardenScript},
     },
     state::StateFolder,
     store::{Store, ledger::Task},
@@ -36,7 +36,8 @@ const LIVES: u64 = 24;
 /// How long anything may take, by the clock of the test: far more than the script can need.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const SCRIPT: Script = Script { killed: 20, fails: 5, leaves: 15, longest_ms: 400, slowest_ms: 60 };
+const SCRIPT: WardenScript =
+    WardenScript { killed: 20, fails: 5, leaves: 15, longest_ms: 400, slowest_ms: 60 };
 
 fn seeds(usual: u64) -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

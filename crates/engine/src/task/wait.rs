@@ -3,7 +3,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use legwork_warden::protocol::{Met, Watch};
+use legwork_warden::protocol::{Met, WatchFor};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -100,8 +100,8 @@ pub async fn until(
         }
     };
     tokio::pin!(path);
-    let watch = Watch { port: wanted.port, waiting_for_input: wanted.waiting_for_input };
-    if watch != Watch::default() {
+    let watch = WatchFor { port: wanted.port, waiting_for_input: wanted.waiting_for_input };
+    if watch != WatchFor::default() {
         observer.watch(watch).await;
     }
     let mut silent_since = Instant::now();

@@ -195,7 +195,7 @@ impl Builder {
     }
 
     /// Ends the word, as an assignment when it is one.
-    pub(super) fn finish(self, end: usize) -> Finished {
+    pub(super) fn finish(self, end: usize) -> FinishedWord {
         let form = match (self.dynamic, self.glob) {
             (true, _) if self.splits => Form::Fields,
             (true, _) => Form::Dynamic,
@@ -203,13 +203,13 @@ impl Builder {
             (false, false) => Form::Literal,
         };
         let word = Word { text: self.text, form, span: Span { start: self.start, end } };
-        Finished { word, quoted: self.quoted, assignment: self.assignment }
+        FinishedWord { word, quoted: self.quoted, assignment: self.assignment }
     }
 }
 
 /// A word that was read to its end.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedWord {
     /// The whole word.
     pub word: Word,
     /// Whether any part was quoted.

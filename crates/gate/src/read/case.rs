@@ -2,7 +2,7 @@
 
 use super::{
     Reader, Step,
-    builder::Finished,
+    builder::FinishedWord,
     frame::{CaseState, Closer, Frame, Position, Role},
     refuse,
 };
@@ -67,7 +67,7 @@ impl Reader<'_> {
 }
 
 /// Takes a pattern; an empty one means that something else stands in its place.
-pub(super) fn take_pattern(finished: &Finished) -> Step {
+pub(super) fn take_pattern(finished: &FinishedWord) -> Step {
     let span = finished.word.span;
     if span.start == span.end {
         return refuse("case", span.start, "a pattern of `case` is missing");

@@ -18,7 +18,7 @@ pub(super) enum Frame {
     /// `name=(…)`
     Array { opened_at: usize },
     /// `[[ … ]]`
-    Condition(Condition),
+    ConditionFrame(ConditionFrame),
     /// `for` and `select`, until their body begins.
     For { opened_at: usize, state: ForState },
     /// `case`, between its lists.
@@ -197,7 +197,7 @@ pub(super) enum ArithmeticKind {
 
 /// `[[ … ]]` that is being read.
 #[derive(Debug)]
-pub(super) struct Condition {
+pub(super) struct ConditionFrame {
     pub opened_at: usize,
     /// The next word is a regular expression.
     pub expression: bool,

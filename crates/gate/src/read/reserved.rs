@@ -3,7 +3,8 @@
 use super::{
     Reader, Step,
     frame::{
-        Arithmetic, ArithmeticKind, CaseState, Closer, Condition, ForState, Frame, Position, Role,
+        Arithmetic, ArithmeticKind, CaseState, Closer, ConditionFrame, ForState, Frame, Position,
+        Role,
     },
     list::is_function_name,
     refuse,
@@ -48,7 +49,7 @@ impl Reader<'_> {
             "function" => self.open_function(start)?,
             "[[" => {
                 self.note_beyond_posix("[[", start);
-                self.open(Frame::Condition(Condition {
+                self.open(Frame::ConditionFrame(ConditionFrame {
                     opened_at: start,
                     expression: false,
                     variable: false,

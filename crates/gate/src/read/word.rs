@@ -2,9 +2,9 @@
 
 use super::{
     Reader, Step,
-    builder::{Builder, Finished},
+    builder::{Builder, FinishedWord},
     case::take_pattern,
-    frame::{Closer, Condition, Frame, Quoting, Role},
+    frame::{Closer, ConditionFrame, Frame, Quoting, Role},
     refuse,
 };
 use crate::reading::{Assignment, RedirectKind, Span};
@@ -236,7 +236,7 @@ impl Reader<'_> {
                 | Frame::Array { opened_at }
                 | Frame::For { opened_at, .. }
                 | Frame::Case { opened_at, .. }
-                | Frame::Condition(Condition { opened_at, .. }),
+                | Frame::ConditionFrame(ConditionFrame { opened_at, .. }),
             ) => *opened_at,
             Some(Frame::Parameter(parameter)) => parameter.opened_at,
             Some(Frame::Arithmetic(arithmetic)) => arithmetic.opened_at,
@@ -279,7 +279,7 @@ impl Reader<'_> {
     }
 
     /// Gives a word to the construct that it belongs to.
-    fn deliver(&mut self, role: Role, finished: Finished) -> Step {
+    fn deliver(&mut self, role: Role, finished: FinishedWord) -> Step {
         match role {
             Role::Argument => self.take_argument(finished),
             Role::Target(kind) => self.take_target(kind, finished),
@@ -294,7 +294,7 @@ impl Reader<'_> {
     }
 
     /// Adds a word or an assignment to the simple command, or follows a reserved word.
-    fn take_argument(&mut self, finished: Finished) -> Step {
+    fn take_argument(&mut self, finished: FinishedWord) -> Step {
         let empty = match self.frames.last() {
             Some(Frame::List(list)) => list.partial.is_empty(),
             _ => false,
@@ -346,7 +346,7 @@ impl Reader<'_> {
     }
 
     /// Adds a redirect's target to the simple command.
-    fn take_target(&mut self, kind: RedirectKind, finished: Finished) -> Step {
+    fn take_target(&mut self, kind: RedirectKind, finished: FinishedWord) -> Step {
         let at = self.at;
         if finished.word.span.start == finished.word.span.end {
             return refuse("<>", at, "a redirect has no target; name a file");

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::basename;
-use crate::reading::{Assignment, Form, Later, Reading, Run, Span, Word};
+use crate::reading::{Assignment, Form, Invocation, Later, Reading, Span, Word};
 
 /// Builtins that always make code of data.
 const ALWAYS: [&str; 15] = [
@@ -75,7 +75,7 @@ fn names_program(name: &str) -> bool {
 }
 
 /// Notes assignments to variables that something acts on.
-pub(super) fn note_assignments(reading: &mut Reading, run: &Run) {
+pub(super) fn note_assignments(reading: &mut Reading, run: &Invocation) {
     let name = run.words.first().and_then(Word::literal).map_or("", basename);
     for assignment in &run.assignments {
         // `IFS= read` changes how that one line is cut, and nothing else.
@@ -94,7 +94,7 @@ fn is_harmless(assignment: &Assignment) -> bool {
 }
 
 /// Notes a builtin that makes code of its arguments.
-pub(super) fn note_later(reading: &mut Reading, run: &Run, name: &str) {
+pub(super) fn note_later(reading: &mut Reading, run: &Invocation, name: &str) {
     let arguments = run.words.get(1..).unwrap_or_default();
     let has = |option: &str| arguments.iter().any(|word| word.literal() == Some(option));
     let found = match name {
@@ -150,7 +150,7 @@ fn is_odd_name(word: &Word, builtin: &str) -> bool {
 /// Notes arithmetic on variables that are filled from outside: their values may hold code.
 pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
     let names: HashSet<&str> = reading.arithmetic_names.iter().map(String::as_str).collect();
-    let reads = |run: &&Run| matches!(run.name(), Some("read" | "mapfile" | "readarray"));
+    let reads = |run: &&Invocation| matches!(run.name(), Some("read" | "mapfile" | "readarray"));
     let tainted = reading.runs.iter().filter(reads).find(|run| {
         let mut words = run.words.iter().skip(1).filter_map(Word::literal);
         words.any(|word| names.contains(word))

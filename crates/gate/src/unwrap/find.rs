@@ -1,11 +1,11 @@
 //! Looks into `find`, which runs programs in the middle of its arguments.
 
 use super::{Unwrapper, covering};
-use crate::reading::{Form, Run, Word};
+use crate::reading::{Form, Invocation, Word};
 
 impl Unwrapper<'_> {
     /// Looks for `-exec` and its like; says whether all that they run is known.
-    pub(super) fn look_into_find(&mut self, run: &Run) -> bool {
+    pub(super) fn look_into_find(&mut self, run: &Invocation) -> bool {
         let mut found = Vec::new();
         let mut rest = run.words.get(1..).unwrap_or_default();
         while let Some(at) = rest.iter().position(is_exec) {

@@ -10,7 +10,7 @@ use crate::{
     data::{self, Empty, Then, Wrapper},
     read::read_text,
     reading::{
-        Assignment, Form, Later, Reading, Redirect, Refusal, Run, SimpleCommand, Span,
+        Assignment, Form, Invocation, Later, Reading, Redirect, Refusal, SimpleCommand, Span,
         Substitution, Word,
     },
 };
@@ -26,13 +26,13 @@ pub(crate) fn basename(name: &str) -> &str {
 /// What is left to be looked at, and what was found.
 struct Unwrapper<'r> {
     reading: &'r mut Reading,
-    queue: Vec<Run>,
-    runs: Vec<Run>,
+    queue: Vec<Invocation>,
+    runs: Vec<Invocation>,
 }
 
 /// Adds the runs to a reading of a text.
 pub(crate) fn unwrap(reading: &mut Reading) {
-    let queue = reading.commands.iter().enumerate().map(|(index, command)| Run {
+    let queue = reading.commands.iter().enumerate().map(|(index, command)| Invocation {
         words: command.words.clone(),
         assignments: command.assignments.clone(),
         redirects: Vec::new(),
@@ -51,12 +51,12 @@ pub(crate) fn unwrap_words(words: Vec<Word>) -> Reading {
     let end = words.last().map_or(0, |word| word.span.end);
     let span = Span { start: 0, end };
     reading.commands.push(SimpleCommand { words: words.clone(), span, ..SimpleCommand::default() });
-    unwrap_all(&mut reading, vec![Run { words, span, ..Run::default() }]);
+    unwrap_all(&mut reading, vec![Invocation { words, span, ..Invocation::default() }]);
     reading
 }
 
 /// Looks into everything that is queued.
-fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
+fn unwrap_all(reading: &mut Reading, mut queue: Vec<Invocation>) {
     queue.reverse();
     let mut unwrapper = Unwrapper { reading, queue, runs: Vec::new() };
     while let Some(mut run) = unwrapper.queue.pop() {
@@ -72,7 +72,7 @@ fn unwrap_all(reading: &mut Reading, mut queue: Vec<Run>) {
 
 impl Unwrapper<'_> {
     /// Looks for what a program runs; says whether all of it is known.
-    fn look_into(&mut self, run: &Run) -> bool {
+    fn look_into(&mut self, run: &Invocation) -> bool {
         builtins::note_assignments(self.reading, run);
         let Some(word) = run.words.first() else { return true };
         let Some(path) = word.literal() else { return true };
@@ -90,7 +90,7 @@ impl Unwrapper<'_> {
     }
 
     /// Looks into shells, `find`, `eval` and `trap`, which have grammars of their own.
-    fn look_into_builtin(&mut self, run: &Run, name: &str) -> Option<bool> {
+    fn look_into_builtin(&mut self, run: &Invocation, name: &str) -> Option<bool> {
         match name {
             "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "mksh" | "rbash" => {
                 Some(self.look_into_shell(run))
@@ -103,7 +103,7 @@ impl Unwrapper<'_> {
     }
 
     /// Takes a wrapper off.
-    fn unwrap_with(&mut self, run: &Run, wrapper: &Wrapper, from: usize) -> bool {
+    fn unwrap_with(&mut self, run: &Invocation, wrapper: &Wrapper, from: usize) -> bool {
         if !wrapper.marker.is_empty() {
             return self.unwrap_marked(run, wrapper);
         }
@@ -138,7 +138,7 @@ impl Unwrapper<'_> {
     /// Goes on with the rest of a wrapper's words.
     fn follow(
         &mut self,
-        run: &Run,
+        run: &Invocation,
         then: Then,
         rest: Vec<Word>,
         assignments: Vec<Assignment>,
@@ -158,7 +158,7 @@ impl Unwrapper<'_> {
     }
 
     /// Takes off a wrapper whose program comes after one of certain words.
-    fn unwrap_marked(&mut self, run: &Run, wrapper: &Wrapper) -> bool {
+    fn unwrap_marked(&mut self, run: &Invocation, wrapper: &Wrapper) -> bool {
         let is_marker =
             |word: &Word| word.literal().is_some_and(|t| wrapper.marker.iter().any(|m| m == t));
         let Some(at) = run.words.iter().position(is_marker) else {
@@ -172,7 +172,7 @@ impl Unwrapper<'_> {
     /// Queues a program that another one runs.
     fn push(
         &mut self,
-        run: &Run,
+        run: &Invocation,
         words: Vec<Word>,
         assignments: Vec<Assignment>,
         span: Span,
@@ -181,7 +181,7 @@ impl Unwrapper<'_> {
             return self.refuse_depth(run);
         }
         let depth = run.depth + 1;
-        self.queue.push(Run {
+        self.queue.push(Invocation {
             words,
             assignments,
             redirects: Vec::new(),
@@ -195,7 +195,7 @@ impl Unwrapper<'_> {
     }
 
     /// Refuses what nests too deeply.
-    fn refuse_depth(&mut self, run: &Run) -> bool {
+    fn refuse_depth(&mut self, run: &Invocation) -> bool {
         let reason = "programs run programs more than 8 deep; write the last one directly";
         let offset = run.span.start;
         self.reading.refusal.get_or_insert(Refusal { construct: "wrappers", offset, reason });
@@ -210,7 +210,7 @@ impl Unwrapper<'_> {
     }
 
     /// Reads words that are joined to shell text.
-    fn read_joined(&mut self, run: &Run, words: &[Word]) -> bool {
+    fn read_joined(&mut self, run: &Invocation, words: &[Word]) -> bool {
         let Some(texts) = words.iter().map(Word::literal).collect::<Option<Vec<_>>>() else {
             return false;
         };
@@ -219,7 +219,7 @@ impl Unwrapper<'_> {
     }
 
     /// Reads a word that is shell text.
-    fn read_word(&mut self, run: &Run, word: &Word) -> bool {
+    fn read_word(&mut self, run: &Invocation, word: &Word) -> bool {
         match word.literal() {
             Some(text) => self.read_shell(run, text, word.span),
             None => false,
@@ -227,7 +227,7 @@ impl Unwrapper<'_> {
     }
 
     /// Reads shell text that a program runs, and queues its commands.
-    fn read_shell(&mut self, run: &Run, text: &str, span: Span) -> bool {
+    fn read_shell(&mut self, run: &Invocation, text: &str, span: Span) -> bool {
         if run.depth >= DEPTH_MAX {
             return self.refuse_depth(run);
         }
@@ -256,7 +256,7 @@ impl Unwrapper<'_> {
             reading.refusal.get_or_insert(Refusal { offset: span.start, ..refusal });
         }
         for command in inner.commands.into_iter().rev() {
-            self.queue.push(Run {
+            self.queue.push(Invocation {
                 words: relocated(command.words, span),
                 assignments: command.assignments.into_iter().map(|a| placed(a, span)).collect(),
                 redirects: command.redirects.into_iter().map(|r| redirected(r, span)).collect(),

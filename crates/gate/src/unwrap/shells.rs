@@ -1,7 +1,7 @@
 //! Looks into shells: the text after `-c`, a script, or whatever comes in.
 
 use super::Unwrapper;
-use crate::reading::{Form, Run, Word};
+use crate::reading::{Form, Invocation, Word};
 
 /// Options of shells that take the next word.
 const VALUES: [&str; 6] = ["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
@@ -33,7 +33,7 @@ enum Told<'w> {
 
 impl Unwrapper<'_> {
     /// Looks into a shell; says whether what it runs is known.
-    pub(super) fn look_into_shell(&mut self, run: &Run) -> bool {
+    pub(super) fn look_into_shell(&mut self, run: &Invocation) -> bool {
         match told(&run.words) {
             Told::Text(word) if word.form == Form::Literal => {
                 // `find` and `xargs` put what they found in the place of the braces: data becomes
@@ -53,7 +53,7 @@ impl Unwrapper<'_> {
     }
 
     /// Looks into `trap`: its first operand is shell text.
-    pub(super) fn look_into_trap(&mut self, run: &Run) -> bool {
+    pub(super) fn look_into_trap(&mut self, run: &Invocation) -> bool {
         let mut operands = run.words.iter().skip(1).skip_while(|word| word.literal() == Some("--"));
         match operands.next().map(Word::literal) {
             Some(Some("-" | "" | "-l" | "-p")) | None => true,

@@ -43,7 +43,7 @@ pub(super) struct Prepared<'a> {
 }
 
 /// What the child reads, and where it writes why it failed.
-struct Shared {
+struct Handover {
     /// The warden, as the child sees it.
     parent: libc::pid_t,
     program: *const c_char,
@@ -58,7 +58,7 @@ struct Shared {
     failure: Option<(StartStage, c_int)>,
 }
 
-impl Shared {
+impl Handover {
     /// Valid for as long as what it is made of.
     fn new(
         prepared: &Prepared<'_>,
@@ -91,7 +91,7 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let argv = pointers(&prepared.argv);
     let environment = pointers(&prepared.environment);
     let own = rustix::process::getpid().as_raw_pid();
-    let mut shared = Shared::new(prepared, own, &argv, &environment);
+    let mut shared = Handover::new(prepared, own, &argv, &environment);
     let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
     // SAFETY: the stack is a live allocation and its end is aligned down to 16 bytes; `shared` and
     // everything `shared` points to outlive the call, and the child uses them only while
@@ -128,7 +128,7 @@ pub(super) fn execute(prepared: &Prepared<'_>) -> StartFailure {
     let environment = pointers(&prepared.environment);
     // Zero if it is outside of our pid namespace. If it were gone, so would we be.
     let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
-    let shared = Shared::new(prepared, parent, &argv, &environment);
+    let shared = Handover::new(prepared, parent, &argv, &environment);
     // SAFETY: everything that `shared` points to lives on in this process until it executes.
     let (stage, errno) = unsafe { prepare_and_execute(&shared) };
     StartFailure { stage, errno }
@@ -150,8 +150,8 @@ fn last_errno() -> c_int {
 
 /// Runs in the child, on its own stack but in the warden's memory: system calls only.
 extern "C" fn child(argument: *mut c_void) -> c_int {
-    let shared = argument.cast::<Shared>();
-    // SAFETY: `argument` is the `Shared` of `start`, which sleeps until this function is through.
+    let shared = argument.cast::<Handover>();
+    // SAFETY: `argument` is the `Handover` of `start`, which sleeps until this function is through.
     unsafe {
         let failure = prepare_and_execute(&*shared);
         ptr::write_volatile(&raw mut (*shared).failure, Some(failure));
@@ -160,7 +160,7 @@ extern "C" fn child(argument: *mut c_void) -> c_int {
 }
 
 /// Returns only when a step failed.
-unsafe fn prepare_and_execute(shared: &Shared) -> (StartStage, c_int) {
+unsafe fn prepare_and_execute(shared: &Handover) -> (StartStage, c_int) {
     // SAFETY: every pointer comes from `start` and is valid until this process executes; the calls
     // are async-signal-safe and touch only this process, not the warden (CLONE_FILES, CLONE_FS and
     // CLONE_SIGHAND are not set).

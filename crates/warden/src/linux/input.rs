@@ -29,30 +29,30 @@ const DESCRIPTORS_MAX: usize = 1024;
 
 /// The warden's end of a command's stdin.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct CommandInput {
     writer: OwnedFd,
-    target: Target,
+    target: InputTarget,
     /// On a terminal: whether what was typed last ended a line.
     at_line_start: bool,
 }
 
 /// What the other end of an input is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum InputTarget {
     Pipe { device: u64, inode: u64 },
     Terminal { number: u64 },
 }
 
-impl Input {
+impl CommandInput {
     pub(super) fn pipe(writer: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&writer, true)?;
         let status = fstat(&writer)?;
-        let target = Target::Pipe { device: status.st_dev, inode: status.st_ino };
+        let target = InputTarget::Pipe { device: status.st_dev, inode: status.st_ino };
         Ok(Self { writer, target, at_line_start: true })
     }
 
     pub(super) fn terminal(master: &OwnedFd, slave: &OwnedFd) -> io::Result<Self> {
-        let target = Target::Terminal { number: fstat(slave)?.st_rdev };
+        let target = InputTarget::Terminal { number: fstat(slave)?.st_rdev };
         Ok(Self { writer: master.try_clone()?, target, at_line_start: true })
     }
 
@@ -88,7 +88,7 @@ impl Input {
 
     /// What is typed on a terminal to end the input; none for a pipe, which is closed instead.
     pub(super) fn end_of_file(&self) -> Option<Vec<u8>> {
-        if matches!(self.target, Target::Pipe { .. }) {
+        if matches!(self.target, InputTarget::Pipe { .. }) {
             return None;
         }
         let attributes = tcgetattr(&self.writer).ok();
@@ -106,7 +106,7 @@ impl Input {
     }
 }
 
-impl AsFd for Input {
+impl AsFd for CommandInput {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
     }
@@ -115,14 +115,14 @@ impl AsFd for Input {
 /// What a process that waits for input would be reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InputSource {
-    target: Target,
+    target: InputTarget,
     /// With a terminal: only these processes may read from it.
     foreground_group: Option<u32>,
 }
 
 /// What a thread is found doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum ThreadState {
     Waiting,
     Busy,
     Unknown,
@@ -141,41 +141,41 @@ impl InputSource {
                 continue;
             }
             match self.look_at_process(process.pid) {
-                Found::Waiting => return Some(true),
-                Found::Busy => {}
-                Found::Unknown => unknown = true,
+                ThreadState::Waiting => return Some(true),
+                ThreadState::Busy => {}
+                ThreadState::Unknown => unknown = true,
             }
         }
         if unknown { None } else { Some(false) }
     }
 
-    fn look_at_process(&self, pid: u32) -> Found {
+    fn look_at_process(&self, pid: u32) -> ThreadState {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            return Found::Busy;
+            return ThreadState::Busy;
         };
-        let mut found = Found::Busy;
+        let mut found = ThreadState::Busy;
         for thread in threads.filter_map(Result::ok) {
             let seen = match fs::read_to_string(thread.path().join("syscall")) {
                 Ok(text) => self.look_at_call(pid, &text),
                 // It has ended, or may not be looked at.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Busy,
-                Err(_) => Found::Unknown,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => ThreadState::Busy,
+                Err(_) => ThreadState::Unknown,
             };
             match seen {
-                Found::Waiting => return Found::Waiting,
-                Found::Unknown => found = Found::Unknown,
-                Found::Busy => {}
+                ThreadState::Waiting => return ThreadState::Waiting,
+                ThreadState::Unknown => found = ThreadState::Unknown,
+                ThreadState::Busy => {}
             }
         }
         found
     }
 
     /// Judges a line such as `0 0x0 0x7f.. 0x400 ...`: the call's number and its arguments.
-    fn look_at_call(&self, pid: u32, text: &str) -> Found {
+    fn look_at_call(&self, pid: u32, text: &str) -> ThreadState {
         let mut fields = text.split_whitespace();
         let number = fields.next().and_then(|field| field.parse::<i64>().ok());
-        let Some(call) = number.and_then(Call::of) else {
-            return Found::Busy;
+        let Some(call) = number.and_then(SleepingCall::of) else {
+            return ThreadState::Busy;
         };
         let mut arguments = [0_u64; 6];
         for (place, field) in arguments.iter_mut().zip(fields) {
@@ -184,14 +184,14 @@ impl InputSource {
         }
         let [first, second, third, _, fifth, _] = arguments;
         match call {
-            Call::Read => self.among(pid, &[first]),
+            SleepingCall::Read => self.among(pid, &[first]),
             // A negative number of milliseconds, or no time at all, is for ever.
-            Call::Poll if third & SIGN != 0 => self.polled(pid, first, second),
-            Call::PollTimed if third == 0 => self.polled(pid, first, second),
-            Call::Select if fifth == 0 => self.selected(pid, first, second),
-            Call::EventLoop if self.is_in_event_loop(pid, first) => Found::Unknown,
-            Call::Ring if self.is_at(pid, 0) => Found::Unknown,
-            _ => Found::Busy,
+            SleepingCall::Poll if third & SIGN != 0 => self.polled(pid, first, second),
+            SleepingCall::PollTimed if third == 0 => self.polled(pid, first, second),
+            SleepingCall::Select if fifth == 0 => self.selected(pid, first, second),
+            SleepingCall::EventLoop if self.is_in_event_loop(pid, first) => ThreadState::Unknown,
+            SleepingCall::Ring if self.is_at(pid, 0) => ThreadState::Unknown,
+            _ => ThreadState::Busy,
         }
     }
 
@@ -201,13 +201,13 @@ impl InputSource {
             return false;
         };
         match self.target {
-            Target::Pipe { device, inode } => (status.dev(), status.ino()) == (device, inode),
-            Target::Terminal { number } => status.rdev() == number || status.rdev() == DEV_TTY,
+            InputTarget::Pipe { device, inode } => (status.dev(), status.ino()) == (device, inode),
+            InputTarget::Terminal { number } => status.rdev() == number || status.rdev() == DEV_TTY,
         }
     }
 
     /// Looks at a `struct pollfd` array of the process.
-    fn polled(&self, pid: u32, address: u64, count: u64) -> Found {
+    fn polled(&self, pid: u32, address: u64, count: u64) -> ThreadState {
         const ENTRY_BYTES: usize = 8;
         const POLLIN: u8 = 1;
         let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
@@ -219,18 +219,18 @@ impl InputSource {
     }
 
     /// What a wait for one of several descriptors means.
-    fn among(&self, pid: u32, descriptors: &[u64]) -> Found {
+    fn among(&self, pid: u32, descriptors: &[u64]) -> ThreadState {
         let others = descriptors.iter().filter(|descriptor| !self.is_at(pid, **descriptor)).count();
         match (others < descriptors.len(), others) {
-            (false, _) => Found::Busy,
-            (true, 0) => Found::Waiting,
+            (false, _) => ThreadState::Busy,
+            (true, 0) => ThreadState::Waiting,
             // It waits for other things as well, like an event loop.
-            (true, _) => Found::Unknown,
+            (true, _) => ThreadState::Unknown,
         }
     }
 
     /// Looks at a set of descriptors of the process.
-    fn selected(&self, pid: u32, count: u64, address: u64) -> Found {
+    fn selected(&self, pid: u32, count: u64, address: u64) -> ThreadState {
         let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
         let bytes = memory(pid, address, count.div_ceil(8));
         let bits = (0..count).filter(|place| {
@@ -250,7 +250,7 @@ impl InputSource {
 
 /// System calls in which a process can wait for input.
 #[derive(Debug, Clone, Copy)]
-enum Call {
+enum SleepingCall {
     Read,
     Poll,
     PollTimed,
@@ -259,7 +259,7 @@ enum Call {
     Ring,
 }
 
-impl Call {
+impl SleepingCall {
     fn of(number: i64) -> Option<Self> {
         Some(match number {
             libc::SYS_read | libc::SYS_readv => Self::Read,

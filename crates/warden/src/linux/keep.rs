@@ -25,7 +25,7 @@ use crate::{
     failpoint::Failpoint,
     folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
     gaps::{GAPS_AT, GAPS_BYTES, Gaps},
-    protocol::{Kept, Limits},
+    protocol::{KeptOutput, Limits},
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
 };
 
@@ -44,7 +44,7 @@ const TRIMMED: u64 = 16;
 /// The output of one run.
 #[derive(Debug)]
 pub(super) struct Keep {
-    folder: Option<Folder>,
+    folder: Option<KeptFolder>,
     /// Name of stdout's file: it may be a terminal's.
     stdout_name: &'static str,
     /// Bytes that may be held in memory.
@@ -61,7 +61,7 @@ pub(super) struct Keep {
 }
 
 #[derive(Debug)]
-struct Folder {
+struct KeptFolder {
     descriptor: OwnedFd,
     exit: File,
 }
@@ -143,7 +143,7 @@ impl Keep {
         for stored in parts {
             stored.memory = Vec::new();
         }
-        self.folder = Some(Folder { descriptor, exit });
+        self.folder = Some(KeptFolder { descriptor, exit });
         if self.gaps() != Gaps::default() {
             self.note_gaps();
         }
@@ -272,11 +272,11 @@ impl Keep {
     }
 
     /// Where everything is, with the bytes themselves if they are in memory.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> KeptOutput {
         if self.is_spilled() {
-            return Kept::Folder;
+            return KeptOutput::Folder;
         }
-        Kept::Memory {
+        KeptOutput::Memory {
             stdout: self.stdout.memory.clone(),
             stderr: self.stderr.memory.clone(),
             timeline: self.timeline.memory.clone(),

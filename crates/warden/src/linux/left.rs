@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     cgroup::{self, name_of, name_of_task},
-    limits::{Place, Places},
+    limits::{LimitsPlace, LimitsPlaces},
     warden::NAME,
 };
 
@@ -23,12 +23,12 @@ const DYING: Duration = Duration::from_secs(1);
 /// Ends what a warden that is gone has left behind, where it can be, and returns the processes that
 /// are still there.
 pub fn end_left_by(warden: &str) -> Vec<u32> {
-    let places = Places::find();
+    let places = LimitsPlaces::find();
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(base) = places.of_wardens() {
         folders.extend([name_of(warden), name_of_task(warden)].map(|name| base.folder.join(name)));
     }
-    if let Ok(Place::First(folder)) = &places.pids {
+    if let Ok(LimitsPlace::First(folder)) = &places.pids {
         folders.push(folder.join(name_of(warden)));
     }
     let left = members(&folders);

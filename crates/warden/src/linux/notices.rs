@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::sandbox::name_of;
-use crate::protocol::Denial;
+use crate::protocol::RefusedCall;
 
 /// Most different denials that are remembered of a run.
 const DENIALS_MAX: usize = 32;
@@ -22,7 +22,7 @@ const ANSWERS_MAX: usize = 64;
 pub(super) struct Notices {
     /// None once nobody is left who could ask.
     listener: Option<OwnedFd>,
-    denials: Vec<Denial>,
+    denials: Vec<RefusedCall>,
 }
 
 impl Notices {
@@ -78,13 +78,13 @@ impl Notices {
             if self.denials.len() < DENIALS_MAX
                 && !self.denials.iter().any(|known| known.call == what)
             {
-                self.denials.push(Denial { call: what });
+                self.denials.push(RefusedCall { call: what });
             }
         }
     }
 
     /// What has been refused.
-    pub(super) fn denials(&self) -> &[Denial] {
+    pub(super) fn denials(&self) -> &[RefusedCall] {
         &self.denials
     }
 

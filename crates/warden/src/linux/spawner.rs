@@ -19,7 +19,7 @@ use rustix::{
 
 use super::{
     cgroup::{self, Base, Cgroup},
-    limits::{Pids, Places},
+    limits::{LimitsPlaces, Pids},
     roster::{Roster, Row},
     signals::{Signals, reset_all},
     socket, tree, warden,
@@ -49,7 +49,7 @@ pub(super) struct Setup {
     /// The spawner itself, for as long as it lives.
     pub spawner: Pid,
     /// Where cgroups with limits can be made.
-    pub places: Places,
+    pub places: LimitsPlaces,
     cgroup_base: Option<Base>,
 }
 
@@ -243,7 +243,7 @@ impl Requests<'_> {
                 else {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
-                let places = Places::find();
+                let places = LimitsPlaces::find();
                 places.sweep();
                 let cgroup_base = places.of_wardens().inspect(|base| cgroup::sweep(&base.folder));
                 return Ok(Some(Setup {

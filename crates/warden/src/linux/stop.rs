@@ -44,7 +44,7 @@ enum Phase {
 
 /// How far a stop is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum StopProgress {
     Waiting,
     /// Through, with the pids that could not be ended.
     Through(Vec<u32>),
@@ -90,29 +90,36 @@ impl Stop {
     }
 
     /// Takes the next step; `childless` is the kernel's word that nothing is left.
-    pub(super) fn advance(&mut self, now: Instant, childless: bool, ends: Ends<'_>) -> Progress {
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        childless: bool,
+        ends: Ends<'_>,
+    ) -> StopProgress {
         if childless {
-            return Progress::Through(Vec::new());
+            return StopProgress::Through(Vec::new());
         }
         if self.hang_up_at.is_some_and(|at| now >= at) {
             self.hang_up_at = None;
             tree::signal_all(&[Signal::HUP]);
         }
         match self.phase {
-            Phase::Grace { until } if now < until => Progress::Waiting,
+            Phase::Grace { until } if now < until => StopProgress::Waiting,
             Phase::Grace { .. } => {
                 self.told = Told::default();
                 kill(ends);
                 self.phase = Phase::Killed { again: now + AGAIN, until: now + DEATH };
-                Progress::Waiting
+                StopProgress::Waiting
             }
-            Phase::Killed { until, .. } if now >= until => Progress::Through(tree::descendants()),
+            Phase::Killed { until, .. } if now >= until => {
+                StopProgress::Through(tree::descendants())
+            }
             Phase::Killed { again, until } if now >= again => {
                 kill(ends);
                 self.phase = Phase::Killed { again: now + AGAIN, until };
-                Progress::Waiting
+                StopProgress::Waiting
             }
-            Phase::Killed { .. } => Progress::Waiting,
+            Phase::Killed { .. } => StopProgress::Waiting,
         }
     }
 }

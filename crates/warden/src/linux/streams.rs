@@ -13,10 +13,10 @@ use rustix::{
     termios::{Winsize, tcgetpgrp, tcsetwinsize},
 };
 
-use super::input::{Input, InputSource};
+use super::input::{CommandInput, InputSource};
 use crate::{
     folder::{Stream, WindowSize},
-    protocol::{Outputs, Stdin},
+    protocol::{OutputRoute, StdinSource},
 };
 
 /// One read of a pipe.
@@ -38,21 +38,21 @@ pub(super) struct Streams {
     /// The command's own ends of the pipes. For as long as we hold them its end is one event, and
     /// not three: that its streams are closed is told when its end is.
     held: Vec<OwnedFd>,
-    pub input: Option<Input>,
+    pub input: Option<CommandInput>,
     pub terminal: Option<Terminal>,
 }
 
 /// The command's ends: stdin, stdout, stderr.
-pub(super) type CommandEnds<'a> = [End<'a>; 3];
+pub(super) type CommandEnds<'a> = [CommandStream<'a>; 3];
 
 /// One of the command's ends.
 #[derive(Debug)]
-pub(super) enum End<'a> {
+pub(super) enum CommandStream<'a> {
     Ours(OwnedFd),
     Given(BorrowedFd<'a>),
 }
 
-impl AsFd for End<'_> {
+impl AsFd for CommandStream<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Ours(descriptor) => descriptor.as_fd(),
@@ -79,33 +79,33 @@ fn is_folder(descriptor: BorrowedFd<'_>) -> bool {
 impl Streams {
     /// Opens what a command needs.
     pub(super) fn open<'a>(
-        stdin: Stdin,
-        outputs: Outputs,
+        stdin: StdinSource,
+        outputs: OutputRoute,
         given: &Given<'a>,
     ) -> io::Result<(Self, CommandEnds<'a>)> {
-        if let Outputs::Terminal(size) = outputs {
-            return Self::open_terminal(size, stdin == Stdin::Open, given);
+        if let OutputRoute::Terminal(size) = outputs {
+            return Self::open_terminal(size, stdin == StdinSource::Open, given);
         }
         let (input, stdin) = match (stdin, given.stdin) {
-            (Stdin::Null, _) => (None, End::Given(given.null)),
+            (StdinSource::Null, _) => (None, CommandStream::Given(given.null)),
             // A folder would lead past a sandbox's own view of the files.
-            (Stdin::Given, Some(given)) if is_folder(given) => {
+            (StdinSource::Given, Some(given)) if is_folder(given) => {
                 return Err(io::Error::from_raw_os_error(libc::EISDIR));
             }
-            (Stdin::Given, Some(given)) => (None, End::Given(given)),
-            (Stdin::Given, None) => return Err(io::ErrorKind::InvalidInput.into()),
-            (Stdin::Open, _) => {
+            (StdinSource::Given, Some(given)) => (None, CommandStream::Given(given)),
+            (StdinSource::Given, None) => return Err(io::ErrorKind::InvalidInput.into()),
+            (StdinSource::Open, _) => {
                 let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-                (Some(Input::pipe(writer)?), End::Ours(reader))
+                (Some(CommandInput::pipe(writer)?), CommandStream::Ours(reader))
             }
         };
         let (stdout, stdout_writer) = Pipe::open(Stream::Stdout)?;
         let (stderr, stderr_writer) = match outputs {
-            Outputs::Separate => Pipe::open(Stream::Stderr)?,
+            OutputRoute::Separate => Pipe::open(Stream::Stderr)?,
             _ => (Pipe::none(Stream::Stderr), stdout_writer.try_clone()?),
         };
         let ours = Self { pipes: [stdout, stderr], held: Vec::new(), input, terminal: None };
-        Ok((ours, [stdin, End::Ours(stdout_writer), End::Ours(stderr_writer)]))
+        Ok((ours, [stdin, CommandStream::Ours(stdout_writer), CommandStream::Ours(stderr_writer)]))
     }
 
     fn open_terminal<'a>(
@@ -126,10 +126,17 @@ impl Streams {
         unlockpt(&master)?;
         let slave = ioctl_tiocgptpeer(&master, flags)?;
         rustix::io::ioctl_fionbio(&master, true)?;
-        let input = if takes_input { Some(Input::terminal(&master, &slave)?) } else { None };
-        let stdin =
-            if takes_input { End::Ours(slave.try_clone()?) } else { End::Given(given.null) };
-        let ends = [stdin, End::Ours(slave.try_clone()?), End::Ours(slave.try_clone()?)];
+        let input = if takes_input { Some(CommandInput::terminal(&master, &slave)?) } else { None };
+        let stdin = if takes_input {
+            CommandStream::Ours(slave.try_clone()?)
+        } else {
+            CommandStream::Given(given.null)
+        };
+        let ends = [
+            stdin,
+            CommandStream::Ours(slave.try_clone()?),
+            CommandStream::Ours(slave.try_clone()?),
+        ];
         let mut terminal = Terminal { master: master.try_clone()?, held: Some(slave), size };
         terminal.resize(size);
         let pipe = Pipe { reader: Some(master), ..Pipe::none(Stream::Stdout) };
@@ -146,8 +153,8 @@ impl Streams {
     pub(super) fn started(&mut self, [_, stdout, stderr]: CommandEnds<'_>) {
         if self.terminal.is_none() {
             let ours = |end| match end {
-                End::Ours(descriptor) => Some(descriptor),
-                End::Given(_) => None,
+                CommandStream::Ours(descriptor) => Some(descriptor),
+                CommandStream::Given(_) => None,
             };
             self.held = [stdout, stderr].into_iter().filter_map(ours).collect();
         }

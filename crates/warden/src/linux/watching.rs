@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{input::InputSource, tree};
-use crate::protocol::{Met, Watch};
+use crate::protocol::{Met, WatchFor};
 
 /// The first pause between two looks; each one after it is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// The watch of one peer.
 #[derive(Debug)]
 pub(super) struct Watching {
-    watch: Watch,
+    watch: WatchFor,
     /// Whether somebody listened on the port when the watch began.
     was_open: bool,
     /// Whether the command waited for input when it was last looked at: between two reads it only
@@ -30,7 +30,7 @@ pub(super) struct Watching {
 
 impl Watching {
     /// Begins; `pid` is the command, in whose network the port is.
-    pub(super) fn begin(watch: Watch, pid: u32) -> Self {
+    pub(super) fn begin(watch: WatchFor, pid: u32) -> Self {
         let was_open = watch.port.is_some_and(|port| !listeners(pid, port).is_empty());
         Self { watch, was_open, waited: false, pause: PAUSE_MIN, look_at: Instant::now() }
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     codec::{Decoder, FRAME_BYTES_MAX, FrameError, encode},
-    spec::{Environment, Limits, Outputs, Sandboxed, Spec, Stdin},
+    spec::{Environment, Limits, OutputRoute, Sandboxed, Spec, StdinSource},
 };
 use crate::{
     folder::{Stream, WindowSize},
@@ -86,7 +86,7 @@ pub enum FromSpawner {
 /// is about another one is not obeyed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWarden {
-    /// Start the command. Carries the working directory and, with [`Stdin::Given`], stdin.
+    /// Start the command. Carries the working directory and, with [`StdinSource::Given`], stdin.
     Start(Box<Spec>),
     /// Do something about the command of this task.
     Order {
@@ -126,7 +126,7 @@ pub enum Order {
         /// How long the tree may take to end by itself before it is killed.
         grace_ms: u64,
         /// Recorded as the reason of the end.
-        because: EndedBy,
+        because: EndCause,
     },
     /// The outcome is committed to the ledger: forget it, and be ready for the next command.
     Committed,
@@ -146,14 +146,14 @@ pub enum Order {
     /// Give the terminal this size.
     Resize(WindowSize),
     /// Tell me once when one of these is so.
-    Watch(Watch),
+    Watch(WatchFor),
     /// Let me be the owner, if there is none. Answered with [`FromWarden::Adopted`].
     Adopt,
 }
 
 /// What a warden looks for again and again, because the kernel has no event for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watch {
+pub struct WatchFor {
     /// This TCP port is listened on: by the command's tree, or by anybody since the watch began.
     pub port: Option<u16>,
     /// The command waits for input.
@@ -270,9 +270,9 @@ pub enum FromWarden {
     /// The command did not start; nothing is left of it.
     StartFailed(StartFailure),
     /// There is new output (answers one [`Order::Follow`]).
-    Grew(Growth),
+    Grew(NewOutput),
     /// The command ended.
-    Ended(Box<Ended>),
+    Ended(Box<RunEnd>),
     /// A stop is through.
     Stopped {
         /// Processes that could not be ended.
@@ -301,14 +301,14 @@ pub enum FromWarden {
 
 /// A system call that the sandbox has refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Denial {
+pub struct RefusedCall {
     /// Its name, and what it was to do where that matters.
     pub call: String,
 }
 
 /// New output, for a follower.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Growth {
+pub enum NewOutput {
     /// It is in the task's folder, up to these offsets.
     InFolder {
         /// Of stdout.
@@ -327,16 +327,16 @@ pub enum Growth {
 
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEnd {
     /// How it ended; it travels as it is stored, since that says in which layout it is.
     #[serde(with = "stored_record")]
     pub record: ExitRecord,
     /// Where its output is.
-    pub kept: Kept,
+    pub kept: KeptOutput,
     /// Whether the warden can take another command once this one is committed.
     pub reusable: bool,
     /// What the sandbox has refused, as far as the kernel tells.
-    pub denials: Vec<Denial>,
+    pub denials: Vec<RefusedCall>,
 }
 
 mod stored_record {
@@ -355,7 +355,7 @@ mod stored_record {
 
 /// Where the output of a run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kept {
+pub enum KeptOutput {
     /// In the task's folder, with the exit record.
     Folder,
     /// Here; the warden holds it until it is committed.
@@ -371,7 +371,7 @@ pub enum Kept {
 
 /// What of ours ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EndedBy {
+pub enum EndCause {
     /// The wall-clock limit.
     Timeout,
     /// Somebody asked for it.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{folder::WindowSize, sandbox::Layer};
+use crate::{folder::WindowSize, sandbox::SandboxLayer};
 
 /// Everything a warden needs to start a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,9 +18,9 @@ pub struct Spec {
     /// Its environment.
     pub environment: Environment,
     /// Where stdin comes from.
-    pub stdin: Stdin,
+    pub stdin: StdinSource,
     /// Where stdout and stderr go.
-    pub outputs: Outputs,
+    pub outputs: OutputRoute,
     /// Output up to this size may be held in memory; past it the run spills.
     pub memory_bytes_max: u64,
     /// Wall-clock limit, after which the tree is stopped.
@@ -39,7 +39,7 @@ pub struct Spec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandboxed {
     /// What the caller was told that it would be confined by: with less it is not started.
-    pub enforced: Vec<Layer>,
+    pub enforced: Vec<SandboxLayer>,
     /// Tasks whose artifacts it may read.
     pub artifacts: Vec<String>,
 }
@@ -77,7 +77,7 @@ pub struct Environment {
 
 /// Where a command's stdin comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stdin {
+pub enum StdinSource {
     /// The null device.
     Null,
     /// The second descriptor of the [`ToWarden::Start`](super::ToWarden::Start) frame.
@@ -88,7 +88,7 @@ pub enum Stdin {
 
 /// Where a command's stdout and stderr go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outputs {
+pub enum OutputRoute {
     /// Each through its own pipe.
     Separate,
     /// Both through one pipe, as stdout: only so is their order exact.

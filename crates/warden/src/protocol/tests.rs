@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 
 use super::{codec::HEADER_BYTES, *};
-use crate::record::{End, StreamTotal};
+use crate::record::{CommandEnd, StreamTotal};
 
 fn start(note: Vec<u8>) -> ToWarden {
     ToWarden::Start(Box::new(Spec {
@@ -12,8 +12,8 @@ fn start(note: Vec<u8>) -> ToWarden {
         program: b"/bin/sh".to_vec(),
         argv: vec![b"sh".to_vec()],
         environment: Environment { inherited: true, set: vec![], unset: vec![] },
-        stdin: Stdin::Null,
-        outputs: Outputs::Separate,
+        stdin: StdinSource::Null,
+        outputs: OutputRoute::Separate,
         memory_bytes_max: 9,
         wall_ms_max: Some(5),
         limits: Limits { processes_max: Some(3), ..Limits::default() },
@@ -84,8 +84,8 @@ fn record() -> ExitRecord {
     ExitRecord {
         task: "t_x".into(),
         pid: 4711,
-        end: End::Exited(7),
-        ended_by: Some(EndedBy::Timeout),
+        end: CommandEnd::Exited(7),
+        ended_by: Some(EndCause::Timeout),
         ended_at_ms: 1_700_000_000_000,
         duration_ms: 1234,
         stdout: StreamTotal { bytes: 3, lines: 1, dropped_bytes: 0 },
@@ -103,8 +103,8 @@ fn record() -> ExitRecord {
 /// What an engine says to a warden that another one has forked.
 fn said() -> Vec<(&'static str, ToWarden)> {
     let size = WindowSize { rows: 5, cols: 9 };
-    let watch = Watch { port: Some(80), waiting_for_input: true };
-    let stop = Order::Stop { signal: 15, grace_ms: 300, because: EndedBy::Stopped };
+    let watch = WatchFor { port: Some(80), waiting_for_input: true };
+    let stop = Order::Stop { signal: 15, grace_ms: 300, because: EndCause::Stopped };
     vec![
         ("follow", order(Order::Follow { stdout_bytes: 1, stderr_bytes: 300 })),
         ("signal", order(Order::Signal { signal: 2, group: true })),
@@ -124,8 +124,9 @@ fn said() -> Vec<(&'static str, ToWarden)> {
 
 /// What a warden says to an engine of another version.
 fn heard() -> Vec<(&'static str, FromWarden)> {
-    let memory = Kept::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
-    let ended = |kept| Ended { record: record(), kept, reusable: true, denials: vec![] };
+    let memory =
+        KeptOutput::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
+    let ended = |kept| RunEnd { record: record(), kept, reusable: true, denials: vec![] };
     let report = Report {
         pid: 4711,
         duration_ms: 5,
@@ -135,14 +136,14 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         background_pids: vec![6, 7],
         limits: LimitsInForce::default(),
     };
-    let in_folder = Growth::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
-    let bytes = Growth::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
+    let in_folder = NewOutput::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
+    let bytes = NewOutput::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
     let refusal = Some(InputRefusal::Closed);
     vec![
         ("hello", FromWarden::Hello { version: 4, pid: 9, task: Some("t_x".into()) }),
         ("grew-in-folder", FromWarden::Grew(in_folder)),
         ("grew", FromWarden::Grew(bytes)),
-        ("ended-in-folder", FromWarden::Ended(Box::new(ended(Kept::Folder)))),
+        ("ended-in-folder", FromWarden::Ended(Box::new(ended(KeptOutput::Folder)))),
         ("ended", FromWarden::Ended(Box::new(ended(memory)))),
         ("stopped", FromWarden::Stopped { survivors: vec![8] }),
         ("spilled", FromWarden::Spilled(true)),

@@ -7,7 +7,7 @@ use super::is_invisible;
 pub(in crate::output) struct Stripped {
     pub text: String,
     /// Where the text is in the raw bytes.
-    pub runs: Vec<Run>,
+    pub runs: Vec<StrippedRun>,
     /// As in [`super::Clean`].
     pub reached: usize,
 }
@@ -15,14 +15,14 @@ pub(in crate::output) struct Stripped {
 /// Characters that follow each other in the text and in the raw bytes: all as they are, or one that
 /// was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::output) struct Run {
+pub(in crate::output) struct StrippedRun {
     pub text: usize,
     pub text_bytes: usize,
     pub raw: usize,
     pub raw_bytes: usize,
 }
 
-impl Run {
+impl StrippedRun {
     fn is_exact(&self) -> bool {
         self.text_bytes == self.raw_bytes
     }
@@ -41,14 +41,14 @@ impl Stripped {
         }
         let (text, text_bytes, raw_bytes) = (self.text.len(), character.len_utf8(), end - start);
         self.text.push(character);
-        let goes_on = |run: &&mut Run| {
+        let goes_on = |run: &&mut StrippedRun| {
             run.is_exact() && text_bytes == raw_bytes && run.raw + run.raw_bytes == start
         };
         if let Some(run) = self.runs.last_mut().filter(goes_on) {
             run.text_bytes += text_bytes;
             run.raw_bytes += raw_bytes;
         } else {
-            self.runs.push(Run { text, text_bytes, raw: start, raw_bytes });
+            self.runs.push(StrippedRun { text, text_bytes, raw: start, raw_bytes });
         }
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn text(raw: &[u8]) -> String {
-    clean(raw, End::Final, &[]).cells.iter().map(|cell| cell.character).collect()
+    clean(raw, TextEnd::Final, &[]).cells.iter().map(|cell| cell.character).collect()
 }
 
 #[test]
@@ -35,10 +35,10 @@ fn sequences_are_stripped_and_lines_folded() {
 
 #[test]
 fn invalid_bytes_are_marked() {
-    let cleaned = clean(b"a\xffb\xc3", End::Final, &[]);
+    let cleaned = clean(b"a\xffb\xc3", TextEnd::Final, &[]);
     assert!(cleaned.replaced);
     assert_eq!(text(b"a\xffb\xc3"), "a\u{fffd}b\u{fffd}");
-    assert!(!clean("ä".as_bytes(), End::Final, &[]).replaced);
+    assert!(!clean("ä".as_bytes(), TextEnd::Final, &[]).replaced);
 }
 
 #[test]
@@ -63,12 +63,12 @@ fn what_is_unfinished_is_told() {
         (b"a\xc2\x9b3", 1),
         (endless.as_bytes(), endless.len()),
     ] {
-        assert_eq!(clean(raw, End::Open, &[]).reached, reached, "{raw:?}");
-        assert_eq!(clean(raw, End::Final, &[]).reached, raw.len());
+        assert_eq!(clean(raw, TextEnd::Open, &[]).reached, reached, "{raw:?}");
+        assert_eq!(clean(raw, TextEnd::Final, &[]).reached, raw.len());
     }
-    assert!(!clean(b"a\xc3", End::Open, &[]).replaced);
+    assert!(!clean(b"a\xc3", TextEnd::Open, &[]).replaced);
     let digits = format!("\x1b[{}", "1".repeat(2 * SEQUENCE_CHARS_MAX));
-    assert!(clean(digits.as_bytes(), End::Open, &[]).reached > SEQUENCE_CHARS_MAX);
+    assert!(clean(digits.as_bytes(), TextEnd::Open, &[]).reached > SEQUENCE_CHARS_MAX);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn ends_grow_only_where_the_bytes_can_be_cut() {
         ("abc\x08\x08X\n", &[1, 6, 6, 7]),
         ("a\x1b[3Cb", &[1, 6, 6, 6, 6]),
     ] {
-        let cleaned = clean(raw.as_bytes(), End::Final, &[]);
+        let cleaned = clean(raw.as_bytes(), TextEnd::Final, &[]);
         assert_eq!(cleaned.cells.iter().map(|cell| cell.end).collect::<Vec<_>>(), ends, "{raw:?}");
     }
 }
@@ -90,14 +90,14 @@ fn sequences_that_erase_a_long_line_again_and_again_take_linear_time() {
     // Quadratic work on this would take minutes, not milliseconds.
     for erase in ["\x1b[2K", "\x1b[1K"] {
         let raw = format!("{}{}", "x".repeat(400_000), format!("{erase}y").repeat(200_000));
-        assert!(!clean(raw.as_bytes(), End::Final, &[]).cells.is_empty());
+        assert!(!clean(raw.as_bytes(), TextEnd::Final, &[]).cells.is_empty());
     }
 }
 
 proptest! {
     #[test]
     fn offsets_never_fall_and_stay_inside(raw in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let cleaned = clean(&raw, End::Final, &[]);
+        let cleaned = clean(&raw, TextEnd::Final, &[]);
         let mut last = 0;
         for cell in &cleaned.cells {
             prop_assert!(cell.end >= last && cell.end <= raw.len());

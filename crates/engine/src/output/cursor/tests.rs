@@ -137,7 +137,7 @@ fn only(text: &str, stream: Stream) -> String {
 }
 
 fn cleaned(raw: &str) -> String {
-    clean(raw.as_bytes(), End::Final, &[]).cells.iter().map(|cell| cell.character).collect()
+    clean(raw.as_bytes(), TextEnd::Final, &[]).cells.iter().map(|cell| cell.character).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Puts markers into cleaned text.
 
-use super::{Found, Mask};
+use super::{FoundSecret, Mask};
 use crate::output::clean::{Cell, Clean};
 
 /// The cells with a marker in the place of each secret; also whether there were any.
@@ -10,10 +10,10 @@ use crate::output::clean::{Cell, Clean};
 pub(in crate::output) fn marked(
     mask: &Mask,
     cleaned: Clean,
-    secrets: &[Found<'_>],
+    secrets: &[FoundSecret<'_>],
 ) -> (Vec<Cell>, bool) {
     let Clean { mut cells, folded, .. } = cleaned;
-    let mut names: Vec<Found<'_>> = secrets.to_vec();
+    let mut names: Vec<FoundSecret<'_>> = secrets.to_vec();
     if folded {
         // What was overwritten may have put a secret together that was never written as one.
         let text: String = cells.iter().map(|cell| cell.character).collect();
@@ -43,7 +43,7 @@ pub(in crate::output) fn marked(
 }
 
 /// Gives a number to the cells of what was found in their text.
-fn number(cells: &mut [Cell], found: Found<'_>, number: u16) {
+fn number(cells: &mut [Cell], found: FoundSecret<'_>, number: u16) {
     let mut place = 0;
     for cell in cells {
         if (found.start..found.end).contains(&place) {

@@ -51,13 +51,13 @@ struct Built {
 
 /// A secret in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundSecret<'a> {
     pub start: usize,
     pub end: usize,
     pub name: &'a str,
 }
 
-impl Found<'_> {
+impl FoundSecret<'_> {
     /// What is shown in its place.
     pub(super) fn marker(&self) -> String {
         format!("[masked:{}]", self.name)
@@ -110,13 +110,13 @@ impl Mask {
     }
 
     /// The secrets in a plain text, in order and apart.
-    pub(super) fn find(&self, text: &str) -> Vec<Found<'_>> {
+    pub(super) fn find(&self, text: &str) -> Vec<FoundSecret<'_>> {
         self.search(text, false).0
     }
 
     /// The secrets in a plain text that may go on, and where one may have begun that it does not
     /// finish.
-    pub(super) fn find_open(&self, text: &str) -> (Vec<Found<'_>>, usize) {
+    pub(super) fn find_open(&self, text: &str) -> (Vec<FoundSecret<'_>>, usize) {
         let (mut found, mut held) = self.search(text, true);
         for value in &self.built().values {
             held = held.min(text.len() - value.begun(text));
@@ -130,30 +130,33 @@ impl Mask {
 
     /// The names of the values of which at least the first half is at the end of a text, and where
     /// it begins.
-    pub(super) fn half(&self, text: &str) -> Option<Found<'_>> {
+    pub(super) fn half(&self, text: &str) -> Option<FoundSecret<'_>> {
         let begun = self.built().values.iter().filter_map(|value| {
             let start = text.len() - value.begun(text);
             let is_half = 2 * (text.len() - start) >= value.text.len();
-            is_half.then_some(Found { start, end: text.len(), name: &value.name })
+            is_half.then_some(FoundSecret { start, end: text.len(), name: &value.name })
         });
         begun.min_by_key(|found| found.start)
     }
 
-    fn search(&self, text: &str, open: bool) -> (Vec<Found<'_>>, usize) {
+    fn search(&self, text: &str, open: bool) -> (Vec<FoundSecret<'_>>, usize) {
         let Built { values, finder, begins, .. } = self.built();
         let Some(finder) = finder else {
             // Nothing can be told from a secret: nothing is shown.
-            return (vec![Found { start: 0, end: text.len(), name: "everything" }], text.len());
+            return (
+                vec![FoundSecret { start: 0, end: text.len(), name: "everything" }],
+                text.len(),
+            );
         };
         let (mut found, mut by_pattern, mut held) = (Vec::new(), Vec::new(), text.len());
         for hit in finder.find_overlapping_iter(text) {
             let (place, start) = (hit.pattern().as_usize(), hit.start());
             if let Some(value) = values.get(place) {
-                found.push(Found { start, end: hit.end(), name: &value.name });
+                found.push(FoundSecret { start, end: hit.end(), name: &value.name });
             } else if let Some(pattern) = begins.get(place - values.len()) {
                 if let Some(secret) = pattern.secret(text, start) {
                     let (start, end) = (secret.start, secret.end);
-                    by_pattern.push(Found { start, end, name: &pattern.name });
+                    by_pattern.push(FoundSecret { start, end, name: &pattern.name });
                 }
                 if open && start < held && pattern.is_open(text, start) {
                     held = start;
@@ -196,7 +199,7 @@ impl Mask {
 
     /// A text with its secrets masked.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let secrets = Scan::of(self, text.as_bytes(), 0, super::clean::End::Final).secrets;
+        let secrets = Scan::of(self, text.as_bytes(), 0, super::clean::TextEnd::Final).secrets;
         if secrets.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -259,9 +262,9 @@ impl Built {
 }
 
 /// Puts them in order, and makes one of those that overlap.
-fn apart(mut found: Vec<Found<'_>>) -> Vec<Found<'_>> {
+fn apart(mut found: Vec<FoundSecret<'_>>) -> Vec<FoundSecret<'_>> {
     found.sort_by_key(|one| one.start);
-    let mut apart: Vec<Found<'_>> = Vec::with_capacity(found.len());
+    let mut apart: Vec<FoundSecret<'_>> = Vec::with_capacity(found.len());
     for one in found {
         match apart.last_mut().filter(|last| one.start < last.end) {
             Some(last) => last.end = last.end.max(one.end),
@@ -272,7 +275,7 @@ fn apart(mut found: Vec<Found<'_>>) -> Vec<Found<'_>> {
 }
 
 /// A line of a text; the marker of a secret is on the line where it begins.
-fn clipped(text: &str, found: &[Found<'_>], from: usize, to: usize) -> String {
+fn clipped(text: &str, found: &[FoundSecret<'_>], from: usize, to: usize) -> String {
     let (mut shown, mut at) = (String::new(), from);
     for secret in found.iter().filter(|secret| secret.start < to && secret.end > from) {
         shown.push_str(text.get(at..secret.start).unwrap_or_default());

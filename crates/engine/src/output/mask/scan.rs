@@ -1,7 +1,7 @@
 //! Finds secrets in raw bytes, where control sequences may be in the middle of them.
 
-use super::{Found, Mask};
-use crate::output::clean::{End, Stripped, is_plain, strip};
+use super::{FoundSecret, Mask};
+use crate::output::clean::{Stripped, TextEnd, is_plain, strip};
 
 /// The name of what is so long that it cannot be waited for.
 const UNFINISHED: &str = "unfinished";
@@ -10,7 +10,7 @@ const UNFINISHED: &str = "unfinished";
 #[derive(Debug)]
 pub(in crate::output) struct Scan<'a> {
     /// The secrets, in order and apart.
-    pub secrets: Vec<Found<'a>>,
+    pub secrets: Vec<FoundSecret<'a>>,
     /// Where something begins that the bytes do not finish, a character, a sequence or a secret;
     /// their end if nothing does.
     pub held: usize,
@@ -19,25 +19,25 @@ pub(in crate::output) struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// Searches raw bytes behind a lead, which is not part of the result: all places count from its
     /// end.
-    pub(in crate::output) fn of(mask: &'a Mask, raw: &[u8], lead: usize, end: End) -> Self {
+    pub(in crate::output) fn of(mask: &'a Mask, raw: &[u8], lead: usize, end: TextEnd) -> Self {
         let plain = Plain::of(raw, end);
         let (found, held) = match end {
-            End::Final => (mask.find(plain.text()), raw.len()),
-            End::Open => {
+            TextEnd::Final => (mask.find(plain.text()), raw.len()),
+            TextEnd::Open => {
                 let (found, held) = mask.find_open(plain.text());
                 (found, plain.begin(held).min(plain.reached()))
             }
         };
-        let in_raw = |found: Found<'a>| {
+        let in_raw = |found: FoundSecret<'a>| {
             let (start, end) = (plain.begin(found.start), plain.end(found.end));
-            Found { start, end, ..found }
+            FoundSecret { start, end, ..found }
         };
-        let mut secrets: Vec<Found<'a>> = found.into_iter().map(in_raw).collect();
+        let mut secrets: Vec<FoundSecret<'a>> = found.into_iter().map(in_raw).collect();
         let mut held = held;
         // Sequences between its characters can make any secret as long as they like. Nobody waits
         // for its end then.
         if plain.reached().saturating_sub(held) > mask.reach() {
-            secrets.push(Found { start: held, end: plain.reached(), name: UNFINISHED });
+            secrets.push(FoundSecret { start: held, end: plain.reached(), name: UNFINISHED });
             held = plain.reached();
         }
         secrets.retain(|secret| secret.end > lead);
@@ -60,7 +60,7 @@ enum Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    fn of(raw: &'a [u8], end: End) -> Self {
+    fn of(raw: &'a [u8], end: TextEnd) -> Self {
         match std::str::from_utf8(raw) {
             Ok(text) if is_plain(text) => Self::Same(text),
             _ => Self::Stripped { text: strip(raw, end), raw_bytes: raw.len() },
@@ -100,7 +100,7 @@ impl<'a> Plain<'a> {
 }
 
 /// The bytes with a marker in the place of each secret.
-pub(in crate::output) fn with_markers(raw: &[u8], secrets: &[Found<'_>]) -> Vec<u8> {
+pub(in crate::output) fn with_markers(raw: &[u8], secrets: &[FoundSecret<'_>]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(raw.len());
     let mut at = 0;
     for secret in secrets {

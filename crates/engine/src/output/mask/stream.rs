@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use super::{Mask, Scan, with_markers};
-use crate::output::clean::End;
+use crate::output::clean::TextEnd;
 
 /// A stream on its way to a reader.
 #[derive(Debug)]
@@ -25,15 +25,15 @@ impl MaskedStream {
     /// what follows.
     pub fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
         self.buffer.extend_from_slice(piece);
-        self.pass(End::Open)
+        self.pass(TextEnd::Open)
     }
 
     /// Gives what is left, at the stream's end.
     pub fn finish(&mut self) -> Vec<u8> {
-        self.pass(End::Final)
+        self.pass(TextEnd::Final)
     }
 
-    fn pass(&mut self, end: End) -> Vec<u8> {
+    fn pass(&mut self, end: TextEnd) -> Vec<u8> {
         let Scan { secrets, held } = Scan::of(&self.mask, &self.buffer, self.passed, end);
         let to = self.passed + held;
         let fresh = self.buffer.get(self.passed..to).unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{patterns::filled, *};
 use crate::output::{
-    Artifact, Cursor, Screen, Selection, SmallOutput, TaskOutput, clean::End, previews,
+    Artifact, Cursor, Screen, Selection, SmallOutput, TaskOutput, clean::TextEnd, previews,
 };
 
 /// Two secrets of which one is the beginning of the other, one of several lines, one that repeats
@@ -145,14 +145,14 @@ fn the_beginning_of_a_secret_waits_for_what_follows() {
         (&token[..20], 20),
         (&format!("{token} "), 0),
     ] {
-        let scan = Scan::of(&mask, written.as_bytes(), 0, End::Open);
+        let scan = Scan::of(&mask, written.as_bytes(), 0, TextEnd::Open);
         assert_eq!(written.len() - scan.held, held, "{written:?}");
-        let all = Scan::of(&mask, written.as_bytes(), 0, End::Final);
+        let all = Scan::of(&mask, written.as_bytes(), 0, TextEnd::Final);
         assert_eq!(all.held, written.len());
     }
     // What cannot be waited for is masked at once.
     let flood = format!("s3cr{}", "\x1b[0m".repeat(mask.reach()));
-    let Scan { secrets, held } = Scan::of(&mask, flood.as_bytes(), 0, End::Open);
+    let Scan { secrets, held } = Scan::of(&mask, flood.as_bytes(), 0, TextEnd::Open);
     assert_eq!((secrets.len(), held), (1, flood.len()));
 }
 
@@ -295,7 +295,7 @@ proptest! {
 
     #[test]
     fn any_bytes_can_be_searched(raw in vec(any::<u8>(), 0..300), lead in 0usize..300) {
-        for end in [End::Open, End::Final] {
+        for end in [TextEnd::Open, TextEnd::Final] {
             let lead = lead.min(raw.len());
             let mask = mask();
             let Scan { secrets, held } = Scan::of(&mask, &raw, lead, end);

@@ -1,6 +1,6 @@
 //! The values of secret variables, in the forms in which they are printed.
 
-use crate::output::clean::{End, strip};
+use crate::output::clean::{TextEnd, strip};
 
 /// A line of a value of several lines is a secret of its own from this many characters on: `echo
 /// $KEY` joins them with blanks, `sed` indents them.
@@ -62,7 +62,7 @@ impl Value {
 
 /// A value as it is left of it when its control sequences are taken out.
 fn plain(value: &str) -> String {
-    strip(value.as_bytes(), End::Final).text
+    strip(value.as_bytes(), TextEnd::Final).text
 }
 
 /// A value as it stands in a JSON string.

@@ -35,7 +35,7 @@ use self::{
     spawning::Spawning,
 };
 use super::{
-    Channel, Folder, Inheritance, Later, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Channel, Folder, Inheritance, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, Soon,
     Warden,
 };
 use crate::{
@@ -113,21 +113,21 @@ impl Place for Local {
         path.exists()
     }
 
-    fn appears<'a>(&'a self, path: &'a Path) -> Later<'a, ()> {
+    fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()> {
         Box::pin(paths::appears(path))
     }
 
-    fn warm_up(&self, usual: Wanted) -> Later<'_, io::Result<Option<u32>>> {
+    fn warm_up(&self, usual: Wanted) -> Soon<'_, io::Result<Option<u32>>> {
         self.pool.expect(usual);
         self.logins.begin();
         Box::pin(async { self.pool.warm_up().await.map(Some) })
     }
 
-    fn close(&self) -> Later<'_, ()> {
+    fn close(&self) -> Soon<'_, ()> {
         Box::pin(self.logins.close())
     }
 
-    fn ready(&self, wanted: Wanted) -> Later<'_, Result<Ready, PlaceError>> {
+    fn ready(&self, wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>> {
         Box::pin(self.pool.ready(wanted))
     }
 
@@ -143,7 +143,7 @@ impl Place for Local {
         self.sandboxing.sandboxed(sandbox)
     }
 
-    fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
+    fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
         self.sandboxing.tamper_check(wanted)
     }
 
@@ -151,7 +151,7 @@ impl Place for Local {
         self.logins.shorten(wish, spec);
     }
 
-    fn dial<'a>(&'a self, warden: &'a str) -> Later<'a, io::Result<Channel>> {
+    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
         Box::pin(async move { Socket::channel(connect(&self.state.wardens, warden)?) })
     }
 

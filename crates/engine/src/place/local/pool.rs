@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::sandbox::Sandboxing;
 use crate::{
     model::sandbox::Wanted,
-    place::{Later, PlaceError, Ready, Sandbox, Warden},
+    place::{PlaceError, Ready, Sandbox, Soon, Warden},
 };
 
 /// Wardens that are kept ready when nothing happens.
@@ -36,9 +36,9 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 /// What makes wardens: the spawner, or the script of a test.
 pub(super) trait Forks: Send + Sync + fmt::Debug {
     /// Makes ready to fork, so that the first command need not wait for it; says who will.
-    fn warm_up(&self) -> Later<'_, io::Result<u32>>;
+    fn warm_up(&self) -> Soon<'_, io::Result<u32>>;
     /// Forks a warden.
-    fn fork(&self) -> Later<'_, Result<Warden, PlaceError>>;
+    fn fork(&self) -> Soon<'_, Result<Warden, PlaceError>>;
 }
 
 /// The wardens of one engine.

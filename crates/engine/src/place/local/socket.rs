@@ -16,7 +16,7 @@ use tokio::{
     net::unix::pipe,
 };
 
-use crate::place::{Channel, Later, Wire};
+use crate::place::{Channel, Soon, Wire};
 
 /// Bytes read from a channel at a time.
 const READ_BYTES: usize = 4 * 1024;
@@ -58,7 +58,7 @@ impl Wire for Socket {
         send(self.socket.as_fd(), frames, with)
     }
 
-    fn writable(&self) -> Later<'_, io::Result<()>> {
+    fn writable(&self) -> Soon<'_, io::Result<()>> {
         Box::pin(async {
             let again = self.socket.as_fd().try_clone_to_owned()?;
             pipe::Sender::from_owned_fd_unchecked(again)?.writable().await

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
-    place::{Later, PlaceError, Warden},
+    place::{PlaceError, Soon, Warden},
     state::StateFolder,
     threads::in_thread,
 };
@@ -117,11 +117,11 @@ impl Spawning {
 }
 
 impl Forks for Spawning {
-    fn warm_up(&self) -> Later<'_, io::Result<u32>> {
+    fn warm_up(&self) -> Soon<'_, io::Result<u32>> {
         Box::pin(self.launch_ahead())
     }
 
-    fn fork(&self) -> Later<'_, Result<Warden, PlaceError>> {
+    fn fork(&self) -> Soon<'_, Result<Warden, PlaceError>> {
         Box::pin(self.fork_one())
     }
 }

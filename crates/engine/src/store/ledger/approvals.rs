@@ -8,7 +8,7 @@ use super::{Ledger, LedgerError};
 use crate::{
     clock::now_ms,
     id::random,
-    model::question::{Answered, Approval, Decision},
+    model::question::{Answered, Approval, Reply},
     presence::{Presence, is_here},
     state::make_private,
 };
@@ -77,7 +77,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         proposed_rule: row.get("proposed_rule")?,
         created_at_ms: row.get("created_at_ms")?,
         expires_at_ms: row.get("expires_at_ms")?,
-        decision: decision.as_deref().and_then(Decision::from_name),
+        decision: decision.as_deref().and_then(Reply::from_name),
         note: row.get("note")?,
     })
 }

@@ -30,7 +30,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 pub use self::{approvals::Answerer, opened::Damage, task::Task};
 use self::{
-    daybook::{End, Page, Start, Wait, What},
+    daybook::{Page, Start, TaskEnd, Wait, What},
     post::renew_if_grown,
     restore::missing_one,
     schema::SCHEMA_VERSION,
@@ -235,7 +235,7 @@ impl Ledger {
         output: Option<Arc<SmallOutput>>,
     ) -> Result<Option<String>, LedgerError> {
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
-        let end = What::End(Arc::new(End { status, reason, outcome, output }));
+        let end = What::TaskEnd(Arc::new(TaskEnd { status, reason, outcome, output }));
         self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
     }
 
@@ -458,7 +458,7 @@ fn register_again(page: &mut Page<'_>, mut task: Task) -> Result<(), LedgerError
     page.append(id.clone(), start, Failpoint::EngineInRegistration)?;
     if let Some(outcome) = outcome {
         let outcome = serde_json::to_string(&outcome).unwrap_or_default();
-        let end = What::End(Arc::new(End { status, reason, outcome, output: None }));
+        let end = What::TaskEnd(Arc::new(TaskEnd { status, reason, outcome, output: None }));
         page.append(id, end, Failpoint::EngineInOutcome)?;
     }
     Ok(())

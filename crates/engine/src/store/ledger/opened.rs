@@ -27,7 +27,7 @@ use super::{
 };
 use crate::state::{
     StateFolder,
-    aside::{Kind, strange},
+    aside::{FileKind, strange},
 };
 
 /// How often a broken ledger is rebuilt before that is given up.
@@ -262,7 +262,7 @@ fn enter(path: &Path) -> io::Result<(File, bool)> {
 fn look(state: &StateFolder, alone: bool) -> Result<bool, LedgerError> {
     let unsound = |problem: &str| Err(LedgerError::Unsound(Damage::Found(problem.into())));
     for suffix in FILES {
-        if let Some(problem) = strange(&state.beside_ledger(suffix), Kind::File) {
+        if let Some(problem) = strange(&state.beside_ledger(suffix), FileKind::File) {
             return unsound(&format!("`ledger.db{suffix}` {problem}"));
         }
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::{
     CANCEL, FINISH, LedgerError,
-    daybook::{Batch, Daybook, End, Entry, Generation, Wait, What, new_generation},
+    daybook::{Batch, Daybook, DaybookEntry, Generation, TaskEnd, Wait, What, new_generation},
     open_tasks,
     opened::Opened,
     rebuild::DAYBOOK,
@@ -133,14 +133,14 @@ pub(super) fn begin(
 /// A task whose start is posted: its row is written once, with all that is known of it by then.
 struct New<'a> {
     task: Cow<'a, Task>,
-    end: Option<&'a End>,
+    end: Option<&'a TaskEnd>,
     forgotten: bool,
 }
 
 /// Enters what happened, whether or not some of it is in the ledger already.
 fn enter<'a>(
     connection: &Connection,
-    entries: impl Iterator<Item = &'a Entry>,
+    entries: impl Iterator<Item = &'a DaybookEntry>,
 ) -> Result<(), LedgerError> {
     let mut new: Vec<New<'a>> = Vec::new();
     let mut places: HashMap<&TaskId, usize> = HashMap::new();
@@ -171,30 +171,30 @@ fn enter<'a>(
 }
 
 /// Takes along what happened to a task that has no row yet.
-fn happened<'a>(new: &mut New<'a>, entry: &'a Entry) {
+fn happened<'a>(new: &mut New<'a>, entry: &'a DaybookEntry) {
     match &entry.what {
         What::Cancelling if new.end.is_none() => {
             let task = new.task.to_mut();
             (task.status, task.updated_at_ms) = (Status::Cancelling, entry.at_ms);
         }
-        What::End(end) if new.end.is_none() => {
+        What::TaskEnd(end) if new.end.is_none() => {
             new.task.to_mut().updated_at_ms = entry.at_ms;
             new.end = Some(end);
         }
-        What::Start(_) | What::Cancelling | What::End(_) | What::Closed(_) => {}
+        What::Start(_) | What::Cancelling | What::TaskEnd(_) | What::Closed(_) => {}
         What::Forget => new.forgotten = new.end.is_none(),
     }
 }
 
 /// Changes the row of a task that has one.
-fn change(connection: &Connection, entry: &Entry) -> rusqlite::Result<()> {
+fn change(connection: &Connection, entry: &DaybookEntry) -> rusqlite::Result<()> {
     let id = &entry.task;
     match &entry.what {
         What::Start(_) | What::Closed(_) => Ok(()),
         What::Cancelling => {
             connection.prepare_cached(&CANCEL)?.execute((entry.at_ms, id.as_str())).map(drop)
         }
-        What::End(end) => finish(connection, id, entry.at_ms, end),
+        What::TaskEnd(end) => finish(connection, id, entry.at_ms, end),
         What::Forget => forget(connection, id),
     }
 }
@@ -206,7 +206,7 @@ fn forget(connection: &Connection, id: &TaskId) -> rusqlite::Result<()> {
 }
 
 /// Ends a task; the first outcome stays.
-fn finish(connection: &Connection, id: &TaskId, at_ms: i64, end: &End) -> rusqlite::Result<()> {
+fn finish(connection: &Connection, id: &TaskId, at_ms: i64, end: &TaskEnd) -> rusqlite::Result<()> {
     let output = end.output.as_deref();
     let changed = connection.prepare_cached(&FINISH)?.execute(named_params! {
         ":status": end.status.as_str(), ":reason": end.reason, ":outcome": end.outcome,

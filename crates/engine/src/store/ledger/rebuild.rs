@@ -29,7 +29,7 @@ use crate::{
     clock::now_ms,
     state::{
         Rebuilt, Repair, StateFolder,
-        aside::{Kind, SET_ASIDE, set_aside_strange, strange},
+        aside::{FileKind, SET_ASIDE, set_aside_strange, strange},
     },
     store::audit::note_repair,
 };
@@ -86,7 +86,7 @@ fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // It cannot be held, and nobody can write to it.
-            Err(error) if strange(path, Kind::File).is_some() => {
+            Err(error) if strange(path, FileKind::File).is_some() => {
                 tracing::debug!(%error, "no daybook is held");
                 return Ok(None);
             }
@@ -130,7 +130,7 @@ fn build(
     is_new: bool,
 ) -> Result<(Salvaged, u64), LedgerError> {
     let path = state.beside_ledger(".new");
-    set_aside_strange(&path, Kind::File)?;
+    set_aside_strange(&path, FileKind::File)?;
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != io::ErrorKind::NotFound
     {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
-use super::{LedgerError, daybook::End};
+use super::{LedgerError, daybook::TaskEnd};
 use crate::{
     id::TaskId, model::Outcome, model::sandbox::SandboxReport, model::status::Status, output::Mask,
 };
@@ -116,7 +116,7 @@ impl Task {
 pub(super) fn insert(
     connection: &Connection,
     task: &Task,
-    end: Option<&End>,
+    end: Option<&TaskEnd>,
 ) -> rusqlite::Result<bool> {
     // What is not confined says so by saying nothing.
     let confined = *task.sandbox != SandboxReport::default();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     clock::now_ms,
-    model::question::{Answered, Approval, Decision},
+    model::question::{Answered, Approval, Reply},
     state::Repair,
 };
 
@@ -387,7 +387,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.open_approval(approval()).await.unwrap();
     ledger.approval("a_1").await.unwrap();
     ledger.open_approvals().await.unwrap();
-    let answered = Answered { decision: Decision::AllowOnce, note: None, by: "a test".into() };
+    let answered = Answered { decision: Reply::AllowOnce, note: None, by: "a test".into() };
     ledger.answer_approval("a_1", &answered).await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();

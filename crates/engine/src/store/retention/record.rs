@@ -10,7 +10,7 @@ use crate::{
     plain_file::read_text,
     state::StateFolder,
     store::{
-        audit::{Audit, Entry},
+        audit::{Audit, AuditEntry},
         ledger::private_file,
     },
 };
@@ -48,8 +48,8 @@ impl Removed {
         }
     }
 
-    fn entry(&self) -> Entry {
-        Entry::new("cleaned_up")
+    fn entry(&self) -> AuditEntry {
+        AuditEntry::new("cleaned_up")
             .own("asked", &self.asked)
             .own("tasks", &(self.by_age + self.by_size))
             .own("by_age", &self.by_age)

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::places::Place;
+use super::places::LimitsPlace;
 use crate::linux::cgroup::{self, Cgroup};
 
 /// The cgroup that counts the processes of a warden and its command.
@@ -36,18 +36,18 @@ pub(in crate::linux) struct Pids {
 impl Pids {
     /// Makes it, or takes the warden's cgroup of version 2 if that is where processes are counted.
     pub(in crate::linux) fn create(
-        place: &Place,
+        place: &LimitsPlace,
         warden: &str,
         cgroup: Option<&Cgroup>,
     ) -> io::Result<Self> {
         let (folder, home) = match (place, cgroup) {
-            (Place::First(base), _) => {
+            (LimitsPlace::First(base), _) => {
                 let folder = base.join(cgroup::name_of(warden));
                 fs::create_dir(&folder)?;
                 (folder, Some(base.clone()))
             }
-            (Place::Second(_), Some(cgroup)) => (cgroup.path().to_owned(), None),
-            (Place::Second(_), None) => return Err(io::ErrorKind::NotFound.into()),
+            (LimitsPlace::Second(_), Some(cgroup)) => (cgroup.path().to_owned(), None),
+            (LimitsPlace::Second(_), None) => return Err(io::ErrorKind::NotFound.into()),
         };
         let events = open(&folder, "pids.events", false).inspect_err(|_| {
             if home.is_some() {
@@ -103,14 +103,18 @@ pub(super) struct TaskGroup {
 impl TaskGroup {
     /// Makes it with its limits.
     pub(super) fn create(
-        place: &Place,
+        place: &LimitsPlace,
         warden: &str,
         memory_bytes_max: u64,
         processes_max: Option<u64>,
     ) -> io::Result<Self> {
         let (folder, kills, is_second) = match place {
-            Place::First(base) => (base.join(cgroup::name_of(warden)), "memory.oom_control", false),
-            Place::Second(base) => (base.join(cgroup::name_of_task(warden)), "memory.events", true),
+            LimitsPlace::First(base) => {
+                (base.join(cgroup::name_of(warden)), "memory.oom_control", false)
+            }
+            LimitsPlace::Second(base) => {
+                (base.join(cgroup::name_of_task(warden)), "memory.events", true)
+            }
         };
         fs::create_dir(&folder)?;
         let set = || {

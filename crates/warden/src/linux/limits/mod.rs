@@ -26,13 +26,13 @@ use rustix::process::Pid;
 use self::{cpu::CpuWatch, groups::TaskGroup};
 use super::{cgroup::Cgroup, spawner::Setup};
 use crate::{
-    protocol::{EndedBy, Limits, StartFailure, StartStage},
-    record::{End, LimitsInForce},
+    protocol::{EndCause, Limits, StartFailure, StartStage},
+    record::{CommandEnd, LimitsInForce},
 };
 
 pub(super) use self::{
     groups::Pids,
-    places::{Place, Places},
+    places::{LimitsPlace, LimitsPlaces},
 };
 
 /// Processes of ours that are counted with a command's: the warden.
@@ -44,7 +44,7 @@ const OURS_SANDBOXED: u64 = 5;
 
 /// Whether limits of whole trees can be held here.
 pub fn probe() -> Result<(), String> {
-    let places = Places::find();
+    let places = LimitsPlaces::find();
     let name = format!("probe-{}", std::process::id());
     let named = |limit: &str, problem: String| format!("{limit}: {problem}");
     let processes = places.pids.as_ref().map_err(Clone::clone).and_then(|place| {
@@ -101,8 +101,8 @@ pub(super) struct Held {
 
 /// What the kernel knows of a run that has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    pub ended_by: Option<EndedBy>,
+pub(super) struct LimitFindings {
+    pub ended_by: Option<EndCause>,
     pub process_limit_hit: bool,
     pub oom_killed: bool,
 }
@@ -215,26 +215,26 @@ impl<'a> Limiter<'a> {
     }
 
     /// What the kernel knows of a run whose command has ended like this.
-    pub(super) fn found(&mut self, held: &Held, end: End) -> Found {
+    pub(super) fn found(&mut self, held: &Held, end: CommandEnd) -> LimitFindings {
         let refused = self.pids.as_mut().is_ok_and(Pids::has_refused);
         let group = held.group.as_ref();
         let oom_killed = group.is_some_and(TaskGroup::has_killed);
         let ended_by = match end {
-            End::Exited(0) => None,
-            _ if oom_killed => Some(EndedBy::OomKilled),
-            End::Signaled(libc::SIGXFSZ) if held.limits.file_bytes_max.is_some() => {
-                Some(EndedBy::FileSizeLimit)
+            CommandEnd::Exited(0) => None,
+            _ if oom_killed => Some(EndCause::OomKilled),
+            CommandEnd::Signaled(libc::SIGXFSZ) if held.limits.file_bytes_max.is_some() => {
+                Some(EndCause::FileSizeLimit)
             }
-            End::Signaled(libc::SIGXCPU | libc::SIGKILL)
+            CommandEnd::Signaled(libc::SIGXCPU | libc::SIGKILL)
                 if held.cpu.as_ref().is_some_and(|cpu| cpu.is_spent(group)) =>
             {
-                Some(EndedBy::CpuLimit)
+                Some(EndCause::CpuLimit)
             }
             _ => None,
         };
         let refused = refused || group.is_some_and(TaskGroup::has_refused);
         let process_limit_hit = refused && held.limits.processes_max.is_some();
-        Found { ended_by, process_limit_hit, oom_killed }
+        LimitFindings { ended_by, process_limit_hit, oom_killed }
     }
 
     /// Leaves and removes what nobody else will.

@@ -12,7 +12,7 @@ use crate::linux::cgroup::{self, Base, Tree};
 
 /// Where the cgroups of one controller are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::linux) enum Place {
+pub(in crate::linux) enum LimitsPlace {
     /// In the controller's own hierarchy.
     First(PathBuf),
     /// In the tree that all controllers share.
@@ -21,12 +21,12 @@ pub(in crate::linux) enum Place {
 
 /// The places on this machine, or why there is none.
 #[derive(Debug)]
-pub(in crate::linux) struct Places {
-    pub pids: Result<Place, String>,
-    pub memory: Result<Place, String>,
+pub(in crate::linux) struct LimitsPlaces {
+    pub pids: Result<LimitsPlace, String>,
+    pub memory: Result<LimitsPlace, String>,
 }
 
-impl Places {
+impl LimitsPlaces {
     /// Looks for them, and makes nothing.
     pub(in crate::linux) fn find() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -38,7 +38,7 @@ impl Places {
     /// Where wardens' own cgroups are made: where they can limit something, if that is so anywhere.
     pub(in crate::linux) fn of_wardens(&self) -> Option<Base> {
         let mut base = Base::at(&cgroup::tree().ok()?);
-        if let Ok(Place::Second(folder)) = &self.pids {
+        if let Ok(LimitsPlace::Second(folder)) = &self.pids {
             base.folder.clone_from(folder);
         }
         Some(base)
@@ -47,7 +47,7 @@ impl Places {
     /// Removes what killed wardens have left in the hierarchies.
     pub(in crate::linux) fn sweep(&self) {
         for place in [&self.pids, &self.memory].into_iter().flatten() {
-            let (Place::First(folder) | Place::Second(folder)) = place;
+            let (LimitsPlace::First(folder) | LimitsPlace::Second(folder)) = place;
             cgroup::sweep(folder);
         }
     }
@@ -57,22 +57,22 @@ impl Places {
     pub(in crate::linux) fn forget(&self, warden: &str) -> bool {
         let places = [&self.pids, &self.memory].into_iter().flatten();
         let gone = places.map(|place| match place {
-            Place::First(folder) => cgroup::remove(&folder.join(cgroup::name_of(warden))),
-            Place::Second(_) => true,
+            LimitsPlace::First(folder) => cgroup::remove(&folder.join(cgroup::name_of(warden))),
+            LimitsPlace::Second(_) => true,
         });
         gone.fold(true, |all, one| all & one)
     }
 }
 
-fn place(own: &str, mounts: &str, controller: &str) -> Result<Place, String> {
+fn place(own: &str, mounts: &str, controller: &str) -> Result<LimitsPlace, String> {
     if let Some(folder) = first_version(own, mounts, controller) {
         return match access(&folder, Access::WRITE_OK) {
-            Ok(()) => Ok(Place::First(folder)),
+            Ok(()) => Ok(LimitsPlace::First(folder)),
             Err(errno) => Err(format!("{}: {}", folder.display(), std::io::Error::from(errno))),
         };
     }
     let tree = cgroup::find_tree(own, mounts).map_err(|error| error.to_string())?;
-    second_version(&tree, controller).map(Place::Second)
+    second_version(&tree, controller).map(LimitsPlace::Second)
 }
 
 /// Our own cgroup in the hierarchy of a controller of version 1.

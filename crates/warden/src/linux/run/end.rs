@@ -7,18 +7,18 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitStatus};
 
-use super::{Run, milliseconds};
+use super::{CommandRun, milliseconds};
 use crate::{
     failpoint::Failpoint,
     folder::Stream,
     linux::{
-        limits::{Found, Limiter},
+        limits::{LimitFindings, Limiter},
         notices::Notices,
         streams::{DRAIN_READS_MAX, Pipe},
         tree,
     },
-    protocol::Ended,
-    record::{BACKGROUND_PIDS_MAX, End, ExitRecord},
+    protocol::RunEnd,
+    record::{BACKGROUND_PIDS_MAX, CommandEnd, ExitRecord},
 };
 
 /// How long after the command's end its pipes may still bring output, if somebody holds them open.
@@ -26,19 +26,19 @@ const DRAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessEnd {
-    end: End,
+    end: CommandEnd,
     pub at: Instant,
 }
 
-impl Run {
+impl CommandRun {
     /// Takes note of a collected child; only the command's own end matters here.
     pub(in crate::linux) fn collected(&mut self, pid: Pid, status: WaitStatus) {
         if pid != self.pid || self.end.is_some() {
             return;
         }
         let end = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => End::Exited(code),
-            (None, Some(signal)) => End::Signaled(signal),
+            (Some(code), _) => CommandEnd::Exited(code),
+            (None, Some(signal)) => CommandEnd::Signaled(signal),
             (None, None) => return,
         };
         Failpoint::WardenSawEnd.pass();
@@ -96,10 +96,10 @@ impl Run {
         tasks: BorrowedFd<'_>,
         limiter: &mut Limiter<'_>,
         mut background_pids: Vec<u32>,
-    ) -> Option<Ended> {
+    ) -> Option<RunEnd> {
         background_pids.truncate(BACKGROUND_PIDS_MAX);
         let ended = self.end.filter(|_| !self.is_over())?;
-        let Found { ended_by, process_limit_hit, oom_killed } =
+        let LimitFindings { ended_by, process_limit_hit, oom_killed } =
             limiter.found(&self.limits, ended.end);
         self.streams.close_terminal();
         let leaked_handles = self.streams.pipes.iter().any(|pipe| pipe.reader.is_some());
@@ -133,10 +133,10 @@ impl Run {
     }
 
     /// The end, once it has been made.
-    pub(in crate::linux) fn ended(&self) -> Option<Ended> {
+    pub(in crate::linux) fn ended(&self) -> Option<RunEnd> {
         let record = self.record.clone()?;
         let denials = self.notices.as_ref().map(Notices::denials).unwrap_or_default().to_vec();
-        Some(Ended { record, kept: self.keep.kept(), reusable: self.reusable, denials })
+        Some(RunEnd { record, kept: self.keep.kept(), reusable: self.reusable, denials })
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::Run;
+use super::CommandRun;
 use crate::{
     linux::{input::InputSource, peer::PendingInput},
     protocol::InputRefusal,
 };
 
-impl Run {
+impl CommandRun {
     /// What it would be reading if it waited for input; none if there is no input.
     pub(in crate::linux) fn input_source(&self) -> Option<InputSource> {
         self.streams.input_source()

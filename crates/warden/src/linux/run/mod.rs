@@ -17,7 +17,7 @@ pub(super) use self::start::{environment, environment_set};
 use super::{deadline::Deadline, keep::Keep, limits::Held, notices::Notices, streams::Streams};
 use crate::{
     folder::{Stream, WindowSize},
-    protocol::{EndedBy, Growth, Report},
+    protocol::{EndCause, NewOutput, Report},
     record::ExitRecord,
 };
 
@@ -26,7 +26,7 @@ const SPILL_AGAIN: Duration = Duration::from_secs(1);
 
 /// A command that was started, until its warden ends.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct CommandRun {
     pub task: String,
     pub orphan_ttl: Duration,
     pub deadline: Option<Deadline>,
@@ -35,7 +35,7 @@ pub(super) struct Run {
     /// What is written as `spec` into the folder.
     note: Vec<u8>,
     /// What of ours is ending it.
-    pub ended_by: Option<EndedBy>,
+    pub ended_by: Option<EndCause>,
     pid: Pid,
     started_at: Instant,
     streams: Streams,
@@ -52,7 +52,7 @@ pub(super) struct Run {
     reusable: bool,
 }
 
-impl Run {
+impl CommandRun {
     /// The descriptors to wait on.
     pub(super) fn readers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.streams.pipes.iter().filter_map(|pipe| pipe.reader.as_ref()).map(AsFd::as_fd)
@@ -98,15 +98,15 @@ impl Run {
     }
 
     /// New output for a follower who has seen this much.
-    pub(super) fn growth(&self, stdout_bytes: u64, stderr_bytes: u64) -> Option<Growth> {
+    pub(super) fn growth(&self, stdout_bytes: u64, stderr_bytes: u64) -> Option<NewOutput> {
         let (stdout, stderr) = (self.keep.reach(Stream::Stdout), self.keep.reach(Stream::Stderr));
         if stdout <= stdout_bytes && stderr <= stderr_bytes {
             return None;
         }
         Some(if self.keep.is_spilled() {
-            Growth::InFolder { stdout_bytes: stdout, stderr_bytes: stderr }
+            NewOutput::InFolder { stdout_bytes: stdout, stderr_bytes: stderr }
         } else {
-            Growth::Bytes {
+            NewOutput::Bytes {
                 stdout: self.keep.fresh(Stream::Stdout, stdout_bytes),
                 stderr: self.keep.fresh(Stream::Stderr, stderr_bytes),
             }

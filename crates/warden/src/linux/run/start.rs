@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::Pid;
 
-use super::{Run, bounded};
+use super::{CommandRun, bounded};
 use crate::{
     folder::{Stream, TERMINAL},
     linux::{
@@ -18,17 +18,17 @@ use crate::{
         keep::Keep,
         limits::{Limiter, PreparedLimits},
         notices::Notices,
-        sandbox::Ready,
+        sandbox::ReadySandbox,
         spawner::Setup,
         streams::{Given, Streams},
     },
-    protocol::{Environment, Spec, StartFailure, StartStage, Stdin},
+    protocol::{Environment, Spec, StartFailure, StartStage, StdinSource},
 };
 
 /// A command that runs longer than this is spilled.
 const LONG: Duration = Duration::from_millis(250);
 
-impl Run {
+impl CommandRun {
     /// Starts a command; on failure no process is left.
     pub(in crate::linux) fn start(
         setup: &Setup,
@@ -36,7 +36,7 @@ impl Run {
         spec: Spec,
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
-        sandbox: Option<&Ready>,
+        sandbox: Option<&ReadySandbox>,
     ) -> Result<Self, StartFailure> {
         if sandbox.is_some() && stdin.is_some_and(is_folder) {
             // It would lead past the sandbox's own mounts, and there is nothing to read in it.
@@ -86,7 +86,7 @@ impl Run {
             notices,
             started_at,
             streams,
-            had_input: spec.stdin == Stdin::Open,
+            had_input: spec.stdin == StdinSource::Open,
             limits,
             keep,
             end: None,

@@ -23,7 +23,7 @@ const OWN: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// A profile, and how things are.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct FilesAround {
     pub profile: Profile,
     /// What may be written, by its real path; a folder stands before what is in it.
     pub writable: Vec<PathBuf>,
@@ -47,7 +47,7 @@ pub(super) struct Surroundings {
     folders: Vec<(PathBuf, Option<(i64, i64)>)>,
 }
 
-impl Surroundings {
+impl FilesAround {
     /// Looks around.
     pub(super) fn of(profile: Profile) -> Self {
         let mounts = File::open("/proc/self/mounts").ok();
@@ -103,7 +103,7 @@ const LONG_LIST: Duration = Duration::from_micros(500);
 /// ... but as often as this.
 const LIST_FOR: Duration = Duration::from_secs(1);
 
-impl Surroundings {
+impl FilesAround {
     fn same_sockets(&self) -> bool {
         if self.look_again_at.get().is_some_and(|at| Instant::now() < at) {
             return true;

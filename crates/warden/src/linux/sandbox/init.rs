@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{signals::Signals, socket},
     capabilities::drop_capabilities,
-    fresh::Surroundings,
-    landlock::{self, Rules},
-    view::{self, View},
+    fresh::FilesAround,
+    landlock::{self, FileRules},
+    view::{self, ViewHandles},
 };
 
 /// Where the socket to the warden stands in the init.
@@ -84,7 +84,7 @@ impl Kinds {
 /// What the init reports; its descriptors stand beside it: the namespaces in order, then what is
 /// named here.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(super) enum InitReport {
     /// Everything is there.
     Ready {
         /// Which of ruleset, artifacts, where they are shown, and terminals came along.
@@ -117,7 +117,7 @@ pub(super) fn live(
     socket: BorrowedFd<'_>,
     kinds: Kinds,
     part: Part,
-    surroundings: &Surroundings,
+    surroundings: &FilesAround,
 ) -> ! {
     let code = match keep_only(socket) {
         Ok(socket) => serve(socket.as_fd(), kinds, part, surroundings),
@@ -144,7 +144,7 @@ pub(super) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &Surroundings) -> i32 {
+fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &FilesAround) -> i32 {
     let _ = rustix::thread::set_name(c"legwork-init");
     // The warden's end is the end of everything in here, whoever kills it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
@@ -153,7 +153,7 @@ fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &Surrou
     }
     let made = make(socket, kinds, part, surroundings);
     if let Err(problem) = &made {
-        let _ = send(socket, &Report::Failed(problem.clone()), &[]);
+        let _ = send(socket, &InitReport::Failed(problem.clone()), &[]);
     }
     if made.is_err() || !kinds.pid {
         // Without processes of its own to care for there is nothing to stay for: descriptors keep
@@ -178,7 +178,7 @@ fn heard(socket: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-fn send(socket: BorrowedFd<'_>, report: &Report, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send(socket: BorrowedFd<'_>, report: &InitReport, with: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = postcard::to_stdvec(report).map_err(io::Error::other)?;
     socket::send(socket, &bytes, with).map(drop)
 }
@@ -188,7 +188,7 @@ fn make(
     socket: BorrowedFd<'_>,
     kinds: Kinds,
     part: Part,
-    surroundings: &Surroundings,
+    surroundings: &FilesAround,
 ) -> Result<(), String> {
     if kinds.network {
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
@@ -197,7 +197,7 @@ fn make(
         view::prepare(surroundings).map_err(|failed| failed.to_string())?;
     }
     let view = match part {
-        Part::Template => View::default(),
+        Part::Template => ViewHandles::default(),
         _ => view::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
     };
     let (rules, no_rules) = match part {
@@ -214,15 +214,15 @@ fn make(
     let with = [0, 1, 2, 3].map(|place| rest.get(place).is_some_and(Option::is_some));
     all.extend(rest.into_iter().flatten());
     let handles: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
-    send(socket, &Report::Ready { with, no_rules }, &handles).map_err(|error| error.to_string())
+    send(socket, &InitReport::Ready { with, no_rules }, &handles).map_err(|error| error.to_string())
 }
 
 /// The Landlock rules, or why there are none. They hold for every copy of the view: what is mounted
 /// below a folder that may be written may be written too, and in `/dev` there is nothing but what
 /// may.
-fn rules(surroundings: &Surroundings) -> (Option<OwnedFd>, Option<String>) {
+fn rules(surroundings: &FilesAround) -> (Option<OwnedFd>, Option<String>) {
     let own = ["/tmp", "/var/tmp", "/dev"].map(PathBuf::from);
-    let rules = Rules {
+    let rules = FileRules {
         readable: vec!["/".into()],
         writable: surroundings.writable.iter().chain(&own).map(PathBuf::as_path).collect(),
         devices: Vec::new(),

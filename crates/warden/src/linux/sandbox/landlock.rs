@@ -24,7 +24,7 @@ const SCOPES: i64 = 6;
 
 /// What is to be allowed; all else is not.
 #[derive(Debug)]
-pub(super) struct Rules<'a> {
+pub(super) struct FileRules<'a> {
     /// What may be read and executed.
     pub readable: Vec<PathBuf>,
     /// What may be written besides.
@@ -35,7 +35,7 @@ pub(super) struct Rules<'a> {
     pub refuse_tcp: bool,
 }
 
-impl Rules<'_> {
+impl FileRules<'_> {
     /// Makes the ruleset, for a later process to restrict itself by.
     pub(super) fn build(&self) -> io::Result<OwnedFd> {
         let version = version()?;

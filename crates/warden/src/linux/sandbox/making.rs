@@ -14,10 +14,10 @@ use rustix::{
 };
 
 use super::{
-    Confined, Init, Made, Pending, Ready, Template, end,
-    fresh::Surroundings,
-    init::{self, Kinds, MAPPED, Part, Report},
-    landlock::{self, Rules},
+    Confined, Init, Made, Pending, ReadySandbox, Template, end,
+    fresh::FilesAround,
+    init::{self, InitReport, Kinds, MAPPED, Part},
+    landlock::{self, FileRules},
     seccomp::Sockets,
     sleeper::Sleeper,
     throw_away, usher,
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     linux::{socket, spawner::Setup},
-    sandbox::{Enforcement, Layer, Profile},
+    sandbox::{Enforcement, Profile, SandboxLayer},
 };
 
 /// The largest report of an init.
@@ -49,7 +49,7 @@ fn rungs(profile: &Profile) -> Vec<Kinds> {
 
 impl Confined {
     /// The next sandbox, made now if it has not been begun.
-    pub(super) fn next(&mut self, setup: &Setup, going: &mut Vec<Pid>) -> io::Result<Ready> {
+    pub(super) fn next(&mut self, setup: &Setup, going: &mut Vec<Pid>) -> io::Result<ReadySandbox> {
         if let Some(ready) = self.ready.take() {
             return Ok(ready);
         }
@@ -79,7 +79,7 @@ impl Confined {
     /// worked once is not given up.
     fn refuse(&mut self, problem: String) -> io::Result<()> {
         self.template = None;
-        self.surroundings = Surroundings::of(self.surroundings.profile.clone());
+        self.surroundings = FilesAround::of(self.surroundings.profile.clone());
         self.failures += 1;
         if self.failures < TRIES {
             return Ok(());
@@ -170,7 +170,7 @@ impl Confined {
         setup: &Setup,
         pending: Pending,
         going: &mut Vec<Pid>,
-    ) -> Result<Ready, String> {
+    ) -> Result<ReadySandbox, String> {
         let (mut made, terminals, mut no_rules) = receive(&pending)?;
         if let Some(template) = &self.template {
             template.lend(&mut made).map_err(|error| error.to_string())?;
@@ -185,7 +185,7 @@ impl Confined {
             going.push(pending.init.pid);
             None
         };
-        Ok(Ready { init, sleeper, made, terminals, shown: self.shown.clone(), enforcement })
+        Ok(ReadySandbox { init, sleeper, made, terminals, shown: self.shown.clone(), enforcement })
     }
 
     fn sleeper(&self, setup: &Setup, made: &Made) -> io::Result<Sleeper> {
@@ -193,7 +193,7 @@ impl Confined {
     }
 
     /// Shows artifacts that a sandbox does not show yet.
-    pub(super) fn show(&mut self, ready: &mut Ready, artifacts: &[String]) {
+    pub(super) fn show(&mut self, ready: &mut ReadySandbox, artifacts: &[String]) {
         let more: Vec<String> =
             artifacts.iter().filter(|name| !ready.shown.contains(name)).cloned().collect();
         if !more.is_empty() {
@@ -206,8 +206,8 @@ impl Confined {
     }
 
     /// What is left where namespaces are refused: Landlock and the filter.
-    fn without_namespaces(&mut self, setup: &Setup) -> io::Result<Ready> {
-        let Surroundings { profile, writable, unreadable, state, .. } = &self.surroundings;
+    fn without_namespaces(&mut self, setup: &Setup) -> io::Result<ReadySandbox> {
+        let FilesAround { profile, writable, unreadable, state, .. } = &self.surroundings;
         if !profile.network {
             // There is no other way to keep it from sending datagrams.
             self.filter = self.filter.with(Sockets::Local);
@@ -222,7 +222,7 @@ impl Confined {
         let inside = writable.iter().cloned().chain(temporary).collect();
         let writable = [landlock::everything_in(inside, &hidden), shared].concat();
         let terminals = ["/dev/pts", "/dev/ptmx", "/dev/shm"].map(PathBuf::from);
-        let rules = Rules {
+        let rules = FileRules {
             readable: landlock::everything_in(vec![PathBuf::from("/")], &hidden),
             writable: writable.iter().map(PathBuf::as_path).collect(),
             devices: DEVICES.map(PathBuf::from).into_iter().chain(terminals).collect(),
@@ -233,7 +233,7 @@ impl Confined {
             Err(error) => (None, Some(landlock::why(&error))),
         };
         let made = Made { rules, ..Made::default() };
-        Ok(Ready {
+        Ok(ReadySandbox {
             init: None,
             sleeper: self.sleeper(setup, &made)?,
             made,
@@ -253,16 +253,16 @@ impl Confined {
         let at_all = refusal(usize::MAX);
         let (user, pid) = (kinds.is_some_and(|it| it.user), kinds.is_some_and(|it| it.pid));
         let files = format!("{at_all}{UNGUARDED}");
-        found.note(Layer::UserNamespace, user, || refusal(1));
-        found.note(Layer::MountNamespace, kinds.is_some(), || files);
-        found.note(Layer::PidNamespace, pid, || refusal(0));
+        found.note(SandboxLayer::UserNamespace, user, || refusal(1));
+        found.note(SandboxLayer::MountNamespace, kinds.is_some(), || files);
+        found.note(SandboxLayer::PidNamespace, pid, || refusal(0));
         if !self.surroundings.profile.network {
-            found.note(Layer::NetworkNamespace, kinds.is_some(), || at_all.clone());
+            found.note(SandboxLayer::NetworkNamespace, kinds.is_some(), || at_all.clone());
         }
-        found.note(Layer::IpcNamespace, kinds.is_some(), || at_all.clone());
+        found.note(SandboxLayer::IpcNamespace, kinds.is_some(), || at_all.clone());
         let lacking = no_rules.map(str::to_owned).or_else(landlock::without_scopes);
-        found.note(Layer::Landlock, lacking.is_none(), || lacking.unwrap_or_default());
-        found.note(Layer::Seccomp, true, String::new);
+        found.note(SandboxLayer::Landlock, lacking.is_none(), || lacking.unwrap_or_default());
+        found.note(SandboxLayer::Seccomp, true, String::new);
         found
     }
 }
@@ -289,8 +289,8 @@ fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>),
         socket::receive(socket.as_fd(), &mut buffer).map_err(|error| error.to_string())?;
     let report = postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default());
     let (with, no_rules) = match report {
-        Ok(Report::Ready { with, no_rules }) => (with, no_rules),
-        Ok(Report::Failed(problem)) => return Err(problem),
+        Ok(InitReport::Ready { with, no_rules }) => (with, no_rules),
+        Ok(InitReport::Failed(problem)) => return Err(problem),
         Err(_) => return Err("its init ended before it was made".into()),
     };
     let mut descriptors = received.descriptors.into_iter();

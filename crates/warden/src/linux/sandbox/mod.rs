@@ -28,7 +28,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(super) use self::seccomp::name_of;
 use self::{
-    fresh::Surroundings,
+    fresh::FilesAround,
     init::{Kinds, LAST_OUT},
     seccomp::{Filter, Sockets},
     sleeper::{Confines, Sleeper},
@@ -36,7 +36,7 @@ use self::{
 use super::{limits::PreparedLimits, notices::Notices, spawner::Setup};
 use crate::{
     protocol::{Spec, StartFailure},
-    sandbox::{Enforcement, Layer, Profile},
+    sandbox::{Enforcement, Profile, SandboxLayer},
 };
 
 /// How often a sandbox is made again because the files changed while it was made.
@@ -55,7 +55,7 @@ pub(super) struct Sandboxes {
 /// What commands are confined to, and how far that goes here.
 #[derive(Debug)]
 struct Confined {
-    surroundings: Surroundings,
+    surroundings: FilesAround,
     filter: Filter,
     /// The strongest set of namespaces that has not been refused.
     rung: usize,
@@ -70,7 +70,7 @@ struct Confined {
     /// What all of its sandboxes are copies of.
     template: Option<Template>,
     pending: Option<Pending>,
-    ready: Option<Ready>,
+    ready: Option<ReadySandbox>,
 }
 
 /// A user namespace and a view of the files that sandboxes are copied from. No command is ever in
@@ -104,7 +104,7 @@ struct Init {
 
 /// A sandbox with a process in it that waits for its command.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadySandbox {
     init: Option<Init>,
     sleeper: Sleeper,
     made: Made,
@@ -148,9 +148,9 @@ impl Template {
     }
 }
 
-impl Ready {
+impl ReadySandbox {
     /// Whether it has all of these.
-    pub(super) fn enforces(&self, layers: &[Layer]) -> bool {
+    pub(super) fn enforces(&self, layers: &[SandboxLayer]) -> bool {
         layers.iter().all(|layer| self.enforcement.enforced.contains(layer))
     }
 
@@ -178,7 +178,7 @@ impl Sandboxes {
         let sockets = if profile.network { Sockets::Network } else { Sockets::Loopback };
         let confined = self.confined.insert(Confined {
             filter: Filter::new(sockets, is_root, seccomp::can_tell()),
-            surroundings: Surroundings::of(profile),
+            surroundings: FilesAround::of(profile),
             rung: 0,
             refusals: Vec::new(),
             proven: false,
@@ -219,7 +219,7 @@ impl Sandboxes {
     }
 
     /// Takes a sandbox that shows the files as they are now, and these artifacts.
-    pub(super) fn take(&mut self, setup: &Setup, artifacts: &[String]) -> io::Result<Ready> {
+    pub(super) fn take(&mut self, setup: &Setup, artifacts: &[String]) -> io::Result<ReadySandbox> {
         let Some(confined) = &mut self.confined else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -228,7 +228,7 @@ impl Sandboxes {
                 break;
             }
             confined.throw_away(&mut self.going);
-            confined.surroundings = Surroundings::of(confined.surroundings.profile.clone());
+            confined.surroundings = FilesAround::of(confined.surroundings.profile.clone());
         }
         let mut ready = confined.next(setup, &mut self.going)?;
         confined.show(&mut ready, artifacts);
@@ -236,12 +236,12 @@ impl Sandboxes {
     }
 
     /// A command has entered.
-    pub(super) fn entered(&mut self, ready: Ready) {
+    pub(super) fn entered(&mut self, ready: ReadySandbox) {
         self.current = ready.init;
     }
 
     /// No command has entered after all.
-    pub(super) fn discard(&mut self, ready: Ready) {
+    pub(super) fn discard(&mut self, ready: ReadySandbox) {
         throw_away(ready, &mut self.going);
     }
 
@@ -309,7 +309,7 @@ impl Sandboxes {
     }
 }
 
-impl Ready {
+impl ReadySandbox {
     fn has(&self, pid: Pid) -> bool {
         self.sleeper.pid == pid || self.init.as_ref().is_some_and(|init| init.pid == pid)
     }
@@ -322,7 +322,7 @@ fn end(pid: Pid, going: &mut Vec<Pid>) {
     going.push(pid);
 }
 
-fn throw_away(ready: Ready, going: &mut Vec<Pid>) {
+fn throw_away(ready: ReadySandbox, going: &mut Vec<Pid>) {
     end(ready.sleeper.pid, going);
     if let Some(init) = ready.init {
         end(init.pid, going);

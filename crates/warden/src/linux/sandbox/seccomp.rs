@@ -13,7 +13,7 @@ use self::program::{one_call, prologue, search};
 
 /// How a filter answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum FilterAnswer {
     /// It is told to the warden, which refuses it.
     Refuse,
     /// Such a call does not exist here.
@@ -47,10 +47,10 @@ enum When {
     },
 }
 
-struct Rule {
+struct CallRule {
     call: c_long,
     when: When,
-    answer: Answer,
+    answer: FilterAnswer,
 }
 
 const NEW_NAMESPACES: u32 = (libc::CLONE_NEWUSER
@@ -249,8 +249,8 @@ impl Filter {
             .into_iter()
             .map(|(call, answer, conditions)| {
                 let answer = match answer {
-                    Answer::Refuse => refuse,
-                    Answer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
+                    FilterAnswer::Refuse => refuse,
+                    FilterAnswer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
                 };
                 let number = u32::try_from(call).unwrap_or(u32::MAX);
                 (number, one_call(number, &conditions, answer))
@@ -276,12 +276,12 @@ impl Filter {
     }
 }
 
-fn rules(sockets: Sockets, is_root: bool) -> Vec<Rule> {
-    let always = |answer| move |call: &c_long| Rule { call: *call, when: When::Always, answer };
-    let refuse = |call, when| Rule { call, when, answer: Answer::Refuse };
+fn rules(sockets: Sockets, is_root: bool) -> Vec<CallRule> {
+    let always = |answer| move |call: &c_long| CallRule { call: *call, when: When::Always, answer };
+    let refuse = |call, when| CallRule { call, when, answer: FilterAnswer::Refuse };
     let refused = REFUSED.iter().chain(REFUSED_HERE).map(|(_, call)| call);
-    let mut rules: Vec<Rule> = refused.map(always(Answer::Refuse)).collect();
-    rules.extend(UNKNOWN.iter().map(always(Answer::Unknown)));
+    let mut rules: Vec<CallRule> = refused.map(always(FilterAnswer::Refuse)).collect();
+    rules.extend(UNKNOWN.iter().map(always(FilterAnswer::Unknown)));
     rules.push(refuse(libc::SYS_clone, When::Bits { argument: 0, bits: NEW_NAMESPACES }));
     rules.push(refuse(
         libc::SYS_unshare,
@@ -305,8 +305,8 @@ fn rules(sockets: Sockets, is_root: bool) -> Vec<Rule> {
 }
 
 /// The rules of each call together, in order of first mention.
-fn grouped(rules: &[Rule]) -> Vec<(c_long, Answer, Vec<When>)> {
-    let mut groups: Vec<(c_long, Answer, Vec<When>)> = Vec::new();
+fn grouped(rules: &[CallRule]) -> Vec<(c_long, FilterAnswer, Vec<When>)> {
+    let mut groups: Vec<(c_long, FilterAnswer, Vec<When>)> = Vec::new();
     for rule in rules {
         match groups
             .iter_mut()

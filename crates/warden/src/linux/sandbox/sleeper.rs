@@ -53,7 +53,7 @@ pub(super) struct Sleeper {
 
 /// A command, as a sleeper gets it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct SleeperOrder {
     program: Vec<u8>,
     argv: Vec<Vec<u8>>,
     environment: Environment,
@@ -67,7 +67,7 @@ pub(super) struct Order {
 
 /// What a sleeper answers.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum SleeperAnswer {
     /// It is confined; beside this frame stands where its refused calls are told, if they are.
     Confined,
     Failed(StartFailure),
@@ -93,7 +93,7 @@ impl Sleeper {
     /// process is ending.
     pub(super) fn wake(
         &self,
-        order: &Order,
+        order: &SleeperOrder,
         streams: [BorrowedFd<'_>; 3],
     ) -> Result<Option<Notices>, StartFailure> {
         let frame = encode(order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
@@ -122,8 +122,8 @@ impl Sleeper {
             decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
             while let Ok(Some(answer)) = decoder.next_frame() {
                 match answer {
-                    Answer::Confined => confined = true,
-                    Answer::Failed(failure) => return Err(failure),
+                    SleeperAnswer::Confined => confined = true,
+                    SleeperAnswer::Failed(failure) => return Err(failure),
                 }
             }
         }
@@ -136,11 +136,11 @@ pub(super) fn order(
     workdir: BorrowedFd<'_>,
     terminal: bool,
     limits: &PreparedLimits,
-) -> Result<Order, StartFailure> {
+) -> Result<SleeperOrder, StartFailure> {
     let lost = |errno: rustix::io::Errno| failed(StartStage::WorkingDirectory)(errno.into());
     let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
-    Ok(Order {
+    Ok(SleeperOrder {
         program: spec.program.clone(),
         argv: spec.argv.clone(),
         environment: spec.environment.clone(),
@@ -177,7 +177,7 @@ impl Life<'_> {
         if let Ok(socket) = keep_only(self.socket)
             && let Err(failure) = confined.and_then(|()| self.obey(socket.as_fd()))
         {
-            let answer = encode(&Answer::Failed(failure)).unwrap_or_default();
+            let answer = encode(&SleeperAnswer::Failed(failure)).unwrap_or_default();
             let _ = socket::send(socket.as_fd(), &answer, &[]);
         }
         // SAFETY: ends this process at once: what the warden had registered for its own end is not
@@ -211,7 +211,7 @@ impl Life<'_> {
             let told = self.confines.filter.told;
             told.then(|| BorrowedFd::borrow_raw(RawFd::try_from(given).unwrap_or_default()))
         };
-        let answer = encode(&Answer::Confined).unwrap_or_default();
+        let answer = encode(&SleeperAnswer::Confined).unwrap_or_default();
         let with: Vec<BorrowedFd<'_>> = listener.into_iter().collect();
         socket::send(self.socket, &answer, &with).map_err(failed(StartStage::Sandbox))?;
         Ok(())
@@ -221,7 +221,7 @@ impl Life<'_> {
     fn obey(&self, socket: BorrowedFd<'_>) -> Result<(), StartFailure> {
         let mut decoder = Decoder::default();
         let (mut streams, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
-        let order: Order = loop {
+        let order: SleeperOrder = loop {
             let received =
                 socket::receive(socket, &mut buffer).map_err(failed(StartStage::Sandbox))?;
             if received.bytes == 0 {
@@ -261,7 +261,7 @@ impl Life<'_> {
 
 /// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
 /// own mounts. It has to be the same folder.
-fn enter_folder(order: &Order) -> io::Result<OwnedFd> {
+fn enter_folder(order: &SleeperOrder) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(&order.workdir[..], flags, Mode::empty())?;
     let stat = fstat(&folder)?;

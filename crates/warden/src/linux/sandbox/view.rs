@@ -23,13 +23,13 @@ use std::{
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 
 use super::{
-    fresh::Surroundings,
+    fresh::FilesAround,
     mounts::{
         Done, STILL, all_aside, at, at_path, attach, filesystem, io_at, is_folder, make_place,
         memory, open_path, path, set, set_below, take_aside,
     },
 };
-use crate::sandbox::Guard;
+use crate::sandbox::GuardKind;
 
 /// Device files that every program may use.
 pub(super) const DEVICES: [&str; 6] =
@@ -76,7 +76,7 @@ const FRAME: &str = "256k";
 
 /// What a view leaves behind.
 #[derive(Debug, Default)]
-pub(super) struct View {
+pub(super) struct ViewHandles {
     /// The folder of artifacts, below what hides it.
     pub tasks: Option<OwnedFd>,
     /// Where artifacts are shown.
@@ -86,8 +86,8 @@ pub(super) struct View {
 }
 
 /// Makes what all commands see, in this process's own mount namespace.
-pub(super) fn prepare(surroundings: &Surroundings) -> Done {
-    let Surroundings { profile, writable, shown: shown_folders, state, .. } = surroundings;
+pub(super) fn prepare(surroundings: &FilesAround) -> Done {
+    let FilesAround { profile, writable, shown: shown_folders, state, .. } = surroundings;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(at("making the mounts private"))?;
     let tasks = take_aside(&state.join("tasks")).ok();
@@ -128,7 +128,7 @@ pub(super) fn prepare(surroundings: &Surroundings) -> Done {
 }
 
 /// Makes what is a command's own. `own_pids` is whether `/proc` has to be made anew.
-pub(super) fn finish(surroundings: &Surroundings, own_pids: bool) -> Done<View> {
+pub(super) fn finish(surroundings: &FilesAround, own_pids: bool) -> Done<ViewHandles> {
     let quiet = MountAttrFlags::MOUNT_ATTR_NOEXEC;
     if own_pids {
         let proc = filesystem("proc", &[], STILL | quiet).map_err(at("a /proc of its own"))?;
@@ -145,7 +145,7 @@ pub(super) fn finish(surroundings: &Surroundings, own_pids: bool) -> Done<View> 
         attach(&memory("4k", "0000")?, &all)?;
         attach(&memory(FRAME, "0700")?, &shown)?;
     }
-    Ok(View {
+    Ok(ViewHandles {
         tasks,
         shown: open_path(&shown).ok(),
         terminals: open_path(Path::new(MULTIPLEXER)).ok(),
@@ -208,11 +208,11 @@ fn cover_dev(devices: Vec<(PathBuf, OwnedFd)>) -> Done {
 }
 
 /// What is guarded, wherever it is seen; makes what has to be there for that.
-fn guarded(surroundings: &Surroundings) -> Vec<(PathBuf, Guard)> {
+fn guarded(surroundings: &FilesAround) -> Vec<(PathBuf, GuardKind)> {
     let mut all = Vec::new();
     for guarded in &surroundings.profile.unwritable {
         let place = path(&guarded.path);
-        if guarded.guard == Guard::ReadOnlyFolder
+        if guarded.guard == GuardKind::ReadOnlyFolder
             && !place.exists()
             && place.parent().is_some_and(Path::is_dir)
         {
@@ -242,13 +242,13 @@ fn hold_ways<'a>(kept: impl Iterator<Item = &'a Path>, writable: &[PathBuf]) -> 
 }
 
 /// Keeps a path as it is, inside something that may be written.
-fn guard(place: &Path, guard: Guard) -> Done {
+fn guard(place: &Path, guard: GuardKind) -> Done {
     // It may be gone with a folder that was covered.
     if !place.exists() {
         return Ok(());
     }
     attach(&take_aside(place)?, place)?;
-    if guard != Guard::InPlace {
+    if guard != GuardKind::InPlace {
         set_below(place, STILL).map_err(at_path(place))?;
     }
     Ok(())

@@ -7,19 +7,19 @@ use std::{
 
 use rustix::process::{Signal, WaitOptions, wait};
 
-use super::{OWN_GRACE, Warden};
+use super::{OWN_GRACE, WardenProcess};
 use crate::{
     failpoint::Failpoint,
     linux::{
         deadline::Deadline,
-        run::Run,
-        stop::{Ends, Progress, Stop},
+        run::CommandRun,
+        stop::{Ends, Stop, StopProgress},
         tree,
     },
-    protocol::{EndedBy, FromWarden},
+    protocol::{EndCause, FromWarden},
 };
 
-impl Warden<'_> {
+impl WardenProcess<'_> {
     pub(super) fn collect(&mut self) {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -39,7 +39,7 @@ impl Warden<'_> {
         }
         // Our own inits are no part of what is supervised. Before the command's end nothing can be
         // said, and need not; once nothing is left, nothing comes.
-        let ended = self.run.as_ref().is_some_and(Run::has_ended);
+        let ended = self.run.as_ref().is_some_and(CommandRun::has_ended);
         if ended && !self.childless && !self.sandboxes.is_empty() {
             self.childless = tree::is_empty_but(|pid| self.sandboxes.is_ours(pid));
             if !self.childless {
@@ -61,7 +61,7 @@ impl Warden<'_> {
         pids
     }
 
-    pub(super) fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndedBy) {
+    pub(super) fn begin_stop(&mut self, signal: Signal, grace: Duration, because: EndCause) {
         if self.reusable {
             // Nothing is left to stop: it stays as clean as it is, for the command that may follow
             // at once.
@@ -84,7 +84,7 @@ impl Warden<'_> {
         self.deaf_until = self.deaf_until.filter(|until| now < *until);
         self.look_around(now);
         if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
-            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Abandoned);
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::Abandoned);
             self.alone_since = Some(now);
             self.given_up = true;
         }
@@ -95,14 +95,14 @@ impl Warden<'_> {
         }
         let deadline = self.run.as_ref().and_then(|run| run.deadline);
         if self.stop.is_none() && deadline.is_some_and(Deadline::is_over) {
-            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Timeout);
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::Timeout);
         }
         if self.stop.is_none() && self.run.as_mut().is_some_and(|run| run.is_out_of_time(now)) {
-            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::CpuLimit);
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::CpuLimit);
         }
         let ends = Ends { cgroup: self.cgroup.as_ref(), init: self.sandboxes.init() };
         if let Some(stop) = &mut self.stop
-            && let Progress::Through(survivors) = stop.advance(now, self.childless, ends)
+            && let StopProgress::Through(survivors) = stop.advance(now, self.childless, ends)
         {
             self.stop = None;
             if let Some(run) = &mut self.run {
@@ -165,7 +165,7 @@ impl Warden<'_> {
                 (peer.follows, peer.watching, peer.input) = (None, None, None);
             }
         } else {
-            self.committed = self.run.as_ref().is_some_and(Run::is_over);
+            self.committed = self.run.as_ref().is_some_and(CommandRun::is_over);
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::{
     process::Signal,
 };
 
-use super::{Warden, starting::sandbox_failure};
+use super::{WardenProcess, starting::sandbox_failure};
 use crate::{
     linux::{
         peer::{Peer, PendingInput},
@@ -23,7 +23,7 @@ const OBSERVERS_MAX: usize = 64;
 /// How long no connection is accepted after accepting one failed.
 const DEAF: Duration = Duration::from_millis(200);
 
-impl Warden<'_> {
+impl WardenProcess<'_> {
     pub(super) fn greet(&mut self, mut peer: Peer) {
         peer.send(&WardenFrame::about_warden(self.hello()));
         if let Some(run) = &self.run

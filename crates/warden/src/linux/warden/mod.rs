@@ -20,7 +20,7 @@ use super::{
     cgroup::Cgroup,
     limits::{Limiter, Pids},
     peer::Peer,
-    run::Run,
+    run::CommandRun,
     sandbox::Sandboxes,
     signals::Signals,
     socket,
@@ -45,7 +45,7 @@ pub(super) fn run(
 ) -> io::Result<()> {
     let mut owner = Peer::new(channel)?;
     let limiter = Limiter::new(setup, name, pids, cgroup.as_ref());
-    let warden = match Warden::prepare(setup, name, cgroup, limiter) {
+    let warden = match WardenProcess::prepare(setup, name, cgroup, limiter) {
         Ok(warden) => warden,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -57,7 +57,7 @@ pub(super) fn run(
     warden.serve(owner)
 }
 
-struct Warden<'a> {
+struct WardenProcess<'a> {
     setup: &'a Setup,
     name: &'a str,
     signals: Signals,
@@ -65,7 +65,7 @@ struct Warden<'a> {
     cgroup: Option<Cgroup>,
     sandboxes: Sandboxes,
     limiter: Limiter<'a>,
-    run: Option<Run>,
+    run: Option<CommandRun>,
     stop: Option<Stop>,
     /// A stop is through with these survivors, which is told once the outcome is known.
     stopped: Option<Vec<u32>>,
@@ -88,7 +88,7 @@ struct Warden<'a> {
     deaf_until: Option<Instant>,
 }
 
-impl<'a> Warden<'a> {
+impl<'a> WardenProcess<'a> {
     fn prepare(
         setup: &'a Setup,
         name: &'a str,

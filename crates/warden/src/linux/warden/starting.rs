@@ -5,25 +5,25 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use super::Warden;
+use super::WardenProcess;
 use crate::{
     failpoint::Failpoint,
-    linux::run::Run,
-    protocol::{FromWarden, Spec, StartFailure, StartStage, Stdin},
+    linux::run::CommandRun,
+    protocol::{FromWarden, Spec, StartFailure, StartStage, StdinSource},
 };
 
 pub(super) fn sandbox_failure(error: &io::Error) -> StartFailure {
     StartFailure { stage: StartStage::Sandbox, errno: error.raw_os_error().unwrap_or(libc::EIO) }
 }
 
-impl Warden<'_> {
+impl WardenProcess<'_> {
     pub(super) fn start(&mut self, place: usize, spec: Spec) {
         let Some(owner) = self.peers.get_mut(place) else {
             return;
         };
         Failpoint::WardenBeforeStart.pass();
         let workdir = owner.take_descriptor();
-        let stdin = if spec.stdin == Stdin::Given { owner.take_descriptor() } else { None };
+        let stdin = if spec.stdin == StdinSource::Given { owner.take_descriptor() } else { None };
         let task = spec.task.clone();
         let started = match workdir {
             Some(workdir) => self.begin(spec, workdir.as_fd(), stdin.as_ref().map(AsFd::as_fd)),
@@ -51,15 +51,15 @@ impl Warden<'_> {
         spec: Spec,
         workdir: BorrowedFd<'_>,
         stdin: Option<BorrowedFd<'_>>,
-    ) -> Result<Run, StartFailure> {
+    ) -> Result<CommandRun, StartFailure> {
         let Some(sandbox) = &spec.sandbox else {
-            return Run::start(self.setup, &mut self.limiter, spec, workdir, stdin, None);
+            return CommandRun::start(self.setup, &mut self.limiter, spec, workdir, stdin, None);
         };
         let ready = self.sandboxes.take(self.setup, &sandbox.artifacts);
         let ready = ready.map_err(|error| sandbox_failure(&error))?;
         // It was agreed upon with certain protections: not with fewer.
         let entered = if ready.enforces(&sandbox.enforced) {
-            Run::start(self.setup, &mut self.limiter, spec, workdir, stdin, Some(&ready))
+            CommandRun::start(self.setup, &mut self.limiter, spec, workdir, stdin, Some(&ready))
         } else {
             Err(StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM })
         };

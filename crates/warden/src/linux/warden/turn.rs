@@ -11,14 +11,16 @@ use rustix::{
     process::Signal,
 };
 
-use super::{OWN_GRACE, Warden};
+use super::{OWN_GRACE, WardenProcess};
 use crate::{
-    linux::{deadline::Deadline, run::Run, signals::Arrived, stop::Stop, watching::Watching},
-    protocol::EndedBy,
+    linux::{
+        deadline::Deadline, run::CommandRun, signals::Arrived, stop::Stop, watching::Watching,
+    },
+    protocol::EndCause,
 };
 
 /// What a wait was ended by.
-pub(super) struct Ready {
+pub(super) struct WokenBy {
     signals: bool,
     pipes: bool,
     notices: bool,
@@ -31,15 +33,15 @@ pub(super) struct Ready {
     sandbox: bool,
 }
 
-impl Warden<'_> {
+impl WardenProcess<'_> {
     /// Sleeps until something happens, and says what.
-    pub(super) fn wait(&self) -> io::Result<Ready> {
-        let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(Run::readers).collect();
+    pub(super) fn wait(&self) -> io::Result<WokenBy> {
+        let readers: Vec<BorrowedFd<'_>> = self.run.iter().flat_map(CommandRun::readers).collect();
         let input = self.blocked_input();
         let mut interests = Vec::with_capacity(3 + self.peers.len() + readers.len());
         interests.push(PollFd::new(&self.signals, PollFlags::IN));
         interests.extend(readers.iter().map(|reader| PollFd::new(reader, PollFlags::IN)));
-        let notices = self.run.as_ref().and_then(Run::notices);
+        let notices = self.run.as_ref().and_then(CommandRun::notices);
         interests.extend(notices.iter().map(|notices| PollFd::new(notices, PollFlags::IN)));
         interests.extend(input.iter().map(|input| PollFd::new(input, PollFlags::OUT)));
         for peer in &self.peers {
@@ -65,7 +67,7 @@ impl Warden<'_> {
         let signals = ready.next().unwrap_or(false);
         let mut any_of =
             |count: usize| ready.by_ref().take(count).fold(false, |any, one| any | one);
-        Ok(Ready {
+        Ok(WokenBy {
             signals,
             pipes: any_of(readers.len()),
             notices: any_of(usize::from(notices.is_some())),
@@ -80,7 +82,7 @@ impl Warden<'_> {
     /// Where input goes, if some of it waits to be taken.
     fn blocked_input(&self) -> Option<BorrowedFd<'_>> {
         let waits = self.peers.iter().any(|peer| peer.input.is_some());
-        self.run.as_ref().filter(|_| waits).and_then(Run::input_descriptor)
+        self.run.as_ref().filter(|_| waits).and_then(CommandRun::input_descriptor)
     }
 
     /// The next moment at which something is due without an event.
@@ -88,8 +90,8 @@ impl Warden<'_> {
         let run = self.run.as_ref();
         [
             run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()).map(Deadline::look_at),
-            run.and_then(Run::look_at).filter(|_| self.stop.is_none()),
-            run.and_then(Run::drain_until).filter(|_| self.stop.is_none()),
+            run.and_then(CommandRun::look_at).filter(|_| self.stop.is_none()),
+            run.and_then(CommandRun::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
             self.abandoned_at().filter(|_| self.stop.is_none()),
             self.deaf_until,
@@ -114,13 +116,13 @@ impl Warden<'_> {
     ///
     /// Children are collected before the pipes are read: what a process wrote before its end is
     /// then surely in its pipe when the end is known.
-    pub(super) fn turn(&mut self, ready: &Ready, buffer: &mut Vec<u8>) {
+    pub(super) fn turn(&mut self, ready: &WokenBy, buffer: &mut Vec<u8>) {
         let arrived = if ready.signals { self.signals.take() } else { Arrived::default() };
         if arrived.child || ready.told {
             self.collect();
         }
         if arrived.terminate {
-            self.begin_stop(Signal::TERM, OWN_GRACE, EndedBy::Stopped);
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::Stopped);
         }
         if let Some(run) = &mut self.run
             && ready.notices

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use crate::{model::sandbox::Wanted, place::LoginWish};
 
 /// Stands for everything that a login depends on.
-pub(super) type Key = [u8; 32];
+pub(super) type LoginKey = [u8; 32];
 
 /// Files of all users.
 const COMMON_FILES: [&str; 4] =
@@ -96,7 +96,7 @@ impl Login {
 
     /// The same for as long as nothing changes. The inherited part of the environment is the
     /// engine's, and does not.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> LoginKey {
         let mut key = Parts(Sha256::new());
         key.add(self.program.as_os_str().as_bytes());
         key.add(&self.name);

@@ -30,7 +30,7 @@ use std::{
 use legwork_warden::protocol::{Environment, Spec};
 use tokio::sync::watch;
 
-use self::key::{Key, Login};
+use self::key::{Login, LoginKey};
 use super::{pool::Pool, sandbox::Sandboxing};
 use crate::{
     place::{Attention, LoginWish},
@@ -63,7 +63,7 @@ pub(super) struct Logins {
     state: Arc<StateFolder>,
     /// Set in an engine that stays.
     looks: AtomicBool,
-    known: Mutex<HashMap<Key, Known>>,
+    known: Mutex<HashMap<LoginKey, Known>>,
     /// Held while one is looked at: one at a time.
     turn: tokio::sync::Mutex<()>,
     closing: watch::Sender<bool>,
@@ -123,7 +123,7 @@ impl Logins {
 
     /// The environment that does the same as this login, if that is known, and whether the caller
     /// is to look.
-    fn find(&self, key: Key) -> (Option<Arc<Environment>>, bool) {
+    fn find(&self, key: LoginKey) -> (Option<Arc<Environment>>, bool) {
         let mut known = self.lock();
         let unknown = || Known { environment: None, since: Instant::now(), pending: false };
         let is_new = !known.contains_key(&key);
@@ -137,17 +137,17 @@ impl Logins {
     }
 
     /// Remembers what was seen, counted from when the look began.
-    fn remember(&self, key: Key, environment: Option<Environment>, since: Instant) {
+    fn remember(&self, key: LoginKey, environment: Option<Environment>, since: Instant) {
         let environment = environment.map(Arc::new);
         self.lock().insert(key, Known { environment, since, pending: false });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LoginKey, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn forget_oldest(known: &mut HashMap<Key, Known>) {
+fn forget_oldest(known: &mut HashMap<LoginKey, Known>) {
     while known.len() > KNOWN_MAX {
         let oldest = known.iter().min_by_key(|(_, known)| known.since).map(|(key, _)| *key);
         if oldest.and_then(|key| known.remove(&key)).is_none() {

@@ -9,15 +9,17 @@ use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
 
 use legwork_warden::{
     folder::Stream,
-    protocol::{self, Ended, EndedBy, Environment, FromWarden, Kept, Order, Spec, ToWarden},
-    record::End,
+    protocol::{
+        self, EndCause, Environment, FromWarden, KeptOutput, Order, RunEnd, Spec, ToWarden,
+    },
+    record::CommandEnd,
 };
 use tokio::time::timeout;
 
 use super::{
     Logins,
     key::{Login, Shell},
-    state::{STDERR, State, script},
+    state::{LoginState, STDERR, script},
     text::may_do_more,
 };
 use crate::{
@@ -74,9 +76,9 @@ impl Logins {
         login: &Login,
         argv: &[Vec<u8>],
         environment: &Environment,
-    ) -> Option<(State, Vec<u8>)> {
+    ) -> Option<(LoginState, Vec<u8>)> {
         let printed = self.look(login, argv, environment).await?;
-        (printed.stderr == STDERR).then(|| State::read(&printed.stdout)).flatten()
+        (printed.stderr == STDERR).then(|| LoginState::read(&printed.stdout)).flatten()
     }
 
     /// Runs the shell; none unless it ended by itself, well, and left nothing behind.
@@ -94,8 +96,8 @@ impl Logins {
             program: login.program.as_os_str().as_encoded_bytes().to_vec(),
             argv: argv.to_vec(),
             environment: environment.clone(),
-            stdin: protocol::Stdin::Null,
-            outputs: protocol::Outputs::Separate,
+            stdin: protocol::StdinSource::Null,
+            outputs: protocol::OutputRoute::Separate,
             memory_bytes_max: MEMORY_BYTES_MAX,
             wall_ms_max: Some(WALL_MS_MAX),
             limits: login.limits,
@@ -105,7 +107,7 @@ impl Logins {
         };
         warden.start(spec, &[login.workdir.as_fd()]).await.ok()?;
         let ended = timeout(PATIENCE, self.end_of_look(&mut warden, &task)).await.ok()??;
-        let is_clean = ended.reusable && ended.record.end == End::Exited(0);
+        let is_clean = ended.reusable && ended.record.end == CommandEnd::Exited(0);
         let (is_clean, reusable) = (is_clean && ended.record.ended_by.is_none(), ended.reusable);
         let printed = self.take_printed(&task, ended.kept);
         if reusable {
@@ -119,7 +121,7 @@ impl Logins {
     }
 
     /// Waits for the end of a look, and brings it about when the engine ends.
-    async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<Ended> {
+    async fn end_of_look(&self, warden: &mut Warden, task: &str) -> Option<RunEnd> {
         loop {
             let message = tokio::select! {
                 message = warden.channel.receive(task) => Some(message.ok()?),
@@ -139,8 +141,8 @@ impl Logins {
     }
 
     /// What was printed, wherever it is kept.
-    fn take_printed(&self, task: &str, kept: Kept) -> Option<Printed> {
-        if let Kept::Memory { stdout, stderr, .. } = kept {
+    fn take_printed(&self, task: &str, kept: KeptOutput) -> Option<Printed> {
+        if let KeptOutput::Memory { stdout, stderr, .. } = kept {
             return Some(Printed { stdout, stderr });
         }
         let stream = |stream: Stream| {
@@ -157,7 +159,7 @@ impl Logins {
 async fn end_all(warden: &mut Warden, task: &str) {
     let order = |order| ToWarden::Order { task: task.to_owned(), order };
     let signal = rustix::process::Signal::KILL.as_raw();
-    let stop = Order::Stop { signal, grace_ms: 0, because: EndedBy::Stopped };
+    let stop = Order::Stop { signal, grace_ms: 0, because: EndCause::Stopped };
     if warden.channel.send(&order(stop)).await.is_err() {
         return;
     }

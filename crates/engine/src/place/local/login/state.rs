@@ -17,7 +17,7 @@ pub(super) const STDERR: &[u8] = b"stderr\n";
 
 /// The state of a shell before the first command of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct LoginState {
     /// What was printed before, and then `$?`, `$-`, `$!`, `$#`, `$0` and the arguments.
     first: Vec<Vec<u8>>,
     /// Variables, functions, options, and what the kernel knows of the process.
@@ -26,7 +26,7 @@ pub(super) struct State {
     environment: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl State {
+impl LoginState {
     /// Reads what the script printed: the state, and what the shell threw by its dice. None if any
     /// of it is missing.
     pub(super) fn read(printed: &[u8]) -> Option<(Self, Vec<u8>)> {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_environment_brings_bash_where_the_login_was() {
-        let (state, random) = State::read(PRINTED).unwrap();
+        let (state, random) = LoginState::read(PRINTED).unwrap();
         assert_eq!(random, b"one two");
         assert_eq!(state.lines, [b"declare -- A=\"1\"".to_vec(), Vec::new()]);
         let pair = |name: &str, value: &str| (name.into(), value.into());
@@ -111,15 +111,15 @@ mod tests {
     #[test]
     fn what_is_cut_short_or_goes_on_is_no_state() {
         for length in 0..PRINTED.len() {
-            assert_eq!(State::read(&PRINTED[..length]), None, "{length}");
+            assert_eq!(LoginState::read(&PRINTED[..length]), None, "{length}");
         }
-        assert_eq!(State::read(&[PRINTED, b"late"].concat()), None);
+        assert_eq!(LoginState::read(&[PRINTED, b"late"].concat()), None);
     }
 
     #[test]
     fn output_before_the_state_is_a_difference() {
-        let quiet = State::read(PRINTED).unwrap().0;
-        let loud = State::read(&[b"welcome\n", PRINTED].concat()).unwrap().0;
+        let quiet = LoginState::read(PRINTED).unwrap().0;
+        let loud = LoginState::read(&[b"welcome\n", PRINTED].concat()).unwrap().0;
         assert_ne!(quiet, loud);
     }
 }

@@ -20,19 +20,19 @@ use std::{
 use legwork_gate::Level;
 use legwork_warden::{
     protocol::Sandboxed,
-    sandbox::{Enforcement, Guard, Layer, Profile},
+    sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
 };
 
 pub(crate) use self::tamper::TamperCheck;
 use self::{
-    places::{Places, guarded},
+    places::{SandboxPlaces, guarded},
     recent::Recent,
     repository::Repository,
     tamper::Watched,
 };
 use crate::{
     model::sandbox::{SandboxReport, SandboxSettings, Wanted},
-    place::{Later, Sandbox},
+    place::{Sandbox, Soon},
     threads::in_thread,
 };
 
@@ -112,7 +112,7 @@ impl Sandboxing {
         let report = Arc::new(SandboxReport::new(wanted, &enforcement));
         let profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a view of its own a command has everybody's `/tmp`.
-        let is_own = enforcement.enforced.contains(&Layer::MountNamespace);
+        let is_own = enforcement.enforced.contains(&SandboxLayer::MountNamespace);
         let made = profiles.get(&wanted).filter(|_| is_own);
         let variables = made.map(|made| made.variables.clone()).unwrap_or_default();
         drop(profiles);
@@ -123,12 +123,12 @@ impl Sandboxing {
     }
 
     /// Looks, before a command that may write, at what others run or trust; begins at once.
-    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<Later<'static, TamperCheck>> {
+    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
     fn make(&self, wanted: Wanted) -> Made {
-        let places = Places::shipped();
+        let places = SandboxPlaces::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
         let all = |paths: Vec<PathBuf>| paths.into_iter().map(bytes).collect();
         let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ impl Sandboxing {
             writable = outermost(&writable);
             unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
             let files = self.watched.guarded().iter().cloned();
-            unwritable.extend(files.map(|path| guarded(path, Guard::ReadOnly)));
+            unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
             tmp = places::temporary(&self.state, &self.workspace).map(bytes);
         }
         let mut unreadable = places.unreadable();

@@ -11,22 +11,22 @@ use std::{
 };
 
 use data_encoding::BASE32HEX_NOPAD;
-use legwork_warden::sandbox::{Guard, Guarded};
+use legwork_warden::sandbox::{GuardKind, Guarded};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::state::{
-    aside::{Kind, set_aside_strange},
+    aside::{FileKind, set_aside_strange},
     make_private,
 };
 
 /// The lists that come with the program.
-static SHIPPED: LazyLock<Places> =
+static SHIPPED: LazyLock<SandboxPlaces> =
     LazyLock::new(|| toml::from_str(include_str!("paths.toml")).unwrap_or_default());
 
 /// Lists of paths.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Places {
+pub(super) struct SandboxPlaces {
     unreadable: Vec<PathBuf>,
     unwritable: Vec<PathBuf>,
     cache: Vec<Cache>,
@@ -59,7 +59,7 @@ pub(super) struct Caches {
 /// Where those are.
 const OWN_CACHES: &str = "/tmp/.cache";
 
-impl Places {
+impl SandboxPlaces {
     pub(super) fn shipped() -> &'static Self {
         &SHIPPED
     }
@@ -130,7 +130,7 @@ impl Cache {
     }
 }
 
-pub(super) fn guarded(path: PathBuf, guard: Guard) -> Guarded {
+pub(super) fn guarded(path: PathBuf, guard: GuardKind) -> Guarded {
     Guarded { path: path.into_os_string().into_encoded_bytes(), guard }
 }
 
@@ -179,7 +179,7 @@ fn is_installed(program: &str) -> bool {
 /// The folder that commands of a workspace see as `/tmp`, kept between calls.
 pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
     let folder = state.join("tmp").join(short_name(workspace));
-    if let Ok(Some(moved)) = set_aside_strange(&folder, Kind::Folder) {
+    if let Ok(Some(moved)) = set_aside_strange(&folder, FileKind::Folder) {
         tracing::warn!("{}", moved.message());
     }
     make_private(&folder).ok()?;
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_shipped_lists_are_read_whole() {
-        let places: Places = toml::from_str(include_str!("paths.toml")).unwrap();
+        let places: SandboxPlaces = toml::from_str(include_str!("paths.toml")).unwrap();
         assert!(places.unreadable.len() > 80 && places.unwritable.len() > 40);
         assert!(places.cache.iter().any(|cache| cache.program == "cargo"));
         for path in places.unreadable.iter().chain(&places.unwritable) {

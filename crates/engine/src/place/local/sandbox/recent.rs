@@ -14,7 +14,7 @@ use std::{
 use crate::{
     id::TaskId,
     state::{
-        aside::{Kind, set_aside_strange},
+        aside::{FileKind, set_aside_strange},
         make_private,
     },
 };
@@ -61,14 +61,14 @@ impl Recent {
         if let Some(folder) = self.path.parent() {
             make_private(folder)?;
         }
-        set_aside_strange(&self.path, Kind::File)?;
+        set_aside_strange(&self.path, FileKind::File)?;
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         let (bytes, known) = (file.metadata()?.len(), self.shown());
         let is_noise = bytes > 0 && known.is_empty();
         if is_noise || bytes > FILE_BYTES_MAX {
             let kept: String = known.iter().rev().map(|id| format!("{id}\n")).collect();
             let fresh = self.path.with_extension("new");
-            set_aside_strange(&fresh, Kind::File)?;
+            set_aside_strange(&fresh, FileKind::File)?;
             fs::write(&fresh, kept)?;
             fs::rename(&fresh, &self.path)?;
             file = OpenOptions::new().append(true).open(&self.path)?;

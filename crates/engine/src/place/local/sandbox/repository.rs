@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use legwork_warden::sandbox::{Guard, Guarded};
+use legwork_warden::sandbox::{GuardKind, Guarded};
 
 use super::places::guarded;
 use crate::plain_file::read_text;
@@ -73,8 +73,8 @@ impl Repository {
     /// What of it is guarded.
     pub(super) fn guards(&self, operator: bool) -> Vec<Guarded> {
         let mut guards = vec![
-            guarded(self.common.clone(), Guard::InPlace),
-            guarded(self.common.join("hooks"), Guard::ReadOnlyFolder),
+            guarded(self.common.clone(), GuardKind::InPlace),
+            guarded(self.common.join("hooks"), GuardKind::ReadOnlyFolder),
         ];
         let mut files = Vec::new();
         if let Some(file) = &self.named_by {
@@ -85,10 +85,10 @@ impl Repository {
             files.extend([self.common.join("config"), self.own.join("config.worktree")]);
         }
         for module in self.modules() {
-            guards.push(guarded(module.join("hooks"), Guard::ReadOnlyFolder));
+            guards.push(guarded(module.join("hooks"), GuardKind::ReadOnlyFolder));
             files.extend((!operator).then(|| module.join("config")));
         }
-        guards.extend(files.into_iter().map(|file| guarded(file, Guard::ReadOnly)));
+        guards.extend(files.into_iter().map(|file| guarded(file, GuardKind::ReadOnly)));
         guards
     }
 

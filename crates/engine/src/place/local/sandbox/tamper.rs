@@ -17,9 +17,9 @@ use tokio::{
 
 use super::{
     news::{Before, warnings},
-    places::Places,
+    places::SandboxPlaces,
 };
-use crate::{place::Later, threads::begin_in_thread};
+use crate::{place::Soon, threads::begin_in_thread};
 
 /// How long a look may take.
 const LOOK: Duration = Duration::from_secs(2);
@@ -69,11 +69,12 @@ impl Watched {
     /// What is guarded in folders that may be written, but for repositories. Asks the disk the
     /// first time.
     pub(super) fn guarded(&self) -> &[PathBuf] {
-        self.guarded.get_or_init(|| Places::shipped().unwritable(&self.deciding, &self.writable))
+        self.guarded
+            .get_or_init(|| SandboxPlaces::shipped().unwritable(&self.deciding, &self.writable))
     }
 
     /// Looks before a command; begins at once.
-    pub(super) fn check(self: &Arc<Self>) -> Later<'static, TamperCheck> {
+    pub(super) fn check(self: &Arc<Self>) -> Soon<'static, TamperCheck> {
         let watched = self.clone();
         let look = self.look(move |it| Before::of(&it.folders, it.guarded()));
         Box::pin(async move { TamperCheck { watched, before: look.await } })

@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = 12;
 
 /// What happened to a task.
 #[derive(Debug)]
-pub(in crate::store::ledger) struct Entry {
+pub(in crate::store::ledger) struct DaybookEntry {
     pub task: TaskId,
     pub at_ms: i64,
     pub what: What,
@@ -33,7 +33,7 @@ pub(in crate::store::ledger) enum What {
     /// It is being stopped.
     Cancelling,
     /// It is over.
-    End(Arc<End>),
+    TaskEnd(Arc<TaskEnd>),
     /// It never was.
     Forget,
     /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
@@ -54,7 +54,7 @@ pub(in crate::store::ledger) struct Start {
 
 /// How a task ended, and its output if that is nowhere else.
 #[derive(Debug)]
-pub(in crate::store::ledger) struct End {
+pub(in crate::store::ledger) struct TaskEnd {
     pub status: Status,
     pub reason: Option<String>,
     /// As JSON.
@@ -96,7 +96,7 @@ enum Kind<'a> {
         trust: &'a str,
     },
     Cancelling,
-    End {
+    TaskEnd {
         status: &'a str,
         reason: Option<&'a str>,
         outcome: &'a str,
@@ -107,7 +107,7 @@ enum Kind<'a> {
     Closed,
 }
 
-impl Entry {
+impl DaybookEntry {
     /// The last one of a daybook.
     pub(super) fn closed(next: Generation) -> Self {
         Self { task: String::new().into(), at_ms: 0, what: What::Closed(Some(next)) }
@@ -122,7 +122,7 @@ impl Entry {
                 Kind::Start { fingerprint: start.fingerprint, trust: &start.trust }
             }
             What::Cancelling => Kind::Cancelling,
-            What::End(end) => Kind::End {
+            What::TaskEnd(end) => Kind::TaskEnd {
                 status: end.status.as_str(),
                 reason: end.reason.as_deref(),
                 outcome: &end.outcome,
@@ -138,7 +138,7 @@ impl Entry {
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
         match &self.what {
             What::Start(start) => buffer.extend_from_slice(&start.note),
-            What::End(end) => {
+            What::TaskEnd(end) => {
                 if let Some(output) = &end.output {
                     for bytes in [&output.stdout, &output.stderr, &output.timeline] {
                         buffer.extend_from_slice(bytes);
@@ -165,7 +165,7 @@ impl Entry {
                 given: None,
             }),
             Kind::Cancelling => What::Cancelling,
-            Kind::End { status, reason, outcome, output } => What::End(Arc::new(End {
+            Kind::TaskEnd { status, reason, outcome, output } => What::TaskEnd(Arc::new(TaskEnd {
                 status: Status::from_name(status)?,
                 reason: reason.map(str::to_owned),
                 outcome: outcome.to_owned(),
@@ -191,7 +191,7 @@ fn split(bytes: &[u8], (stdout, stderr): (u64, u64)) -> Option<SmallOutput> {
 /// What stands at the beginning of some bytes of the daybook.
 pub(super) enum Next {
     /// An entry, of so many bytes.
-    Entry(Entry, usize),
+    DaybookEntry(DaybookEntry, usize),
     /// Nothing, or the beginning of an entry that is not all there.
     Nothing,
     /// Something that no writer leaves, however it ends.
@@ -219,14 +219,15 @@ pub(super) fn next(bytes: &[u8]) -> Next {
         let is_last = body.len() == rest.len();
         return if is_last { Next::Nothing } else { Next::Damage };
     }
-    Entry::read(body).map_or(Next::Unknown, |entry| Next::Entry(entry, FRAME_BYTES + length))
+    DaybookEntry::read(body)
+        .map_or(Next::Unknown, |entry| Next::DaybookEntry(entry, FRAME_BYTES + length))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<DaybookEntry> {
         let output = SmallOutput {
             stdout: b"out\0".into(),
             stderr: vec![0xff; 300],
@@ -234,7 +235,7 @@ mod tests {
         };
         let end = |output| {
             let (reason, outcome) = (Some("why".to_owned()), "{}".to_owned());
-            What::End(Arc::new(End { status: Status::Failed, reason, outcome, output }))
+            What::TaskEnd(Arc::new(TaskEnd { status: Status::Failed, reason, outcome, output }))
         };
         let noted = Start {
             fingerprint: [7; 32],
@@ -252,11 +253,11 @@ mod tests {
             What::Closed(Some([9; 16])),
         ];
         all.into_iter()
-            .map(|what| Entry { task: "t_a".to_owned().into(), at_ms: -1, what })
+            .map(|what| DaybookEntry { task: "t_a".to_owned().into(), at_ms: -1, what })
             .collect()
     }
 
-    fn written(entries: &[Entry]) -> Vec<u8> {
+    fn written(entries: &[DaybookEntry]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for entry in entries {
             entry.write(&mut bytes).unwrap();
@@ -270,7 +271,7 @@ mod tests {
         let bytes = written(&entries);
         let mut rest = bytes.as_slice();
         for entry in entries {
-            let Next::Entry(read, length) = next(rest) else { panic!("{rest:?}") };
+            let Next::DaybookEntry(read, length) = next(rest) else { panic!("{rest:?}") };
             assert_eq!(format!("{read:?}"), format!("{entry:?}"));
             rest = &rest[length..];
         }

@@ -30,7 +30,7 @@ use rustix::{
 };
 
 pub(super) use self::{
-    entry::{End, Entry, Start, What},
+    entry::{DaybookEntry, Start, TaskEnd, What},
     header::Generation,
     page::Page,
 };
@@ -48,7 +48,7 @@ use crate::{
     events::Hub,
     id::TaskId,
     model::status::Status,
-    state::aside::{Kind, set_aside_strange, strange},
+    state::aside::{FileKind, set_aside_strange, strange},
 };
 
 /// How often a daybook is opened that is begun anew meanwhile.
@@ -91,7 +91,7 @@ pub(super) struct Daybook {
     /// The tasks that are not over.
     open: HashMap<TaskId, Open>,
     /// The entries beyond that place, each with the place where it ends.
-    pending: VecDeque<(u64, Arc<Entry>)>,
+    pending: VecDeque<(u64, Arc<DaybookEntry>)>,
     /// Whether its last entry says that all is in the ledger.
     closed: bool,
     /// The one that comes next, if that entry says so.
@@ -104,7 +104,7 @@ pub(super) struct Daybook {
 /// A task that is not over.
 #[derive(Debug)]
 struct Open {
-    start: Arc<Entry>,
+    start: Arc<DaybookEntry>,
     status: Status,
 }
 
@@ -123,7 +123,7 @@ impl Open {
 pub(super) struct Batch {
     pub id: FileId,
     pub generation: Generation,
-    pub entries: Vec<(u64, Arc<Entry>)>,
+    pub entries: Vec<(u64, Arc<DaybookEntry>)>,
 }
 
 impl Daybook {
@@ -163,7 +163,7 @@ impl Daybook {
     }
 
     fn unread(path: &Path) -> Result<Option<Self>, LedgerError> {
-        if let Some(problem) = strange(path, Kind::File) {
+        if let Some(problem) = strange(path, FileKind::File) {
             return Err(damaged(&format!("it {problem}")));
         }
         let file = match File::options().read(true).write(true).open(path) {
@@ -207,7 +207,7 @@ impl Daybook {
         let mut bytes = vec![0; HEADER_BYTES];
         for task in open {
             let entry =
-                |what| Entry { task: task.task_id.clone(), at_ms: task.updated_at_ms, what };
+                |what| DaybookEntry { task: task.task_id.clone(), at_ms: task.updated_at_ms, what };
             let cancelling = (task.status == Status::Cancelling).then(|| entry(What::Cancelling));
             let note = note::write(&task).into();
             let start = entry(What::Start(Start::new(Arc::new(task.clone()), note)));
@@ -220,7 +220,7 @@ impl Daybook {
             place.copy_from_slice(&header);
         }
         let new = path.with_extension("db-daybook.new");
-        set_aside_strange(&new, Kind::File)?;
+        set_aside_strange(&new, FileKind::File)?;
         let file = private_file(&new)?;
         file.set_len(0)?;
         file.write_all_at(&bytes, 0)?;
@@ -362,7 +362,7 @@ impl Daybook {
         let mut rest = bytes.as_slice();
         loop {
             match next(rest) {
-                Next::Entry(entry, length) => {
+                Next::DaybookEntry(entry, length) => {
                     self.read += length as u64;
                     self.enter(Arc::new(entry));
                     rest = rest.get(length..).unwrap_or_default();
@@ -381,7 +381,7 @@ impl Daybook {
     }
 
     /// Takes note of an entry that ends where has been read to.
-    fn enter(&mut self, entry: Arc<Entry>) {
+    fn enter(&mut self, entry: Arc<DaybookEntry>) {
         if self.hub.is_some() && self.read > self.carried {
             self.tell(&entry);
         }
@@ -398,7 +398,7 @@ impl Daybook {
                     open.status = Status::Cancelling;
                 }
             }
-            What::End(_) | What::Forget => drop(self.open.remove(&entry.task)),
+            What::TaskEnd(_) | What::Forget => drop(self.open.remove(&entry.task)),
         }
         if self.read > self.posted {
             self.pending.push_back((self.read, entry));

@@ -4,7 +4,7 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 use legwork_warden::failpoint::Failpoint;
 
-use super::{Daybook, Entry, Generation, LedgerError, Open, What, too_long};
+use super::{Daybook, DaybookEntry, Generation, LedgerError, Open, What, too_long};
 use crate::clock::now_ms;
 use crate::{id::TaskId, model::status::Status, store::ledger::task::Task};
 
@@ -49,7 +49,7 @@ impl Page<'_> {
     /// Says that all before is in the ledger, and which one comes next, for those who still have
     /// this daybook when another one stands in its place.
     pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
-        self.write(Entry::closed(next), None)
+        self.write(DaybookEntry::closed(next), None)
     }
 
     /// The daybook itself.
@@ -64,10 +64,10 @@ impl Page<'_> {
         what: What,
         in_it: Failpoint,
     ) -> Result<(), LedgerError> {
-        self.write(Entry { task, at_ms: now_ms(), what }, Some(in_it))
+        self.write(DaybookEntry { task, at_ms: now_ms(), what }, Some(in_it))
     }
 
-    fn write(&mut self, entry: Entry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
+    fn write(&mut self, entry: DaybookEntry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
         let book = &mut *self.book;
         book.buffer.clear();
         entry.write(&mut book.buffer).ok_or_else(too_long)?;

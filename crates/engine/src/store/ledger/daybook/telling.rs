@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Daybook, Entry, HEADER_BYTES, LedgerError, What};
+use super::{Daybook, DaybookEntry, HEADER_BYTES, LedgerError, What};
 use crate::events::{EventKind, Hub};
 
 impl Daybook {
@@ -35,7 +35,7 @@ impl Daybook {
     }
 
     /// Tells of an entry, before it is taken note of.
-    pub(super) fn tell(&mut self, entry: &Entry) {
+    pub(super) fn tell(&mut self, entry: &DaybookEntry) {
         let Some(hub) = self.hub.clone() else { return };
         if !hub.is_fed() {
             // Whoever wanted to know has left.
@@ -54,7 +54,7 @@ impl Daybook {
                 EventKind::TaskStarted { task_id, tty }
             }
             What::Cancelling => EventKind::TaskCancelling { task_id },
-            What::End(end) => {
+            What::TaskEnd(end) => {
                 let (status, reason) = (end.status, end.reason.clone());
                 EventKind::TaskEnded { task_id, status, reason }
             }

@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::{events::EventKind, model::question::Decision};
+use crate::{events::EventKind, model::question::Reply};
 
 /// The open questions, as they were last known.
 #[derive(Debug, Default, Clone)]
@@ -27,7 +27,7 @@ struct Open {
 struct Known {
     id: String,
     open: Open,
-    decision: Option<Decision>,
+    decision: Option<Reply>,
 }
 
 /// What happened, and in which workspace.
@@ -96,6 +96,6 @@ fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Known>> {
 fn read(row: &Row<'_>) -> rusqlite::Result<Known> {
     let decision: Option<String> = row.get(3)?;
     let open = Open { workspace: Arc::from(row.get::<_, String>(1)?), expires_at_ms: row.get(2)? };
-    let decision = decision.as_deref().and_then(Decision::from_name);
+    let decision = decision.as_deref().and_then(Reply::from_name);
     Ok(Known { id: row.get(0)?, open, decision })
 }

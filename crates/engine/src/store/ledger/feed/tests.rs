@@ -10,7 +10,7 @@ use crate::{
     id::TaskId,
     model::{
         Outcome,
-        question::{Answered, Approval, Decision},
+        question::{Answered, Approval, Reply},
         status::Status,
     },
     state::StateFolder,
@@ -230,11 +230,11 @@ fn opened(number: u32) -> EventKind {
     EventKind::QuestionOpened { approval_id: format!("a_{number}") }
 }
 
-fn answered(number: u32, decision: Decision) -> EventKind {
+fn answered(number: u32, decision: Reply) -> EventKind {
     EventKind::QuestionAnswered { approval_id: format!("a_{number}"), decision }
 }
 
-async fn answer(ledger: &Ledger, number: u32, decision: Decision) {
+async fn answer(ledger: &Ledger, number: u32, decision: Reply) {
     let answered = Answered { decision, note: None, by: "a test".into() };
     let id = format!("a_{number}");
     assert!(ledger.answer_approval(&id, &answered).await.unwrap().is_some());
@@ -248,20 +248,20 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
     let mut here = one.events(None, Interest::Changes).await.unwrap();
     let mut there = two.events(None, Interest::Changes).await.unwrap();
     // Open before anybody read: its answer is news, its opening is not.
-    answer(&two, 1, Decision::Deny).await;
+    answer(&two, 1, Reply::Deny).await;
     one.open_approval(question(2, 60_000)).await.unwrap();
     for events in [&mut here, &mut there] {
-        assert_eq!(next(events).await, answered(1, Decision::Deny));
+        assert_eq!(next(events).await, answered(1, Reply::Deny));
         assert_eq!(next(events).await, opened(2));
     }
     // Joined, not opened again.
     two.open_approval(question(2, 60_000)).await.unwrap();
-    answer(&one, 2, Decision::AllowOnce).await;
+    answer(&one, 2, Reply::AllowOnce).await;
     one.take_approval("key 2", "s_1").await.unwrap();
     two.open_approval(question(3, 300)).await.unwrap();
     let expired = EventKind::QuestionExpired { approval_id: "a_3".into() };
     for events in [&mut here, &mut there] {
-        assert_eq!(next(events).await, answered(2, Decision::AllowOnce));
+        assert_eq!(next(events).await, answered(2, Reply::AllowOnce));
         assert_eq!(next(events).await, opened(3));
         assert_eq!(next(events).await, expired);
         let silence = timeout(Duration::from_millis(300), events.next()).await;
@@ -279,7 +279,7 @@ async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
     // As an older program does it, or one that is killed before it could tell; and it stays.
     let older = rusqlite::Connection::open(state.ledger()).unwrap();
     older.execute("UPDATE approval SET decision = 'deny' WHERE id = 'a_1'", []).unwrap();
-    assert_eq!(next(&mut events).await, answered(1, Decision::Deny));
+    assert_eq!(next(&mut events).await, answered(1, Reply::Deny));
 }
 
 #[tokio::test]

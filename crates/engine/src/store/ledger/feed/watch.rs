@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::rebuild::DAYBOOK;
 use crate::{
     id::TaskId,
-    inotify::{Change, Inotify},
+    inotify::{FileChange, Inotify},
     state::StateFolder,
 };
 
@@ -180,7 +180,7 @@ fn replace(inotify: &Inotify, watch: &mut i32, new: i32) {
 }
 
 impl Told {
-    fn take(&self, change: &Change<'_>, seen: &mut Seen, another: &mut bool) {
+    fn take(&self, change: &FileChange<'_>, seen: &mut Seen, another: &mut bool) {
         let Some(watch) = change.watch else {
             // Too much has changed to be told, perhaps also which files there are.
             *another = true;
