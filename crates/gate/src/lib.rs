@@ -35,6 +35,7 @@ mod explain;
 mod judge;
 pub mod keys;
 mod matching;
+mod plain;
 mod policy;
 mod proposal;
 mod read;
@@ -47,6 +48,7 @@ mod verdict;
 pub use check::{Checked, Circumstances, check};
 pub use explain::{Explanation, visible};
 pub use judge::judge;
+pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;
 pub use reading::{
@@ -70,4 +72,13 @@ pub fn read(text: &str) -> Reading {
 /// that the text gives to a shell or to `eval`.
 pub fn substitution(text: &str) -> Option<Substitution> {
     read(text).substitution
+}
+
+/// The words of a text that is one simple command, all of them written out.
+pub fn single_command(text: &str) -> Option<Vec<String>> {
+    let reading = read(text);
+    let [command] = reading.commands.as_slice() else { return None };
+    let alone = command.assignments.is_empty() && command.redirects.is_empty();
+    let words = command.words.iter().map(|word| word.literal().map(str::to_owned));
+    words.collect::<Option<Vec<_>>>().filter(|words| alone && !words.is_empty())
 }
