@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, collections::HashSet};
 
 use crate::{
-    data,
+    data, downloads,
     explain::Explanation,
     matching::Certainty,
     plain::{Dialect, NotPlain, PlainCommand, is_builtin, is_harmless_variable, plain},
@@ -94,6 +94,7 @@ impl<'c> Case<'c> {
         for run in &self.reading.runs {
             self.judge_run(run);
         }
+        self.judge_downloads();
         self.judge_paths();
         self.judge_doubts();
         self.judge_coverage();
@@ -339,6 +340,15 @@ impl<'c> Case<'c> {
                 format!("`{}` {because}", case.shown(run))
             });
         }
+    }
+
+    /// Asks about code that nobody here has seen.
+    fn judge_downloads(&mut self) {
+        let Some((run, source)) = downloads::run_by(self.reading) else { return };
+        let remedy = "download it to a file, look at it, and run that; or approve it when asked";
+        self.find(Decision::Ask, "piped-download", run.span, remedy, |case| {
+            format!("`{}` would run what `{source}` downloads, unseen", case.shown(run))
+        });
     }
 
     /// Asks about writing to protected paths.

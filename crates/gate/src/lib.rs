@@ -31,6 +31,7 @@
 mod check;
 mod content;
 mod data;
+mod downloads;
 mod explain;
 mod judge;
 pub mod keys;

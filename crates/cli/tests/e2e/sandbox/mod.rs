@@ -8,6 +8,7 @@ mod degraded;
 mod ending;
 mod everyday;
 mod house;
+mod let_out;
 mod once;
 mod refused;
 mod repository;
