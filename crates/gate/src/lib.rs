@@ -46,7 +46,7 @@ mod settings;
 mod unwrap;
 mod verdict;
 
-pub use check::{Checked, Circumstances, check};
+pub use check::{Checked, Circumstances, check, look};
 pub use explain::{Explanation, visible};
 pub use judge::judge;
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};

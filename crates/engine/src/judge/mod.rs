@@ -9,7 +9,7 @@ mod refusals;
 
 use std::path::Path;
 
-use legwork_gate::{Explanation, Mode, Policy, Subject, Verdict, judge};
+use legwork_gate::{Checked, Explanation, Mode, Policy, Subject, Verdict, judge};
 
 use self::config::Settings;
 pub(crate) use self::refusals::denied;
@@ -79,6 +79,11 @@ impl Judge {
     /// Whether nothing may start with less than the whole sandbox.
     pub(crate) fn requires_protection(&self) -> bool {
         self.sandbox.required
+    }
+
+    /// What would be said of a command, without anything following from it.
+    pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
+        legwork_gate::look(&self.policy, facts)
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.

@@ -165,6 +165,17 @@ impl Plan {
         Some((program, words.into_iter().map(OsString::from).collect()))
     }
 
+    /// Puts another script in the place of this one, for a look at it.
+    pub(super) fn set_script(&mut self, text: &str) {
+        text.clone_into(&mut self.text);
+    }
+
+    /// Puts another program in the place of this one, for a look at it.
+    pub(super) fn set_argv(&mut self, argv: Vec<String>) {
+        self.text = argv.join(" ");
+        self.kind = PlanKind::Argv(argv);
+    }
+
     /// Resolves a request against a workspace and the roots that folders must be in.
     pub(super) fn resolve(
         request: Request,
