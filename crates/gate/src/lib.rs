@@ -32,6 +32,7 @@ mod check;
 mod content;
 mod data;
 mod explain;
+mod held;
 mod judge;
 pub mod keys;
 mod matching;
@@ -46,6 +47,7 @@ mod verdict;
 
 pub use check::{Checked, Circumstances, check};
 pub use explain::{Explanation, visible};
+pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;

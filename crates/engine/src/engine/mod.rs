@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use legwork_gate::program_rules;
 use serde_json::Value;
 
 pub use self::{
@@ -75,7 +76,8 @@ impl Engine {
             .canonicalize()
             .map_err(|error| no_workspace(&options.workspace, &error))?;
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
-        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots));
+        let rules = program_rules(&options.policy);
+        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots, &rules));
         Self::open_at(place, state, (workspace, roots), options, registry)
     }
 

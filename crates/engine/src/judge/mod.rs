@@ -9,7 +9,9 @@ mod refusals;
 
 use std::path::Path;
 
-use legwork_gate::{Explanation, Mode, Policy, Subject, Verdict, judge};
+use legwork_gate::{
+    Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules, rules_at_exec,
+};
 
 use self::config::Settings;
 pub(crate) use self::refusals::denied;
@@ -27,6 +29,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Judge {
     policy: Policy,
+    /// Whether a rule speaks of a program that commands may not execute.
+    holds_programs: bool,
     pub settings: Settings,
     sandbox: SandboxSettings,
     /// Names this engine, for approvals that last as long as it does.
@@ -60,7 +64,8 @@ impl Judge {
     ) -> Self {
         let session = random("s_").unwrap_or_default();
         let workspace = workspace.display().to_string();
-        Self { policy, settings, sandbox, session, workspace, store }
+        let holds_programs = !program_rules(&policy).is_empty();
+        Self { policy, holds_programs, settings, sandbox, session, workspace, store }
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.
@@ -79,6 +84,11 @@ impl Judge {
     /// Whether nothing may start with less than the whole sandbox.
     pub(crate) fn requires_protection(&self) -> bool {
         self.sandbox.required
+    }
+
+    /// The rules that keep a command that may run from executing something in turn.
+    pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
+        if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.
