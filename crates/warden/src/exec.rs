@@ -26,6 +26,32 @@ const MANY_IN_ONE: [&[u8]; 4] = [b"busybox", b"busybox.static", b"toybox", b"cor
 /// The shells among those: they may run the others without executing anything.
 const INNER_SHELLS: [&[u8]; 4] = [b"sh", b"ash", b"hush", b"bash"];
 
+/// Those among them that run others.
+const INNER_RUNNERS: [&[u8]; 22] = [
+    b"busybox",
+    b"chroot",
+    b"chrt",
+    b"cttyhack",
+    b"env",
+    b"find",
+    b"flock",
+    b"ionice",
+    b"nice",
+    b"nohup",
+    b"nsenter",
+    b"script",
+    b"setpriv",
+    b"setsid",
+    b"setuidgid",
+    b"su",
+    b"taskset",
+    b"time",
+    b"timeout",
+    b"unshare",
+    b"watch",
+    b"xargs",
+];
+
 /// The option by which `coreutils` is told which program it is.
 const INNER_NAME: &[u8] = b"--coreutils-prog=";
 
@@ -95,16 +121,16 @@ impl ExecRule {
             self.names(name_of_program(first.strip_prefix(INNER_NAME).unwrap_or(first)), rest)
         };
         // Such a program goes by what it is called: as `ls` it is `ls`.
-        let many = is_many_in_one(names.called);
-        let shell =
-            || arguments.first().is_some_and(|it| INNER_SHELLS.contains(&name_of_program(it)));
-        if many && shell() {
+        let first = arguments.first().filter(|_| is_many_in_one(names.called));
+        let first = first.map(|first| name_of_program(first));
+        if first.is_some_and(|first| INNER_SHELLS.contains(&first)) {
             return true;
         }
-        // Every word is tried: options of a loader are passed over so, and one program of many may
-        // run another of them, as in `busybox xargs rm`.
-        let runs_another = many || names.all().iter().any(|name| is_loader(name));
-        runs_another && (0..arguments.len()).any(inner)
+        // Whoever runs another may have options before it: every word is tried.
+        let is_runner = first.is_some_and(|first| INNER_RUNNERS.contains(&first))
+            || names.all().iter().any(|name| is_loader(name));
+        let tried = if is_runner { arguments.len() } else { usize::from(first.is_some()) };
+        (0..tried).any(inner)
     }
 
     /// Whether a program of this name, with these arguments, is what the rule names. What is
@@ -217,7 +243,7 @@ mod tests {
             assert!(refuses("rm", command), "{command}");
         }
         for command in
-            ["rmdir x", "rm-old x", "ls rm", "busybox ls x", "ld-linux.so.2 ls", "sh -c rm"]
+            ["rmdir x", "rm-old x", "ls rm", "busybox echo rm", "ld-linux.so.2 ls", "sh -c rm"]
         {
             assert!(!refuses("rm", command), "{command}");
         }

@@ -123,6 +123,10 @@ pub struct Enforcement {
     pub enforced: Vec<SandboxLayer>,
     /// Those that should be and are not, each with the reason.
     pub missing: Vec<AbsentLayer>,
+    /// Whether the warden is asked before anything is executed.
+    pub tells_exec: bool,
+    /// The rules whose programs are covered.
+    pub covered: Vec<String>,
 }
 
 /// A protection that is not there.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use legwork::{
-    Registry, Tool,
-    gate::{Checked, Circumstances, Decision, Policy, Script, check, read},
+    Engine, HeldRule, Options, Registry, Tool, Trust,
+    gate::{Checked, Circumstances, Decision, Policy, Script, check, program_rules, read},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,9 +19,9 @@ use crate::{
     render::{DENIED, complain, print, print_json},
 };
 
-pub(crate) fn policy(verb: PolicyVerb) -> ExitCode {
+pub(crate) async fn policy(verb: PolicyVerb) -> ExitCode {
     match verb {
-        PolicyVerb::Check(options) => check_verb(&options),
+        PolicyVerb::Check(options) => check_verb(&options).await,
         PolicyVerb::Test(options) => test_verb(&options),
     }
 }
@@ -40,7 +40,7 @@ fn load(rules: &Rules, workspace: Option<&PathBuf>) -> Result<Bench, ExitCode> {
     }
 }
 
-fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
+async fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
     let bench = match load(&options.rules, options.workspace.as_ref()) {
         Ok(bench) => bench,
         Err(code) => return code,
@@ -53,15 +53,55 @@ fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
         Ok(checked) => checked,
         Err(problem) => return complain(&problem),
     };
+    let held = held_rules(options).await;
     let printed = if options.json {
-        print_json(&described(&checked))
+        let mut value = described(&checked);
+        if let (Value::Object(fields), Some(held)) = (&mut value, &held) {
+            fields.insert("held".into(), json!(held));
+        }
+        print_json(&value)
     } else {
-        print(&explained(&checked, text))
+        print(&format!(
+            "{}{}",
+            explained(&checked, text),
+            held.as_deref().map_or(String::new(), holds)
+        ))
     };
     match checked.verdict {
         Decision::Allow => printed,
         Decision::Ask | Decision::Deny => ExitCode::from(DENIED),
     }
+}
+
+/// How the rules on programs are held here: a sandbox is made to see that, in a state folder that
+/// is removed again. None if there is no such rule.
+async fn held_rules(options: &PolicyCheckOptions) -> Option<Vec<HeldRule>> {
+    let workspace = options.workspace.clone().unwrap_or_else(|| ".".into());
+    let config = options.rules.config(&workspace).ok()?;
+    if program_rules(&config.policy).is_empty() {
+        return None;
+    }
+    let name = format!("legwork-check-{}", std::process::id());
+    let state = std::env::temp_dir().join(name);
+    let settings = Options::configured(workspace, config).state(&state);
+    let held = match Engine::open(settings) {
+        Ok(engine) => engine.held_rules(Trust::TrustedOperator).await.ok(),
+        Err(_) => None,
+    };
+    let _ = std::fs::remove_dir_all(&state);
+    held
+}
+
+/// The same for a person.
+fn holds(held: &[HeldRule]) -> String {
+    let mut out = String::from("\nrules on programs, and what holds them here:\n");
+    for rule in held {
+        let holds: Vec<&str> = rule.held.iter().map(|hold| hold.as_str()).collect();
+        let only = if holds.len() == 1 { " only" } else { "" };
+        let shown = crate::render::one_line(&rule.rule, 60);
+        out.push_str(&format!("  {} {shown}: {}{only}\n", name(rule.decision), holds.join(", ")));
+    }
+    out
 }
 
 impl Bench {

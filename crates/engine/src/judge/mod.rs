@@ -86,6 +86,11 @@ impl Judge {
         self.sandbox.required
     }
 
+    /// The rules that deny programs, or ask about them.
+    pub(crate) fn program_rules(&self) -> Vec<ProgramRule> {
+        program_rules(&self.policy)
+    }
+
     /// The rules that keep a command that may run from executing something in turn.
     pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
         if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }

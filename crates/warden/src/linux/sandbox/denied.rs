@@ -3,9 +3,9 @@
 //! A name is covered in every folder of programs. So is the file that it leads to, if that is the
 //! same program: it has the same name, that name and a version (`python3.11` behind `python3`), or
 //! it is in no folder of programs and nothing else there leads to it. Otherwise it is a program of
-//! its own (`mawk` behind `awk`) or many in one (`busybox` behind `rm`), and only the name's link is
-//! covered: no other name is harmed. Hard links are treated alike. What may be written is left as
-//! it is: a cover there would be seen as a change of the file, and a command can bring its own
+//! its own (`mawk` behind `awk`) or many in one (`busybox` behind `rm`), and only the name's link
+//! is covered: no other name is harmed. Hard links are treated alike. What may be written is left
+//! as it is: a cover there would be seen as a change of the file, and a command can bring its own
 //! programs anyway. So are the shells, without which nothing runs. What is not covered is held by
 //! notices of what is executed.
 
@@ -28,7 +28,7 @@ const SHELLS: [&str; 3] = ["/bin/sh", "/bin/bash", "/usr/bin/bash"];
 pub(super) struct CoveredFile {
     pub path: PathBuf,
     program: String,
-    rule: String,
+    pub rule: String,
 }
 
 impl CoveredFile {

@@ -3,7 +3,8 @@
 //! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what
 //! was mounted since is not there. A secret that did not exist could not be covered, and one that
 //! was replaced is covered no more, because a cover goes with the file under it. A socket may have
-//! come, or a program that is denied. All are noticed here for the price of a few questions to the kernel.
+//! come, or a program that is denied. All are noticed here for the price of a few questions to the
+//! kernel.
 
 use std::{
     cell::Cell,

@@ -255,7 +255,8 @@ impl Filter {
             libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
         };
         let mut rules = rules(sockets, is_root);
-        if told && tells_exec {
+        let tells_exec = told && tells_exec;
+        if tells_exec {
             let execs = [libc::SYS_execve, libc::SYS_execveat];
             let (when, answer) = (When::Always, FilterAnswer::Ask);
             rules.extend(execs.map(|call| CallRule { call, when, answer }));
@@ -276,6 +277,11 @@ impl Filter {
         let mut code = prologue();
         code.extend(search(&calls));
         Self { code, is_root, told, tells_exec }
+    }
+
+    /// Whether the warden is asked before anything is executed.
+    pub(super) fn asks_about_exec(&self) -> bool {
+        self.tells_exec
     }
 
     /// The same with other sockets.

@@ -8,7 +8,8 @@
 //! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole
 //! tree is made read-only in one call, and what was taken aside is laid over its own place. Later
 //! mounts cover earlier ones, so the order is: temporary folders and devices, what may be written,
-//! what inside it may not, our state, secrets and other programs' sockets, programs that are denied.
+//! what inside it may not, our state, secrets and other programs' sockets, programs that are
+//! denied.
 
 use std::{
     collections::BTreeSet,
