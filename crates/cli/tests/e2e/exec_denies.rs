@@ -135,6 +135,10 @@ fn arguments_are_denied_at_the_exec_whoever_starts_the_program() {
             assert_eq!(denials(&result), [("exec", "no-push")], "{command}: {result:#}");
             assert!(stderr(&result).contains("ermission denied"), "{command}: {result:#}");
         }
+        // A person is told which rule it was.
+        let run = house.legwork("run", OPERATOR).args(["--", "./go-on"]).output().unwrap();
+        let line = "legwork: git push: denied by the rule no-push";
+        assert!(text(&run.stderr).lines().any(|it| it == line), "{run:?}");
         house.script("workspace/other", "git status --porcelain push; git log push");
         assert_eq!(denials(&house.exec(OPERATOR, "./other")), []);
     }
@@ -260,6 +264,6 @@ fn a_check_says_what_holds_each_rule() {
     people.arg(scratch.state.path().join("policy.toml")).arg("ls");
     people.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", scratch.state.path());
     fs::write(scratch.state.path().join("policy.toml"), NO_RM).unwrap();
-    let shown = text(&people.output().unwrap().stdout).to_owned();
+    let shown = text(&people.output().unwrap().stdout);
     assert!(shown.contains("deny run_shell_command(rm): text only"), "{shown}");
 }

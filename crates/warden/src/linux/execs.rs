@@ -5,9 +5,11 @@
 //! covers what is denied as a whole.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
+    io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::FileExt},
     },
     path::{Path, PathBuf},
@@ -28,7 +30,7 @@ const ARGUMENTS_MAX: usize = 256 * 1024;
 const ARGUMENT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Memory is read by pages: what lies beyond the end of one may not be there.
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// Most arguments that are told of, and characters of each.
 const TOLD_MAX: usize = 8;
@@ -58,7 +60,7 @@ impl ExecCall {
             libc::SYS_execve => Some(Self { thread, folder: None, path: first, arguments: second }),
             libc::SYS_execveat => {
                 // The lower half is the descriptor.
-                let folder = (first & 0xFFFF_FFFF) as u32;
+                let folder = u32::try_from(first & 0xFFFF_FFFF).unwrap_or_default();
                 let folder = Some(folder.cast_signed()).filter(|it| *it != libc::AT_FDCWD);
                 Some(Self { thread, folder, path: second, arguments: third })
             }
@@ -67,7 +69,7 @@ impl ExecCall {
     }
 
     /// What a rule refuses of it; an error if it cannot be read.
-    pub(super) fn refused(&self, rules: &[ExecRule]) -> std::io::Result<Option<RefusedProgram>> {
+    pub(super) fn refused(&self, rules: &[ExecRule]) -> io::Result<Option<RefusedProgram>> {
         let memory = Memory(File::open(format!("/proc/{}/mem", self.thread))?);
         let path = memory.text(self.path, PATH_BYTES_MAX)?;
         let file = self.file(&path);
@@ -89,8 +91,10 @@ impl ExecCall {
             arguments: arguments.iter().take(TOLD_MAX).map(|it| told(it)).collect(),
             rule: rule.id.clone(),
             asks: rule.asks,
-            // Nothing else that stands at such a path has no name of its own.
-            covered: rule.args.is_empty() && file.as_ref().is_some_and(|it| it.is_nameless),
+            // A cover has no name in any folder, and no program that is installed has none.
+            covered: !rule.asks
+                && rule.args.is_empty()
+                && file.as_ref().is_some_and(|it| it.is_nameless),
         }))
     }
 
@@ -110,7 +114,7 @@ impl ExecCall {
             Some(folder) => fs::read_link(of_process(&format!("fd/{folder}"))).ok()?,
             None => fs::read_link(of_process("cwd")).ok()?,
         };
-        let path = base.join(Path::new(std::ffi::OsStr::from_bytes(path)));
+        let path = base.join(Path::new(OsStr::from_bytes(path)));
         let root = open_path(Path::new(&of_process("root"))).ok()?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = openat2(&root, &path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
@@ -127,11 +131,10 @@ struct FoundFile {
 
 impl FoundFile {
     fn of(file: BorrowedFd<'_>) -> Option<Self> {
-        use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let path = readlinkat(rustix::fs::CWD, link, Vec::new()).ok()?.into_bytes();
         let path = path.strip_suffix(DELETED).unwrap_or(&path);
-        let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+        let path = PathBuf::from(OsStr::from_bytes(path));
         Some(Self { path, is_nameless: fstat(file).ok()?.st_nlink == 0 })
     }
 }
@@ -155,13 +158,13 @@ struct Memory(File);
 
 impl Memory {
     /// A text that ends with a zero; a longer one is cut.
-    fn text(&self, at: u64, bytes_max: usize) -> std::io::Result<Vec<u8>> {
+    fn text(&self, at: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < bytes_max {
-            let here = at + text.len() as u64;
-            let mut page = [0; PAGE_BYTES as usize];
-            let room = usize::try_from(PAGE_BYTES - here % PAGE_BYTES).unwrap_or(page.len());
-            let page = page.get_mut(..room).unwrap_or_default();
+            let here = at.wrapping_add(text.len() as u64);
+            let mut page = [0; PAGE_BYTES];
+            let into = usize::try_from(here % PAGE_BYTES as u64).unwrap_or_default();
+            let page = page.get_mut(into..).unwrap_or_default();
             let read = self.0.read_at(page, here)?;
             let piece = page.get(..read).unwrap_or_default();
             if let Some(end) = piece.iter().position(|byte| *byte == 0) {
@@ -169,7 +172,7 @@ impl Memory {
                 return Ok(text);
             }
             if read == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
             text.extend_from_slice(piece);
         }
@@ -179,12 +182,12 @@ impl Memory {
 
     /// The first arguments of a list that ends with a null; an error if there are more than can be
     /// looked at.
-    fn arguments(&self, at: u64, count: usize) -> std::io::Result<Vec<Vec<u8>>> {
+    fn arguments(&self, at: u64, count: usize) -> io::Result<Vec<Vec<u8>>> {
         let mut arguments = Vec::new();
         let mut bytes = 0;
         while at != 0 && arguments.len() < count {
             let mut pointer = [0; size_of::<u64>()];
-            let place = at + (arguments.len() * size_of::<u64>()) as u64;
+            let place = at.wrapping_add((arguments.len() * size_of::<u64>()) as u64);
             self.0.read_exact_at(&mut pointer, place)?;
             let pointer = u64::from_le_bytes(pointer);
             if pointer == 0 {
@@ -193,7 +196,7 @@ impl Memory {
             let argument = self.text(pointer, ARGUMENT_BYTES_MAX)?;
             bytes += argument.len() + 1;
             if bytes > ARGUMENT_BYTES_MAX {
-                return Err(std::io::ErrorKind::FileTooLarge.into());
+                return Err(io::ErrorKind::FileTooLarge.into());
             }
             arguments.push(argument);
         }

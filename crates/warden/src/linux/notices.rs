@@ -69,12 +69,12 @@ impl Notices {
                 return;
             }
             let Some(asked) = receive(listener.as_fd()) else { return };
-            let answer = match ExecCall::of(asked.data.nr.into(), asked.pid, asked.data.args) {
-                Some(call) => self.judge_exec(&call, asked.id),
-                None => {
-                    self.note_call(&asked.data);
-                    NoticeAnswer::Refuse(libc::EPERM)
-                }
+            let exec = ExecCall::of(asked.data.nr.into(), asked.pid, asked.data.args);
+            let answer = if let Some(call) = exec {
+                self.judge_exec(&call, asked.id)
+            } else {
+                self.note_call(&asked.data);
+                NoticeAnswer::Refuse(libc::EPERM)
             };
             if let Some(listener) = &self.listener {
                 send(listener.as_fd(), asked.id, &answer);
@@ -167,7 +167,7 @@ fn send(listener: BorrowedFd<'_>, id: u64, answer: &NoticeAnswer) {
 
 /// Whether the one who asks still waits.
 fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
-    // SAFETY: the kernel reads the number.
     let call = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
+    // SAFETY: the kernel reads the number.
     unsafe { libc::ioctl(listener.as_raw_fd(), call, &raw const id) == 0 }
 }
