@@ -182,7 +182,7 @@ pub use model::{
     Outputs, Program, Request, Stdin, Total, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
-    sandbox::{MissingLayer, SandboxReport, SandboxSettings},
+    sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,
 };

@@ -71,7 +71,7 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
 }
 
 /// Reads what would run.
-fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
+pub(crate) fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
     match script {
         Script::Shell(text) => {
             let mut reading = crate::read(text);

@@ -33,6 +33,7 @@ mod content;
 mod data;
 mod downloads;
 mod explain;
+mod held;
 mod judge;
 pub mod keys;
 mod matching;
@@ -48,6 +49,7 @@ mod verdict;
 
 pub use check::{Checked, Circumstances, check, look};
 pub use explain::{Explanation, visible};
+pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};

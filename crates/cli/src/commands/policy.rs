@@ -7,7 +7,7 @@ use std::{
 };
 
 use legwork::{
-    Checker, Engine, ErrorKind, Options, Registry, Tool, ToolError, Trust,
+    Checker, Engine, ErrorKind, HeldRule, Options, Registry, Tool, ToolError, Trust,
     gate::{Checked, Decision, read},
 };
 use serde::Deserialize;
@@ -107,6 +107,7 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
     let text = options.command.as_deref().unwrap_or_default();
     let judged = bench.judged(tool, text).await;
     let around = bench.circumstances(tool).await;
+    let held = bench.engine.held_rules(bench.trust).await.unwrap_or_default();
     let (checked, around) = match (judged, around) {
         (Ok(checked), Ok(around)) => (checked, around),
         (Err(problem), _) | (_, Err(problem)) => return complain(&problem),
@@ -115,15 +116,33 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
         let mut described = described(&checked);
         if let Value::Object(fields) = &mut described {
             fields.insert("circumstances".into(), around);
+            if !held.is_empty() {
+                fields.insert("held".into(), json!(held));
+            }
         }
         print_json(&described)
     } else {
-        print(&format!("{}{}\n", explained(&checked, text), told(&around)))
+        print(&format!("{}{}\n{}", explained(&checked, text), told(&around), holds(&held)))
     };
     match checked.verdict {
         Decision::Allow => printed,
         Decision::Ask | Decision::Deny => ExitCode::from(DENIED),
     }
+}
+
+/// How the rules on programs are held here, for a person.
+fn holds(held: &[HeldRule]) -> String {
+    if held.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("\nrules on programs, and what holds them here:\n");
+    for rule in held {
+        let holds: Vec<&str> = rule.held.iter().map(|hold| hold.as_str()).collect();
+        let only = if holds.len() == 1 { " only" } else { "" };
+        let shown = crate::render::one_line(&rule.rule, 60);
+        out.push_str(&format!("  {} {shown}: {}{only}\n", name(rule.decision), holds.join(", ")));
+    }
+    out
 }
 
 /// The circumstances, for a person.

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use legwork_gate::program_rules;
 use serde_json::Value;
 
 pub use self::{
@@ -37,7 +38,7 @@ use crate::{
     model::{
         Caller, Request, Trust,
         question::{Answered, Approval},
-        sandbox::SandboxReport,
+        sandbox::{HeldRule, SandboxReport},
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
@@ -76,7 +77,8 @@ impl Engine {
             .canonicalize()
             .map_err(|error| no_workspace(&options.workspace, &error))?;
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
-        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots));
+        let rules = program_rules(&options.policy);
+        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots, &rules));
         Self::open_at(place, state, (workspace, roots), options, registry)
     }
 
@@ -149,6 +151,15 @@ impl Engine {
     /// is required.
     pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
         self.tasks.protection(trust).await
+    }
+
+    /// How the rules that deny programs, or ask about them, are held for callers of this trust on
+    /// this machine.
+    pub async fn held_rules(&self, trust: Trust) -> Result<Vec<HeldRule>, ToolError> {
+        let sandbox = self.tasks.sandbox(self.tasks.judge.wanted(trust)).await?;
+        let enforcement = sandbox.as_ref().map(|sandbox| &sandbox.enforcement);
+        let rules = self.tasks.judge.program_rules().into_iter();
+        Ok(rules.map(|rule| HeldRule::new(rule, enforcement)).collect())
     }
 
     /// Calls a tool by name.

@@ -9,7 +9,10 @@ mod refusals;
 
 use std::path::Path;
 
-use legwork_gate::{Checked, Explanation, Mode, Policy, Subject, Verdict, judge};
+use legwork_gate::{
+    Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
+    rules_at_exec,
+};
 
 use self::config::Settings;
 pub(crate) use self::refusals::denied;
@@ -27,6 +30,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Judge {
     policy: Policy,
+    /// Whether a rule speaks of a program that commands may not execute.
+    holds_programs: bool,
     pub settings: Settings,
     sandbox: SandboxSettings,
     /// Names this engine, for approvals that last as long as it does.
@@ -60,7 +65,8 @@ impl Judge {
     ) -> Self {
         let session = random("s_").unwrap_or_default();
         let workspace = workspace.display().to_string();
-        Self { policy, settings, sandbox, session, workspace, store }
+        let holds_programs = !program_rules(&policy).is_empty();
+        Self { policy, holds_programs, settings, sandbox, session, workspace, store }
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.
@@ -84,6 +90,16 @@ impl Judge {
     /// What would be said of a command, without anything following from it.
     pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
         legwork_gate::look(&self.policy, facts)
+    }
+
+    /// The rules that deny programs, or ask about them.
+    pub(crate) fn program_rules(&self) -> Vec<ProgramRule> {
+        program_rules(&self.policy)
+    }
+
+    /// The rules that keep a command that may run from executing something in turn.
+    pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
+        if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.

@@ -329,6 +329,7 @@ impl World {
                 kept: kept.clone(),
                 reusable,
                 denials: Vec::new(),
+                refused: Vec::new(),
             };
             self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
@@ -710,7 +711,11 @@ impl Place for Scripted {
     }
 
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: Vec::new(),
+            exec_rules: Vec::new(),
+        }
     }
 
     fn tamper_check(&self, _wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {

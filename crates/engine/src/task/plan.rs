@@ -422,7 +422,7 @@ mod tests {
 
     fn local(state: &Path) -> Local {
         let state = Arc::new(StateFolder::open(state).unwrap());
-        Local::new(state, SandboxSettings::default(), &[])
+        Local::new(state, SandboxSettings::default(), &[], &[])
     }
 
     fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {

@@ -7,8 +7,9 @@ use std::{
     task::Poll,
 };
 
-use legwork_gate::Grant;
+use legwork_gate::{Decision, Grant, ProgramRule};
 use legwork_warden::{
+    exec::ExecRule,
     failpoint::Failpoint,
     protocol::{self, Spec},
 };
@@ -241,9 +242,23 @@ impl Tasks {
             wall_ms_max: plan.wall_ms_max,
             limits: plan.limits,
             orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
-            sandbox: sandbox.map(|sandbox| self.place.sandboxed(sandbox)),
+            sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
+                exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
+                ..self.place.sandboxed(sandbox)
+            }),
             note,
         }
+    }
+}
+
+/// A rule, as a warden compares with it.
+fn exec_rule(rule: ProgramRule) -> ExecRule {
+    let words = |words: Vec<String>| words.into_iter().map(String::into_bytes).collect();
+    ExecRule {
+        id: rule.id,
+        asks: rule.decision == Decision::Ask,
+        program: rule.program.into_bytes(),
+        args: rule.args.into_iter().map(words).collect(),
     }
 }
 

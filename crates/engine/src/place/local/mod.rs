@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::Level;
+use legwork_gate::{Level, ProgramRule};
 use legwork_warden::{
     connect, end_left_by, is_alive,
     protocol::{Sandboxed, Spec},
@@ -57,14 +57,16 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Starts nothing yet. The first of the roots is the workspace.
+    /// Starts nothing yet. The first of the roots is the workspace; the rules are those on programs
+    /// that commands may not execute.
     pub(crate) fn new(
         state: Arc<StateFolder>,
         settings: SandboxSettings,
         roots: &[PathBuf],
+        rules: &[ProgramRule],
     ) -> Self {
         state.ask_wardens_by(roll_call::roll_call);
-        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path()));
+        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path(), rules));
         let owners = Arc::new(Owners::new(state.engines()));
         let spawning = Spawning::new(state.clone(), owners.clone());
         let pool = Pool::new(Box::new(spawning), sandboxing.clone());

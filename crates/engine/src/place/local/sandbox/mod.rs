@@ -4,6 +4,7 @@
 //! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
 //! in the configuration is added to them.
 
+mod held;
 mod news;
 mod places;
 mod recent;
@@ -17,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use legwork_gate::Level;
+use legwork_gate::{Level, ProgramRule};
 use legwork_warden::{
     protocol::Sandboxed,
     sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
@@ -25,6 +26,7 @@ use legwork_warden::{
 
 pub(crate) use self::tamper::TamperCheck;
 use self::{
+    held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
     repository::Repository,
@@ -52,6 +54,8 @@ pub(crate) struct Sandboxing {
     /// The workspace, and the other folders that commands may run in.
     roots: Vec<PathBuf>,
     state: PathBuf,
+    /// What commands may not execute.
+    held: HeldPrograms,
     /// Those that commands work in.
     repositories: Vec<Repository>,
     /// What others run or trust.
@@ -65,7 +69,12 @@ pub(crate) struct Sandboxing {
 }
 
 impl Sandboxing {
-    pub(crate) fn new(settings: SandboxSettings, roots: &[PathBuf], state: &Path) -> Self {
+    pub(crate) fn new(
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+        state: &Path,
+        rules: &[ProgramRule],
+    ) -> Self {
         let workspace = roots.first().map_or(Path::new("/"), PathBuf::as_path);
         let repositories: Vec<_> = roots.iter().map(|root| Repository::around(root)).collect();
         // A repository that a command makes in a folder shadows the one around it.
@@ -78,6 +87,7 @@ impl Sandboxing {
             roots: roots.to_vec(),
             workspace: workspace.to_owned(),
             state: state.to_owned(),
+            held: HeldPrograms::of(rules),
             repositories,
             watched,
             recent: Recent::new(state, &places::short_name(workspace)),
@@ -89,7 +99,11 @@ impl Sandboxing {
 
     /// What a warden is told about the sandbox that its next command starts in.
     pub(crate) fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: self.recent.shown() }
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: self.recent.shown(),
+            exec_rules: Vec::new(),
+        }
     }
 
     /// The profile, made once, in a thread: it asks the disk where things are.
@@ -178,6 +192,9 @@ impl Sandboxing {
             unreadable: all(unreadable),
             tmp,
             state: bytes(self.state.clone()),
+            denied: self.held.denied.clone(),
+            program_folders: all(self.held.folders()),
+            tells_exec: self.held.any,
         };
         Made { profile: Arc::new(profile), variables }
     }
