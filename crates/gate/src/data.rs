@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use crate::{
     content::only_prints,
-    matching::{Certainty, begins_with, follows, has_flag, operands},
+    harmless,
+    matching::{Certainty, follows, has_flag},
     reading::Word,
 };
 
@@ -63,19 +64,6 @@ pub(crate) struct Wrapper {
     pub numeric: bool,
     pub marker: Vec<String>,
     pub neutral: bool,
-}
-
-/// A program that only reads, under conditions.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Safe {
-    programs: Vec<String>,
-    args: Vec<Vec<String>>,
-    deny_flags: Vec<String>,
-    words: bool,
-    operands_max: Option<usize>,
-    content: String,
-    because: String,
 }
 
 /// A command that is asked about.
@@ -142,13 +130,6 @@ struct WrapperFile {
     wrapper: Vec<Wrapper>,
 }
 
-/// The file of programs that only read.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SafeFile {
-    safe: Vec<Safe>,
-}
-
 /// The file of dangers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -192,7 +173,6 @@ struct ArgumentTable {
 // there is nothing, and then nothing is allowed or understood.
 static WRAPPERS: LazyLock<Option<HashMap<String, Vec<Wrapper>>>> =
     LazyLock::new(|| load_wrappers().ok());
-static SAFE: LazyLock<Option<HashMap<String, Vec<Arc<Safe>>>>> = LazyLock::new(|| load_safe().ok());
 static DANGERS: LazyLock<Option<Dangers>> = LazyLock::new(|| load_dangers().ok());
 static ARGUMENTS: LazyLock<Option<ArgumentTable>> = LazyLock::new(|| load_arguments().ok());
 
@@ -217,12 +197,6 @@ fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, toml::de::Error> {
         }
     }
     Ok(wrappers)
-}
-
-/// Reads the table of programs that only read.
-fn load_safe() -> Result<HashMap<String, Vec<Arc<Safe>>>, toml::de::Error> {
-    let file: SafeFile = toml::from_str(include_str!("../data/safe.toml"))?;
-    Ok(by_name(file.safe, |entry| &entry.programs))
 }
 
 /// Reads the table of dangers.
@@ -255,20 +229,6 @@ pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
 /// Whether a wrapper is judged only by what it runs.
 pub(crate) fn is_neutral(name: &str) -> bool {
     wrappers(name).is_some_and(|found| found.iter().any(|wrapper| wrapper.neutral))
-}
-
-/// Why a command only reads, if it surely does.
-pub(crate) fn reads_only(name: &str, rest: &[Word]) -> Option<&'static str> {
-    let mut of_name = SAFE.as_ref()?.get(name)?.iter();
-    let covers = |safe: &&Arc<Safe>| {
-        let mut flags = safe.deny_flags.iter();
-        let operands_max = safe.operands_max.unwrap_or(usize::MAX);
-        begins_with(rest, &safe.args)
-            && !flags.any(|flag| has_flag(rest, flag, safe.words) > Certainty::No)
-            && operands(rest.get(safe.args.len()..).unwrap_or_default()) <= operands_max
-            && only_prints(&safe.content, rest)
-    };
-    of_name.find(covers).map(|safe| safe.because.as_str())
 }
 
 /// Why a command is asked about, if it is.
@@ -324,7 +284,7 @@ pub(crate) fn keeps_its_arguments(name: &str) -> bool {
         |table: &ArgumentTable| table.plain.contains(name) || table.by_name.contains_key(name);
     ARGUMENTS.as_ref().is_some_and(in_arguments)
         || WRAPPERS.as_ref().is_some_and(|table| table.contains_key(name))
-        || SAFE.as_ref().is_some_and(|table| table.contains_key(name))
+        || harmless::is_known(name)
         || DANGERS.as_ref().is_some_and(|table| table.by_name.contains_key(name))
 }
 
@@ -344,7 +304,6 @@ mod tests {
     #[test]
     fn the_shipped_tables_can_be_read() {
         load_wrappers().unwrap();
-        load_safe().unwrap();
         load_dangers().map(|_| ()).unwrap();
         load_arguments().map(|_| ()).unwrap();
         assert!(wrappers("env").is_some_and(|found| found.len() == 1));

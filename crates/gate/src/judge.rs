@@ -5,8 +5,12 @@ use std::{cell::OnceCell, collections::HashSet};
 use crate::{
     data, downloads,
     explain::Explanation,
+    harmless,
     matching::Certainty,
-    plain::{Dialect, NotPlain, PlainCommand, is_builtin, is_harmless_variable, plain},
+    plain::{
+        Dialect, NotPlain, PlainCommand, builtins::is_builtin, plain,
+        variables::is_harmless_variable,
+    },
     policy::{Mode, Policy},
     reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution, Word},
     rule::{Decision, Level, RedirectScope, Rule, Target},
@@ -505,7 +509,8 @@ impl<'c> Case<'c> {
         if self.subject.manners().asks_by_default {
             return None;
         }
-        let because = data::reads_only(name, run.words.get(1..).unwrap_or_default())?;
+        let rest = run.words.get(1..).unwrap_or_default();
+        let because = harmless::reads_only(name, rest, self.subject.sandboxed())?;
         Some(("safe", Some(because)))
     }
 

@@ -33,6 +33,7 @@ mod content;
 mod data;
 mod downloads;
 mod explain;
+mod harmless;
 mod held;
 mod judge;
 pub mod keys;

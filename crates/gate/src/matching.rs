@@ -125,10 +125,3 @@ fn spells(text: &str, flag: &str, whole: bool) -> bool {
     // Any unambiguous beginning will do for the program, so any beginning does here.
     name.len() > 2 && name.starts_with("--") && flag.starts_with(name)
 }
-
-/// How many words are no options.
-pub(crate) fn operands(words: &[Word]) -> usize {
-    let many = words.iter().any(|word| matches!(word.form, Form::Fields | Form::Glob));
-    let count = words.iter().filter(|word| !word.text.starts_with('-') || word.text == "-").count();
-    if many { usize::MAX } else { count }
-}

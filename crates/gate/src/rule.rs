@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    data,
+    data, harmless,
     matching::{Certainty, begins_with, follows, has_flag},
     reading::{Form, Invocation, Redirect, RedirectKind, Word},
     unwrap::basename,
@@ -132,7 +132,7 @@ impl Rule {
             && begins_with(rest, args)
             && (!self.exact || rest.len() == args.len() && run.assignments.is_empty())
             && !flagged
-            && !(self.short && data::runs_or_writes(basename(name), rest))
+            && (!self.short || is_ordinary(basename(name), rest))
     }
 
     /// Whether a deny or an ask speaks of a run; `resolved` is the file that would really run.
@@ -155,6 +155,13 @@ impl Rule {
         let same = |path: &str| basename(path.trim_start_matches('=')) == basename(name);
         (same(word) || resolved.is_some_and(same)).into()
     }
+}
+
+/// Whether words are what a rule for their program means: known to be harmless, or, where nothing
+/// is known of the program, without anything that runs or writes.
+fn is_ordinary(name: &str, rest: &[Word]) -> bool {
+    harmless::is_harmless(name, rest)
+        || !harmless::is_known(name) && !data::runs_or_writes(name, rest)
 }
 
 /// Whether a program is among the words of one that may run it.

@@ -4,6 +4,8 @@
 //! Every program is a stub that records its arguments. `LEGWORK_FUZZ_SECONDS` says for how long
 //! texts are made (10 when absent), `LEGWORK_FUZZ_SEED` repeats a run.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
 #[path = "differential/generator.rs"]
 #[expect(dead_code, reason = "the other test makes texts of the rest")]
 mod generator;

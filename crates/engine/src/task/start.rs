@@ -61,8 +61,8 @@ impl Tasks {
             return Ok(Submitted::AlreadyRunning(running));
         }
         Failpoint::EngineAfterRow.pass();
-        // What a rule lets out of the sandbox is one file with its arguments: no shell may make more
-        // of it.
+        // What a rule lets out of the sandbox is one file with its arguments: no shell may make
+        // more of it.
         let let_out = wanted.level < grant.plan().wanted.level;
         let mut plan = grant.into_plan();
         if let Some((program, argv)) = plan.without_shell().filter(|_| let_out) {

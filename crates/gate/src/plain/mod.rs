@@ -1,6 +1,6 @@
 //! Plain text: the positive list of what an allow can cover.
 //!
-//! An allow is a proof, and what can be proved is small. This file is a second reader, on purpose
+//! An allow is a proof, and what can be proved is small. This room is a second reader, on purpose
 //! and without anything of the first: it knows lists, pipelines, groups, `if`, `while`, `until`,
 //! `for`, `case` and simple commands, a few kinds of words, assignments and redirects, and a list
 //! of builtins. Everything else is not plain, whatever it would do. For a plain text the shell runs
@@ -10,11 +10,20 @@
 //! What is not plain is not forbidden: no allow covers it, so it is asked about, or runs in the
 //! sandbox where that is enough.
 
-use std::collections::{HashMap, HashSet};
+pub(crate) mod builtins;
+pub(crate) mod variables;
+mod word;
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::reading::{Form, Span, Word};
+use self::{
+    builtins::{exports, is_builtin, looks_up, prints, sets, tests},
+    variables::{is_harmless_variable, is_listed, is_own},
+    word::{Lexeme, assignment, is_number},
+};
+use crate::reading::{Form, Word};
 
 /// Most constructs inside each other.
 const NESTING_MAX: usize = 32;
@@ -75,137 +84,6 @@ pub fn plain(
     }
     reader.check_numbers()?;
     Ok(reader.commands)
-}
-
-/// Whether a variable may be set for a program: nobody does anything but print differently by it.
-pub(crate) fn is_harmless_variable(name: &str, value: Option<&str>) -> bool {
-    /// Those whose every value is harmless.
-    const ANY: [&str; 20] = [
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TERM",
-        "CI",
-        "NO_COLOR",
-        "FORCE_COLOR",
-        "CLICOLOR",
-        "CLICOLOR_FORCE",
-        "COLORTERM",
-        "RUST_LOG",
-        "RUST_BACKTRACE",
-        "RUST_LIB_BACKTRACE",
-        "CARGO_TERM_COLOR",
-        "CARGO_TERM_PROGRESS_WHEN",
-        "PYTHONUNBUFFERED",
-        "PYTHONDONTWRITEBYTECODE",
-        "PYTHONHASHSEED",
-        "DEBIAN_FRONTEND",
-        "SOURCE_DATE_EPOCH",
-    ];
-    /// Those that name a program, with the values that name a harmless one.
-    const PAIRS: [(&str, &[&str]); 5] = [
-        ("PAGER", &["cat", ""]),
-        ("GIT_PAGER", &["cat", ""]),
-        ("MANPAGER", &["cat", ""]),
-        ("GIT_TERMINAL_PROMPT", &["0", "1"]),
-        ("GIT_OPTIONAL_LOCKS", &["0", "1"]),
-    ];
-    let is_locale = name.strip_prefix("LC_").is_some_and(|rest| !rest.is_empty());
-    let is_pair = |(pair, values): &(&str, &[&str])| {
-        *pair == name && value.is_some_and(|value| values.contains(&value))
-    };
-    is_locale || ANY.contains(&name) || PAIRS.iter().any(is_pair)
-}
-
-/// Whether a name is a text's own: one that no shell reads or sets.
-fn is_own(name: &str) -> bool {
-    /// Beginnings of names that shells keep for themselves.
-    const PREFIXES: [&str; 13] = [
-        "BASH", "COMP", "DIRSTACK", "EPOCH", "FUNC", "GLOB", "HIST", "LC_", "MAIL", "OPT",
-        "PROMPT", "READLINE", "ZSH",
-    ];
-    /// The rest of them.
-    const NAMES: [&str; 48] = [
-        "auto_resume",
-        "histchars",
-        "CDPATH",
-        "CHILD_MAX",
-        "COLUMNS",
-        "COPROC",
-        "EMACS",
-        "ENV",
-        "EUID",
-        "EXECIGNORE",
-        "FCEDIT",
-        "FIGNORE",
-        "FPATH",
-        "GROUPS",
-        "HOME",
-        "HOSTFILE",
-        "HOSTNAME",
-        "HOSTTYPE",
-        "IFS",
-        "IGNOREEOF",
-        "INPUTRC",
-        "INSIDE_EMACS",
-        "KSH_VERSION",
-        "LANG",
-        "LINENO",
-        "LINES",
-        "LOGNAME",
-        "MACHTYPE",
-        "MAPFILE",
-        "NLSPATH",
-        "OLDPWD",
-        "OSTYPE",
-        "PATH",
-        "PIPESTATUS",
-        "POSIXLY_CORRECT",
-        "PPID",
-        "PS0",
-        "PS1",
-        "PS2",
-        "PS3",
-        "PS4",
-        "PWD",
-        "RANDOM",
-        "REPLY",
-        "SECONDS",
-        "SHELL",
-        "SHELLOPTS",
-        "SHLVL",
-    ];
-    /// And those that are seldom met.
-    const MORE: [&str; 7] =
-        ["SRANDOM", "TEXTDOMAIN", "TEXTDOMAINDIR", "TIMEFORMAT", "TMOUT", "TMPDIR", "UID"];
-    let reserved = name == "_"
-        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || NAMES.contains(&name)
-        || MORE.contains(&name);
-    !reserved && is_name(name)
-}
-
-/// Whether this can be the name of a variable.
-fn is_name(text: &str) -> bool {
-    text.starts_with(|first: char| first == '_' || first.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
-}
-
-/// A word, with what only the shell's grammar cares about.
-#[derive(Debug, Clone)]
-struct Lexeme {
-    word: Word,
-    /// Nothing of it was quoted or escaped.
-    bare: bool,
-    /// Where in its text the first `=` stands that was not quoted.
-    equals: Option<usize>,
-}
-
-impl Lexeme {
-    /// The reserved word or name that it may be.
-    fn bare(&self) -> Option<&str> {
-        self.word.literal().filter(|_| self.bare)
-    }
 }
 
 /// A here-document whose text begins with the next line.
@@ -535,17 +413,14 @@ impl<'t> Plainly<'t> {
 
     /// `[[ … ]]`: one test with an operator that is written out, and `&&`, `||`, `!` around such.
     fn condition(&mut self) -> Plain<()> {
-        const UNARY: [&str; 15] = [
-            "-e", "-f", "-d", "-s", "-r", "-w", "-x", "-h", "-L", "-p", "-S", "-b", "-c", "-n",
-            "-z",
-        ];
+        const UNARY: &str = "-e -f -d -s -r -w -x -h -L -p -S -b -c -n -z";
         self.at += 2;
         loop {
             self.skip_blanks();
             while self.prefix("!") {}
             let first = self.lexeme()?;
             self.skip_blanks();
-            if first.bare().is_some_and(|operator| UNARY.contains(&operator)) {
+            if first.bare().is_some_and(|operator| is_listed(UNARY, operator)) {
                 self.lexeme()?;
             } else if first.bare().is_some_and(|text| text.starts_with('-')) {
                 return self.no("an operator of `[[`");
@@ -763,343 +638,9 @@ impl<'t> Plainly<'t> {
         }
         Ok(true)
     }
-
-    /// One word.
-    fn lexeme(&mut self) -> Plain<Lexeme> {
-        let start = self.at;
-        let (mut text, mut form, mut bare, mut equals) = (String::new(), Form::Literal, true, None);
-        while let Some(character) = self.peek() {
-            match character {
-                _ if is_end(character) => break,
-                '\'' => {
-                    let Some(length) = self.rest().get(1..).and_then(|rest| rest.find('\'')) else {
-                        return self.no("a quote that is not closed");
-                    };
-                    let inside = self.rest().get(1..=length).unwrap_or_default();
-                    keep(&mut text, form, inside);
-                    self.at += length + 2;
-                    bare = false;
-                }
-                '"' => {
-                    bare = false;
-                    self.double(&mut text, &mut form)?;
-                }
-                '\\' => {
-                    bare = false;
-                    self.at += 1;
-                    match self.peek() {
-                        Some(next) if next.is_ascii_graphic() || next == ' ' => {
-                            keep(&mut text, form, next.encode_utf8(&mut [0; 4]));
-                            self.at += 1;
-                        }
-                        _ => return self.no("a continued line in a word"),
-                    }
-                }
-                '$' => {
-                    self.dollar()?;
-                    form = Form::Fields;
-                }
-                '{' | '}' => {
-                    let alone = text.is_empty() && bare && self.at == start;
-                    if self.take("{}") {
-                        keep(&mut text, form, "{}");
-                    } else if alone && character == '}' && self.ends_after(1) {
-                        keep(&mut text, form, "}");
-                        self.at += 1;
-                    } else {
-                        return self.no("a brace that may be expanded");
-                    }
-                }
-                '*' | '?' | '[' | ']' => {
-                    let alone = self.at == start && self.ends_after(1) && character != '*';
-                    keep(&mut text, form, character.encode_utf8(&mut [0; 4]));
-                    form = match form {
-                        // `[` and `]` alone are the names that `test` goes by.
-                        Form::Literal if alone && character != '?' => Form::Literal,
-                        Form::Literal | Form::Glob => Form::Glob,
-                        Form::Dynamic | Form::Fields => Form::Fields,
-                    };
-                    self.at += 1;
-                }
-                '~' if self.at == start
-                    || self
-                        .text
-                        .get(..self.at)
-                        .is_some_and(|before| before.ends_with(['=', ':'])) =>
-                {
-                    // Becomes the path of a home folder.
-                    keep(&mut text, form, if self.at == start { "~" } else { "" });
-                    form = Form::Dynamic;
-                    self.at += 1;
-                }
-                '=' => {
-                    if equals.is_none() && form == Form::Literal {
-                        equals = Some(text.len()).filter(|_| bare);
-                    }
-                    keep(&mut text, form, "=");
-                    self.at += 1;
-                }
-                'a'..='z' | 'A'..='Z' | '0'..='9' => self.one(&mut text, form, character),
-                '_' | '-' | '.' | '/' | ',' | ':' | '+' | '@' | '%' | '^' | '!' | '~' => {
-                    self.one(&mut text, form, character);
-                }
-                '#' if self.at > start => self.one(&mut text, form, character),
-                _ => return self.no("a character that is not quoted"),
-            }
-        }
-        if self.at == start {
-            return self.no("a word that is missing");
-        }
-        let span = Span { start, end: self.at };
-        Ok(Lexeme { word: Word { text, form, span }, bare, equals })
-    }
-
-    fn one(&mut self, text: &mut String, form: Form, character: char) {
-        keep(text, form, character.encode_utf8(&mut [0; 4]));
-        self.at += character.len_utf8();
-    }
-
-    /// Whether a word ends after this many bytes.
-    fn ends_after(&self, bytes: usize) -> bool {
-        self.rest().get(bytes..).is_some_and(|rest| rest.is_empty() || rest.starts_with(is_end))
-    }
-
-    /// The inside of double quotes.
-    fn double(&mut self, text: &mut String, form: &mut Form) -> Plain<()> {
-        self.at += 1;
-        loop {
-            match self.peek() {
-                Some('"') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                Some('\\') => {
-                    let next = self.rest().chars().nth(1);
-                    match next {
-                        Some('$' | '`' | '"' | '\\') => {
-                            keep(text, *form, next.unwrap_or_default().encode_utf8(&mut [0; 4]));
-                            self.at += 2;
-                        }
-                        Some('\n') | None => return self.no("a continued line in a word"),
-                        Some(_) => self.one(text, *form, '\\'),
-                    }
-                }
-                Some('$') => {
-                    let next = self.rest().chars().nth(1);
-                    if matches!(next, Some('"' | ' ' | '|' | ')' | '/' | ',' | '.')) {
-                        self.one(text, *form, '$');
-                    } else {
-                        self.dollar()?;
-                        *form = match *form {
-                            Form::Literal | Form::Dynamic => Form::Dynamic,
-                            Form::Glob | Form::Fields => Form::Fields,
-                        };
-                    }
-                }
-                Some('`') => return self.no("a substitution"),
-                Some(character) => self.one(text, *form, character),
-                None => return self.no("a quote that is not closed"),
-            }
-        }
-    }
-
-    /// `$NAME`, `${NAME}`, `$1`, `$?`, `$#`, `$$`, `$!`, or arithmetic over numbers.
-    fn dollar(&mut self) -> Plain<()> {
-        let rest = self.rest();
-        let inside = rest.get(1..).unwrap_or_default();
-        let names = |text: &str| {
-            text.bytes().take_while(|byte| *byte == b'_' || byte.is_ascii_alphanumeric()).count()
-        };
-        if let Some(braced) = inside.strip_prefix('{') {
-            let count = names(braced);
-            let name = braced.get(..count).unwrap_or_default();
-            if !is_name(name) || !braced.get(count..).is_some_and(|rest| rest.starts_with('}')) {
-                return self.no("an expansion that does more than to look up a variable");
-            }
-            self.at += count + 3;
-            return Ok(());
-        }
-        if inside.starts_with("((") {
-            return self.arithmetic();
-        }
-        let count = names(inside);
-        let name = inside.get(..count).unwrap_or_default();
-        if is_name(name) {
-            self.at += 1 + count;
-            return Ok(());
-        }
-        match inside.chars().next() {
-            Some('1'..='9' | '?' | '#' | '$' | '!') => {
-                self.at += 2;
-                Ok(())
-            }
-            Some('(' | '{') => self.no("a substitution"),
-            _ => self.no("a dollar that is not quoted"),
-        }
-    }
-
-    fn arithmetic(&mut self) -> Plain<()> {
-        self.at += 3;
-        let mut open = 0_usize;
-        loop {
-            let Some(next) = self.peek() else { return self.no("arithmetic that is not closed") };
-            match next {
-                ')' if open == 0 => break,
-                ')' => open -= 1,
-                '(' => open += 1,
-                ' ' | '*' | '/' | '%' => {}
-                '+' | '-' if !self.begins("++") && !self.begins("--") => {}
-                '0'..='9' => {}
-                '_' | 'a'..='z' | 'A'..='Z' | '$' => {
-                    let offset = self.at;
-                    self.take("$");
-                    let count = self
-                        .rest()
-                        .bytes()
-                        .take_while(|byte| *byte == b'_' || byte.is_ascii_alphanumeric())
-                        .count();
-                    let name = self.rest().get(..count).unwrap_or_default();
-                    if !is_own(name) {
-                        return self.no("arithmetic over a variable of any value");
-                    }
-                    self.computed.push((name.to_owned(), offset));
-                    self.at += count;
-                    continue;
-                }
-                _ => return self.no("an operator of arithmetic"),
-            }
-            self.at += 1;
-        }
-        if !self.take("))") {
-            return self.no("arithmetic that is not closed");
-        }
-        Ok(())
-    }
-}
-
-/// Keeps what is known of a word: all before the first expansion.
-fn keep(text: &mut String, form: Form, piece: &str) {
-    if matches!(form, Form::Literal | Form::Glob) {
-        text.push_str(piece);
-    }
 }
 
 /// Whether a word ends before this character.
 fn is_end(character: char) -> bool {
     matches!(character, ' ' | '\t' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>')
-}
-
-/// What is decimal and nothing else; a leading zero would make it octal.
-fn is_number(text: &str) -> bool {
-    text == "0"
-        || (1..=18).contains(&text.len())
-            && !text.starts_with('0')
-            && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The name and the value of a word that sets a variable before a command.
-fn assignment(lexeme: &Lexeme) -> Option<(String, String)> {
-    let (name, value) = lexeme.word.text.split_at_checked(lexeme.equals?)?;
-    let name = name.strip_suffix('+').unwrap_or(name);
-    is_name(name).then(|| (name.to_owned(), value.get(1..).unwrap_or_default().to_owned()))
-}
-
-/// Whether a word can be no option: it is written out, or its beginning is.
-fn is_operand(word: &Word) -> bool {
-    match word.form {
-        Form::Literal => !word.text.starts_with('-'),
-        Form::Dynamic => !word.text.is_empty() && !word.text.starts_with('-'),
-        Form::Glob | Form::Fields => false,
-    }
-}
-
-/// `printf` prints, unless it is told to set a variable.
-fn prints(words: &[&Word]) -> bool {
-    match words.split_first() {
-        Some((first, _)) if first.literal() == Some("--") => true,
-        Some((first, _)) => is_operand(first),
-        None => false,
-    }
-}
-
-/// `test` with operators that are written out; `-v` and `-R` evaluate subscripts.
-fn tests(words: &[&Word]) -> bool {
-    const UNARY: [&str; 21] = [
-        "-a", "-b", "-c", "-d", "-e", "-f", "-g", "-h", "-k", "-L", "-n", "-O", "-p", "-r", "-s",
-        "-S", "-t", "-u", "-w", "-x", "-z",
-    ];
-    const BINARY: [&str; 12] =
-        ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
-    let single = |word: &&&Word| matches!(word.form, Form::Literal | Form::Dynamic);
-    if !words.iter().all(|word| single(&word)) {
-        return false;
-    }
-    let is = |word: &Word, known: &[&str]| word.literal().is_some_and(|text| known.contains(&text));
-    match words {
-        [] | [_] => true,
-        [first, _] => is(first, &UNARY) || first.literal() == Some("!"),
-        [_, operator, _] if is(operator, &BINARY) => true,
-        [first, operator, _] => first.literal() == Some("!") && is(operator, &UNARY),
-        [first, _, operator, _] => first.literal() == Some("!") && is(operator, &BINARY),
-        _ => false,
-    }
-}
-
-/// `set` with options that change only how errors are treated and what is shown.
-fn sets(words: &[&Word]) -> bool {
-    let texts: Option<Vec<&str>> = words.iter().map(|word| word.literal()).collect();
-    let Some(texts) = texts else { return false };
-    let letters = |text: &str| {
-        text.strip_prefix(['-', '+'])
-            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|it| "eufxo".contains(it)))
-    };
-    let mut known = !texts.is_empty();
-    let mut texts = texts.into_iter();
-    while let Some(text) = texts.next() {
-        known &= letters(text);
-        if text.ends_with('o') {
-            let named = ["pipefail", "errexit", "nounset", "xtrace", "noglob"];
-            known &= texts.next().is_some_and(|option| named.contains(&option));
-        }
-    }
-    known
-}
-
-/// `export` of variables that nobody acts on.
-fn exports(words: &[&Word]) -> bool {
-    !words.is_empty()
-        && words.iter().all(|word| {
-            let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
-            let literal = word.form == Form::Literal;
-            let known = literal || word.text.contains('=') && word.form == Form::Dynamic;
-            known && is_harmless_variable(name, Some(value).filter(|_| literal))
-        })
-}
-
-/// `command -v NAME`, or a program whose name is written out.
-fn looks_up(words: &[&Word]) -> bool {
-    match words.split_first() {
-        Some((first, rest)) if matches!(first.literal(), Some("-v" | "-V")) => {
-            rest.iter().all(|word| is_operand(word))
-        }
-        Some((first, _)) => first
-            .literal()
-            .is_some_and(|name| !name.starts_with('-') && !is_builtin(name) && !name.is_empty()),
-        None => false,
-    }
-}
-
-/// Whether a shell has a builtin of this name; whatever is not in the list of known ones is none of
-/// the harmless.
-pub(crate) fn is_builtin(name: &str) -> bool {
-    static BUILTINS: std::sync::LazyLock<HashSet<&'static str>> = std::sync::LazyLock::new(|| {
-        "! . : [ [[ alias bg bind break builtin caller case cd chdir command compgen complete compopt continue coproc \
-         declare dirs disown do done echo elif else enable esac eval exec exit export false fc fg fi for function \
-         getopts hash help history if in jobs kill let local logout mapfile popd printf pushd pwd read readarray \
-         readonly return select set shift shopt source suspend test then time times trap true type typeset ulimit \
-         umask unalias unset until wait while { }"
-            .split_ascii_whitespace()
-            .collect()
-    });
-    BUILTINS.contains(name)
 }
