@@ -444,8 +444,16 @@ impl<'c> Case<'c> {
             });
         }
         for run in &reading.runs {
-            if let Some((rule, why)) = self.covering_rule(run).filter(|_| self.is_trusted_file(run))
-            {
+            let covering = self.covering_rule(run);
+            if let Some((rule, _)) = covering.filter(|_| !self.is_trusted_file(run)) {
+                let remedy = "allow a program outside of what commands can write, or approve it";
+                self.find(Decision::Ask, "planted", run.span, remedy, |case| {
+                    format!(
+                        "`{}` is allowed by `{rule}`, but commands can write that file",
+                        case.shown(run)
+                    )
+                });
+            } else if let Some((rule, why)) = covering {
                 self.find(Decision::Allow, rule, run.span, "", |case| {
                     let why = why.map_or(String::new(), |why| format!(": {why}"));
                     format!("`{}` is allowed{why}", case.shown(run))

@@ -9,7 +9,7 @@ use legwork_gate::{
 struct Asked(&'static str);
 
 impl Subject for Asked {
-    fn tool(&self) -> &str {
+    fn tool(&self) -> &'static str {
         "ExecCommand"
     }
 

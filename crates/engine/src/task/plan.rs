@@ -117,9 +117,12 @@ impl Subject for Plan {
     }
 
     fn can_be_planted(&self, name: &str) -> bool {
-        let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok();
-        let real = found.as_deref().and_then(|found| self.place.real_program(found));
-        found.iter().chain(&real).any(|path| self.place.can_be_planted(path))
+        let found = self.place.find_program(OsStr::new(name), &self.workdir.path);
+        let Ok(found) = found else { return false };
+        // Neither the file nor the link to it.
+        let folder = found.parent().and_then(|folder| self.place.real_program(folder));
+        let real = self.place.real_program(&found);
+        [folder, real].into_iter().any(|path| path.is_none_or(|it| self.place.can_be_planted(&it)))
     }
 
     fn has_variable(&self, name: &str) -> bool {

@@ -308,7 +308,7 @@ fn a_check_and_a_call_never_differ() {
             let trust = legwork_gate::Trust::TrustedOperator;
             let mut checker = tasks.checker(template(), trust).await.unwrap();
             for text in &texts {
-                let checked = checker.script(text);
+                let seen = checker.script(text);
                 let request = Request {
                     program: Program::Script {
                         text: text.clone(),
@@ -318,9 +318,9 @@ fn a_check_and_a_call_never_differ() {
                     ..template()
                 };
                 let (decision, rule) = verdict(&tasks, request).await;
-                assert_eq!(checked.verdict, decision, "{mode:?}, {manners:?}: {text:?}");
+                assert_eq!(seen.verdict, decision, "{mode:?}, {manners:?}: {text:?}");
                 if let Some(rule) = rule {
-                    assert_eq!(checked.explanation.rule, rule, "{text:?}");
+                    assert_eq!(seen.explanation.rule, rule, "{text:?}");
                 }
             }
         });

@@ -137,9 +137,10 @@ fn a_command_that_is_refused_again_and_again_delays_nothing_and_grows_nothing() 
 #[test]
 fn an_untrusted_command_is_ended_like_any_other() {
     let Some(house) = House::own() else { return };
-    let house = house.with_policy("coreTools = [\"ExecCommand(./run.sh)\"]\n");
-    house.script("workspace/run.sh", &format!("exec {} detached-tree /tmp", fixture()));
-    let input = json!({ "cmd": "./run.sh", "yield_time_ms": 0, "login": false });
+    let run = house.script("outside/run.sh", &format!("exec {} detached-tree /tmp", fixture()));
+    let run = run.display().to_string();
+    let house = house.with_policy(&format!("coreTools = [\"ExecCommand({run})\"]\n"));
+    let input = json!({ "cmd": run, "yield_time_ms": 0, "login": false });
     let result = house.get(UNTRUSTED, "ExecCommand", &input);
     let task = result["task_handle"]["task_id"].as_str().unwrap();
     eventually("the tree is alive", || (inhabitants(&house).len() >= 3).then_some(()));

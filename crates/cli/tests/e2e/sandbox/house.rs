@@ -26,8 +26,9 @@ pub const TRUSTS: [&str; 3] = [OPERATOR, INTEGRATION, UNTRUSTED];
 /// Where programs are that everybody may run.
 const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// The script that a house runs its probes by.
-const PROBES: &str = "./probes.sh";
+/// The script that a house runs its probes by: where no command can have put it, since an untrusted
+/// caller is allowed nothing else.
+const PROBES: &str = "scripts/probes.sh";
 
 /// The house is not in a temporary folder: those are hidden inside anyway.
 pub struct House {
@@ -226,14 +227,16 @@ impl House {
             format!("printf '%s\\t' '{words}'; {} probe {words}", fixture())
         };
         let lines: Vec<String> = probes.iter().map(line).collect();
-        self.script("workspace/probes.sh", &lines.join("\n"));
+        let script = self.script(PROBES, &lines.join("\n"));
+        let script = script.display();
         let mut command = self.legwork("call", trust);
         if self.policy.is_none() && trust == UNTRUSTED {
             let policy =
-                self.file("allowed.toml", &format!("coreTools = [\"ExecCommand({PROBES})\"]\n"));
+                self.file("allowed.toml", &format!("coreTools = [\"ExecCommand({script})\"]\n"));
             command.arg("--policy").arg(policy);
         }
-        let input = json!({ "cmd": PROBES, "login": false, "max_output_tokens": 20_000 });
+        let input =
+            json!({ "cmd": script.to_string(), "login": false, "max_output_tokens": 20_000 });
         let output = command.args(["ExecCommand", "--json", &input.to_string()]).output().unwrap();
         let envelope: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|_| panic!("no JSON: {output:?}"));

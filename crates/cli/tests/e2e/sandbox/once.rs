@@ -10,10 +10,11 @@ use crate::{common::fixture, mcp::Wire};
 
 /// A server of this house, which has just run a command and has a sandbox ready for the next.
 fn server(house: &House, trust: &str) -> Wire {
-    house.script("workspace/probe.sh", &format!("exec {} probe \"$@\"", fixture()));
+    house.script("scripts/probe.sh", &format!("exec {} probe \"$@\"", fixture()));
     let mut command = house.legwork("mcp", trust);
     if trust == UNTRUSTED {
-        let policy = house.file("allowed.toml", "coreTools = [\"ExecCommand(./probe.sh)\"]\n");
+        let policy =
+            house.file("allowed.toml", "coreTools = [\"ExecCommand(../scripts/probe.sh)\"]\n");
         command.arg("--policy").arg(policy);
     }
     let mut wire = Wire::spawn(command);
@@ -23,7 +24,7 @@ fn server(house: &House, trust: &str) -> Wire {
 }
 
 fn probe(wire: &mut Wire, words: &str) -> String {
-    let input = json!({ "cmd": format!("./probe.sh {words}"), "login": false });
+    let input = json!({ "cmd": format!("../scripts/probe.sh {words}"), "login": false });
     wire.tool("ExecCommand", &input)
 }
 
