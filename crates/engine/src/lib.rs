@@ -196,7 +196,7 @@ pub use store::{
     usage::Usage,
 };
 pub use task::{
-    Submitted,
+    Checker, Submitted,
     observe::{Change, InputTaken, Observer},
     run::{Ended, Grown, Run, RunControl},
     wait::{Condition, Until, until},

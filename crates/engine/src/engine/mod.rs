@@ -52,7 +52,8 @@ use crate::{
         usage::Usage,
     },
     task::{
-        Ground, Submitted, Tasks, adopt::keep_adopting, observe::Observer, place_error, run::Run,
+        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, observe::Observer, place_error,
+        run::Run,
     },
 };
 
@@ -186,6 +187,22 @@ impl Engine {
             None => return,
         };
         self.tasks.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
+    }
+
+    /// Judges what a tool would be asked to run, by the function and in the circumstances in which
+    /// it is judged before it runs. Nothing is run.
+    pub async fn checker(&self, tool: &str, trust: Trust) -> Result<Checker, ToolError> {
+        let definition = self.registry.get(tool).map(Tool::definition);
+        let argv = definition.is_some_and(|definition| definition.takes_argv);
+        let mut request =
+            if argv { Request::program(["true"]) } else { Request::script("true") }.tool(tool);
+        if let Some(definition) = definition {
+            request = request.manners(definition.manners);
+        }
+        if let Some(shell) = definition.and_then(|definition| definition.shell) {
+            request = request.shell(shell);
+        }
+        self.tasks.checker(request, trust).await
     }
 
     /// Takes a request through plan, gate and ledger to a running command.

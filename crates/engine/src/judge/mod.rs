@@ -10,7 +10,8 @@ mod refusals;
 use std::path::Path;
 
 use legwork_gate::{
-    Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules, rules_at_exec,
+    Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
+    rules_at_exec,
 };
 
 use self::config::Settings;
@@ -94,6 +95,11 @@ impl Judge {
     /// The rules that keep a command that may run from executing something in turn.
     pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
         if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }
+    }
+
+    /// What would be said of a command, without anything following from it.
+    pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
+        legwork_gate::look(&self.policy, facts)
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.

@@ -648,6 +648,10 @@ impl Place for Scripted {
         Some(program.to_owned())
     }
 
+    fn can_be_planted(&self, _file: &Path) -> bool {
+        false
+    }
+
     fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
         "the script says so".into()
     }

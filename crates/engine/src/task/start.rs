@@ -61,7 +61,14 @@ impl Tasks {
             return Ok(Submitted::AlreadyRunning(running));
         }
         Failpoint::EngineAfterRow.pass();
-        let plan = grant.into_plan();
+        // What a rule lets out of the sandbox is one file with its arguments: no shell may make more
+        // of it.
+        let let_out = wanted.level < grant.plan().wanted.level;
+        let mut plan = grant.into_plan();
+        if let Some((program, argv)) = plan.without_shell().filter(|_| let_out) {
+            (plan.program, plan.argv) = (program, argv);
+            plan.kind = PlanKind::Argv(Vec::new());
+        }
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
         if let Some(wish) = self.login_wish(&plan, wanted) {
             self.place.shorten_login(wish, &mut spec);

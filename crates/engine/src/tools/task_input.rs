@@ -89,6 +89,7 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
             turn: Turn::Looks,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

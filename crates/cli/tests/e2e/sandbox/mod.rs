@@ -8,6 +8,7 @@ pub mod degraded;
 mod ending;
 mod everyday;
 pub mod house;
+mod let_out;
 mod once;
 mod refused;
 mod repository;

@@ -92,6 +92,10 @@ impl Place for Local {
         program.canonicalize().ok()
     }
 
+    fn can_be_planted(&self, file: &Path) -> bool {
+        self.sandboxing.can_be_written(file)
+    }
+
     fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {
         programs::refusal(program, errno)
     }

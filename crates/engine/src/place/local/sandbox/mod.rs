@@ -15,7 +15,7 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use legwork_gate::{Level, ProgramRule};
@@ -27,7 +27,7 @@ use legwork_warden::{
 pub(crate) use self::tamper::TamperCheck;
 use self::{
     held::HeldPrograms,
-    places::{SandboxPlaces, guarded},
+    places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
     repository::Repository,
     tamper::Watched,
@@ -64,6 +64,8 @@ pub(crate) struct Sandboxing {
     pub recent: Recent,
     profiles: Mutex<HashMap<Wanted, Arc<Made>>>,
     known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
+    /// Where a sandboxed command can put a file; found out when somebody first asks.
+    can_be_written: OnceLock<Vec<PathBuf>>,
 }
 
 impl Sandboxing {
@@ -91,6 +93,7 @@ impl Sandboxing {
             recent: Recent::new(state, &places::short_name(workspace)),
             profiles: Mutex::default(),
             known: Mutex::default(),
+            can_be_written: OnceLock::new(),
         }
     }
 
@@ -141,6 +144,29 @@ impl Sandboxing {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
+    /// Whether some sandboxed command can write there.
+    pub(crate) fn can_be_written(&self, path: &Path) -> bool {
+        let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+        let writable = self.can_be_written.get_or_init(|| {
+            let mut all = self.writable(&SandboxPlaces::shipped().caches());
+            all.extend(temporary);
+            all.push(self.state.clone());
+            all
+        });
+        writable.iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// What a command may write at the level at which it may write at all.
+    fn writable(&self, caches: &Caches) -> Vec<PathBuf> {
+        let mut writable = self.roots.clone();
+        writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
+        writable.extend(caches.writable.iter().cloned());
+        writable.extend(self.repositories.iter().flat_map(Repository::folders));
+        // Whoever works there works nowhere in particular.
+        writable.retain(|path| path != Path::new("/"));
+        outermost(&writable)
+    }
+
     fn make(&self, wanted: Wanted) -> Made {
         let places = SandboxPlaces::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
@@ -148,15 +174,9 @@ impl Sandboxing {
         let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
         let (mut tmp, mut variables) = (None, Vec::new());
         if wanted.level == Level::WorkspaceWrite {
-            writable.extend(self.roots.iter().cloned());
-            writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
             let caches = places.caches();
-            writable.extend(caches.writable);
+            writable = self.writable(&caches);
             variables = caches.variables;
-            writable.extend(self.repositories.iter().flat_map(Repository::folders));
-            // Whoever works there works nowhere in particular.
-            writable.retain(|path| path != Path::new("/"));
-            writable = outermost(&writable);
             unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
             let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
