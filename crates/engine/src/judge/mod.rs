@@ -87,6 +87,11 @@ impl Judge {
         self.sandbox.required
     }
 
+    /// What would be said of a command, without anything following from it.
+    pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
+        legwork_gate::look(&self.policy, facts)
+    }
+
     /// The rules that deny programs, or ask about them.
     pub(crate) fn program_rules(&self) -> Vec<ProgramRule> {
         program_rules(&self.policy)
@@ -95,11 +100,6 @@ impl Judge {
     /// The rules that keep a command that may run from executing something in turn.
     pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
         if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }
-    }
-
-    /// What would be said of a command, without anything following from it.
-    pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
-        legwork_gate::look(&self.policy, facts)
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.
