@@ -6,15 +6,18 @@ use legwork_gate::{
     Decision, Layer, Mode, Origin, Policy, Script, Subject, program_rules, rules_at_exec,
 };
 
-struct Asked(&'static str);
+struct Asked {
+    tool: &'static str,
+    text: &'static str,
+}
 
 impl Subject for Asked {
-    fn tool(&self) -> &'static str {
-        "ExecCommand"
+    fn tool(&self) -> &str {
+        self.tool
     }
 
     fn script(&self) -> Script<'_> {
-        Script::Shell(self.0)
+        Script::Shell(self.text)
     }
 }
 
@@ -51,7 +54,8 @@ fn denies_and_asks_of_programs_are_held_and_nothing_else() {
 #[test]
 fn a_question_that_was_answered_holds_no_longer_and_a_deny_always_does() {
     let held = |text| -> Vec<String> {
-        rules_at_exec(&policy(), &Asked(text)).into_iter().map(|rule| rule.program).collect()
+        let asked = Asked { tool: "ExecCommand", text };
+        rules_at_exec(&policy(), &asked).into_iter().map(|rule| rule.program).collect()
     };
     assert!(held("./release").iter().any(|program| program == "git"));
     assert!(!held("cd x && git push").iter().any(|program| program == "git"));
