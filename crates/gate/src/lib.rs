@@ -43,6 +43,7 @@ mod rule;
 mod settings;
 mod unwrap;
 mod verdict;
+mod writes;
 
 pub use check::{Checked, Circumstances, check};
 pub use explain::{Explanation, visible};
@@ -56,6 +57,7 @@ pub use reading::{
 pub use rule::{Decision, Level, Origin};
 pub use settings::Values;
 pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
+pub use writes::written_paths;
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {

@@ -85,6 +85,21 @@ pub(super) fn describe(entry: &Value) -> String {
         "refused" => {
             format!("refused   {task} {} {}: {}", text("tool"), text("kind"), text("message"))
         }
+        "approval" => format!(
+            "answered  {} {} by {} (asked by {}): {}",
+            text("approval_id"),
+            text("decision"),
+            text("answered_by"),
+            text("asked_by"),
+            text("command")
+        ),
+        "approval_used" => format!(
+            "passed    {} {} answered earlier (asked by {}): {}",
+            text("approval_id"),
+            text("decision"),
+            text("asked_by"),
+            text("command")
+        ),
         "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
         "rebuilt" => rebuilt(entry),
         "cleaned_up" => {

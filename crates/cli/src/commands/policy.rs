@@ -30,12 +30,18 @@ pub(crate) fn policy(verb: PolicyVerb) -> ExitCode {
 struct Bench {
     policy: Policy,
     tools: Registry,
+    /// Where they would run: some rules are for one workspace alone.
+    workspace: Option<String>,
 }
 
 fn load(rules: &Rules, workspace: Option<&PathBuf>) -> Result<Bench, ExitCode> {
     let workspace = workspace.map_or(Path::new("."), PathBuf::as_path);
     match rules.config(workspace) {
-        Ok(config) => Ok(Bench { policy: config.policy, tools: Registry::builtin() }),
+        Ok(config) => {
+            let real = workspace.canonicalize().ok();
+            let workspace = real.and_then(|path| path.into_os_string().into_string().ok());
+            Ok(Bench { policy: config.policy, tools: Registry::builtin(), workspace })
+        }
         Err(error) => Err(complain(&error.to_string())),
     }
 }
@@ -69,7 +75,11 @@ impl Bench {
     fn judged(&self, tool: &str, text: &str) -> Result<Checked, String> {
         let definition = self.tools.get(tool).map(Tool::definition);
         let manners = definition.map(|definition| definition.manners).unwrap_or_default();
-        let around = Circumstances { manners, ..Circumstances::default() };
+        let around = Circumstances {
+            manners,
+            workspace: self.workspace.as_deref(),
+            ..Circumstances::default()
+        };
         if !definition.is_some_and(|definition| definition.takes_argv) {
             return Ok(check(&self.policy, tool, Script::Shell(text), around));
         }

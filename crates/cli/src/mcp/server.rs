@@ -135,9 +135,9 @@ impl ServerHandler for Server {
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         let way = Way::of(&context);
         if way == Way::Request {
-            caller.asker = Some(by_request(context.peer.clone()));
+            caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
         }
-        if let Err(error) = self.seal.take_answer(&self.engine, &request).await {
+        if let Err(error) = self.seal.take_answer(&self.engine, &request, &caller.name).await {
             let answer = Answer::failed(&name, error);
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }

@@ -7,12 +7,12 @@ pub(crate) mod approval;
 pub(crate) mod config;
 mod refusals;
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 use legwork_gate::{Explanation, Mode, Policy, Subject, Verdict, judge};
 
 use self::config::Settings;
-pub(crate) use self::refusals::denied;
+pub(crate) use self::{approval::APPROVED_UNCONFINED, refusals::denied};
 use crate::{
     error::ToolError,
     id::random,
@@ -20,6 +20,7 @@ use crate::{
         Trust,
         sandbox::{SandboxSettings, Wanted},
     },
+    presence::Presence,
     store::{Store, audit::AuditEntry},
 };
 
@@ -31,6 +32,8 @@ pub(crate) struct Judge {
     sandbox: SandboxSettings,
     /// Names this engine, for approvals that last as long as it does.
     session: String,
+    /// Says that the session is here, since it first asked.
+    asking: Mutex<Option<Presence>>,
     /// The workspace, as questions name it.
     workspace: String,
     store: Store,
@@ -40,6 +43,12 @@ pub(crate) struct Judge {
 pub(crate) trait Facts: Subject {
     /// Equal commands have equal ones.
     fn fingerprint(&self) -> &[u8; 32];
+    /// The file that is executed, and what it links to: a script's shell, or a program.
+    fn executed(&self) -> String;
+    /// Whether that is the shell that a script gets by default.
+    fn is_default_shell(&self) -> bool;
+    /// Variables that are set for it besides the inherited ones.
+    fn environment(&self) -> &[(String, String)];
     /// The command as it was asked for.
     fn text(&self) -> &str;
     /// What the caller says that it is for.
@@ -48,6 +57,10 @@ pub(crate) trait Facts: Subject {
     fn workdir(&self) -> &Path;
     /// What it is to be confined to, unless a rule says otherwise.
     fn wanted(&self) -> Wanted;
+    /// Whether a process would be started for it, which could be confined in another way.
+    fn starts_anew(&self) -> bool {
+        true
+    }
 }
 
 impl Judge {
@@ -60,7 +73,8 @@ impl Judge {
     ) -> Self {
         let session = random("s_").unwrap_or_default();
         let workspace = workspace.display().to_string();
-        Self { policy, settings, sandbox, session, workspace, store }
+        let asking = Mutex::default();
+        Self { policy, settings, sandbox, session, asking, workspace, store }
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.

@@ -705,6 +705,10 @@ impl Place for Scripted {
         None
     }
 
+    fn refused_writes(&self, _wanted: Wanted, _paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
+        Box::pin(async { Vec::new() })
+    }
+
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
         Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
     }

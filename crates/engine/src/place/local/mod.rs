@@ -10,6 +10,7 @@ mod roll_call;
 mod sandbox;
 mod socket;
 mod spawning;
+mod writing;
 
 use std::{
     env,
@@ -43,6 +44,7 @@ use crate::{
     model::sandbox::{SandboxSettings, Wanted},
     output::TaskOutput,
     state::StateFolder,
+    threads::in_thread,
 };
 
 /// This machine, with the state folder that its wardens work for.
@@ -137,6 +139,18 @@ impl Place for Local {
 
     fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
         (wanted.level != Level::None).then(|| self.sandboxing.known(wanted)).flatten()
+    }
+
+    fn refused_writes(&self, wanted: Wanted, paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
+        Box::pin(async move {
+            // What a missing layer lets through is not refused.
+            if !self.known_sandbox(wanted).is_some_and(|sandbox| sandbox.is_whole()) {
+                return Vec::new();
+            }
+            let profile = self.sandboxing.profile(wanted).await;
+            let look = move || writing::refused(&profile, paths);
+            in_thread(look).await.unwrap_or_default()
+        })
     }
 
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {

@@ -6,7 +6,7 @@ use super::{LedgerError, approvals, post};
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts
 /// those done.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
@@ -14,6 +14,7 @@ pub(super) const MIGRATIONS: [&str; 6] = [
      ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
     GROWTH,
     post::SCHEMA,
+    approvals::WHAT_IS_BOUND,
 ];
 
 /// Version of the schema.
