@@ -38,6 +38,7 @@ mod matching;
 mod policy;
 mod proposal;
 mod read;
+mod reader;
 mod reading;
 mod rule;
 mod settings;
@@ -50,6 +51,7 @@ pub use explain::{Explanation, visible};
 pub use judge::judge;
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;
+pub use reader::{CodeReader, reads_code};
 pub use reading::{
     Assignment, Form, Invocation, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand,
     Span, Substitution, Word,

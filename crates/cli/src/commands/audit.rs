@@ -93,6 +93,14 @@ pub(super) fn describe(entry: &Value) -> String {
             text("asked_by"),
             text("command")
         ),
+        "input" => format!(
+            "typed     {task} {} bytes for a {} by {} ({}): {}",
+            text("input_bytes"),
+            text("reader"),
+            text("asked_by"),
+            text("trust"),
+            text("input")
+        ),
         "approval_used" => format!(
             "passed    {} {} answered earlier (asked by {}): {}",
             text("approval_id"),

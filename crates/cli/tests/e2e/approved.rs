@@ -208,14 +208,7 @@ fn every_answer_is_in_the_audit_log_whoever_gave_it() {
     let denied = scratch.legwork("deny").arg(ask("touch c")).output().unwrap();
     assert!(denied.status.success());
     assert_eq!(call(guarded(), RUN, &json!({ "command": "touch a" })), None);
-    let noted = |event: &str| -> Vec<Value> {
-        let shown = scratch.legwork("audit");
-        let shown = verb(&shown, "show").arg("--json").output().unwrap();
-        let lines = text(&shown.stdout);
-        let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        all.filter(|entry| entry["event"] == event).collect()
-    };
-    let answers = noted("approval");
+    let answers = noted(&scratch, "approval");
     let of = |name: &str| answers.iter().map(|entry| entry[name].clone()).collect::<Vec<_>>();
     assert_eq!(of("decision"), ["allow_once", "allow_rule", "deny"]);
     assert_eq!(of("command"), ["touch a", "touch b", "touch c"]);
@@ -225,7 +218,7 @@ fn every_answer_is_in_the_audit_log_whoever_gave_it() {
     assert!(of("rule_file")[1].as_str().unwrap().ends_with("legwork/config.toml"));
     assert!(answers.iter().all(|entry| entry["approval_id"].is_string() && entry["uid"].is_u64()));
     // And a call that passes by one of them says by which.
-    let used = noted("approval_used");
+    let used = noted(&scratch, "approval_used");
     assert_eq!(used.len(), 1);
     assert_eq!(used[0]["approval_id"], answers[0]["approval_id"]);
     let shown = text(&verb(&scratch.legwork("audit"), "show").output().unwrap().stdout);
@@ -334,4 +327,60 @@ fn id_of(scratch: &Scratch, words: &str) -> String {
     let open = questions(scratch);
     let mine = open.iter().find(|open| open["description"] == words);
     mine.map(|open| open["approval_id"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+/// What is in the audit log of an event.
+fn noted(scratch: &Scratch, event: &str) -> Vec<Value> {
+    let shown = verb(&scratch.legwork("audit"), "show").arg("--json").output().unwrap();
+    let lines = text(&shown.stdout);
+    let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|entry| entry["event"] == event).collect()
+}
+
+#[test]
+fn what_is_typed_to_a_shell_is_in_the_audit_log_and_what_is_data_is_not() {
+    let scratch = Scratch::new();
+    let shell = scratch.promote("exec sh", &json!({ "accepts_input": true }));
+    let long = "x".repeat(10_000);
+    scratch.send(&shell, &json!({ "input": format!("echo typed; : {long}\n") }));
+    scratch.wait(&shell, &json!({ "output_matches": "typed" }));
+    let data = scratch.promote("read password; echo done", &json!({ "accepts_input": true }));
+    scratch.send(&data, &json!({ "input": "hunter2\n" }));
+    scratch.wait(&data, &json!({}));
+    let typed = noted(&scratch, "input");
+    assert_eq!(typed.len(), 1, "{typed:#?}");
+    assert_eq!((&typed[0]["task_id"], &typed[0]["reader"]), (&json!(shell), &json!("shell")));
+    let input = typed[0]["input"].as_str().unwrap();
+    assert!(input.starts_with("echo typed; : xxx") && input.len() <= 4096, "{}", input.len());
+    assert!(typed[0]["input_bytes"].as_u64().unwrap() > 10_000);
+}
+
+#[test]
+fn in_strict_mode_what_is_typed_to_a_shell_is_judged_as_a_command() {
+    let scratch = Scratch::new();
+    let shell = scratch.promote("exec sh", &json!({ "accepts_input": true }));
+    let ran = scratch.file("ran");
+    let send = |more: Value| {
+        let mut input = json!({ "task_id": shell });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let strict = scratch.guarded("call", "strict", Some("excludeTools = [\"Bash(rm)\"]\n"));
+        let mut strict = strict;
+        let output = strict.args(["TaskInput", &input.to_string(), "--json"]).output().unwrap();
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+        envelope["error"]["kind"].as_str().unwrap_or("sent").to_owned()
+    };
+    assert_eq!(send(json!({ "input": format!("touch {ran}\n") })), "approval_unavailable");
+    assert_eq!(send(json!({ "input": "rm -r x\n" })), "command_denied");
+    assert_eq!(send(json!({ "input": "touch" })), "command_denied", "half a line");
+    assert_eq!(send(json!({ "key": "up" })), "command_denied", "a key that edits");
+    assert_eq!(send(json!({ "input": "echo fine\n" })), "sent", "it only prints");
+    scratch.wait(&shell, &json!({ "output_matches": "fine" }));
+    assert!(!fs::exists(&ran).unwrap());
+    let id = questions(&scratch)[0]["approval_id"].as_str().unwrap().to_owned();
+    let shown = text(&scratch.legwork("approvals").output().unwrap().stdout);
+    assert!(shown.contains(&format!("run by:   the shell of task {shell}: exec sh")), "{shown}");
+    approve(&scratch, &id, &[]);
+    assert_eq!(send(json!({ "input": format!("touch {ran}\n") })), "sent");
+    eventually("it ran", || fs::exists(&ran).unwrap().then_some(()));
+    assert_eq!(send(json!({ "eof": true })), "sent");
 }

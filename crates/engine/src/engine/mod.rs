@@ -51,7 +51,8 @@ use crate::{
         usage::Usage,
     },
     task::{
-        Ground, Submitted, Tasks, adopt::keep_adopting, observe::Observer, place_error, run::Run,
+        Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText, observe::Observer,
+        place_error, run::Run,
     },
 };
 
@@ -219,6 +220,17 @@ impl Engine {
     /// Looks at a task through its warden, whoever started it.
     pub async fn observe(&self, task: Task) -> Result<Observer, ToolError> {
         Observer::of(self.tasks.clone(), task).await
+    }
+
+    /// Lets input through to a task, or says why not: what is code there is noted, and judged in
+    /// strict mode.
+    pub(crate) async fn admit_input(
+        &self,
+        task: &Task,
+        input: TypedText<'_>,
+        caller: &Caller,
+    ) -> Result<(), ToolError> {
+        self.tasks.admit_input(task, input, caller).await
     }
 
     /// The questions that wait for an answer, oldest first.

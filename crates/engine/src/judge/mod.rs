@@ -95,6 +95,11 @@ impl Judge {
         self.sandbox.required
     }
 
+    /// Whether what no rule allows is asked for, whatever the tool.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.policy.mode() == Mode::Strict
+    }
+
     /// Judges a command, and notes the verdict before anything follows from it.
     pub(crate) async fn verdict<F: Facts>(
         &self,

@@ -5,6 +5,7 @@
 pub(crate) mod adopt;
 mod attend;
 mod failures;
+pub(crate) mod input;
 mod listing;
 pub(crate) mod observe;
 mod plan;
