@@ -49,7 +49,7 @@ CREATE TABLE watcher (
 ) STRICT;
 ";
 
-/// What a question shows besides since schema 7, so that what is approved is what runs.
+/// What a question shows besides, so that what is approved is what runs.
 pub(super) const WHAT_IS_BOUND: &str = "
 ALTER TABLE approval ADD COLUMN interpreter TEXT;
 ALTER TABLE approval ADD COLUMN cause TEXT;

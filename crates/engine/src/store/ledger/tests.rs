@@ -74,6 +74,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-4.sql"),
         include_str!("fixtures/schema-5.sql"),
         include_str!("fixtures/schema-6.sql"),
+        include_str!("fixtures/schema-7.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
