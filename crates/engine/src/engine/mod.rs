@@ -159,10 +159,10 @@ impl Engine {
         answer
     }
 
-    /// An error as it may leave: with the hint of the face, and without secrets.
+    /// An error as it may leave: with the hint of the face, without secrets, and not too long.
     fn told(&self, mut error: ToolError) -> ToolError {
         error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
-        error.masked(&self.mask())
+        error.told(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.

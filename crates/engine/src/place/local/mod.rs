@@ -10,7 +10,7 @@ mod roll_call;
 mod sandbox;
 mod socket;
 mod spawning;
-mod writing;
+mod view;
 
 use std::{
     env,
@@ -148,8 +148,19 @@ impl Place for Local {
                 return Vec::new();
             }
             let profile = self.sandboxing.profile(wanted).await;
-            let look = move || writing::refused(&profile, paths);
+            let look = move || view::refused(&profile, paths);
             in_thread(look).await.unwrap_or_default()
+        })
+    }
+
+    fn as_seen(&self, wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(async move {
+            if wanted.level == Level::None {
+                return Some(path);
+            }
+            let profile = self.sandboxing.profile(wanted).await;
+            let look = move || view::seen(&profile, &path);
+            in_thread(look).await.flatten()
         })
     }
 
