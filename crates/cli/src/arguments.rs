@@ -528,20 +528,28 @@ pub(crate) struct PolicyCheckOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Folder whose project file counts [default: the current folder]
-    #[arg(long, value_name = "DIR")]
-    pub workspace: Option<PathBuf>,
     #[command(flatten)]
-    pub rules: Rules,
+    pub circumstances: PolicyCircumstances,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyTestOptions {
     /// The file with the cases
     pub file: PathBuf,
-    /// Folder whose project file counts [default: the current folder]
+    #[command(flatten)]
+    pub circumstances: PolicyCircumstances,
+}
+
+/// Where and for whom a command would be judged.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyCircumstances {
+    /// Folder that the command would run in, and whose project file counts [default: the current
+    /// folder]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+    /// How far the caller would be trusted
+    #[arg(long, value_enum, default_value = "trusted_operator", value_name = "LEVEL")]
+    pub trust: TrustName,
     #[command(flatten)]
     pub rules: Rules,
 }

@@ -182,7 +182,7 @@ pub use model::{
     Outputs, Program, Request, Stdin, Total, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
-    sandbox::{MissingLayer, SandboxReport, SandboxSettings},
+    sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,
 };
@@ -196,7 +196,7 @@ pub use store::{
     usage::Usage,
 };
 pub use task::{
-    Submitted,
+    Checker, Submitted,
     observe::{Change, InputTaken, Observer},
     run::{Ended, Grown, Run, RunControl},
     wait::{Condition, Until, until},

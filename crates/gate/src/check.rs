@@ -92,8 +92,12 @@ pub fn check(
     script: Script<'_>,
     circumstances: Circumstances<'_>,
 ) -> Checked {
-    let supposed = Supposed { tool, script, circumstances };
-    let (reading, finding) = weigh(policy, &supposed);
+    look(policy, &Supposed { tool, script, circumstances })
+}
+
+/// What would be said of a subject, by the function that judges it before it runs.
+pub fn look(policy: &Policy, subject: &dyn Subject) -> Checked {
+    let (reading, finding) = weigh(policy, subject);
     let explanation = finding.explanation;
     let names = |names: Vec<Option<&str>>| names.into_iter().flatten().map(str::to_owned).collect();
     Checked {

@@ -1,13 +1,14 @@
 //! Judges a reading by the rules: every run is looked at, and the strictest finding wins.
 
-use std::collections::HashSet;
+use std::{cell::OnceCell, collections::HashSet};
 
 use crate::{
-    data,
+    data, downloads,
     explain::Explanation,
     matching::Certainty,
+    plain::{Dialect, NotPlain, PlainCommand, is_builtin, is_harmless_variable, plain},
     policy::{Mode, Policy},
-    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution},
+    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution, Word},
     rule::{Decision, Level, RedirectScope, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denied, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
@@ -32,6 +33,8 @@ struct Case<'c> {
     subject: &'c dyn Subject,
     /// The functions that the text defines.
     functions: HashSet<&'c str>,
+    /// Whether an allow can cover the text; only asked where one might.
+    plain: OnceCell<Result<(), NotPlain>>,
     /// The first finding of each kind; a long list of them would only cost time.
     findings: Vec<Finding>,
 }
@@ -53,15 +56,22 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
     let reading = read_script(&script, subject.shell());
     let text = script.text();
     let functions = reading.functions.iter().map(String::as_str).collect();
-    let (reading_of, findings) = (&reading, Vec::new());
-    let mut case = Case { policy, reading: reading_of, text: &text, subject, functions, findings };
+    let mut case = Case {
+        policy,
+        reading: &reading,
+        text: &text,
+        subject,
+        functions,
+        plain: OnceCell::new(),
+        findings: Vec::new(),
+    };
     case.judge();
     let finding = case.decide();
     (reading, finding)
 }
 
 /// Reads what would run.
-fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
+pub(crate) fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
     match script {
         Script::Shell(text) => {
             let mut reading = crate::read(text);
@@ -84,9 +94,11 @@ impl<'c> Case<'c> {
         for run in &self.reading.runs {
             self.judge_run(run);
         }
+        self.judge_downloads();
         self.judge_paths();
         self.judge_doubts();
         self.judge_coverage();
+        self.judge_plainness();
     }
 
     /// The strictest finding; without any, the default of the tool.
@@ -109,16 +121,26 @@ impl<'c> Case<'c> {
         finding
     }
 
-    /// How far the rules want it to be confined: the strictest over all runs. What no rule speaks
-    /// of, or what is not understood, keeps the text as confined as it would be without rules.
+    /// How far the rules want it to be confined: the strictest over all runs, and never less than
+    /// this caller has to be. What no rule speaks of, or what is not understood, keeps the text as
+    /// confined as it would be without rules.
     fn level(&self) -> Option<Level> {
         if !self.policy.confines() {
             return None;
         }
         let usual = self.subject.level();
-        let least = if self.reading.understood { Level::None } else { usual };
+        let least = if self.reading.understood { self.floor() } else { usual };
         let levels = self.reading.runs.iter().map(|run| self.level_of(run).unwrap_or(usual));
         levels.max().map(|level| level.max(least))
+    }
+
+    /// The least that this caller is confined to, whatever a rule says.
+    fn floor(&self) -> Level {
+        match self.subject.trust() {
+            Trust::TrustedOperator | Trust::TrustedSystem => Level::None,
+            Trust::TrustedIntegration => Level::WorkspaceWrite,
+            Trust::UntrustedExternal => Level::ReadOnly,
+        }
     }
 
     /// How far the first rule that speaks of a run wants it to be confined.
@@ -132,7 +154,68 @@ impl<'c> Case<'c> {
                     _ => rule.speaks_of(run, None) == Certainty::Yes,
                 }
         };
-        self.policy.rules.iter().filter(|rule| rule.sandbox.is_some()).find(speaks)?.sandbox
+        let rule = self.policy.rules.iter().filter(|rule| rule.sandbox.is_some()).find(speaks)?;
+        // A rule that lets out of the sandbox lets out one command, and nothing beside it.
+        rule.sandbox.filter(|level| *level >= self.subject.level() || self.is_one_known_program())
+    }
+
+    /// Whether the text is one program with its arguments, all written out, whose file no command
+    /// can have put there.
+    fn is_one_known_program(&self) -> bool {
+        let ([command], [run]) = (self.reading.commands.as_slice(), self.reading.runs.as_slice())
+        else {
+            return false;
+        };
+        let literal = command.words.iter().all(|word| word.literal().is_some());
+        let alone = command.redirects.is_empty()
+            && command.assignments.is_empty()
+            && !command.background
+            && !run.unresolved;
+        literal && alone && self.is_plain() && self.is_own_file(run)
+    }
+
+    /// Whether the file of a program is known, and is none that a command can have put there.
+    fn is_own_file(&self, run: &Invocation) -> bool {
+        let Some(name) = run.name() else { return true };
+        is_builtin(name)
+            || self.subject.resolve(name).is_some() && !self.subject.can_be_planted(name)
+    }
+
+    /// Whether an allow can cover the text.
+    fn is_plain(&self) -> bool {
+        self.plain.get_or_init(|| self.plainness()).is_ok()
+    }
+
+    /// Why no allow can cover the text, if none can.
+    fn plainness(&self) -> Result<(), NotPlain> {
+        let reading = self.reading;
+        let not = |what, offset| Err(NotPlain { what, offset });
+        if let Some(why) = reading.inner_not_plain {
+            return Err(why);
+        }
+        let inside = reading.runs.iter().filter(|run| run.depth > 0);
+        for assignment in inside.flat_map(|run| &run.assignments) {
+            if !is_harmless_variable(&assignment.name, assignment.value.literal()) {
+                let what = "a variable for a program that may act on it";
+                return not(what, assignment.value.span.start);
+            }
+        }
+        let Script::Shell(text) = self.subject.script() else { return Ok(()) };
+        let shell = self.subject.shell().unwrap_or("bash");
+        let dialect = match basename(shell) {
+            "bash" => Dialect::Bash,
+            "sh" | "dash" | "ash" => Dialect::Posix,
+            _ => return not("a shell whose grammar is not known here", 0),
+        };
+        if self.subject.can_be_planted(shell) {
+            return not("a shell that commands can have put there", 0);
+        }
+        let listed = plain(text, dialect, &|name| self.subject.has_variable(name))?;
+        if is_same(&listed, reading) {
+            Ok(())
+        } else {
+            not("something that can be read in two ways", 0)
+        }
     }
 
     /// The finding where nothing else was found.
@@ -257,6 +340,15 @@ impl<'c> Case<'c> {
         }
     }
 
+    /// Asks about code that nobody here has seen.
+    fn judge_downloads(&mut self) {
+        let Some((run, source)) = downloads::run_by(self.reading) else { return };
+        let remedy = "download it to a file, look at it, and run that; or approve it when asked";
+        self.find(Decision::Ask, "piped-download", run.span, remedy, |case| {
+            format!("`{}` would run what `{source}` downloads, unseen", case.shown(run))
+        });
+    }
+
     /// Asks about writing to protected paths.
     fn judge_paths(&mut self) {
         let reading = self.reading;
@@ -346,7 +438,8 @@ impl<'c> Case<'c> {
             });
         }
         for run in &reading.runs {
-            if let Some((rule, why)) = self.covering_rule(run) {
+            if let Some((rule, why)) = self.covering_rule(run).filter(|_| self.is_trusted_file(run))
+            {
                 self.find(Decision::Allow, rule, run.span, "", |case| {
                     let why = why.map_or(String::new(), |why| format!(": {why}"));
                     format!("`{}` is allowed{why}", case.shown(run))
@@ -357,6 +450,31 @@ impl<'c> Case<'c> {
                 });
             }
         }
+    }
+
+    /// Asks about a text that no rule can allow.
+    fn judge_plainness(&mut self) {
+        if self.is_default_allow() {
+            return;
+        }
+        let Err(NotPlain { what, offset }) = *self.plain.get_or_init(|| self.plainness()) else {
+            return;
+        };
+        let start = offset.min(self.text.len());
+        let end = (start + 1).min(self.text.len());
+        let remedy = "write it plainly, or approve it when asked";
+        self.find(Decision::Ask, "not-plain", Span { start, end }, remedy, |_| {
+            format!("no rule can allow {what} (at byte {offset})")
+        });
+    }
+
+    /// Whether an allow of this run's name is good for its file: where nobody is trusted, that must
+    /// be none that a command can have put there.
+    fn is_trusted_file(&self, run: &Invocation) -> bool {
+        let careful =
+            self.policy.mode == Mode::Strict || self.subject.trust() == Trust::UntrustedExternal;
+        let planted = |name: &str| !is_builtin(name) && self.subject.can_be_planted(name);
+        !careful || !run.name().is_some_and(planted)
     }
 
     /// The rule that allows a run, and why.
@@ -391,12 +509,13 @@ impl<'c> Case<'c> {
     /// Whether a full rule or a bare allow covers a run.
     fn is_allowed_fully(&self, run: &Invocation) -> bool {
         let redirects = self.redirects(run);
-        self.policy.rules.iter().any(|rule| {
-            rule.decision == Decision::Allow
-                && !rule.short
-                && rule.counts_for(self.subject)
-                && rule.covers(run, &redirects)
-        })
+        self.is_plain()
+            && self.policy.rules.iter().any(|rule| {
+                rule.decision == Decision::Allow
+                    && !rule.short
+                    && rule.counts_for(self.subject)
+                    && rule.covers(run, &redirects)
+            })
     }
 
     /// The redirects that are made for a run: its own, and those of the simple command around it.
@@ -416,4 +535,17 @@ impl<'c> Case<'c> {
         let text: String = text.chars().take(60).collect();
         if more { format!("{}…", text.trim_end()) } else { text.trim_end().to_owned() }
     }
+}
+
+/// Whether two readers found the same simple commands.
+fn is_same(listed: &[PlainCommand], reading: &Reading) -> bool {
+    let listed = listed.iter().map(|command| &command.words).filter(|words| !words.is_empty());
+    let read = reading.commands.iter().filter(|command| !command.substituted);
+    let read = read.map(|command| &command.words).filter(|words| !words.is_empty());
+    let same = |one: &Word, other: &Word| one.literal() == other.literal();
+    let mut pairs = listed.clone().zip(read.clone());
+    listed.count() == read.count()
+        && pairs.all(|(one, other)| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        })
 }

@@ -31,10 +31,13 @@
 mod check;
 mod content;
 mod data;
+mod downloads;
 mod explain;
+mod held;
 mod judge;
 pub mod keys;
 mod matching;
+mod plain;
 mod policy;
 mod proposal;
 mod read;
@@ -46,9 +49,11 @@ mod unwrap;
 mod verdict;
 mod writes;
 
-pub use check::{Checked, Circumstances, check};
+pub use check::{Checked, Circumstances, check, look};
 pub use explain::{Explanation, visible};
+pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;
+pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;
 pub use reader::{CodeReader, reads_code};
@@ -74,4 +79,13 @@ pub fn read(text: &str) -> Reading {
 /// that the text gives to a shell or to `eval`.
 pub fn substitution(text: &str) -> Option<Substitution> {
     read(text).substitution
+}
+
+/// The words of a text that is one simple command, all of them written out.
+pub fn single_command(text: &str) -> Option<Vec<String>> {
+    let reading = read(text);
+    let [command] = reading.commands.as_slice() else { return None };
+    let alone = command.assignments.is_empty() && command.redirects.is_empty();
+    let words = command.words.iter().map(|word| word.literal().map(str::to_owned));
+    words.collect::<Option<Vec<_>>>().filter(|words| alone && !words.is_empty())
 }

@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::plain::NotPlain;
+
 /// A range of bytes in the text that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Span {
@@ -196,6 +198,9 @@ pub struct Reading {
     /// The first construct that plain `sh` may read in another way.
     #[serde(skip)]
     pub(crate) beyond_posix: Option<Refusal>,
+    /// Why a text that one of the programs hands to a shell is not plain.
+    #[serde(skip)]
+    pub(crate) inner_not_plain: Option<NotPlain>,
     /// How many steps the reading took: at most a constant times the length of the text.
     pub steps: usize,
 }

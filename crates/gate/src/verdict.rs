@@ -109,6 +109,16 @@ pub trait Subject {
     fn resolve(&self, _name: &str) -> Option<String> {
         None
     }
+
+    /// Whether a sandboxed command could have put the file there that a name stands for.
+    fn can_be_planted(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Whether the environment of the command has this variable.
+    fn has_variable(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// How a tool wants its commands to be judged.

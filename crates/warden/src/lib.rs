@@ -13,6 +13,7 @@
 //! Everything that is of one platform lives in the `linux` module; what it offers to the rest is
 //! re-exported here and is the whole seam.
 
+pub mod exec;
 pub mod failpoint;
 pub mod folder;
 pub mod gaps;

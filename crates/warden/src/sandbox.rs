@@ -21,6 +21,21 @@ pub struct Profile {
     pub tmp: Option<Vec<u8>>,
     /// Our own state folder: hidden, but for the artifacts that are shown.
     pub state: Vec<u8>,
+    /// Programs that are covered: what stands at their paths says that they are denied.
+    pub denied: Vec<DeniedProgram>,
+    /// The folders that programs are looked for in.
+    pub program_folders: Vec<Vec<u8>>,
+    /// Whether the warden is asked before anything is executed.
+    pub tells_exec: bool,
+}
+
+/// A program that is denied as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedProgram {
+    /// Its name, without a folder.
+    pub name: Vec<u8>,
+    /// The rule that denies it.
+    pub rule: String,
 }
 
 /// A path that is kept as it is, inside something that may be written.
@@ -108,6 +123,10 @@ pub struct Enforcement {
     pub enforced: Vec<SandboxLayer>,
     /// Those that should be and are not, each with the reason.
     pub missing: Vec<AbsentLayer>,
+    /// Whether the warden is asked before anything is executed.
+    pub tells_exec: bool,
+    /// The rules whose programs are covered.
+    pub covered: Vec<String>,
 }
 
 /// A protection that is not there.

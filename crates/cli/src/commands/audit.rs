@@ -158,11 +158,14 @@ async fn check(options: AuditVerifyOptions) -> ExitCode {
         Err(error) => return complain(&format!("the audit log cannot be read: {error}")),
     };
     if options.json {
-        let mut report = serde_json::to_value(&verified).unwrap_or_default();
         let known: Vec<Value> = tampering.iter().map(|(how, head)| json!([how, head])).collect();
-        report["anchored_bytes"] = json!(heads.first().map(|head| head.length));
-        report["tampering"] = json!(known);
-        report["uncompared"] = json!(uncompared);
+        let mut report = serde_json::to_value(&verified).unwrap_or_default();
+        if let Value::Object(fields) = &mut report {
+            let anchored = heads.first().map(|head| head.length);
+            fields.insert("anchored_bytes".into(), json!(anchored));
+            fields.insert("tampering".into(), json!(known));
+            fields.insert("uncompared".into(), json!(uncompared));
+        }
         print_json(&report);
     }
     if let Some((line, problem)) = &verified.broken {

@@ -1,68 +1,128 @@
 //! `legwork policy`: what the gate would say, without running anything.
 
 use std::{
+    collections::HashMap,
     io::{self, BufRead, Write},
-    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use legwork::{
-    Registry, Tool,
-    gate::{Checked, Circumstances, Decision, Policy, Script, check, read},
+    Checker, Engine, ErrorKind, HeldRule, Options, Registry, Tool, ToolError, Trust,
+    gate::{Checked, Decision, read},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tempfile::TempDir;
 
 use crate::{
     OUR_FAILURE,
-    arguments::{PolicyCheckOptions, PolicyTestOptions, PolicyVerb, Rules},
+    arguments::{PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb},
+    hints,
     render::{DENIED, complain, print, print_json},
 };
 
-pub(crate) fn policy(verb: PolicyVerb) -> ExitCode {
-    match verb {
-        PolicyVerb::Check(options) => check_verb(&options),
-        PolicyVerb::Test(options) => test_verb(&options),
-    }
-}
-
-/// What texts are judged by.
-struct Bench {
-    policy: Policy,
-    tools: Registry,
-    /// Where they would run: some rules are for one workspace alone.
-    workspace: Option<String>,
-}
-
-fn load(rules: &Rules, workspace: Option<&PathBuf>) -> Result<Bench, ExitCode> {
-    let workspace = workspace.map_or(Path::new("."), PathBuf::as_path);
-    match rules.config(workspace) {
-        Ok(config) => {
-            let real = workspace.canonicalize().ok();
-            let workspace = real.and_then(|path| path.into_os_string().into_string().ok());
-            Ok(Bench { policy: config.policy, tools: Registry::builtin(), workspace })
-        }
-        Err(error) => Err(complain(&error.to_string())),
-    }
-}
-
-fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
-    let bench = match load(&options.rules, options.workspace.as_ref()) {
-        Ok(bench) => bench,
-        Err(code) => return code,
+pub(crate) async fn policy(verb: PolicyVerb) -> ExitCode {
+    let (circumstances, tool) = match &verb {
+        PolicyVerb::Check(options) => (&options.circumstances, Some(options.tool.clone())),
+        PolicyVerb::Test(options) => (&options.circumstances, None),
     };
+    let mut bench = match Bench::open(circumstances) {
+        Ok(bench) => bench,
+        Err(error) => return complain(&error.to_string()),
+    };
+    match verb {
+        PolicyVerb::Check(options) => {
+            check_verb(&mut bench, &options, &tool.unwrap_or_default()).await
+        }
+        PolicyVerb::Test(options) => test_verb(&mut bench, &options).await,
+    }
+}
+
+/// What texts are judged by: an engine as a server has it, but with a state folder of its own that
+/// nothing is left of.
+struct Bench {
+    engine: Engine,
+    trust: Trust,
+    /// One for each tool that was asked about.
+    checkers: HashMap<String, Checker>,
+    /// Removed at the end.
+    _state: TempDir,
+}
+
+impl Bench {
+    fn open(circumstances: &PolicyCircumstances) -> Result<Self, ToolError> {
+        let workspace = circumstances.workspace.clone().unwrap_or_else(|| ".".into());
+        let config = circumstances.rules.config(&workspace)?;
+        let state =
+            tempfile::Builder::new().prefix("legwork-check-").tempdir().map_err(|error| {
+                let problem = format!("no temporary folder can be made: {error}");
+                ToolError::new(ErrorKind::StateUnavailable, problem)
+            })?;
+        let mut options = Options::configured(workspace, config);
+        options.state = Some(state.path().to_owned());
+        options.hint = hints::of;
+        let engine = Engine::open_with(options, Registry::builtin())?;
+        let trust = circumstances.trust.trust();
+        Ok(Self { engine, trust, checkers: HashMap::new(), _state: state })
+    }
+
+    async fn checker(&mut self, tool: &str) -> Result<&mut Checker, String> {
+        if !self.checkers.contains_key(tool) {
+            let made = self.engine.checker(tool, self.trust).await;
+            let made = made.map_err(|error| error.to_string())?;
+            self.checkers.insert(tool.to_owned(), made);
+        }
+        self.checkers.get_mut(tool).ok_or_else(|| "no checker".to_owned())
+    }
+
+    /// Judges a text as the tool would get it.
+    async fn judged(&mut self, tool: &str, text: &str) -> Result<Checked, String> {
+        let definition = self.engine.registry().get(tool).map(Tool::definition);
+        let takes_argv = definition.is_some_and(|definition| definition.takes_argv);
+        let checker = self.checker(tool).await?;
+        if !takes_argv {
+            return Ok(checker.script(text));
+        }
+        let argv: Vec<String> = serde_json::from_str(text)
+            .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
+        Ok(checker.argv(argv))
+    }
+
+    /// In which circumstances a tool's texts are judged.
+    async fn circumstances(&mut self, tool: &str) -> Result<Value, String> {
+        let checker = self.checker(tool).await?;
+        Ok(json!({
+            "trust": checker.trust(),
+            "workspace": checker.workdir().display().to_string(),
+            "sandbox": checker.confinement(),
+            "sandbox_whole": checker.is_whole(),
+        }))
+    }
+}
+
+async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str) -> ExitCode {
     if options.batch {
-        return batch(&bench, &options.tool);
+        return batch(bench, tool).await;
     }
     let text = options.command.as_deref().unwrap_or_default();
-    let checked = match bench.judged(&options.tool, text) {
-        Ok(checked) => checked,
-        Err(problem) => return complain(&problem),
+    let judged = bench.judged(tool, text).await;
+    let around = bench.circumstances(tool).await;
+    let held = bench.engine.held_rules(bench.trust).await.unwrap_or_default();
+    let (checked, around) = match (judged, around) {
+        (Ok(checked), Ok(around)) => (checked, around),
+        (Err(problem), _) | (_, Err(problem)) => return complain(&problem),
     };
     let printed = if options.json {
-        print_json(&described(&checked))
+        let mut described = described(&checked);
+        if let Value::Object(fields) = &mut described {
+            fields.insert("circumstances".into(), around);
+            if !held.is_empty() {
+                fields.insert("held".into(), json!(held));
+            }
+        }
+        print_json(&described)
     } else {
-        print(&explained(&checked, text))
+        print(&format!("{}{}\n{}", explained(&checked, text), told(&around), holds(&held)))
     };
     match checked.verdict {
         Decision::Allow => printed,
@@ -70,23 +130,29 @@ fn check_verb(options: &PolicyCheckOptions) -> ExitCode {
     }
 }
 
-impl Bench {
-    /// Judges a text as the tool would get it.
-    fn judged(&self, tool: &str, text: &str) -> Result<Checked, String> {
-        let definition = self.tools.get(tool).map(Tool::definition);
-        let manners = definition.map(|definition| definition.manners).unwrap_or_default();
-        let around = Circumstances {
-            manners,
-            workspace: self.workspace.as_deref(),
-            ..Circumstances::default()
-        };
-        if !definition.is_some_and(|definition| definition.takes_argv) {
-            return Ok(check(&self.policy, tool, Script::Shell(text), around));
-        }
-        let argv: Vec<String> = serde_json::from_str(text)
-            .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
-        Ok(check(&self.policy, tool, Script::Argv(&argv), around))
+/// How the rules on programs are held here, for a person.
+fn holds(held: &[HeldRule]) -> String {
+    if held.is_empty() {
+        return String::new();
     }
+    let mut out = String::from("\nrules on programs, and what holds them here:\n");
+    for rule in held {
+        let holds: Vec<&str> = rule.held.iter().map(|hold| hold.as_str()).collect();
+        let only = if holds.len() == 1 { " only" } else { "" };
+        let shown = crate::render::one_line(&rule.rule, 60);
+        out.push_str(&format!("  {} {shown}: {}{only}\n", name(rule.decision), holds.join(", ")));
+    }
+    out
+}
+
+/// The circumstances, for a person.
+fn told(around: &Value) -> String {
+    let of = |name: &str| around.get(name).and_then(Value::as_str).unwrap_or_default();
+    let whole = around.get("sandbox_whole").and_then(Value::as_bool).unwrap_or(false);
+    let sandbox = of("sandbox");
+    let missing =
+        if whole || sandbox == "none" { "" } else { ", of which layers are missing here" };
+    format!("judged for: {} in {}, sandbox {sandbox}{missing}", of("trust"), of("workspace"))
 }
 
 fn name(verdict: Decision) -> &'static str {
@@ -133,7 +199,7 @@ struct Asked {
 }
 
 /// Answers each line of stdin with a line; succeeds when every line was answered.
-fn batch(bench: &Bench, tool: &str) -> ExitCode {
+async fn batch(bench: &mut Bench, tool: &str) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut complete = true;
     for line in io::stdin().lock().split(b'\n') {
@@ -141,7 +207,7 @@ fn batch(bench: &Bench, tool: &str) -> ExitCode {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let answer = answer(bench, tool, &line);
+        let answer = answer(bench, tool, &line).await;
         complete &= answer.get("verdict").is_some();
         if writeln!(out, "{answer}").is_err() {
             return ExitCode::SUCCESS;
@@ -151,7 +217,7 @@ fn batch(bench: &Bench, tool: &str) -> ExitCode {
     ExitCode::from(if complete && flushed { 0 } else { OUR_FAILURE })
 }
 
-fn answer(bench: &Bench, tool: &str, line: &[u8]) -> Value {
+async fn answer(bench: &mut Bench, tool: &str, line: &[u8]) -> Value {
     let asked: Asked = match serde_json::from_slice(line) {
         Ok(asked) => asked,
         Err(error) => return json!({ "id": null, "error": format!("not a question: {error}") }),
@@ -161,7 +227,7 @@ fn answer(bench: &Bench, tool: &str, line: &[u8]) -> Value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    match bench.judged(tool, &text) {
+    match bench.judged(tool, &text).await {
         Ok(checked) => {
             let mut answer = Map::new();
             answer.insert("id".into(), asked.id);
@@ -195,11 +261,7 @@ fn default_tool() -> String {
 }
 
 /// Runs a user's own cases, and names those that come out otherwise.
-fn test_verb(options: &PolicyTestOptions) -> ExitCode {
-    let bench = match load(&options.rules, options.workspace.as_ref()) {
-        Ok(bench) => bench,
-        Err(code) => return code,
-    };
+async fn test_verb(bench: &mut Bench, options: &PolicyTestOptions) -> ExitCode {
     let file = options.file.display();
     let cases: Cases = match std::fs::read_to_string(&options.file)
         .map_err(|error| error.to_string())
@@ -210,7 +272,7 @@ fn test_verb(options: &PolicyTestOptions) -> ExitCode {
     };
     let mut failed = 0;
     for case in &cases.case {
-        let (got, reason) = match bench.judged(&case.tool, &case.input) {
+        let (got, reason) = match bench.judged(&case.tool, &case.input).await {
             Ok(checked) => (name(checked.verdict).to_owned(), checked.reason),
             Err(problem) => ("error".into(), problem),
         };

@@ -3,8 +3,8 @@
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, Confinement, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry, Request,
-    Run, RunControl, Stdin, Task, ToolError,
+    Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
+    Request, Run, RunControl, Stdin, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -16,7 +16,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{RunCommon, RunOptions, ShOptions, StatePlace},
     asking,
-    render::{DENIED, NOT_FOUND, complain, complain_of, say},
+    render::{DENIED, NOT_FOUND, complain, complain_of, one_line, say},
     signals::Caught,
     terminal,
 };
@@ -224,8 +224,13 @@ pub(super) fn code_of_task(task: &Task) -> ExitCode {
     }
 }
 
-/// The exit code that an outcome stands for; a limit that ended the command is named.
+/// The exit code that an outcome stands for; a limit that ended the command is named, and so are
+/// programs that a rule has kept from being executed. What covers one has said so itself.
 fn code_of(outcome: &Outcome) -> ExitCode {
+    let is_silent = |denial: &&Denial| denial.rule.is_some() && denial.layer == "exec";
+    for denial in outcome.denials.iter().filter(is_silent) {
+        say(&format!("legwork: {}", one_line(&denial.what, 200)));
+    }
     if let Some(by) = outcome.ended_by.filter(|by| by.is_limit()) {
         say(&format!("legwork: {}", by.sentence()));
     }

@@ -12,6 +12,7 @@ mod crash;
 mod disk;
 mod events;
 mod exec_command;
+mod exec_denies;
 mod farewell;
 mod faults;
 mod harness;

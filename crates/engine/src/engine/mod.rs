@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use legwork_gate::program_rules;
 use serde_json::Value;
 
 pub use self::{
@@ -37,7 +38,7 @@ use crate::{
     model::{
         Caller, Request, Trust,
         question::{Answered, Approval},
-        sandbox::SandboxReport,
+        sandbox::{HeldRule, SandboxReport},
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{Local, Place},
@@ -51,8 +52,8 @@ use crate::{
         usage::Usage,
     },
     task::{
-        Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText, observe::Observer,
-        place_error, run::Run,
+        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
+        observe::Observer, place_error, run::Run,
     },
 };
 
@@ -76,7 +77,8 @@ impl Engine {
             .canonicalize()
             .map_err(|error| no_workspace(&options.workspace, &error))?;
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
-        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots));
+        let rules = program_rules(&options.policy);
+        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots, &rules));
         Self::open_at(place, state, (workspace, roots), options, registry)
     }
 
@@ -151,6 +153,15 @@ impl Engine {
         self.tasks.protection(trust).await
     }
 
+    /// How the rules that deny programs, or ask about them, are held for callers of this trust on
+    /// this machine.
+    pub async fn held_rules(&self, trust: Trust) -> Result<Vec<HeldRule>, ToolError> {
+        let sandbox = self.tasks.sandbox(self.tasks.judge.wanted(trust)).await?;
+        let enforcement = sandbox.as_ref().map(|sandbox| &sandbox.enforcement);
+        let rules = self.tasks.judge.program_rules().into_iter();
+        Ok(rules.map(|rule| HeldRule::new(rule, enforcement)).collect())
+    }
+
     /// Calls a tool by name.
     pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
         let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
@@ -176,6 +187,22 @@ impl Engine {
             None => return,
         };
         self.tasks.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
+    }
+
+    /// Judges what a tool would be asked to run, by the function and in the circumstances in which
+    /// it is judged before it runs. Nothing is run.
+    pub async fn checker(&self, tool: &str, trust: Trust) -> Result<Checker, ToolError> {
+        let definition = self.registry.get(tool).map(Tool::definition);
+        let argv = definition.is_some_and(|definition| definition.takes_argv);
+        let mut request =
+            if argv { Request::program(["true"]) } else { Request::script("true") }.tool(tool);
+        if let Some(definition) = definition {
+            request = request.manners(definition.manners);
+        }
+        if let Some(shell) = definition.and_then(|definition| definition.shell) {
+            request = request.shell(shell);
+        }
+        self.tasks.checker(request, trust).await
     }
 
     /// Takes a request through plan, gate and ledger to a running command.

@@ -44,6 +44,9 @@ pub struct Definition {
     /// Whether its command is a program with arguments, and not a script for a shell.
     #[serde(skip)]
     pub takes_argv: bool,
+    /// The shell that its scripts are for; the user's own where absent.
+    #[serde(skip)]
+    pub shell: Option<&'static str>,
     /// Whether its text for a model is the JSON of its result and nothing else.
     #[serde(skip)]
     pub text_is_json: bool,
@@ -66,6 +69,7 @@ impl Definition {
             turn: Turn::default(),
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         }
     }

@@ -9,7 +9,10 @@ mod refusals;
 
 use std::{path::Path, sync::Mutex};
 
-use legwork_gate::{Explanation, Mode, Policy, Subject, Verdict, judge};
+use legwork_gate::{
+    Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
+    rules_at_exec,
+};
 
 use self::config::Settings;
 pub(crate) use self::{approval::APPROVED_UNCONFINED, refusals::denied};
@@ -28,6 +31,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Judge {
     policy: Policy,
+    /// Whether a rule speaks of a program that commands may not execute.
+    holds_programs: bool,
     pub settings: Settings,
     sandbox: SandboxSettings,
     /// Names this engine, for approvals that last as long as it does.
@@ -74,7 +79,8 @@ impl Judge {
         let session = random("s_").unwrap_or_default();
         let workspace = workspace.display().to_string();
         let asking = Mutex::default();
-        Self { policy, settings, sandbox, session, asking, workspace, store }
+        let holds_programs = !program_rules(&policy).is_empty();
+        Self { policy, holds_programs, settings, sandbox, session, asking, workspace, store }
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.
@@ -98,6 +104,21 @@ impl Judge {
     /// Whether what no rule allows is asked for, whatever the tool.
     pub(crate) fn is_strict(&self) -> bool {
         self.policy.mode() == Mode::Strict
+    }
+
+    /// What would be said of a command, without anything following from it.
+    pub(crate) fn look(&self, facts: &dyn Subject) -> Checked {
+        legwork_gate::look(&self.policy, facts)
+    }
+
+    /// The rules that deny programs, or ask about them.
+    pub(crate) fn program_rules(&self) -> Vec<ProgramRule> {
+        program_rules(&self.policy)
+    }
+
+    /// The rules that keep a command that may run from executing something in turn.
+    pub(crate) fn rules_at_exec(&self, subject: &dyn Subject) -> Vec<ProgramRule> {
+        if self.holds_programs { rules_at_exec(&self.policy, subject) } else { Vec::new() }
     }
 
     /// Judges a command, and notes the verdict before anything follows from it.

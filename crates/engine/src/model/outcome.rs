@@ -105,8 +105,13 @@ impl Outcome {
         let denial = |denial: &protocol::RefusedCall| Denial {
             layer: "seccomp".into(),
             what: denial.call.clone(),
+            program: None,
+            arguments: Vec::new(),
+            rule: None,
         };
-        Self { denials: ended.denials.iter().map(denial).collect(), ..Self::from(&ended.record) }
+        let calls = ended.denials.iter().map(denial);
+        let denials = calls.chain(ended.refused.iter().map(Denial::of)).collect();
+        Self { denials, ..Self::from(&ended.record) }
     }
 }
 
@@ -117,6 +122,35 @@ pub struct Denial {
     pub layer: String,
     /// What was refused.
     pub what: String,
+    /// The program that a rule has kept from being executed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub program: Option<String>,
+    /// Its arguments, as far as they are short.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub arguments: Vec<String>,
+    /// That rule.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<String>,
+}
+
+impl Denial {
+    /// A program that was not executed.
+    fn of(refused: &protocol::RefusedProgram) -> Self {
+        let protocol::RefusedProgram { program, arguments, rule, asks, covered } = refused;
+        let command = [&[program.clone()][..], arguments].concat().join(" ");
+        let why = if *asks {
+            format!("the rule {rule} asks about it: run it as a command of its own")
+        } else {
+            format!("denied by the rule {rule}")
+        };
+        Self {
+            layer: if *covered { "covered" } else { "exec" }.to_owned(),
+            what: format!("{command}: {why}"),
+            program: Some(program.clone()),
+            arguments: arguments.clone(),
+            rule: Some(rule.clone()),
+        }
+    }
 }
 
 impl From<&ExitRecord> for Outcome {

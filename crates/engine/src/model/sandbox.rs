@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use legwork_gate::{Level, Mode};
+use legwork_gate::{Decision, Level, Mode, ProgramRule};
 use legwork_warden::sandbox::{AbsentLayer, Enforcement};
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,58 @@ pub struct SandboxReport {
     pub enforced: Vec<String>,
     /// Those that should have been.
     pub missing: Vec<MissingLayer>,
+}
+
+/// How a rule that denies a program, or asks about one, is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldRule {
+    /// The rule.
+    pub rule: String,
+    /// Whether it denies or asks.
+    pub decision: Decision,
+    /// The program.
+    pub program: String,
+    /// By what.
+    pub held: Vec<Hold>,
+}
+
+/// What holds a rule on a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// The text of a command is judged before it runs.
+    Text,
+    /// Whatever a command executes is judged, by its arguments as they are read then.
+    Exec,
+    /// The program's files cannot be seen.
+    Covered,
+}
+
+impl Hold {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Exec => "exec",
+            Self::Covered => "covered",
+        }
+    }
+}
+
+impl HeldRule {
+    /// How a rule is held in a sandbox, or without one.
+    pub(crate) fn new(rule: ProgramRule, enforcement: Option<&Enforcement>) -> Self {
+        let told = enforcement.is_some_and(|it| it.tells_exec);
+        let covered =
+            enforcement.is_some_and(|it| rule.denies_program() && it.covered.contains(&rule.id));
+        let holds = [(true, Hold::Text), (told, Hold::Exec), (covered, Hold::Covered)];
+        Self {
+            rule: rule.id,
+            decision: rule.decision,
+            program: rule.program,
+            held: holds.into_iter().filter(|(holds, _)| *holds).map(|(_, hold)| hold).collect(),
+        }
+    }
 }
 
 /// A layer that is not in force.

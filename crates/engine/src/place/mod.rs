@@ -170,6 +170,9 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// The file that a program really is, behind all links.
     fn real_program(&self, program: &Path) -> Option<PathBuf>;
 
+    /// Whether a sandboxed command could have put a file there.
+    fn can_be_planted(&self, file: &Path) -> bool;
+
     /// The meaning of the system's refusal to execute a program.
     fn refusal_to_execute(&self, program: &Path, errno: i32) -> String;
 

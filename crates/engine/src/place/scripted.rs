@@ -329,6 +329,7 @@ impl World {
                 kept: kept.clone(),
                 reusable,
                 denials: Vec::new(),
+                refused: Vec::new(),
             };
             self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
@@ -647,6 +648,10 @@ impl Place for Scripted {
         Some(program.to_owned())
     }
 
+    fn can_be_planted(&self, _file: &Path) -> bool {
+        false
+    }
+
     fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
         "the script says so".into()
     }
@@ -714,7 +719,11 @@ impl Place for Scripted {
     }
 
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: Vec::new() }
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: Vec::new(),
+            exec_rules: Vec::new(),
+        }
     }
 
     fn tamper_check(&self, _wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {

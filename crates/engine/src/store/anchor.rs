@@ -2,8 +2,8 @@
 //! it away is found out by comparing the two.
 //!
 //! A head is written to the daybook with the next task that is registered, so that it costs no step
-//! of its own; a process that stays does it with every posting, and every process when it ends. What
-//! was noted since is not anchored yet.
+//! of its own; a process that stays does it with every posting, and every process when it ends.
+//! What was noted since is not anchored yet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

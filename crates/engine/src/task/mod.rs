@@ -4,6 +4,7 @@
 
 pub(crate) mod adopt;
 mod attend;
+mod checker;
 mod failures;
 pub(crate) mod input;
 mod listing;
@@ -30,6 +31,7 @@ use std::{
 use legwork_gate::{Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
+pub use self::checker::Checker;
 pub(crate) use self::failures::place_error;
 use self::{
     failures::unprotected,
@@ -153,14 +155,10 @@ impl Tasks {
     async fn try_submit(
         self: &Arc<Self>,
         id: TaskId,
-        mut request: Request,
+        request: Request,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
-        let wanted = self.judge.wanted(caller.trust);
-        let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
-        request.tighten(&self.judge.settings.task_limits);
-        let around = Surroundings { trust: caller.trust, wanted, sandboxed: whole };
-        let plan = Plan::resolve(request, &self.ground, &self.place, around)?;
+        let plan = self.plan(request, caller.trust).await?;
         let entry = AuditEntry::new("verdict")
             .own("task_id", &id)
             .own("tool", &plan.tool)
@@ -192,6 +190,24 @@ impl Tasks {
         let paths = paths.into_iter().map(|path| plan.workdir.path.join(path));
         let refused = self.place.refused_writes(wanted, paths.take(WRITES_MAX).collect()).await;
         Ok(refused.iter().map(|path| path.display().to_string()).collect())
+    }
+
+    /// Decides everything about a request but whether it may run.
+    async fn plan(&self, mut request: Request, trust: Trust) -> Result<Plan, ToolError> {
+        let wanted = self.judge.wanted(trust);
+        let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
+        request.tighten(&self.judge.settings.task_limits);
+        let around = Surroundings { trust, wanted, sandboxed: whole };
+        Plan::resolve(request, &self.ground, &self.place, around)
+    }
+
+    /// Judges texts as they would be judged before they run.
+    pub(crate) async fn checker(
+        self: &Arc<Self>,
+        request: Request,
+        trust: Trust,
+    ) -> Result<Checker, ToolError> {
+        Ok(Checker::new(self.clone(), self.plan(request, trust).await?))
     }
 
     /// Starts a command, also where an equal one is running.

@@ -120,6 +120,16 @@ impl Subject for Plan {
         let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok()?;
         Some(self.place.real_program(&found)?.display().to_string())
     }
+
+    fn can_be_planted(&self, name: &str) -> bool {
+        let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok();
+        let real = found.as_deref().and_then(|found| self.place.real_program(found));
+        found.iter().chain(&real).any(|path| self.place.can_be_planted(path))
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        self.environment.iter().any(|(set, _)| set == name) || self.place.variable(name).is_some()
+    }
 }
 
 impl Facts for Plan {
@@ -168,6 +178,27 @@ impl Plan {
     /// Whether its caller is anybody.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.trust == Trust::UntrustedExternal
+    }
+
+    /// The file and the words of a script that is one program with its arguments, to be executed
+    /// without a shell; none where it is more.
+    pub(super) fn without_shell(&self) -> Option<(PathBuf, Vec<OsString>)> {
+        let PlanKind::Script { .. } = self.kind else { return None };
+        let words = legwork_gate::single_command(&self.text)?;
+        let found = self.place.find_program(OsStr::new(words.first()?), &self.workdir.path).ok()?;
+        let program = self.place.real_program(&found)?;
+        Some((program, words.into_iter().map(OsString::from).collect()))
+    }
+
+    /// Puts another script in the place of this one, for a look at it.
+    pub(super) fn set_script(&mut self, text: &str) {
+        text.clone_into(&mut self.text);
+    }
+
+    /// Puts another program in the place of this one, for a look at it.
+    pub(super) fn set_argv(&mut self, argv: Vec<String>) {
+        self.text = argv.join(" ");
+        self.kind = PlanKind::Argv(argv);
     }
 
     /// Resolves a request against a workspace and the roots that folders must be in.
@@ -417,7 +448,7 @@ mod tests {
 
     fn local(state: &Path) -> Local {
         let state = Arc::new(StateFolder::open(state).unwrap());
-        Local::new(state, SandboxSettings::default(), &[])
+        Local::new(state, SandboxSettings::default(), &[], &[])
     }
 
     fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {

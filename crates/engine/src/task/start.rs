@@ -7,8 +7,9 @@ use std::{
     task::Poll,
 };
 
-use legwork_gate::Grant;
+use legwork_gate::{Decision, Grant, ProgramRule};
 use legwork_warden::{
+    exec::ExecRule,
     failpoint::Failpoint,
     protocol::{self, Spec},
 };
@@ -55,13 +56,7 @@ impl Tasks {
         // Beside what follows; it has to be through before the command starts.
         let looking = sandbox.as_ref().and_then(|_| self.place.tamper_check(wanted));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
-        let report = match &sandbox {
-            Some(sandbox) => sandbox.report.clone(),
-            None if grant.explanation().rule == APPROVED_UNCONFINED => {
-                Arc::new(SandboxReport::unconfined())
-            }
-            None => Arc::default(),
-        };
+        let report = report_of(sandbox.as_deref(), &grant);
         task.sandbox = report.clone();
         let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
@@ -71,7 +66,14 @@ impl Tasks {
             return Ok(Submitted::AlreadyRunning(running));
         }
         Failpoint::EngineAfterRow.pass();
-        let plan = grant.into_plan();
+        // What a rule lets out of the sandbox is one file with its arguments: no shell may make
+        // more of it.
+        let let_out = wanted.level < grant.plan().wanted.level;
+        let mut plan = grant.into_plan();
+        if let Some((program, argv)) = plan.without_shell().filter(|_| let_out) {
+            (plan.program, plan.argv) = (program, argv);
+            plan.kind = PlanKind::Argv(Vec::new());
+        }
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
         if let Some(wish) = self.login_wish(&plan, wanted) {
             self.place.shorten_login(wish, &mut spec);
@@ -245,9 +247,34 @@ impl Tasks {
             wall_ms_max: plan.wall_ms_max,
             limits: plan.limits,
             orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
-            sandbox: sandbox.map(|sandbox| self.place.sandboxed(sandbox)),
+            sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
+                exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
+                ..self.place.sandboxed(sandbox)
+            }),
             note,
         }
+    }
+}
+
+/// A rule, as a warden compares with it.
+fn exec_rule(rule: ProgramRule) -> ExecRule {
+    let words = |words: Vec<String>| words.into_iter().map(String::into_bytes).collect();
+    ExecRule {
+        id: rule.id,
+        asks: rule.decision == Decision::Ask,
+        program: rule.program.into_bytes(),
+        args: rule.args.into_iter().map(words).collect(),
+    }
+}
+
+/// What a command is confined by, or why it is not.
+fn report_of(sandbox: Option<&Sandbox>, grant: &Grant<Plan>) -> Arc<SandboxReport> {
+    match sandbox {
+        Some(sandbox) => sandbox.report.clone(),
+        None if grant.explanation().rule == APPROVED_UNCONFINED => {
+            Arc::new(SandboxReport::unconfined())
+        }
+        None => Arc::default(),
     }
 }
 

@@ -186,7 +186,7 @@ async fn appears(place: &dyn Place, confined: Option<Wanted>, path: &Path) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What holds when nothing is left of the command.

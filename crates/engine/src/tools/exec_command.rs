@@ -74,6 +74,7 @@ pub(super) fn tool() -> BuiltIn {
             turn: Turn::Waits,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),

@@ -85,6 +85,7 @@ pub(super) fn tool() -> BuiltIn {
             turn: Turn::Waits,
             manners: Manners::default(),
             takes_argv: true,
+            shell: None,
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),

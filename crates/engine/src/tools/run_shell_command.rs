@@ -22,6 +22,9 @@ use crate::{
 pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
+/// The shell that reads its commands.
+const SHELL: &str = "bash";
+
 /// By which a command can know that it is run by this tool.
 /// The original asks about everything that its user did not list, and runs no substitution.
 const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
@@ -93,6 +96,7 @@ pub(super) fn tool() -> BuiltIn {
             turn: Turn::Waits,
             manners: MANNERS,
             takes_argv: false,
+            shell: Some(SHELL),
             text_is_json: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
@@ -134,7 +138,7 @@ impl Input {
         let mut request = Request::script(self.command)
             .tool(NAME)
             .manners(MANNERS)
-            .shell("bash")
+            .shell(SHELL)
             .confined_to(Confinement::Workspace)
             .env(mark, set)
             .timeout(timeout);

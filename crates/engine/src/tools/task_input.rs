@@ -94,6 +94,7 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
             turn: Turn::Looks,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),

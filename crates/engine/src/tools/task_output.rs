@@ -110,6 +110,7 @@ Use TaskOutput to read what a task printed.
             turn: Turn::Waits,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

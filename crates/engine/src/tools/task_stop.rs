@@ -58,6 +58,7 @@ pub(super) fn tool() -> BuiltIn {
             turn: Turn::Stops,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

@@ -114,6 +114,7 @@ Use TaskWait instead of sleeping or polling.
             turn: Turn::Waits,
             manners: Manners::default(),
             takes_argv: false,
+            shell: None,
             text_is_json: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),

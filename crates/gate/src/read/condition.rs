@@ -13,7 +13,7 @@ impl Reader<'_> {
     pub(super) fn step_condition(&mut self) -> Step {
         self.skip_blanks();
         let opened_at = self.opened_at();
-        let Some(Frame::ConditionFrame(condition)) = self.frames.last() else { return Ok(()) };
+        let Some(Frame::Condition(condition)) = self.frames.last() else { return Ok(()) };
         let expression = condition.expression;
         let Some(byte) = self.peek() else {
             return refuse("[[", opened_at, "`[[` is not closed; close it with ` ]]`");
@@ -55,7 +55,7 @@ impl Reader<'_> {
         let varies = matches!(finished.word.form, Form::Dynamic | Form::Fields)
             || finished.word.text.bytes().any(|byte| byte.is_ascii_alphabetic() || byte == b'[');
         let start = finished.word.span.start;
-        let Some(Frame::ConditionFrame(condition)) = self.frames.last_mut() else { return Ok(()) };
+        let Some(Frame::Condition(condition)) = self.frames.last_mut() else { return Ok(()) };
         let ConditionFrame { variable, number, operand_varies, .. } = *condition;
         let compares = matches!(text, Some("-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
         condition.expression = text == Some("=~");

@@ -18,7 +18,7 @@ pub(super) enum Frame {
     /// `name=(…)`
     Array { opened_at: usize },
     /// `[[ … ]]`
-    ConditionFrame(ConditionFrame),
+    Condition(ConditionFrame),
     /// `for` and `select`, until their body begins.
     For { opened_at: usize, state: ForState },
     /// `case`, between its lists.

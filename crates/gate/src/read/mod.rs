@@ -206,7 +206,7 @@ impl<'t> Reader<'t> {
                 Frame::Parameter(_) => self.step_parameter()?,
                 Frame::Arithmetic(_) => self.step_arithmetic()?,
                 Frame::Array { .. } => self.step_array()?,
-                Frame::ConditionFrame(_) => self.step_condition()?,
+                Frame::Condition(_) => self.step_condition()?,
                 Frame::For { .. } => self.step_for()?,
                 Frame::Case { .. } => self.step_case()?,
                 Frame::Documents { .. } => self.step_documents()?,

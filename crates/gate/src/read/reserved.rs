@@ -49,7 +49,7 @@ impl Reader<'_> {
             "function" => self.open_function(start)?,
             "[[" => {
                 self.note_beyond_posix("[[", start);
-                self.open(Frame::ConditionFrame(ConditionFrame {
+                self.open(Frame::Condition(ConditionFrame {
                     opened_at: start,
                     expression: false,
                     variable: false,

@@ -236,7 +236,7 @@ impl Reader<'_> {
                 | Frame::Array { opened_at }
                 | Frame::For { opened_at, .. }
                 | Frame::Case { opened_at, .. }
-                | Frame::ConditionFrame(ConditionFrame { opened_at, .. }),
+                | Frame::Condition(ConditionFrame { opened_at, .. }),
             ) => *opened_at,
             Some(Frame::Parameter(parameter)) => parameter.opened_at,
             Some(Frame::Arithmetic(arithmetic)) => arithmetic.opened_at,

@@ -8,6 +8,7 @@ mod shells;
 
 use crate::{
     data::{self, Empty, Then, Wrapper},
+    plain::{Dialect, NotPlain, plain},
     read::read_text,
     reading::{
         Assignment, Form, Invocation, Later, Reading, Redirect, Refusal, SimpleCommand, Span,
@@ -233,6 +234,10 @@ impl Unwrapper<'_> {
         }
         let mut inner = read_text(text);
         let name = run.name().map_or("", basename);
+        if let Err(why) = plain_for(name, text) {
+            let placed = NotPlain { offset: span.start, ..why };
+            self.reading.inner_not_plain.get_or_insert(placed);
+        }
         if matches!(name, "sh" | "dash" | "ash") && inner.beyond_posix.is_some() {
             inner.refusal = inner.refusal.or(inner.beyond_posix);
             inner.understood = false;
@@ -269,6 +274,17 @@ impl Unwrapper<'_> {
         }
         inner.understood
     }
+}
+
+/// Whether a text is plain for the shell that a program hands it to. What that shell finds in its
+/// environment is not known.
+fn plain_for(program: &str, text: &str) -> Result<(), NotPlain> {
+    let dialect = match program {
+        "bash" => Dialect::Bash,
+        "sh" | "dash" | "ash" => Dialect::Posix,
+        _ => return Err(NotPlain { what: "text that a program runs", offset: 0 }),
+    };
+    plain(text, dialect, &|_| true).map(drop)
 }
 
 /// Which wrapper a command is.

@@ -3,6 +3,7 @@
 mod cgroup;
 mod command;
 mod deadline;
+mod execs;
 mod input;
 mod keep;
 mod launch;

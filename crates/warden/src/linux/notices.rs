@@ -2,17 +2,24 @@
 //!
 //! The filter of a sandboxed command does not refuse by itself: it asks the warden, which says no
 //! and remembers. So a denial is known, not guessed from what a program prints. Only calls that are
-//! refused come this way.
+//! refused come this way, and what is executed, where a rule of the policy speaks of a program
+//! ([`execs`](super::execs)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::sandbox::name_of;
-use crate::protocol::RefusedCall;
+use super::{execs::ExecCall, sandbox::name_of};
+use crate::{
+    exec::ExecRule,
+    protocol::{RefusedCall, RefusedProgram},
+};
 
 /// Most different denials that are remembered of a run.
 const DENIALS_MAX: usize = 32;
+
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`: the kernel carries the call out.
+const GO_ON: u32 = 1;
 
 /// Most refusals that are answered in one go.
 const ANSWERS_MAX: usize = 64;
@@ -22,16 +29,31 @@ const ANSWERS_MAX: usize = 64;
 pub(super) struct Notices {
     /// None once nobody is left who could ask.
     listener: Option<OwnedFd>,
+    /// What may not be executed.
+    rules: Vec<ExecRule>,
     denials: Vec<RefusedCall>,
+    programs: Vec<RefusedProgram>,
+}
+
+/// What the kernel is told to do about a call.
+enum NoticeAnswer {
+    GoOn,
+    Refuse(i32),
 }
 
 impl Notices {
     /// The kernel asks by this descriptor.
     pub(super) fn new(listener: OwnedFd) -> Self {
-        Self { listener: Some(listener), denials: Vec::new() }
+        let rules = Vec::new();
+        Self { listener: Some(listener), rules, denials: Vec::new(), programs: Vec::new() }
     }
 
-    /// Refuses what is asked for, and remembers it.
+    /// Keeps the command from executing what these rules speak of, from now on.
+    pub(super) fn hold(&mut self, rules: &[ExecRule]) {
+        self.rules = rules.to_vec();
+    }
+
+    /// Answers what is asked, and remembers what was refused.
     pub(super) fn answer(&mut self) {
         for _ in 0..ANSWERS_MAX {
             let Some(listener) = &self.listener else { return };
@@ -46,40 +68,60 @@ impl Notices {
                 self.listener = None;
                 return;
             }
-            // SAFETY: the structures are plain data that the kernel fills or reads, and of the
-            // sizes that it has (`can_tell`).
-            let asked = unsafe {
-                let mut asked: libc::seccomp_notif = std::mem::zeroed();
-                let got = libc::ioctl(
-                    listener.as_raw_fd(),
-                    libc::SECCOMP_IOCTL_NOTIF_RECV,
-                    &raw mut asked,
-                );
-                if got != 0 {
-                    return;
-                }
-                let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
-                answer.id = asked.id;
-                answer.error = -libc::EPERM;
-                libc::ioctl(
-                    listener.as_raw_fd(),
-                    libc::SECCOMP_IOCTL_NOTIF_SEND,
-                    &raw const answer,
-                );
-                asked
+            let Some(asked) = receive(listener.as_fd()) else { return };
+            let exec = ExecCall::of(asked.data.nr.into(), asked.pid, asked.data.args);
+            let answer = if let Some(call) = exec {
+                self.judge_exec(&call, asked.id)
+            } else {
+                self.note_call(&asked.data);
+                NoticeAnswer::Refuse(libc::EPERM)
             };
-            let [first, second, ..] = asked.data.args;
-            let call = name_of(asked.data.nr.into()).unwrap_or("another system call");
-            let what = match call {
-                "socket" => format!("{call} of family {first}"),
-                "ioctl" => format!("{call} {second:#x}"),
-                _ => call.to_owned(),
-            };
-            if self.denials.len() < DENIALS_MAX
-                && !self.denials.iter().any(|known| known.call == what)
-            {
-                self.denials.push(RefusedCall { call: what });
+            if let Some(listener) = &self.listener {
+                send(listener.as_fd(), asked.id, &answer);
             }
+        }
+    }
+
+    /// Lets a program be executed, or notes that it is not.
+    fn judge_exec(&mut self, call: &ExecCall, id: u64) -> NoticeAnswer {
+        if self.rules.is_empty() {
+            return NoticeAnswer::GoOn;
+        }
+        let refused = call.refused(&self.rules);
+        // The process may have ended meanwhile, and its number be another's.
+        if !self.listener.as_ref().is_some_and(|listener| is_waiting(listener.as_fd(), id)) {
+            return NoticeAnswer::Refuse(libc::EACCES);
+        }
+        match refused {
+            Ok(None) => NoticeAnswer::GoOn,
+            Ok(Some(program)) => {
+                // What covers it says which rule denies it: that is told better than an error.
+                let answer = if program.covered {
+                    NoticeAnswer::GoOn
+                } else {
+                    NoticeAnswer::Refuse(libc::EACCES)
+                };
+                if self.programs.len() < DENIALS_MAX && !self.programs.contains(&program) {
+                    self.programs.push(program);
+                }
+                answer
+            }
+            // What cannot be read is not run.
+            Err(_) => NoticeAnswer::Refuse(libc::EACCES),
+        }
+    }
+
+    fn note_call(&mut self, data: &libc::seccomp_data) {
+        let [first, second, ..] = data.args;
+        let call = name_of(data.nr.into()).unwrap_or("another system call");
+        let what = match call {
+            "socket" => format!("{call} of family {first}"),
+            "ioctl" => format!("{call} {second:#x}"),
+            _ => call.to_owned(),
+        };
+        if self.denials.len() < DENIALS_MAX && !self.denials.iter().any(|known| known.call == what)
+        {
+            self.denials.push(RefusedCall { call: what });
         }
     }
 
@@ -88,8 +130,44 @@ impl Notices {
         &self.denials
     }
 
+    /// Programs that were not executed.
+    pub(super) fn programs(&self) -> &[RefusedProgram] {
+        &self.programs
+    }
+
     /// The descriptor to wait on.
     pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }
+}
+
+/// Takes what is asked next.
+fn receive(listener: BorrowedFd<'_>) -> Option<libc::seccomp_notif> {
+    // SAFETY: the structure is plain data that the kernel fills, and of the size that it has
+    // (`can_tell`).
+    unsafe {
+        let mut asked: libc::seccomp_notif = std::mem::zeroed();
+        let call = libc::SECCOMP_IOCTL_NOTIF_RECV;
+        (libc::ioctl(listener.as_raw_fd(), call, &raw mut asked) == 0).then_some(asked)
+    }
+}
+
+fn send(listener: BorrowedFd<'_>, id: u64, answer: &NoticeAnswer) {
+    // SAFETY: the structure is plain data that the kernel reads, and of the size that it has.
+    unsafe {
+        let mut told: libc::seccomp_notif_resp = std::mem::zeroed();
+        told.id = id;
+        match answer {
+            NoticeAnswer::GoOn => told.flags = GO_ON,
+            NoticeAnswer::Refuse(errno) => told.error = -errno,
+        }
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const told);
+    }
+}
+
+/// Whether the one who asks still waits.
+fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
+    let call = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
+    // SAFETY: the kernel reads the number.
+    unsafe { libc::ioctl(listener.as_raw_fd(), call, &raw const id) == 0 }
 }

@@ -29,7 +29,7 @@ use crate::{
 
 /// Version of everything below. Goes up with every change of what a warden and an engine of another
 /// version say.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 4;
@@ -306,6 +306,21 @@ pub struct RefusedCall {
     pub call: String,
 }
 
+/// A program that a rule has kept from being executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedProgram {
+    /// Its name.
+    pub program: String,
+    /// Its arguments, as far as they are short.
+    pub arguments: Vec<String>,
+    /// The rule.
+    pub rule: String,
+    /// Whether the rule asks and does not deny.
+    pub asks: bool,
+    /// Whether what was executed in its place is what covers it.
+    pub covered: bool,
+}
+
 /// New output, for a follower.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewOutput {
@@ -337,6 +352,8 @@ pub struct RunEnd {
     pub reusable: bool,
     /// What the sandbox has refused, as far as the kernel tells.
     pub denials: Vec<RefusedCall>,
+    /// Programs that it was not to execute; none from wardens before version 6.
+    pub refused: Vec<RefusedProgram>,
 }
 
 mod stored_record {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{folder::WindowSize, sandbox::SandboxLayer};
+use crate::{exec::ExecRule, folder::WindowSize, sandbox::SandboxLayer};
 
 /// Everything a warden needs to start a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct Sandboxed {
     pub enforced: Vec<SandboxLayer>,
     /// Tasks whose artifacts it may read.
     pub artifacts: Vec<String>,
+    /// What it may not execute; only held where the sandbox was told of
+    /// ([`Profile::tells_exec`](crate::sandbox::Profile::tells_exec)).
+    pub exec_rules: Vec<ExecRule>,
 }
 
 /// What a command and all its descendants may use; none is no limit.

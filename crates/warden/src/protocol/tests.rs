@@ -77,8 +77,11 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 2] =
-    [(4, include_str!("frames-4.txt")), (5, include_str!("frames-5.txt"))];
+const RECORDED: [(u32, &str); 3] = [
+    (4, include_str!("frames-4.txt")),
+    (5, include_str!("frames-5.txt")),
+    (6, include_str!("frames-6.txt")),
+];
 
 fn record() -> ExitRecord {
     ExitRecord {
@@ -126,7 +129,8 @@ fn said() -> Vec<(&'static str, ToWarden)> {
 fn heard() -> Vec<(&'static str, FromWarden)> {
     let memory =
         KeptOutput::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
-    let ended = |kept| RunEnd { record: record(), kept, reusable: true, denials: vec![] };
+    let ended =
+        |kept| RunEnd { record: record(), kept, reusable: true, denials: vec![], refused: vec![] };
     let report = Report {
         pid: 4711,
         duration_ms: 5,

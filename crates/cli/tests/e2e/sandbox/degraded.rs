@@ -20,7 +20,7 @@ const NO_NAMESPACES: [&str; 7] = [
 ];
 
 /// An ordinary user's house on such a machine.
-fn house() -> Option<House> {
+pub fn house() -> Option<House> {
     let house = House::ordinary()?.through(&NO_NAMESPACES);
     let works = house.outside("true").output().is_ok_and(|output| output.status.success());
     if !works {

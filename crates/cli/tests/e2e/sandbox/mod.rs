@@ -4,10 +4,11 @@
 //! Attempts are made by a program (`fixture probe`), as root and as an ordinary user, at every
 //! level.
 
-mod degraded;
+pub mod degraded;
 mod ending;
 mod everyday;
-mod house;
+pub mod house;
+mod let_out;
 mod once;
 mod refused;
 mod repository;

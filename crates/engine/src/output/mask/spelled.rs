@@ -72,8 +72,8 @@ fn double_quoted(value: &str) -> String {
     text
 }
 
-/// As a shell writes what has control characters in it, between `$'` and `'`; where the locale knows
-/// no other letters, those too are spelled by the numbers of their bytes.
+/// As a shell writes what has control characters in it, between `$'` and `'`; where the locale
+/// knows no other letters, those too are spelled by the numbers of their bytes.
 fn ansi_c(value: &str, is_ascii: bool) -> String {
     let mut text = String::new();
     for character in value.chars() {
@@ -118,8 +118,8 @@ fn python(value: &str, quote: char, is_ascii: bool) -> String {
             '\\' => write!(text, r"\\"),
             _ if character == quote => write!(text, "\\{character}"),
             _ if character.is_control() || is_ascii && !character.is_ascii() => match number {
-                ..=0xff => write!(text, r"\x{number:02x}"),
-                ..=0xffff => write!(text, r"\u{number:04x}"),
+                0..=0xff => write!(text, r"\x{number:02x}"),
+                0x100..=0xffff => write!(text, r"\u{number:04x}"),
                 _ => write!(text, r"\U{number:08x}"),
             },
             _ => write!(text, "{character}"),

@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::Level;
+use legwork_gate::{Level, ProgramRule};
 use legwork_warden::{
     connect, end_left_by, is_alive,
     protocol::{Sandboxed, Spec},
@@ -59,14 +59,16 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Starts nothing yet. The first of the roots is the workspace.
+    /// Starts nothing yet. The first of the roots is the workspace; the rules are those on programs
+    /// that commands may not execute.
     pub(crate) fn new(
         state: Arc<StateFolder>,
         settings: SandboxSettings,
         roots: &[PathBuf],
+        rules: &[ProgramRule],
     ) -> Self {
         state.ask_wardens_by(roll_call::roll_call);
-        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path()));
+        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path(), rules));
         let owners = Arc::new(Owners::new(state.engines()));
         let spawning = Spawning::new(state.clone(), owners.clone());
         let pool = Pool::new(Box::new(spawning), sandboxing.clone());
@@ -90,6 +92,10 @@ impl Place for Local {
 
     fn real_program(&self, program: &Path) -> Option<PathBuf> {
         program.canonicalize().ok()
+    }
+
+    fn can_be_planted(&self, file: &Path) -> bool {
+        self.sandboxing.can_be_written(file)
     }
 
     fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {

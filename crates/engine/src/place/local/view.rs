@@ -16,8 +16,8 @@ const OWN: [&str; 6] = ["/tmp", "/var/tmp", "/dev", "/proc", "/run", "/sys"];
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Where a path is that a command names under a profile; none if it is hidden from it, or in a place
-/// of its own that cannot be looked at from outside. Asks the disk where links lead to.
+/// Where a path is that a command names under a profile; none if it is hidden from it, or in a
+/// place of its own that cannot be looked at from outside. Asks the disk where links lead to.
 pub(super) fn seen(profile: &Profile, path: &Path) -> Option<PathBuf> {
     let place = placed(profile, path)?;
     let own = profile.tmp.as_deref().map(|tmp| real(path_of(tmp)));
@@ -92,6 +92,22 @@ mod tests {
 
     use super::*;
 
+    /// A profile without anything in it.
+    fn nothing() -> Profile {
+        Profile {
+            network: false,
+            writable: Vec::new(),
+            shown: Vec::new(),
+            unwritable: Vec::new(),
+            unreadable: Vec::new(),
+            tmp: None,
+            state: b"/no/state".to_vec(),
+            denied: Vec::new(),
+            program_folders: Vec::new(),
+            tells_exec: false,
+        }
+    }
+
     #[test]
     fn a_path_is_where_the_command_sees_it_or_nowhere() {
         let scratch = tempfile::tempdir().unwrap();
@@ -106,13 +122,12 @@ mod tests {
         }
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let profile = Profile {
-            network: false,
             writable: vec![bytes(&workspace)],
             shown: vec![bytes(&workspace)],
-            unwritable: Vec::new(),
             unreadable: vec![bytes(&secret)],
             tmp: Some(bytes(&tmp)),
             state: bytes(&base.join("state")),
+            ..nothing()
         };
         let in_memory = Profile { tmp: None, ..profile.clone() };
         for (path, expected) in [
@@ -146,16 +161,12 @@ mod tests {
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
         let guard = |name: &str, guard| Guarded { path: bytes(workspace.join(name)), guard };
         let profile = Profile {
-            network: false,
             writable: vec![bytes(workspace.clone())],
-            shown: Vec::new(),
             unwritable: vec![
                 guard(".git", GuardKind::InPlace),
                 guard(".git/hooks", GuardKind::ReadOnly),
             ],
-            unreadable: Vec::new(),
-            tmp: None,
-            state: Vec::new(),
+            ..nothing()
         };
         for (path, expected) in [
             (PathBuf::from("/etc/foo"), true),

@@ -136,7 +136,8 @@ impl CommandRun {
     pub(in crate::linux) fn ended(&self) -> Option<RunEnd> {
         let record = self.record.clone()?;
         let denials = self.notices.as_ref().map(Notices::denials).unwrap_or_default().to_vec();
-        Some(RunEnd { record, kept: self.keep.kept(), reusable: self.reusable, denials })
+        let refused = self.notices.as_ref().map(Notices::programs).unwrap_or_default().to_vec();
+        Some(RunEnd { record, kept: self.keep.kept(), reusable: self.reusable, denials, refused })
     }
 }
 

@@ -3,7 +3,8 @@
 //! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what
 //! was mounted since is not there. A secret that did not exist could not be covered, and one that
 //! was replaced is covered no more, because a cover goes with the file under it. A socket may have
-//! come. All are noticed here for the price of a few questions to the kernel.
+//! come, or a program that is denied. All are noticed here for the price of a few questions to the
+//! kernel.
 
 use std::{
     cell::Cell,
@@ -15,7 +16,12 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{elsewhere::Mounts, mounts::path, sockets};
+use super::{
+    denied::{self, CoveredFile},
+    elsewhere::Mounts,
+    mounts::path,
+    sockets,
+};
 use crate::sandbox::Profile;
 
 /// Folders of the kernel's, which hold no secrets of people.
@@ -33,6 +39,8 @@ pub(super) struct FilesAround {
     pub unreadable: Vec<PathBuf>,
     /// Our own state folder, by its real path.
     pub state: PathBuf,
+    /// What stands in the view in the place of something else: programs that are denied.
+    pub covered: Vec<CoveredFile>,
     /// Sockets of other programs that would be seen.
     pub sockets: Vec<PathBuf>,
     /// Until when they are taken to be the same.
@@ -62,14 +70,18 @@ impl FilesAround {
         writable.dedup();
         let state = path(&profile.state);
         let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+        let programs = denied::paths(&profile);
+        let covered = denied::covered(&profile, &writable);
         let elsewhere = Mounts::now();
         let mut unreadable = elsewhere.everywhere(real_paths(&profile.unreadable));
         unreadable.extend(elsewhere.others(&state));
         // Some people link a history to /dev/null; what is there is the command's own.
         unreadable.retain(|path| !OWN.iter().any(|folder| path.starts_with(folder)));
+        let files = guarded.chain(secrets).map(Path::to_owned).chain(programs);
         Self {
             mounts,
-            files: guarded.chain(secrets).map(|path| (path.to_owned(), identity(path))).collect(),
+            files: files.map(|path| (path.clone(), identity(&path))).collect(),
+            covered,
             folders: folders.into_iter().map(|path| (path.clone(), changed(&path))).collect(),
             shown: real_paths(&profile.shown),
             look_again_at: Cell::default(),

@@ -263,6 +263,12 @@ impl Confined {
         let lacking = no_rules.map(str::to_owned).or_else(landlock::without_scopes);
         found.note(SandboxLayer::Landlock, lacking.is_none(), || lacking.unwrap_or_default());
         found.note(SandboxLayer::Seccomp, true, String::new);
+        found.tells_exec = self.filter.asks_about_exec();
+        if kinds.is_some() {
+            let rules = self.surroundings.covered.iter().map(|file| file.rule.clone());
+            found.covered = rules.collect();
+            found.covered.dedup();
+        }
         found
     }
 }

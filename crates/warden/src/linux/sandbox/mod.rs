@@ -7,6 +7,7 @@
 //! the lack is told.
 
 mod capabilities;
+mod denied;
 mod elsewhere;
 mod fresh;
 mod init;
@@ -165,7 +166,11 @@ impl ReadySandbox {
     ) -> Result<(Pid, Option<Notices>), StartFailure> {
         limits.enter_as(self.sleeper.pid)?;
         let order = sleeper::order(spec, workdir, terminal, limits)?;
-        let notices = self.sleeper.wake(&order, streams)?;
+        let mut notices = self.sleeper.wake(&order, streams)?;
+        let rules = spec.sandbox.as_ref().map(|sandbox| &sandbox.exec_rules[..]);
+        if let (Some(notices), Some(rules)) = (&mut notices, rules) {
+            notices.hold(rules);
+        }
         Ok((self.sleeper.pid, notices))
     }
 }
@@ -177,7 +182,7 @@ impl Sandboxes {
         let is_root = rustix::process::geteuid().is_root();
         let sockets = if profile.network { Sockets::Network } else { Sockets::Loopback };
         let confined = self.confined.insert(Confined {
-            filter: Filter::new(sockets, is_root, seccomp::can_tell()),
+            filter: Filter::new(sockets, is_root, seccomp::can_tell(), profile.tells_exec),
             surroundings: FilesAround::of(profile),
             rung: 0,
             refusals: Vec::new(),

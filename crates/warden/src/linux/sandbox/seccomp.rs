@@ -16,6 +16,8 @@ use self::program::{one_call, prologue, search};
 enum FilterAnswer {
     /// It is told to the warden, which refuses it.
     Refuse,
+    /// The warden is asked, and decides.
+    Ask,
     /// Such a call does not exist here.
     Unknown,
 }
@@ -234,22 +236,37 @@ pub(in crate::linux) struct Filter {
     is_root: bool,
     /// Whether refusals are told to the warden.
     pub told: bool,
+    /// Whether the warden is asked before anything is executed.
+    tells_exec: bool,
 }
 
 impl Filter {
     /// The filter of a command that may make these sockets. `told` is whether refusals are told to
-    /// the warden.
-    pub(in crate::linux) fn new(sockets: Sockets, is_root: bool, told: bool) -> Self {
+    /// the warden, `tells_exec` whether it is asked before anything is executed.
+    pub(in crate::linux) fn new(
+        sockets: Sockets,
+        is_root: bool,
+        told: bool,
+        tells_exec: bool,
+    ) -> Self {
         let refuse = if told {
             libc::SECCOMP_RET_USER_NOTIF
         } else {
             libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
         };
-        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules(sockets, is_root))
+        let mut rules = rules(sockets, is_root);
+        let tells_exec = told && tells_exec;
+        if tells_exec {
+            let execs = [libc::SYS_execve, libc::SYS_execveat];
+            let (when, answer) = (When::Always, FilterAnswer::Ask);
+            rules.extend(execs.map(|call| CallRule { call, when, answer }));
+        }
+        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules)
             .into_iter()
             .map(|(call, answer, conditions)| {
                 let answer = match answer {
                     FilterAnswer::Refuse => refuse,
+                    FilterAnswer::Ask => libc::SECCOMP_RET_USER_NOTIF,
                     FilterAnswer::Unknown => libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(),
                 };
                 let number = u32::try_from(call).unwrap_or(u32::MAX);
@@ -259,12 +276,17 @@ impl Filter {
         calls.sort_by_key(|(number, _)| *number);
         let mut code = prologue();
         code.extend(search(&calls));
-        Self { code, is_root, told }
+        Self { code, is_root, told, tells_exec }
+    }
+
+    /// Whether the warden is asked before anything is executed.
+    pub(super) fn asks_about_exec(&self) -> bool {
+        self.tells_exec
     }
 
     /// The same with other sockets.
     pub(super) fn with(&self, sockets: Sockets) -> Self {
-        Self::new(sockets, self.is_root, self.told)
+        Self::new(sockets, self.is_root, self.told, self.tells_exec)
     }
 
     /// As the kernel wants it; valid for as long as this is.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, fstat, open},
     process::{Pid, Signal},
 };
@@ -106,11 +107,15 @@ impl Sleeper {
         self.hear()
     }
 
-    /// Its socket closes when it executes.
+    /// Its socket closes when it executes. What it executes was judged before: no rule on programs
+    /// holds yet, and where the kernel asks, it is let go on.
     fn hear(&self) -> Result<Option<Notices>, StartFailure> {
         let mut decoder = Decoder::default();
-        let (mut notices, mut confined) = (None, false);
+        let (mut notices, mut confined): (Option<Notices>, bool) = (None, false);
         loop {
+            if let Some(notices) = &mut notices {
+                self.wait_answering(notices).map_err(failed(StartStage::Sandbox))?;
+            }
             let mut buffer = [0; 256];
             let received = socket::receive(self.socket.as_fd(), &mut buffer)
                 .map_err(failed(StartStage::Sandbox))?;
@@ -125,6 +130,29 @@ impl Sleeper {
                     SleeperAnswer::Confined => confined = true,
                     SleeperAnswer::Failed(failure) => return Err(failure),
                 }
+            }
+        }
+    }
+}
+
+impl Sleeper {
+    /// Waits until it says something, and answers what the kernel asks about it meanwhile.
+    fn wait_answering(&self, notices: &mut Notices) -> io::Result<()> {
+        loop {
+            let listener = notices.listener();
+            let mut waiting = vec![PollFd::new(&self.socket, PollFlags::IN)];
+            waiting.extend(listener.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+            match poll(&mut waiting, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let said = waiting.first().is_some_and(|socket| !socket.revents().is_empty());
+            let asked = waiting.get(1).is_some_and(|listener| !listener.revents().is_empty());
+            if asked {
+                notices.answer();
+            }
+            if said {
+                return Ok(());
             }
         }
     }

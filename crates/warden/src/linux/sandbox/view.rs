@@ -8,7 +8,8 @@
 //! What may be written is taken aside first, as mounts that are attached nowhere. Then the whole
 //! tree is made read-only in one call, and what was taken aside is laid over its own place. Later
 //! mounts cover earlier ones, so the order is: temporary folders and devices, what may be written,
-//! what inside it may not, our state, secrets and other programs' sockets.
+//! what inside it may not, our state, secrets and other programs' sockets, programs that are
+//! denied.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
 
 use super::{
     fresh::FilesAround,
@@ -74,6 +75,9 @@ const TEMPORARY: &str = "256m";
 /// Size of a folder in memory that only holds other mounts.
 const FRAME: &str = "256k";
 
+/// Where that is made which covers programs, until all of it is laid over them.
+const STUBS: &str = "/dev/.denied";
+
 /// What a view leaves behind.
 #[derive(Debug, Default)]
 pub(super) struct ViewHandles {
@@ -124,6 +128,7 @@ pub(super) fn prepare(surroundings: &FilesAround) -> Done {
     }
     cover_state(state, tasks)?;
     cover(&hidden)?;
+    cover_programs(surroundings)?;
     set(Path::new("/dev"), MountAttrFlags::MOUNT_ATTR_RDONLY, 0).map_err(at("/dev"))
 }
 
@@ -287,6 +292,38 @@ fn cover(hidden: &[PathBuf]) -> Done {
         set(place, STILL, 0).map_err(at_path(place))?;
     }
     fs::remove_file(blank).map_err(io_at(blank))
+}
+
+/// Covers the programs that are denied with something that says so.
+fn cover_programs(surroundings: &FilesAround) -> Done {
+    let covered = &surroundings.covered;
+    if covered.is_empty() {
+        return Ok(());
+    }
+    let folder = Path::new(STUBS);
+    make_place(folder, true)?;
+    // A page for each, and some for the folder.
+    attach(&memory(&format!("{}k", 4 * (covered.len() + 4)), "0755")?, folder)?;
+    for (number, file) in covered.iter().enumerate() {
+        let stub = folder.join(number.to_string());
+        fs::write(&stub, file.stub())
+            .and_then(|()| fs::set_permissions(&stub, fs::Permissions::from_mode(0o555)))
+            .map_err(io_at(&stub))?;
+        for place in surroundings.elsewhere.everywhere(vec![file.path.clone()]) {
+            // It may be gone with a folder that was covered.
+            let Ok(data) = fs::symlink_metadata(&place) else { continue };
+            let attached = attach(&take_aside(&stub)?, &place);
+            if data.is_symlink() && attached.is_err() {
+                // Where the kernel covers no links, the notice of what is executed has to do.
+                continue;
+            }
+            attached?;
+            set(&place, STILL, 0).map_err(at_path(&place))?;
+        }
+        fs::remove_file(&stub).map_err(io_at(&stub))?;
+    }
+    unmount(folder, UnmountFlags::DETACH).map_err(at_path(folder))?;
+    fs::remove_dir(folder).map_err(io_at(folder))
 }
 
 fn no_rights() -> fs::Permissions {

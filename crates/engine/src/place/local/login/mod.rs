@@ -207,7 +207,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let state = Arc::new(StateFolder::open(scratch.path()).unwrap());
         let settings = SandboxSettings::default();
-        let sandboxing = Arc::new(Sandboxing::new(settings, &[], state.path()));
+        let sandboxing = Arc::new(Sandboxing::new(settings, &[], state.path(), &[]));
         let owners = Arc::new(Owners::new(state.engines()));
         let forks = Box::new(Spawning::new(state.clone(), owners));
         Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)

@@ -4,6 +4,7 @@
 //! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
 //! in the configuration is added to them.
 
+mod held;
 mod news;
 mod places;
 mod recent;
@@ -14,10 +15,10 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use legwork_gate::Level;
+use legwork_gate::{Level, ProgramRule};
 use legwork_warden::{
     protocol::Sandboxed,
     sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
@@ -25,7 +26,8 @@ use legwork_warden::{
 
 pub(crate) use self::tamper::TamperCheck;
 use self::{
-    places::{SandboxPlaces, guarded},
+    held::HeldPrograms,
+    places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
     repository::Repository,
     tamper::Watched,
@@ -52,6 +54,8 @@ pub(crate) struct Sandboxing {
     /// The workspace, and the other folders that commands may run in.
     roots: Vec<PathBuf>,
     state: PathBuf,
+    /// What commands may not execute.
+    held: HeldPrograms,
     /// Those that commands work in.
     repositories: Vec<Repository>,
     /// What others run or trust.
@@ -60,10 +64,17 @@ pub(crate) struct Sandboxing {
     pub recent: Recent,
     profiles: Mutex<HashMap<Wanted, Arc<Made>>>,
     known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
+    /// Where a sandboxed command can put a file; found out when somebody first asks.
+    can_be_written: OnceLock<Vec<PathBuf>>,
 }
 
 impl Sandboxing {
-    pub(crate) fn new(settings: SandboxSettings, roots: &[PathBuf], state: &Path) -> Self {
+    pub(crate) fn new(
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+        state: &Path,
+        rules: &[ProgramRule],
+    ) -> Self {
         let workspace = roots.first().map_or(Path::new("/"), PathBuf::as_path);
         let repositories: Vec<_> = roots.iter().map(|root| Repository::around(root)).collect();
         // A repository that a command makes in a folder shadows the one around it.
@@ -76,17 +87,23 @@ impl Sandboxing {
             roots: roots.to_vec(),
             workspace: workspace.to_owned(),
             state: state.to_owned(),
+            held: HeldPrograms::of(rules),
             repositories,
             watched,
             recent: Recent::new(state, &places::short_name(workspace)),
             profiles: Mutex::default(),
             known: Mutex::default(),
+            can_be_written: OnceLock::new(),
         }
     }
 
     /// What a warden is told about the sandbox that its next command starts in.
     pub(crate) fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed { enforced: sandbox.enforcement.enforced.clone(), artifacts: self.recent.shown() }
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: self.recent.shown(),
+            exec_rules: Vec::new(),
+        }
     }
 
     /// The profile, made once, in a thread: it asks the disk where things are.
@@ -127,6 +144,29 @@ impl Sandboxing {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
+    /// Whether some sandboxed command can write there.
+    pub(crate) fn can_be_written(&self, path: &Path) -> bool {
+        let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+        let writable = self.can_be_written.get_or_init(|| {
+            let mut all = self.writable(&SandboxPlaces::shipped().caches());
+            all.extend(temporary);
+            all.push(self.state.clone());
+            all
+        });
+        writable.iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// What a command may write at the level at which it may write at all.
+    fn writable(&self, caches: &Caches) -> Vec<PathBuf> {
+        let mut writable = self.roots.clone();
+        writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
+        writable.extend(caches.writable.iter().cloned());
+        writable.extend(self.repositories.iter().flat_map(Repository::folders));
+        // Whoever works there works nowhere in particular.
+        writable.retain(|path| path != Path::new("/"));
+        outermost(&writable)
+    }
+
     fn make(&self, wanted: Wanted) -> Made {
         let places = SandboxPlaces::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
@@ -134,15 +174,9 @@ impl Sandboxing {
         let (mut writable, mut unwritable) = (Vec::new(), Vec::new());
         let (mut tmp, mut variables) = (None, Vec::new());
         if wanted.level == Level::WorkspaceWrite {
-            writable.extend(self.roots.iter().cloned());
-            writable.extend(self.settings.writable.iter().map(|path| places::expanded(path)));
             let caches = places.caches();
-            writable.extend(caches.writable);
+            writable = self.writable(&caches);
             variables = caches.variables;
-            writable.extend(self.repositories.iter().flat_map(Repository::folders));
-            // Whoever works there works nowhere in particular.
-            writable.retain(|path| path != Path::new("/"));
-            writable = outermost(&writable);
             unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
             let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
@@ -158,6 +192,9 @@ impl Sandboxing {
             unreadable: all(unreadable),
             tmp,
             state: bytes(self.state.clone()),
+            denied: self.held.denied.clone(),
+            program_folders: all(self.held.folders()),
+            tells_exec: self.held.any,
         };
         Made { profile: Arc::new(profile), variables }
     }

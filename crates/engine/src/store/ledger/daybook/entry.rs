@@ -153,7 +153,7 @@ impl DaybookEntry {
             }
             What::Closed(Some(next)) => buffer.extend_from_slice(next),
             What::Anchor(head) => {
-                *buffer = postcard::to_extend(head, std::mem::take(buffer)).ok()?
+                *buffer = postcard::to_extend(head, std::mem::take(buffer)).ok()?;
             }
             What::Cancelling | What::Forget | What::Closed(None) => {}
         }

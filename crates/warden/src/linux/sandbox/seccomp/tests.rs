@@ -53,7 +53,7 @@ fn of(filter: &Filter, call: c_long, arguments: &[u64]) -> u32 {
 }
 
 fn filter() -> Filter {
-    Filter::new(Sockets::Network, true, true)
+    Filter::new(Sockets::Network, true, true, false)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn flags_for_namespaces_are_found_among_others_and_none_is_needed_for_a_thread()
 #[test]
 fn sockets_are_allowed_by_family() {
     let allowed = |sockets| -> Vec<u64> {
-        let filter = Filter::new(sockets, false, true);
+        let filter = Filter::new(sockets, false, true, false);
         (0..64).filter(|family| of(&filter, libc::SYS_socket, &[*family]) == ALLOW).collect()
     };
     assert_eq!(allowed(Sockets::Network), [1, 2, 10, 16]);
@@ -143,14 +143,27 @@ fn bits_of_other_rights_are_found_in_modes_only_where_a_file_is_made() {
     assert_eq!(of(&filter, libc::SYS_openat, &[0, 0, folder, 0o4755]), ALLOW);
     assert_eq!(of(&filter, libc::SYS_fchmod, &[0, 0o2755]), TELL);
     assert_eq!(of(&filter, SYS_FCHMODAT2, &[0, 0, 0o4755]), TELL);
-    let ordinary = Filter::new(Sockets::Network, false, true);
+    let ordinary = Filter::new(Sockets::Network, false, true, false);
     assert_eq!(of(&ordinary, libc::SYS_fchmod, &[0, 0o2755]), ALLOW);
     assert_eq!(of(&ordinary, libc::SYS_fchmod, &[0, 0o4755]), TELL);
 }
 
 #[test]
 fn without_somebody_to_tell_a_call_is_refused_all_the_same() {
-    let filter = Filter::new(Sockets::Network, true, false);
+    let filter = Filter::new(Sockets::Network, true, false, false);
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
     assert_eq!(of(&filter, libc::SYS_ptrace, &[]), refused);
+}
+
+#[test]
+fn what_is_executed_is_asked_about_only_where_a_rule_speaks_of_programs() {
+    let execs = [libc::SYS_execve, libc::SYS_execveat];
+    let answers = |told, tells_exec| {
+        let filter = Filter::new(Sockets::Network, false, told, tells_exec);
+        execs.map(|call| of(&filter, call, &[]))
+    };
+    assert_eq!(answers(true, false), [ALLOW; 2]);
+    assert_eq!(answers(true, true), [TELL; 2]);
+    // Nobody could answer.
+    assert_eq!(answers(false, true), [ALLOW; 2]);
 }
