@@ -484,6 +484,9 @@ pub(crate) struct ApproveOptions {
     /// Allow exactly this command from now on: save the rule that the question shows
     #[arg(long, conflicts_with = "session")]
     pub rule: bool,
+    /// Allow it once, outside the sandbox; only where the caller is trusted that far
+    #[arg(long, conflicts_with_all = ["session", "rule"])]
+    pub outside_sandbox: bool,
     /// A word to the caller
     #[arg(long)]
     pub note: Option<String>,

@@ -28,21 +28,33 @@ impl Asker for Person {
     }
 }
 
+/// The answers, each with its key and what it means.
+const KEYS: [(Reply, &str, &str); 4] = [
+    (Reply::AllowOnce, "y", "once"),
+    (Reply::AllowOnceUnconfined, "o", "once, outside the sandbox"),
+    (Reply::AllowSession, "s", "for this session"),
+    (Reply::AllowRule, "r", "save the rule"),
+];
+
+/// The line that offers these answers.
+fn choices(replies: &[Reply]) -> String {
+    let offered = KEYS.iter().filter(|(reply, ..)| replies.contains(reply));
+    let offered: String = offered.map(|(_, key, words)| format!("[{key}] {words}  ")).collect();
+    format!("{offered}[N] no > ")
+}
+
 /// Asks once; anything but a clear yes is a no.
 pub(crate) fn ask(approval: &Approval) -> Option<Answered> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
-    let rule = if approval.proposed_rule.is_some() { "  [r] save the rule" } else { "" };
-    let choices = format!("[y] once  [s] for this session{rule}  [N] no > ");
-    write!(terminal, "\n{}\n{choices}", approval.question()).ok()?;
+    let replies = approval.replies();
+    write!(terminal, "\n{}\n{}", approval.question(), choices(&replies)).ok()?;
     // What was typed before the question could be read does not answer it.
     let _ = tcflush(&terminal, QueueSelector::IFlush);
     let mut line = String::new();
     BufReader::new(&terminal).read_line(&mut line).ok()?;
-    let decision = match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Reply::AllowOnce,
-        "s" => Reply::AllowSession,
-        "r" if approval.proposed_rule.is_some() => Reply::AllowRule,
-        _ => Reply::Deny,
-    };
+    let typed = line.trim().to_ascii_lowercase();
+    let typed = if typed == "yes" { "y" } else { typed.as_str() };
+    let meant = KEYS.iter().find(|(_, key, _)| *key == typed).map(|(reply, ..)| *reply);
+    let decision = meant.filter(|reply| replies.contains(reply)).unwrap_or(Reply::Deny);
     Some(Answered { decision, note: None, by: "the person at the terminal".into() })
 }

@@ -61,7 +61,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Approve(options) => commands::approvals::approve(options).await,
         Verb::Deny(options) => commands::approvals::deny(options).await,
         Verb::Policy(verb) => commands::policy::policy(verb).await,
-        Verb::Audit(verb) => commands::audit::audit(verb),
+        Verb::Audit(verb) => commands::audit::audit(verb).await,
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
         Verb::Gc(options) => commands::gc::gc(options).await,
         Verb::Completions(options) => commands::completions::completions(&options),

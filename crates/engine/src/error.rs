@@ -103,8 +103,22 @@ impl ToolError {
         self
     }
 
+    /// The same as it may leave: without secrets, and whatever it quotes of its caller's words cut
+    /// down to a few lines.
+    pub(crate) fn told(self, mask: &Mask) -> Self {
+        let mut error = self.masked(mask);
+        shorten(&mut error.message);
+        if let Some(hint) = &mut error.recovery_hint {
+            shorten(hint);
+        }
+        for value in error.details.iter_mut().flat_map(Map::values_mut) {
+            shorten_all(value);
+        }
+        error
+    }
+
     /// The same without secrets.
-    pub(crate) fn masked(mut self, mask: &Mask) -> Self {
+    fn masked(mut self, mask: &Mask) -> Self {
         mask.string(&mut self.message);
         if let Some(hint) = &mut self.recovery_hint {
             mask.string(hint);
@@ -266,6 +280,32 @@ impl StateProblem {
     }
 }
 
+/// Most characters of a text in an error: a caller knows what it has sent.
+const TEXT_CHARS_MAX: usize = 2_000;
+
+/// Takes the middle out of a text that is too long.
+fn shorten(text: &mut String) {
+    let chars = text.chars().count();
+    if chars <= TEXT_CHARS_MAX {
+        return;
+    }
+    let half = TEXT_CHARS_MAX / 2;
+    let place = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(at, _)| at);
+    let (from, to) = (place(half), place(chars - half));
+    let left_out = format!(" [{} characters left out] ", chars - 2 * half);
+    text.replace_range(from..to, &left_out);
+}
+
+/// The same for every text in a value.
+fn shorten_all(value: &mut Value) {
+    match value {
+        Value::String(text) => shorten(text),
+        Value::Array(items) => items.iter_mut().for_each(shorten_all),
+        Value::Object(fields) => fields.values_mut().for_each(shorten_all),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn as_map(value: Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(map) => Some(map),
@@ -295,6 +335,21 @@ mod tests {
             assert_eq!(read, error);
         }
         assert_eq!(ToolError::new(ErrorKind::UnknownTask, "").state_problem(), None);
+    }
+
+    #[test]
+    fn an_error_quotes_no_more_than_a_few_lines() {
+        let long = format!("begin{}end", "\u{fc}".repeat(100_000));
+        let error = ToolError::invalid_field("Tool", &long, long.clone())
+            .detail("list", json!([{ "text": long }]))
+            .hint(long.clone())
+            .told(&Mask::none());
+        let text = serde_json::to_string(&error).unwrap();
+        assert!(text.len() < 5 * 2 * TEXT_CHARS_MAX + 1_000, "{}", text.len());
+        assert!(error.message.starts_with("Tool: `begin") && error.message.ends_with("end"));
+        assert!(error.message.contains("characters left out]"), "{}", error.message);
+        let short = ToolError::new(ErrorKind::UnknownTask, "short").detail("a", "b");
+        assert_eq!(short.clone().told(&Mask::none()), short);
     }
 
     #[test]

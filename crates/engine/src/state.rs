@@ -27,10 +27,11 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 13] = [
+const BELONGS: [(&str, FileKind); 14] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
+    ("askers", FileKind::Folder),
     ("tmp", FileKind::Folder),
     ("recent", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
@@ -175,6 +176,11 @@ impl StateFolder {
     /// The folder of the locks of those who answer questions.
     pub(crate) fn watchers(&self) -> PathBuf {
         self.path.join("watchers")
+    }
+
+    /// The folder of the locks of those who have asked questions.
+    pub(crate) fn askers(&self) -> PathBuf {
+        self.path.join("askers")
     }
 
     /// The folder of the engines' locks.

@@ -57,7 +57,18 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ),
     (
         "judge",
-        &["clock", "error", "events", "id", "model", "output", "plain_file", "store", "threads"],
+        &[
+            "clock",
+            "error",
+            "events",
+            "id",
+            "model",
+            "output",
+            "plain_file",
+            "presence",
+            "store",
+            "threads",
+        ],
     ),
     (
         "task",

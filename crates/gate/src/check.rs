@@ -17,6 +17,8 @@ pub struct Circumstances<'c> {
     pub trust: Trust,
     /// How the tool wants its commands to be judged.
     pub manners: Manners,
+    /// The workspace of the caller, by its absolute path.
+    pub workspace: Option<&'c str>,
     /// Whether a sandbox would be in force.
     pub sandboxed: bool,
     /// The shell that would read the text; bash when absent.
@@ -68,6 +70,10 @@ impl Subject for Supposed<'_> {
 
     fn trust(&self) -> Trust {
         self.circumstances.trust
+    }
+
+    fn workspace(&self) -> Option<&str> {
+        self.circumstances.workspace
     }
 
     fn sandboxed(&self) -> bool {

@@ -58,7 +58,6 @@ pub fn program_rules(policy: &Policy) -> Vec<ProgramRule> {
 /// A question that the text itself gives rise to has been answered before the command starts: that
 /// rule holds no longer.
 pub fn rules_at_exec(policy: &Policy, subject: &dyn Subject) -> Vec<ProgramRule> {
-    let tool = subject.tool();
     let mut reading: Option<Reading> = None;
     let mut is_answered = |rule: &Rule| {
         let read = || read_script(&subject.script(), subject.shell());
@@ -70,7 +69,7 @@ pub fn rules_at_exec(policy: &Policy, subject: &dyn Subject) -> Vec<ProgramRule>
         })
     };
     let holds = |rule: &&Rule| {
-        rule.counts_for(tool)
+        rule.counts_for(subject)
             && match rule.decision {
                 Decision::Allow => false,
                 Decision::Ask => rule.target != Target::Everything && !is_answered(rule),

@@ -150,10 +150,9 @@ impl<'c> Case<'c> {
     /// How far the first rule that speaks of a run wants it to be confined.
     fn level_of(&self, run: &Invocation) -> Option<Level> {
         let redirects = self.redirects(run);
-        let tool = self.subject.tool();
         let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
         let speaks = |rule: &&Rule| {
-            rule.counts_for(tool)
+            rule.counts_for(self.subject)
                 && match rule.decision {
                     Decision::Allow => !shadowed && rule.covers(run, &redirects),
                     _ => rule.speaks_of(run, None) == Certainty::Yes,
@@ -285,11 +284,10 @@ impl<'c> Case<'c> {
 
     /// Refuses a tool that is denied as a whole.
     fn judge_tool(&mut self) {
-        let tool = self.subject.tool();
         let denies = |rule: &&Rule| {
             rule.decision == Decision::Deny
                 && rule.target == Target::Everything
-                && rule.counts_for(tool)
+                && rule.counts_for(self.subject)
         };
         if let Some(rule) = self.policy.rules.iter().find(denies) {
             let span = Span { start: 0, end: self.text.len() };
@@ -494,12 +492,11 @@ impl<'c> Case<'c> {
     /// The rule that allows a run, and why.
     fn covering_rule(&self, run: &Invocation) -> Option<(&'c str, Option<&'c str>)> {
         let redirects = self.redirects(run);
-        let tool = self.subject.tool();
         let name = run.name();
         let shadowed = name.is_some_and(|name| self.functions.contains(name));
         let allows = |rule: &&Rule| {
             rule.decision == Decision::Allow
-                && rule.counts_for(tool)
+                && rule.counts_for(self.subject)
                 && (!shadowed || rule.target == Target::Everything)
                 && rule.covers(run, &redirects)
         };
@@ -525,12 +522,11 @@ impl<'c> Case<'c> {
     /// Whether a full rule or a bare allow covers a run.
     fn is_allowed_fully(&self, run: &Invocation) -> bool {
         let redirects = self.redirects(run);
-        let tool = self.subject.tool();
         self.is_plain()
             && self.policy.rules.iter().any(|rule| {
                 rule.decision == Decision::Allow
                     && !rule.short
-                    && rule.counts_for(tool)
+                    && rule.counts_for(self.subject)
                     && rule.covers(run, &redirects)
             })
     }

@@ -2,7 +2,7 @@
 //! checks of their values, the hints about names that it may not have, and
 //! `docs/configuration.md`.
 
-use crate::rule::Level;
+use crate::{rule::Level, verdict::Trust};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +144,18 @@ pub const KEYS: &[Key] = &[
     rule("args", Kind::Words, Unset::Is("[]"), "Alternatives for each argument, from the first on"),
     rule("exact", Kind::Flag, Unset::Is("false"), "Whether no further arguments may follow"),
     rule("tool", Kind::Text, Unset::None, "The only tool that it is for; absent: all"),
+    rule(
+        "workspace",
+        Kind::Text,
+        Unset::None,
+        "The only workspace that an allow is for, by its absolute path; absent: all",
+    ),
+    rule(
+        "trust",
+        Kind::Choice(&Trust::NAMES),
+        Unset::None,
+        "The least trust of a caller that an allow is for; absent: any",
+    ),
     rule("deny_flags", Kind::Texts, Unset::Is("[]"), "Arguments with which it does not match"),
     rule(
         "redirect",

@@ -42,11 +42,13 @@ mod plain;
 mod policy;
 mod proposal;
 mod read;
+mod reader;
 mod reading;
 mod rule;
 mod settings;
 mod unwrap;
 mod verdict;
+mod writes;
 
 pub use check::{Checked, Circumstances, check, look};
 pub use explain::{Explanation, visible};
@@ -55,6 +57,7 @@ pub use judge::judge;
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;
+pub use reader::{CodeReader, reads_code};
 pub use reading::{
     Assignment, Form, Invocation, Later, Reading, Redirect, RedirectKind, Refusal, SimpleCommand,
     Span, Substitution, Word,
@@ -62,6 +65,7 @@ pub use reading::{
 pub use rule::{Decision, Level, Origin};
 pub use settings::Values;
 pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
+pub use writes::written_paths;
 
 /// Reads a text as bash would, without judging it.
 pub fn read(text: &str) -> Reading {

@@ -13,6 +13,7 @@ use crate::{
     reading::Invocation,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
     settings::Values,
+    verdict::Trust,
 };
 
 /// How strict the gate is by default.
@@ -264,6 +265,10 @@ impl<'t> LayerReader<'_, 't> {
             id: text("id")?.map_or_else(|| format!("rule-{}", count + 1), |(id, _)| id.to_owned()),
             decision,
             tool: text("tool")?.map(|(tool, _)| tool.to_owned()),
+            workspace: text("workspace")?
+                .map(|(path, at)| self.workspace(path, at, decision))
+                .transpose()?,
+            trust: text("trust")?.map(|(name, at)| self.trust(name, at, decision)).transpose()?,
             target: Target::Program { name: name.to_owned(), args: self.args(table)? },
             exact: self.flag(table, "exact")?,
             deny_flags,
@@ -272,6 +277,40 @@ impl<'t> LayerReader<'_, 't> {
             because: text("because")?.map(|(because, _)| because.to_owned()),
             short: false,
         })
+    }
+
+    /// Reads the workspace that an allow is for.
+    fn workspace(&self, path: &str, at: usize, decision: Decision) -> Result<String, PolicyError> {
+        self.check_narrowing("workspace", at, decision)?;
+        if !path.starts_with('/') {
+            let problem = format!("the workspace `{path}` is not an absolute path");
+            return Err(self.error(
+                at,
+                &problem,
+                "write the whole path, as in `\"/home/me/project\"`",
+            ));
+        }
+        let path = path.trim_end_matches('/');
+        Ok(if path.is_empty() { "/".into() } else { path.to_owned() })
+    }
+
+    /// Reads the least trust that an allow is for.
+    fn trust(&self, name: &str, at: usize, decision: Decision) -> Result<Trust, PolicyError> {
+        self.check_narrowing("trust", at, decision)?;
+        Trust::from_name(name).ok_or_else(|| self.choice(name, at, &Trust::NAMES))
+    }
+
+    /// Rejects what narrows a rule down in one that is to be as wide as can be.
+    fn check_narrowing(&self, key: &str, at: usize, decision: Decision) -> Result<(), PolicyError> {
+        if decision == Decision::Allow {
+            return Ok(());
+        }
+        let problem = format!("`{key}` is only for rules that allow");
+        Err(self.error(
+            at,
+            &problem,
+            "leave it out: a deny or an ask counts everywhere, for everybody",
+        ))
     }
 
     /// Reads a value that is true or false; absent is false.
@@ -399,6 +438,8 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         id: text.to_owned(),
         decision,
         tool,
+        workspace: None,
+        trust: None,
         target,
         deny_flags: Vec::new(),
         redirect,

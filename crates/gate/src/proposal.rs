@@ -4,7 +4,7 @@ use crate::{
     data,
     reading::{Reading, Word},
     unwrap::basename,
-    verdict::{Script, argv_words},
+    verdict::{Script, Subject, argv_words},
 };
 
 /// Programs that run whatever they are given: a rule for one of them would be a rule for anything.
@@ -35,26 +35,30 @@ const INTERPRETERS: [&str; 24] = [
     "make",
 ];
 
-/// The rule, in TOML, that allows exactly this command for this tool; none where that cannot be
-/// said.
-pub fn proposal(tool: &str, script: Script<'_>, id: &str) -> Option<String> {
-    let words = match script {
+/// The rule, in TOML, that allows exactly this command: for this tool, in this workspace, and for
+/// no caller who is trusted less; none where that cannot be said.
+pub fn proposal(subject: &impl Subject, id: &str) -> Option<String> {
+    let words = match subject.script() {
         Script::Shell(text) => single(&crate::read(text))?,
         Script::Argv(argv) => argv_words(argv),
     };
     let literal: Vec<&str> = words.iter().map(Word::literal).collect::<Option<_>>()?;
     let (program, args) = literal.split_first()?;
-    if is_general(program) {
+    if is_general(program) || !subject.shell().is_none_or(is_usual_shell) {
         return None;
     }
     let args: Vec<String> = args.iter().map(|word| format!("[{}]", quoted(word))).collect();
-    Some(format!(
-        "[[rule]]\nid = {}\ndecision = \"allow\"\ntool = {}\nprogram = {}\nargs = [{}]\nexact = true\n",
-        quoted(id),
-        quoted(tool),
-        quoted(program),
-        args.join(", ")
-    ))
+    let mut rule = String::from("[[rule]]\n");
+    let mut add = |key: &str, value: &str| rule.extend([key, " = ", value, "\n"]);
+    add("id", &quoted(id));
+    add("decision", "\"allow\"");
+    add("tool", &quoted(subject.tool()));
+    add("workspace", &quoted(subject.workspace()?));
+    add("trust", &quoted(subject.trust().as_str()));
+    add("program", &quoted(program));
+    add("args", &format!("[{}]", args.join(", ")));
+    add("exact", "true");
+    Some(rule)
 }
 
 /// A text as a string of TOML.
@@ -90,6 +94,14 @@ fn single(reading: &Reading) -> Option<Vec<Word>> {
     plain.then(|| command.words.clone())
 }
 
+/// Whether a shell is a usual one in a usual place: any other is a program of its own, which a rule
+/// about the text says nothing of.
+fn is_usual_shell(shell: &str) -> bool {
+    let folders = ["/bin/", "/usr/bin/", "/usr/local/bin/"];
+    let name = folders.iter().find_map(|folder| shell.strip_prefix(folder)).unwrap_or(shell);
+    ["sh", "bash", "dash", "zsh", "ksh"].contains(&name)
+}
+
 /// Whether a program is a shell, an interpreter or a wrapper, by whatever version.
 fn is_general(program: &str) -> bool {
     let name = basename(program).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -101,20 +113,94 @@ fn is_general(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Circumstances, Decision, Layer, Manners, Mode, Origin, Policy, check};
+    use crate::{Circumstances, Decision, Layer, Manners, Mode, Origin, Policy, Trust, check};
+
+    /// A command that is asked about.
+    struct Asked<'a> {
+        script: Script<'a>,
+        trust: Trust,
+        shell: Option<&'a str>,
+    }
+
+    impl Subject for Asked<'_> {
+        fn tool(&self) -> &'static str {
+            "run_shell_command"
+        }
+
+        fn script(&self) -> Script<'_> {
+            self.script
+        }
+
+        fn trust(&self) -> Trust {
+            self.trust
+        }
+
+        fn workspace(&self) -> Option<&str> {
+            Some("/w")
+        }
+
+        fn shell(&self) -> Option<&str> {
+            self.shell
+        }
+    }
+
+    fn proposed(script: Script<'_>, trust: Trust, shell: Option<&str>) -> Option<String> {
+        proposal(&Asked { script, trust, shell }, "x")
+    }
+
+    fn policy_of(rule: &str) -> Policy {
+        let layer = Layer { origin: Origin::User, name: "f", text: rule };
+        Policy::from_layers(&[layer], Mode::Guarded).unwrap()
+    }
+
+    /// What is said of a text for a tool that asks by default.
+    fn verdict_in(policy: &Policy, text: &str, workspace: Option<&str>, trust: Trust) -> Decision {
+        let manners = Manners { asks_by_default: true, refuses_substitution: true };
+        let around = Circumstances { trust, manners, workspace, ..Circumstances::default() };
+        check(policy, "run_shell_command", Script::Shell(text), around).verdict
+    }
+
+    #[test]
+    fn a_proposed_rule_serves_its_workspace_and_no_lower_trust() {
+        let all = [
+            (Trust::UntrustedExternal, 0),
+            (Trust::TrustedIntegration, 1),
+            (Trust::TrustedSystem, 2),
+            (Trust::TrustedOperator, 2),
+        ];
+        for (asked, least) in all {
+            let rule = proposed(Script::Shell("touch x"), asked, Some("bash")).unwrap();
+            let policy = policy_of(&rule);
+            for (trust, rank) in all {
+                let expected = if rank >= least { Decision::Allow } else { Decision::Ask };
+                let verdict = verdict_in(&policy, "touch x", Some("/w"), trust);
+                assert_eq!(verdict, expected, "asked by {asked:?}, served to {trust:?}");
+                for other in [Some("/w2"), Some("/w/sub"), None] {
+                    let verdict = verdict_in(&policy, "touch x", other, trust);
+                    assert_eq!(verdict, Decision::Ask, "{other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_that_was_saved_without_workspace_and_trust_serves_all() {
+        let policy = policy_of(
+            "[[rule]]\nid = \"approved-x\"\ndecision = \"allow\"\ntool = \"run_shell_command\"\n\
+             program = \"touch\"\nargs = [[\"x\"]]\nexact = true\n",
+        );
+        for workspace in [Some("/w"), None] {
+            let verdict = verdict_in(&policy, "touch x", workspace, Trust::UntrustedExternal);
+            assert_eq!(verdict, Decision::Allow);
+        }
+    }
 
     #[test]
     fn a_proposed_rule_allows_that_command_and_no_other() {
-        let shell = |text| proposal("run_shell_command", Script::Shell(text), "x");
-        let rule = shell("git push origin 'a \"b\\'").unwrap();
-        let layer = Layer { origin: Origin::User, name: "f", text: &rule };
-        let policy = Policy::from_layers(&[layer], Mode::Guarded).unwrap();
-        let verdict = |tool: &str, text: &str| {
-            let manners = Manners { asks_by_default: true, refuses_substitution: true };
-            let around = Circumstances { manners, ..Circumstances::default() };
-            check(&policy, tool, Script::Shell(text), around).verdict
-        };
-        assert_eq!(verdict("run_shell_command", "git push origin 'a \"b\\'"), Decision::Allow);
+        let script = Script::Shell("git push origin 'a \"b\\'");
+        let policy = policy_of(&proposed(script, Trust::TrustedOperator, None).unwrap());
+        let verdict = |text: &str| verdict_in(&policy, text, Some("/w"), Trust::TrustedOperator);
+        assert_eq!(verdict("git push origin 'a \"b\\'"), Decision::Allow);
         for other in [
             "git push origin 'a \"b\\' --force",
             "git push origin",
@@ -122,7 +208,7 @@ mod tests {
             "git push origin 'a \"b\\' > file",
             "X=1 git push origin 'a \"b\\'",
         ] {
-            assert_eq!(verdict("run_shell_command", other), Decision::Ask, "{other}");
+            assert_eq!(verdict(other), Decision::Ask, "{other}");
         }
     }
 
@@ -146,11 +232,17 @@ mod tests {
             "f() { ls; }; f",
             "if",
         ] {
-            assert_eq!(proposal("run_shell_command", Script::Shell(text), "x"), None, "{text}");
+            let rule = proposed(Script::Shell(text), Trust::TrustedOperator, None);
+            assert_eq!(rule, None, "{text}");
         }
-        assert!(
-            proposal("execute_command", Script::Argv(&["ls".into(), "$x".into()]), "x").is_some()
-        );
-        assert!(proposal("execute_command", Script::Argv(&["/bin/sh".into()]), "x").is_none());
+        let argv = |argv: &[String]| proposed(Script::Argv(argv), Trust::TrustedOperator, None);
+        assert!(argv(&["ls".into(), "$x".into()]).is_some());
+        assert!(argv(&["/bin/sh".into()]).is_none());
+        for (shell, usual) in
+            [("bash", true), ("/usr/bin/zsh", true), ("./sh", false), ("/w/bash", false)]
+        {
+            let rule = proposed(Script::Shell("ls"), Trust::TrustedOperator, Some(shell));
+            assert_eq!(rule.is_some(), usual, "{shell}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     matching::{Certainty, begins_with, follows, has_flag},
     reading::{Form, Invocation, Redirect, RedirectKind, Word},
     unwrap::basename,
+    verdict::{Subject, Trust},
 };
 
 /// What a rule or a verdict says, from lax to strict.
@@ -99,6 +100,10 @@ pub(crate) struct Rule {
     pub decision: Decision,
     /// The only tool that it counts for.
     pub tool: Option<String>,
+    /// The only workspace that it counts for.
+    pub workspace: Option<String>,
+    /// The least trust of a caller that it counts for.
+    pub trust: Option<Trust>,
     pub target: Target,
     pub deny_flags: Vec<String>,
     pub redirect: RedirectScope,
@@ -111,9 +116,11 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Whether it counts for a tool.
-    pub(crate) fn counts_for(&self, tool: &str) -> bool {
-        self.tool.as_deref().is_none_or(|named| named == tool)
+    /// Whether it counts for a subject: for its tool, its workspace and its caller's trust.
+    pub(crate) fn counts_for(&self, subject: &dyn Subject) -> bool {
+        self.tool.as_deref().is_none_or(|named| named == subject.tool())
+            && (self.workspace.is_none() || self.workspace.as_deref() == subject.workspace())
+            && self.trust.is_none_or(|least| subject.trust().reaches(least))
     }
 
     /// Whether an allow covers a run, with the redirects that are made for it.

@@ -24,8 +24,40 @@ pub enum Trust {
 }
 
 impl Trust {
+    /// All of them, from the most trusted to the least.
+    pub const ALL: [Self; 4] = [
+        Self::TrustedOperator,
+        Self::TrustedSystem,
+        Self::TrustedIntegration,
+        Self::UntrustedExternal,
+    ];
+
+    /// Their names.
+    pub(crate) const NAMES: [&'static str; 4] = [
+        Self::TrustedOperator.as_str(),
+        Self::TrustedSystem.as_str(),
+        Self::TrustedIntegration.as_str(),
+        Self::UntrustedExternal.as_str(),
+    ];
+
+    /// The trust of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|trust| trust.as_str() == name)
+    }
+
+    /// Whether a caller of this trust is trusted at least as far as one of the other. Operators and
+    /// the machine's own services are trusted alike.
+    pub fn reaches(self, least: Self) -> bool {
+        let rank = |trust| match trust {
+            Self::TrustedOperator | Self::TrustedSystem => 2,
+            Self::TrustedIntegration => 1,
+            Self::UntrustedExternal => 0,
+        };
+        rank(self) >= rank(least)
+    }
+
     /// The name in JSON and in the ledger.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::TrustedOperator => "trusted_operator",
             Self::TrustedSystem => "trusted_system",
@@ -51,6 +83,11 @@ pub trait Subject {
     /// How far the caller is trusted.
     fn trust(&self) -> Trust {
         Trust::default()
+    }
+
+    /// The workspace of the caller, by its absolute path, where that is known.
+    fn workspace(&self) -> Option<&str> {
+        None
     }
 
     /// How far it would be confined, unless a rule says otherwise.

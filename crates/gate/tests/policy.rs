@@ -52,6 +52,18 @@ fn mistakes_are_told_with_place_and_remedy() {
             "p.toml:1:12: `approval` is not a table; write `[approval]` on a line of its own",
         ),
         (
+            "[[rule]]\ndecision=\"deny\"\nprogram=\"x\"\ntrust=\"trusted_operator\"",
+            "p.toml:4:7: `trust` is only for rules that allow; leave it out: a deny or an ask counts everywhere, for everybody",
+        ),
+        (
+            "[[rule]]\ndecision=\"allow\"\nprogram=\"x\"\ntrust=\"operator\"",
+            "p.toml:4:7: `operator` is not known here; did you mean `\"trusted_operator\"`?",
+        ),
+        (
+            "[[rule]]\ndecision=\"allow\"\nprogram=\"x\"\nworkspace=\"here\"",
+            "p.toml:4:11: the workspace `here` is not an absolute path; write the whole path, as in `\"/home/me/project\"`",
+        ),
+        (
             "[[rule]]\ndecision=\"ask\"\nprogram=\"x\"\nredirect=\"no\"",
             "p.toml:4:10: `no` is not known here; did you mean `\"none\"`?",
         ),

@@ -67,10 +67,11 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, ToolError> {
 }
 
 pub(crate) async fn approve(options: ApproveOptions) -> ExitCode {
-    let ApproveOptions { id, session, rule, note, state } = options;
-    let decision = match (session, rule) {
-        (true, _) => Reply::AllowSession,
-        (_, true) => Reply::AllowRule,
+    let ApproveOptions { id, session, rule, outside_sandbox, note, state } = options;
+    let decision = match (session, rule, outside_sandbox) {
+        (true, ..) => Reply::AllowSession,
+        (_, true, _) => Reply::AllowRule,
+        (.., true) => Reply::AllowOnceUnconfined,
         _ => Reply::AllowOnce,
     };
     answer(state, &id, decision, note).await

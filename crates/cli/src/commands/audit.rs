@@ -1,13 +1,13 @@
 //! `legwork audit`: what was asked, decided and done, and whether the log of it is whole.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use legwork::{
-    StateFolder, ToolError,
-    audit::{entries, verify},
+    Ledger, LedgerError, StateFolder, ToolError,
+    audit::{AuditHead, Tampering, compare, entries, verify},
     open_state,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     OUR_FAILURE,
@@ -15,10 +15,10 @@ use crate::{
     render::{complain, complain_of, one_line, print, print_json, time},
 };
 
-pub(crate) fn audit(verb: AuditVerb) -> ExitCode {
+pub(crate) async fn audit(verb: AuditVerb) -> ExitCode {
     match verb {
         AuditVerb::Show(options) => show(options),
-        AuditVerb::Verify(options) => check(options),
+        AuditVerb::Verify(options) => check(options).await,
     }
 }
 
@@ -85,6 +85,29 @@ pub(super) fn describe(entry: &Value) -> String {
         "refused" => {
             format!("refused   {task} {} {}: {}", text("tool"), text("kind"), text("message"))
         }
+        "approval" => format!(
+            "answered  {} {} by {} (asked by {}): {}",
+            text("approval_id"),
+            text("decision"),
+            text("answered_by"),
+            text("asked_by"),
+            text("command")
+        ),
+        "input" => format!(
+            "typed     {task} {} bytes for a {} by {} ({}): {}",
+            text("input_bytes"),
+            text("reader"),
+            text("asked_by"),
+            text("trust"),
+            text("input")
+        ),
+        "approval_used" => format!(
+            "passed    {} {} answered earlier (asked by {}): {}",
+            text("approval_id"),
+            text("decision"),
+            text("asked_by"),
+            text("command")
+        ),
         "repaired" => format!("repaired  {} torn bytes were cut off", text("torn_bytes")),
         "rebuilt" => rebuilt(entry),
         "cleaned_up" => {
@@ -116,23 +139,71 @@ fn rebuilt(entry: &Value) -> String {
     )
 }
 
-fn check(options: AuditVerifyOptions) -> ExitCode {
+async fn check(options: AuditVerifyOptions) -> ExitCode {
     let folder = match folder(options.state) {
         Ok(folder) => folder,
         Err(error) => return complain_of(&error),
     };
-    let verified = match verify(&folder.audit()) {
+    let path = folder.audit();
+    let verified = match verify(&path) {
         Ok(verified) => verified,
         Err(error) => return complain(&format!("the audit log cannot be read: {error}")),
     };
+    let (heads, uncompared) = match anchors(folder).await {
+        Ok(heads) => (heads, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let tampering = match compare(&path, &heads) {
+        Ok(tampering) => tampering,
+        Err(error) => return complain(&format!("the audit log cannot be read: {error}")),
+    };
     if options.json {
-        print_json(&verified);
-    }
-    match &verified.broken {
-        Some((line, problem)) => {
-            complain(&format!("line {line} of the audit log is wrong: {problem}"))
+        let known: Vec<Value> = tampering.iter().map(|(how, head)| json!([how, head])).collect();
+        let mut report = serde_json::to_value(&verified).unwrap_or_default();
+        if let Value::Object(fields) = &mut report {
+            let anchored = heads.first().map(|head| head.length);
+            fields.insert("anchored_bytes".into(), json!(anchored));
+            fields.insert("tampering".into(), json!(known));
+            fields.insert("uncompared".into(), json!(uncompared));
         }
-        None if options.json => ExitCode::SUCCESS,
-        None => print(&format!("{} lines, all whole\n", verified.lines)),
+        print_json(&report);
+    }
+    if let Some((line, problem)) = &verified.broken {
+        return complain(&format!("line {line} of the audit log is wrong: {problem}"));
+    }
+    if let Some(told) = tampering.first().map(|(how, head)| told(how, head, &path)) {
+        return complain(&told);
+    }
+    if let Some(problem) = uncompared {
+        return complain(&format!("the audit log was not compared with the ledger: {problem}"));
+    }
+    if options.json {
+        return ExitCode::SUCCESS;
+    }
+    print(&format!("{} lines, all whole\n", verified.lines))
+}
+
+/// What the ledger knows of the log.
+async fn anchors(folder: StateFolder) -> Result<Vec<AuditHead>, LedgerError> {
+    Ledger::open(Arc::new(folder))?.audit_anchors().await
+}
+
+/// What is wrong with a log, for a person.
+fn told(how: &Tampering, head: &AuditHead, path: &Path) -> String {
+    let (log, length) = (path.display(), head.length);
+    match how {
+        Tampering::Missing => format!(
+            "the audit log is missing: the ledger knows one of {length} bytes, and neither {log} nor a file \
+             beside it is that"
+        ),
+        Tampering::Cut => {
+            format!(
+                "the audit log is cut: the ledger knows {length} bytes of {log}, and it has fewer"
+            )
+        }
+        Tampering::Rewritten => format!(
+            "the audit log was rewritten: the line that ends at byte {length} of {log} is not the one that the \
+             ledger knows"
+        ),
     }
 }

@@ -51,28 +51,29 @@ impl Way {
 }
 
 /// A client of the older era.
-pub(super) fn by_request(client: Peer<RoleServer>) -> SharedAsker {
-    Arc::new(Client(client))
+pub(super) fn by_request(client: Peer<RoleServer>, name: String) -> SharedAsker {
+    Arc::new(Client { client, name })
 }
 
-struct Client(Peer<RoleServer>);
+struct Client {
+    client: Peer<RoleServer>,
+    /// Its name, for the audit log.
+    name: String,
+}
 
 impl Asker for Client {
     fn ask(&self, approval: Approval) -> AskFuture {
-        let client = self.0.clone();
+        let (client, name) = (self.client.clone(), self.name.clone());
         Box::pin(async move {
             let result = client.create_elicitation(form(&approval)?).await.ok()?;
-            Some(answered(&result))
+            Some(answered(&result, &name))
         })
     }
 }
 
 /// What the person is asked.
 fn form(approval: &Approval) -> Option<ElicitRequestParams> {
-    let mut choices = vec!["deny", "allow_once", "allow_session"];
-    if approval.proposed_rule.is_some() {
-        choices.push("allow_rule");
-    }
+    let choices: Vec<&str> = approval.replies().into_iter().map(Reply::as_str).collect();
     let schema = json!({
         "type": "object",
         "properties": {
@@ -92,7 +93,7 @@ fn form(approval: &Approval) -> Option<ElicitRequestParams> {
 }
 
 /// What the person said; anything but a clear yes is a no.
-fn answered(result: &ElicitResult) -> Answered {
+fn answered(result: &ElicitResult, client: &str) -> Answered {
     let content = result.content.as_ref();
     let text = |name: &str| content.and_then(|content| content.get(name)).and_then(Value::as_str);
     let decision = match result.action {
@@ -102,7 +103,7 @@ fn answered(result: &ElicitResult) -> Answered {
     Answered {
         decision: decision.unwrap_or(Reply::Deny),
         note: text("note").map(str::trim).filter(|note| !note.is_empty()).map(str::to_owned),
-        by: "the person behind the client".into(),
+        by: format!("the person behind the client {client}"),
     }
 }
 
@@ -148,6 +149,7 @@ impl Seal {
         &self,
         engine: &Engine,
         request: &CallToolRequestParams,
+        client: &str,
     ) -> Result<(), ToolError> {
         let Some(state) = &request.request_state else { return Ok(()) };
         let refused = || {
@@ -163,7 +165,7 @@ impl Seal {
         let result: ElicitResult = response
             .and_then(|response| serde_json::from_value(response.clone()).ok())
             .ok_or_else(refused)?;
-        let answered = answered(&result);
+        let answered = answered(&result, client);
         let (decision, note) = (answered.decision, answered.note.clone());
         engine.answer(&id, answered).await.map_err(|_| refused())?;
         if decision == Reply::Deny {

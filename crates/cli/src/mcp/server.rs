@@ -128,16 +128,17 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.clone();
         if self.engine.registry().get(&name).is_none() {
-            let problem = format!("there is no tool `{}`", self.engine.mask().text(&name));
+            let shown: String = name.chars().take(CLIENT_NAME_CHARS).collect();
+            let problem = format!("there is no tool `{}`", self.engine.mask().text(&shown));
             return Err(ErrorData::invalid_params(problem, None));
         }
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         let way = Way::of(&context);
         if way == Way::Request {
-            caller.asker = Some(by_request(context.peer.clone()));
+            caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
         }
-        if let Err(error) = self.seal.take_answer(&self.engine, &request).await {
+        if let Err(error) = self.seal.take_answer(&self.engine, &request, &caller.name).await {
             let answer = Answer::failed(&name, error);
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
@@ -202,7 +203,8 @@ impl ServerHandler for Server {
                 "params must be an object with `name`, a string, and `arguments`, an object";
             return Err(ErrorData::invalid_params(message, None));
         }
-        let message = format!("there is no method `{}`", request.method);
+        let shown: String = request.method.chars().take(CLIENT_NAME_CHARS).collect();
+        let message = format!("there is no method `{shown}`");
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
     }
 }

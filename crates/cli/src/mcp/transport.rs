@@ -4,13 +4,17 @@
 //! the server when the first message is no request. A client that made a mistake should be told
 //! instead.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use rmcp::{
     RoleServer,
     model::{
-        CallToolRequest, CallToolRequestMethod, CallToolRequestParams, ClientRequest, ErrorCode,
-        ErrorData, JsonObject, JsonRpcMessage, JsonRpcVersion2_0, RequestId, RequestMetaObject,
+        CallToolRequest, CallToolRequestMethod, CallToolRequestParams, ClientNotification,
+        ClientRequest, ErrorCode, ErrorData, JsonObject, JsonRpcMessage, JsonRpcVersion2_0,
+        RequestId, RequestMetaObject,
     },
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{StdioReader, Transport},
@@ -28,6 +32,9 @@ const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A line buffer that grew past this is given back after use.
 const LINE_BYTES_KEPT: usize = 64 * 1024;
 
+/// Most characters of a complaint.
+const MESSAGE_CHARS_MAX: usize = 1_000;
+
 /// The transport between rmcp and our stdin and stdout.
 pub(super) struct StdioTransport {
     reader: BufReader<StdioReader>,
@@ -41,6 +48,42 @@ pub(super) struct StdioTransport {
     hang_up: Option<HangUp>,
     /// Cancelled when stdin ends.
     gone: CancellationToken,
+    ids: Ids,
+}
+
+/// The ids of requests that are not answered yet.
+///
+/// rmcp knows a request by its id: of two with the same one it would answer one. So the second gets
+/// another id for as long as it takes, and its answer the first one's again.
+#[derive(Debug, Default)]
+struct Ids {
+    open: HashSet<RequestId>,
+    /// What stands for an id that was used again.
+    stand_ins: HashMap<RequestId, RequestId>,
+    made: u64,
+}
+
+impl Ids {
+    /// The id that a request goes by here.
+    fn enter(&mut self, id: RequestId) -> RequestId {
+        if self.open.insert(id.clone()) {
+            return id;
+        }
+        loop {
+            self.made += 1;
+            let stand_in = RequestId::String(format!("{id} again {}", self.made).into());
+            if self.open.insert(stand_in.clone()) {
+                self.stand_ins.insert(stand_in.clone(), id);
+                return stand_in;
+            }
+        }
+    }
+
+    /// The id that its answer goes by.
+    fn leave(&mut self, id: &RequestId) -> Option<RequestId> {
+        self.open.remove(id);
+        self.stand_ins.remove(id)
+    }
 }
 
 /// What a line turned out to be.
@@ -60,6 +103,7 @@ impl StdioTransport {
             opened: false,
             hang_up: None,
             gone,
+            ids: Ids::default(),
         }
     }
 
@@ -221,7 +265,9 @@ fn diagnose(text: &[u8], problem: &serde_json::Error) -> Complaint {
 }
 
 fn refuse(message: &str, id: Option<RequestId>) -> Complaint {
-    let error = ErrorData::new(ErrorCode::INVALID_REQUEST, message.to_owned(), None);
+    // It may quote what was sent.
+    let message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
+    let error = ErrorData::new(ErrorCode::INVALID_REQUEST, message, None);
     Complaint(Some((error, id)))
 }
 
@@ -252,8 +298,18 @@ impl Transport<RoleServer> for StdioTransport {
 
     fn send(
         &mut self,
-        item: TxJsonRpcMessage<RoleServer>,
+        mut item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let answered = match &mut item {
+            JsonRpcMessage::Response(response) => Some(&mut response.id),
+            JsonRpcMessage::Error(error) => error.id.as_mut(),
+            _ => None,
+        };
+        if let Some(id) = answered
+            && let Some(own) = self.ids.leave(id)
+        {
+            *id = own;
+        }
         let is_answer = matches!(item, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
         let (written, client) = (self.write(&item), self.backlog.client.clone());
         async move {
@@ -288,9 +344,17 @@ impl Transport<RoleServer> for StdioTransport {
                 }
             };
             match taken {
-                Ok(Some(message)) => {
-                    if matches!(message, JsonRpcMessage::Request(_)) {
+                Ok(Some(mut message)) => {
+                    if let JsonRpcMessage::Request(request) = &mut message {
                         self.backlog.client.owe();
+                        request.id = self.ids.enter(request.id.clone());
+                    } else if let JsonRpcMessage::Notification(told) = &message
+                        && let ClientNotification::CancelledNotification(cancelled) =
+                            &told.notification
+                        && let Some(id) = &cancelled.params.request_id
+                    {
+                        // It may never be answered.
+                        self.ids.leave(id);
                     }
                     return Some(message);
                 }

@@ -193,7 +193,7 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
     let scratch = Scratch::new();
     let program = program();
     let state = scratch.state.path().display();
-    for (typed, runs) in [("y\n", true), ("\n", false), ("n\n", false)] {
+    for (typed, runs) in [("y\n", true), ("o\n", true), ("\n", false), ("n\n", false)] {
         let _ = fs::remove_file(scratch.file("x"));
         let outer = Scratch::new();
         let target = scratch.file("x");
@@ -204,6 +204,7 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
         let task = outer.promote(&command, &json!({ "tty": true }));
         let screen = outer.screen_with(&task, "[N] no >");
         assert!(screen.contains(&format!("touch {target}")), "{screen}");
+        assert!(screen.contains("[o] once, outside the sandbox"), "{screen}");
         outer.send(&task, &json!({ "input": typed }));
         let waited = outer.wait(&task, &json!({}));
         let code = if runs { 0 } else { 126 };

@@ -183,3 +183,78 @@ fn what_a_command_holds_cannot_forge_a_line() {
         .unwrap();
     assert!(!shown.stdout.contains(&0x1b), "escaped for people, too");
 }
+
+/// A state folder in which some commands ran, and its log.
+fn with_log(commands: usize) -> (Scratch, std::path::PathBuf) {
+    let scratch = Scratch::new();
+    for number in 0..commands {
+        scratch.result(&format!("exit {number}"));
+    }
+    let log = scratch.state.path().join("audit.jsonl");
+    assert_eq!(verify(&scratch).0, Some(0));
+    (scratch, log)
+}
+
+#[track_caller]
+fn assert_found(scratch: &Scratch, what: &str) {
+    let (code, _, told) = verify(scratch);
+    assert_eq!(code, Some(125), "{told}");
+    assert!(told.contains(what), "{told}");
+}
+
+#[test]
+fn a_cut_tail_is_found_by_the_ledger_that_knows_the_end_of_the_log() {
+    let (scratch, log) = with_log(2);
+    let whole = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    // Also the last line, the outcome of the last command.
+    for kept in [lines.len() - 1, 1, 0] {
+        fs::write(&log, lines[..kept].concat()).unwrap();
+        assert_found(&scratch, "the audit log is cut");
+    }
+    fs::write(&log, &whole).unwrap();
+    assert_eq!(verify(&scratch).0, Some(0));
+    // What is noted later does not hide it.
+    fs::write(&log, lines[..1].concat()).unwrap();
+    scratch.result("true");
+    assert_found(&scratch, "the audit log");
+}
+
+#[test]
+fn a_chain_that_was_written_anew_is_found() {
+    let (scratch, log) = with_log(2);
+    // Longer, and whole in itself.
+    let (_other, another) = with_log(4);
+    fs::write(&log, fs::read(another).unwrap()).unwrap();
+    assert_found(&scratch, "the audit log was rewritten");
+}
+
+#[test]
+fn a_log_that_is_gone_is_missed_and_one_that_was_moved_aside_is_not() {
+    let (scratch, log) = with_log(1);
+    let aside = log.with_file_name("audit.jsonl.1");
+    fs::rename(&log, &aside).unwrap();
+    scratch.result("true");
+    assert_eq!(verify(&scratch).0, Some(0), "{:?}", verify(&scratch));
+    fs::remove_file(&aside).unwrap();
+    assert_found(&scratch, "the audit log is missing");
+    let (scratch, log) = with_log(1);
+    fs::remove_file(&log).unwrap();
+    assert_found(&scratch, "the audit log is missing");
+}
+
+#[test]
+fn a_server_anchors_what_it_notes_while_it_runs() {
+    let scratch = Scratch::new();
+    let mut wire = crate::mcp::Wire::initialized(&scratch);
+    wire.exec(&json!({ "cmd": "true" }));
+    let log = scratch.state.path().join("audit.jsonl");
+    let anchored = || -> u64 {
+        let mut command = std::process::Command::new(program());
+        command.args(["audit", "verify", "--json", "--state"]).arg(scratch.state.path());
+        let told: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        told["anchored_bytes"].as_u64().unwrap()
+    };
+    let whole = fs::metadata(&log).unwrap().len();
+    crate::common::eventually("all of it is anchored", || (anchored() == whole).then_some(()));
+}

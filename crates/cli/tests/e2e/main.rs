@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod approvals;
+mod approved;
 mod audit;
 mod bad_input;
 mod common;

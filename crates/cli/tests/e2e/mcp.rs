@@ -441,3 +441,50 @@ fn a_spawner_that_is_asked_to_end_is_replaced() {
     crate::common::open(&gate);
     eventually("what was left behind ends", || (!is_alive(warden)).then_some(()));
 }
+
+#[test]
+fn two_requests_in_flight_with_one_id_are_both_answered() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let gate = scratch.file("gate");
+    let call = |cmd: &str, id: &Value| {
+        let params = json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
+    };
+    for id in [json!(77), json!("seventy-seven")] {
+        let _ = std::fs::remove_file(&gate);
+        wire.write(call(&format!("until [ -e {gate} ]; do sleep 0.01; done; echo first"), &id));
+        wire.write(call("echo second", &id));
+        let early = wire.read();
+        crate::common::open(&gate);
+        let late = wire.read();
+        for (answer, text) in [(&early, "second"), (&late, "first")] {
+            assert_eq!(answer["id"], id, "{answer}");
+            assert!(answer["result"].to_string().contains(text), "{answer}");
+        }
+    }
+    wire.assert_lives();
+}
+
+#[test]
+fn a_long_argument_does_not_come_back_as_a_longer_error() {
+    let scratch = Scratch::new();
+    let mut wire = Wire::initialized(&scratch);
+    let long = "x".repeat(100_000);
+    for (name, arguments) in [
+        ("ExecCommand", json!({ "cmd": "true", "workdir": long })),
+        ("ExecCommand", json!({ "cmd": "true", "shell": long })),
+        ("ExecCommand", json!({ "cmd": "true", "duplicate_policy": long })),
+        ("ExecCommand", json!({ long.as_str(): "true" })),
+        ("TaskStatus", json!({ "task_id": long })),
+        ("TaskInput", json!({ "task_id": "x", "key": long })),
+        (long.as_str(), json!({})),
+    ] {
+        let answer = wire.request("tools/call", &json!({ "name": name, "arguments": arguments }));
+        let size = answer.to_string().len();
+        assert!(size < 20_000, "{size} bytes for {:.60}", answer.to_string());
+    }
+    let answer = wire.request(&long, &json!({}));
+    assert!(answer.to_string().len() < 20_000);
+    wire.assert_lives();
+}

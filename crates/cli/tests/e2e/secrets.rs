@@ -302,3 +302,48 @@ fn the_question_to_a_person_is_exact() {
     let asked = text(&legwork(&scratch, "approvals").output().unwrap().stdout);
     assert!(asked.contains(&cmd), "whoever allows it has to know what runs: {asked}");
 }
+
+#[test]
+fn a_secret_is_hidden_however_a_shell_or_a_language_spells_it() {
+    let scratch = Scratch::new();
+    let secrets = [
+        "hunter two 'and' \"more\" $HOME `x` \\ !#~,",
+        "hunter's pass word",
+        "'hunter' ''twice''",
+        "hunter\ttab and\nhunter line",
+        "hunter gr\u{fc}\u{df}e \u{1f511} 'key'",
+        "#hunter: ~/x = {a,b} [c] ^*?",
+    ];
+    let python = crate::common::has_program("python3", &["-c", ""]);
+    let mut commands = vec![
+        "bash -c 'printf %q \"$E2E_API_TOKEN\"'",
+        "LC_ALL=C bash -c 'printf %q \"$E2E_API_TOKEN\"'",
+        "bash -c 'declare -p E2E_API_TOKEN'",
+        "bash -c 'export -p'",
+        "bash -c 'set -x; : \"$E2E_API_TOKEN\"'",
+        "sh -c 'export -p'",
+        "sh -c 'set -x; : \"$E2E_API_TOKEN\"'",
+        "bash -c 'set'",
+        "bash -c 'echo \"${E2E_API_TOKEN@Q}\" \"${E2E_API_TOKEN@A}\"'",
+    ];
+    if python {
+        commands.extend([
+            "python3 -c 'import os; print(repr(os.environ[\"E2E_API_TOKEN\"]))'",
+            "python3 -c 'import os; print(ascii(os.environ[\"E2E_API_TOKEN\"]))'",
+            "python3 -c 'import os, json; print(json.dumps(os.environ[\"E2E_API_TOKEN\"]))'",
+            "python3 -c 'import os; raise ValueError([os.environ[\"E2E_API_TOKEN\"]])'",
+        ]);
+    }
+    for secret in secrets {
+        for command in &commands {
+            let input = json!({ "cmd": command, "login": false }).to_string();
+            let mut call = scratch.legwork("call");
+            call.env(NAME, secret).args(["ExecCommand", "--json", &input]);
+            let envelope: Value = serde_json::from_slice(&call.output().unwrap().stdout).unwrap();
+            let result = &envelope["result"];
+            let shown = format!("{}{}", result["stdout_preview"], result["stderr_preview"]);
+            assert!(shown.contains(MARKER), "{command}: {shown}");
+            assert!(!shown.contains("hunter"), "{command}: {shown}");
+        }
+    }
+}

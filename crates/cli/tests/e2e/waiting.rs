@@ -230,3 +230,32 @@ fn a_quiet_task_costs_no_processor_time() {
     assert_eq!(slept(), settled, "it woke up with nothing to do");
     assert!(is_alive(warden));
 }
+
+#[test]
+fn a_wait_tells_nothing_about_files_that_the_sandbox_hides() {
+    let scratch = Scratch::new();
+    let hidden = scratch.file("hidden");
+    fs::write(&hidden, "").unwrap();
+    let policy = format!("[sandbox]\nunreadable = [\"{hidden}\"]\n");
+    let call = |tool: &str, input: &Value| -> Value {
+        let mut call = scratch.guarded("call", "guarded", Some(&policy));
+        let output = call.args([tool, "--json", &input.to_string()]).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["result"].clone()
+    };
+    let cmd = format!("ln -s {hidden} link; touch shown /tmp/own; exec sleep 1000");
+    let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
+    let task = call("ExecCommand", &input)["task_handle"]["task_id"].clone();
+    let met = |path: &str, timeout_ms: u64| {
+        let until = json!({ "path_exists": path });
+        let wait = json!({ "task_ids": [task], "until": until, "timeout_ms": timeout_ms });
+        call("TaskWait", &wait)["met"].clone()
+    };
+    // What the command sees is there, also in a `/tmp` of its own.
+    for path in ["shown", "/tmp/own", "/usr/bin"] {
+        assert_eq!(met(path, 30_000), true, "{path}");
+    }
+    let ledger = scratch.state.path().join("ledger.db").display().to_string();
+    for path in [hidden.as_str(), "link", &ledger, "/no/such/file"] {
+        assert_eq!(met(path, 50), false, "{path}");
+    }
+}

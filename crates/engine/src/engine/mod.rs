@@ -52,8 +52,8 @@ use crate::{
         usage::Usage,
     },
     task::{
-        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, observe::Observer, place_error,
-        run::Run,
+        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
+        observe::Observer, place_error, run::Run,
     },
 };
 
@@ -170,10 +170,10 @@ impl Engine {
         answer
     }
 
-    /// An error as it may leave: with the hint of the face, and without secrets.
+    /// An error as it may leave: with the hint of the face, without secrets, and not too long.
     fn told(&self, mut error: ToolError) -> ToolError {
         error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
-        error.masked(&self.mask())
+        error.told(&self.mask())
     }
 
     /// Notes what a verdict does not: calls that were refused, and those that change a task.
@@ -247,6 +247,17 @@ impl Engine {
     /// Looks at a task through its warden, whoever started it.
     pub async fn observe(&self, task: Task) -> Result<Observer, ToolError> {
         Observer::of(self.tasks.clone(), task).await
+    }
+
+    /// Lets input through to a task, or says why not: what is code there is noted, and judged in
+    /// strict mode.
+    pub(crate) async fn admit_input(
+        &self,
+        task: &Task,
+        input: TypedText<'_>,
+        caller: &Caller,
+    ) -> Result<(), ToolError> {
+        self.tasks.admit_input(task, input, caller).await
     }
 
     /// The questions that wait for an answer, oldest first.

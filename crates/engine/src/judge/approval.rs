@@ -1,19 +1,29 @@
 //! Approvals: questions about commands, kept in the ledger so that any process of the user can
 //! answer.
 //!
-//! A call that has to be asked about opens a question, or joins the one that is open about the same
-//! command. Its own face may be able to ask (a client, a terminal), and any other process of the
-//! user may answer first. Where nobody can be asked, the call fails at once and the question stays
-//! open for a while: answered later, it lets the next equal call pass, once.
+//! A call that has to be asked about opens a question, or joins the one that its session has open
+//! about the same. Its own face may be able to ask (a client, a terminal), and any other process of
+//! the user may answer first. Where nobody can be asked, the call fails at once and the question
+//! stays open for a while: answered later, it lets the next equal call pass, once.
+//!
+//! What is approved is what runs: an answer is bound to the file that is executed, the text or the
+//! arguments, the variables, the folder, the workspace, the level of the sandbox, the network, and
+//! the caller's trust and name. A question belongs to its asker, which is a session: one engine,
+//! for as long as it lives. An answer for the session counts for no other. An answer for once
+//! counts for the session that asked; when its process is gone, for the next call that is equal in
+//! all of the above, since `legwork call` asks in one process and comes again in another.
 
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
+    sync::PoisonError,
 };
 
-use legwork_gate::{Circumstances, Explanation, Grant, Question, Script, check, proposal, read};
+use legwork_gate::{
+    Circumstances, Explanation, Grant, Level, Question, Script, check, proposal, read,
+};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -24,8 +34,9 @@ use crate::{
     events::Interest,
     id::random,
     model::{
-        Caller,
+        Caller, Trust,
         question::{Answered, Approval, Reply},
+        sandbox::Wanted,
     },
     store::{audit::AuditEntry, ledger::Answerer},
 };
@@ -33,17 +44,36 @@ use crate::{
 /// Most parts of a command that a question lists.
 const PARTS_MAX: usize = 20;
 
+/// The rule by which a command runs that a person has let out of its sandbox, once.
+pub(crate) const APPROVED_UNCONFINED: &str = "approved-unconfined";
+
 /// What an approval's id begins with.
 const PREFIX: &str = "a_";
 
-/// Saves the proposed rule in the user's file.
-fn save_rule(approval: &Approval) -> Result<(), ToolError> {
+/// What an approval is bound to, in one digest.
+#[derive(Default)]
+struct Key(Sha256);
+
+impl Key {
+    /// Binds one more thing, with its length: nothing can be taken for a part of what is beside it.
+    fn bind(&mut self, part: impl AsRef<[u8]>) {
+        self.0.update((part.as_ref().len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    fn into_text(self) -> String {
+        data_encoding::HEXLOWER.encode(&self.0.finalize())
+    }
+}
+
+/// Saves the proposed rule in the user's file, and says which that is.
+fn save_rule(approval: &Approval) -> Result<PathBuf, ToolError> {
     let Some(rule) = &approval.proposed_rule else {
-        return Err(no_rule());
+        return Err(no_such_reply(Reply::AllowRule));
     };
     let saved = user_file()
         .ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))
-        .and_then(|path| append(&path, rule));
+        .and_then(|path| append(&path, rule).map(|()| path));
     saved.map_err(|error| {
         ToolError::new(
             ErrorKind::ToolExecutionFailed,
@@ -53,12 +83,20 @@ fn save_rule(approval: &Approval) -> Result<(), ToolError> {
     })
 }
 
-fn no_rule() -> ToolError {
-    ToolError::new(
-        ErrorKind::InvalidToolInput,
-        "no rule can be saved for this command: it would allow more than was asked",
-    )
-    .hint("allow it once, or for the session")
+/// An answer that this question does not take.
+fn no_such_reply(reply: Reply) -> ToolError {
+    let (problem, hint) = match reply {
+        Reply::AllowOnceUnconfined => (
+            "this command cannot be allowed to run outside the sandbox: it has none, the caller is not \
+             trusted that far, or `[sandbox] required` is set",
+            "allow it once, inside the sandbox",
+        ),
+        _ => (
+            "no rule can be saved for this command: it would allow more than was asked",
+            "allow it once, or for the session",
+        ),
+    };
+    ToolError::new(ErrorKind::InvalidToolInput, problem).hint(hint)
 }
 
 /// Appends to a file that is its owner's alone; what is missing above it is made.
@@ -71,78 +109,105 @@ fn append(path: &Path, rule: &str) -> io::Result<()> {
 }
 
 impl Judge {
-    /// Turns a question into a grant, if somebody says so.
+    /// Turns a question into a grant, if somebody says so. `refused` are the paths that its sandbox
+    /// will not let it write.
     pub(crate) async fn ask<F: Facts>(
         &self,
         question: Question<F>,
         caller: &Caller,
+        refused: Vec<String>,
     ) -> Result<Grant<F>, ToolError> {
-        let approval = self.open_question(&question, caller)?;
-        let explanation = question.explanation().clone();
-        if self.store.ledger.take_approval(&approval.key, &approval.session).await? {
-            return Ok(question.approve(approved(&explanation, "an earlier answer")));
+        let approval = self.open_question(&question, caller, refused)?;
+        if let Some(earlier) = self.take(&approval).await? {
+            self.note_use(&earlier).await;
+            return Ok(granted(question, &earlier, "an earlier answer"));
         }
+        self.say_that_we_ask()?;
         let approval = self.store.ledger.open_approval(approval).await?;
-        let answered = self.wait_for_answer(&approval, caller, &explanation).await?;
-        let entry = AuditEntry::new("approval")
-            .with("approval_id", approval.approval_id.as_str())
-            .with("decision", answered.decision.as_str())
-            .with("note", answered.note.clone())
-            .with("answered_by", answered.by.as_str())
-            .by(caller)
-            .command(&approval.command);
-        self.store.note(entry).await;
-        match answered.decision {
-            Reply::AllowOnce | Reply::AllowSession | Reply::AllowRule => {
-                // The answer is good for one of all who wait for it; the others ask again.
-                if self.store.ledger.take_approval(&approval.key, &approval.session).await? {
-                    return Ok(question.approve(approved(&explanation, &answered.by)));
-                }
-                Err(refused(&approval, "the answer was used by an equal call", None))
-            }
-            Reply::Deny => Err(refused(&approval, "it was refused", answered.note.as_deref())),
+        let answered = self.wait_for_answer(&approval, caller, question.explanation()).await?;
+        if answered.decision == Reply::Deny {
+            return Err(refusal(&approval, "it was refused", answered.note.as_deref()));
         }
+        // The answer is good for one of all who wait for it; the others ask again.
+        match self.take(&approval).await? {
+            Some(taken) => Ok(granted(question, &taken, &answered.by)),
+            None => Err(refusal(&approval, "the answer was used by an equal call", None)),
+        }
+    }
+
+    /// Notes that a call passes by an answer that was given earlier.
+    async fn note_use(&self, earlier: &Approval) {
+        let decision = earlier.decision.map(Reply::as_str);
+        let entry = AuditEntry::new("approval_used").own("decision", &decision);
+        self.store.note(about(entry, earlier)).await;
     }
 
     fn open_question<F: Facts>(
         &self,
         question: &Question<F>,
         caller: &Caller,
+        refused: Vec<String>,
     ) -> Result<Approval, ToolError> {
         let (plan, explanation) = (question.plan(), question.explanation());
-        let mut key = Sha256::new();
-        key.update(plan.fingerprint());
-        key.update(plan.tool());
-        key.update(self.wanted_by(plan.wanted(), explanation).to_string());
+        let wanted = self.wanted_by(plan.wanted(), explanation);
+        let sandbox = wanted.to_string();
+        let executed = plan.executed();
+        let mut key = Key::default();
+        key.bind(plan.fingerprint());
+        for (name, value) in plan.environment() {
+            key.bind(name);
+            key.bind(value);
+        }
+        for part in [&executed, plan.tool(), &sandbox, caller.trust.as_str(), &caller.name] {
+            key.bind(part);
+        }
         let expires = i64::try_from(self.settings.approval_expires.as_millis()).unwrap_or(i64::MAX);
         let approval_id = random(PREFIX).map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
         Ok(Approval {
             parts: self.parts(plan),
+            refused,
+            may_leave_sandbox: plan.starts_anew() && self.may_leave(wanted, caller.trust),
             proposed_rule: proposal(
-                plan.tool(),
-                plan.script(),
+                plan,
                 &format!("approved-{}", approval_id.trim_start_matches(PREFIX)),
             ),
             approval_id,
             tool: plan.tool().to_owned(),
             command: plan.text().to_owned(),
             description: plan.description().map(str::to_owned),
+            interpreter: Some(executed).filter(|_| !plan.is_default_shell()),
             workdir: plan.workdir().display().to_string(),
             workspace: self.workspace.clone(),
             asked_by: caller.name.clone(),
             trust: caller.trust.as_str().to_owned(),
             reason: explanation.reason.clone(),
             rule: explanation.rule.clone(),
-            sandbox: self.wanted_by(plan.wanted(), explanation).to_string(),
+            cause: explanation.command.clone(),
+            sandbox,
             created_at_ms: now_ms(),
             expires_at_ms: now_ms().saturating_add(expires),
             decision: None,
             note: None,
-            key: data_encoding::HEXLOWER.encode(&key.finalize()),
+            answered_by: None,
+            key: key.into_text(),
             session: self.session.clone(),
         })
+    }
+
+    /// Uses up an answer to this question, or to an equal one of this session.
+    async fn take(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
+        Ok(self.store.ledger.take_approval(&approval.key, &approval.session).await?)
+    }
+
+    /// Says that this session is here: its questions are nobody else's for as long as it is.
+    fn say_that_we_ask(&self) -> Result<(), ToolError> {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if asking.is_none() {
+            *asking = Some(self.store.ledger.note_asker(&self.session)?);
+        }
+        Ok(())
     }
 
     /// The questions that wait for an answer, oldest first.
@@ -170,20 +235,45 @@ impl Judge {
             }
             (None, _) => return Err(unknown(format!("no open question has the id `{prefix}`"))),
         };
-        let (id, decision) = (&approval.approval_id, answered.decision);
-        if decision == Reply::AllowRule && approval.proposed_rule.is_none() {
+        let id = &approval.approval_id;
+        if !approval.replies().contains(&answered.decision) {
             // Before it is answered, so that it can still be.
-            return Err(no_rule());
+            return Err(no_such_reply(answered.decision));
         }
-        match self.store.ledger.answer_approval(id, &answered).await? {
-            Some(approval) => {
-                if decision == Reply::AllowRule {
-                    save_rule(&approval)?;
-                }
-                Ok(approval)
-            }
-            None => Err(unknown(format!("the question `{id}` was answered just now, or is over"))),
-        }
+        let recorded = self.record(id, &answered).await?;
+        recorded.ok_or_else(|| {
+            unknown(format!("the question `{id}` was answered just now, or is over"))
+        })
+    }
+
+    /// Writes an answer down, does what follows from it and notes it; none if another one counts.
+    async fn record(&self, id: &str, answered: &Answered) -> Result<Option<Approval>, ToolError> {
+        let Some(approval) = self.store.ledger.answer_approval(id, answered).await? else {
+            return Ok(None);
+        };
+        let saved = match answered.decision {
+            Reply::AllowRule => Some(save_rule(&approval)),
+            _ => None,
+        };
+        let file = saved.as_ref().and_then(|saved| saved.as_ref().ok());
+        let rule = approval.proposed_rule.as_deref().filter(|_| file.is_some());
+        let entry = AuditEntry::new("approval")
+            .own("decision", answered.decision.as_str())
+            .own("uid", &rustix::process::getuid().as_raw())
+            .with("answered_by", answered.by.as_str())
+            .with("note", answered.note.clone())
+            .with("rule_saved", rule)
+            .with("rule_file", file.map(|path| path.display().to_string()));
+        self.store.note(about(entry, &approval)).await;
+        saved.transpose()?;
+        Ok(Some(approval))
+    }
+
+    /// Whether a person may let a command of this trust run outside its sandbox.
+    fn may_leave(&self, wanted: Wanted, trust: Trust) -> bool {
+        wanted.level != Level::None
+            && trust.reaches(Trust::TrustedSystem)
+            && !self.requires_protection()
     }
 
     /// Says that somebody is here who answers questions, until the result is dropped.
@@ -200,6 +290,7 @@ impl Judge {
             let around = Circumstances {
                 trust: plan.trust(),
                 manners: plan.manners(),
+                workspace: plan.workspace(),
                 ..Circumstances::default()
             };
             let checked = check(&self.policy, plan.tool(), Script::Shell(part), around);
@@ -237,7 +328,7 @@ impl Judge {
         };
         let deadline = Instant::now() + wait;
         tokio::select! {
-            answered = asked => self.record(approval, answered).await,
+            answered = asked => self.answered_here(approval, answered).await,
             answered = self.answered_elsewhere(approval) => answered,
             // Whoever answers in the last moment has answered.
             () = tokio::time::sleep_until(deadline) => match self.answer_to(approval).await? {
@@ -247,16 +338,20 @@ impl Judge {
         }
     }
 
-    /// Writes an answer down; the first one counts.
-    async fn record(&self, approval: &Approval, answered: Answered) -> Result<Answered, ToolError> {
-        let id = &approval.approval_id;
-        if self.store.ledger.answer_approval(id, &answered).await?.is_some() {
-            if answered.decision == Reply::AllowRule {
-                save_rule(approval)?;
-            }
-            return Ok(answered);
+    /// Takes the answer of the caller's own face; the first one counts, whoever gave it.
+    async fn answered_here(
+        &self,
+        approval: &Approval,
+        mut answered: Answered,
+    ) -> Result<Answered, ToolError> {
+        // Anything but a clear yes is a no.
+        if !approval.replies().contains(&answered.decision) {
+            answered.decision = Reply::Deny;
         }
-        self.answered_elsewhere(approval).await
+        match self.record(&approval.approval_id, &answered).await? {
+            Some(_) => Ok(answered),
+            None => self.answered_elsewhere(approval).await,
+        }
     }
 
     /// Waits for the answer of another process.
@@ -277,7 +372,8 @@ impl Judge {
         let Some(found) = found else { return Err(expired(approval)) };
         match found.decision {
             Some(decision) => {
-                Ok(Some(Answered { decision, note: found.note, by: "the user".into() }))
+                let by = found.answered_by.unwrap_or_else(|| "the user".into());
+                Ok(Some(Answered { decision, note: found.note, by }))
             }
             None if found.is_expired() => Err(expired(approval)),
             None => Ok(None),
@@ -285,13 +381,33 @@ impl Judge {
     }
 }
 
-/// Why an approved command may run.
-fn approved(explanation: &Explanation, by: &str) -> Explanation {
+/// A question that somebody has answered with a yes.
+fn granted<F>(question: Question<F>, approval: &Approval, by: &str) -> Grant<F> {
+    let explanation = question.explanation();
     let reason = format!("approved by {by}; {}", explanation.reason);
-    Explanation { rule: "approved".into(), reason, ..explanation.clone() }
+    let mut approved = Explanation { rule: "approved".into(), reason, ..explanation.clone() };
+    if approval.decision == Some(Reply::AllowOnceUnconfined) {
+        approved.rule = APPROVED_UNCONFINED.into();
+        approved.sandbox = Some(Level::None);
+    }
+    question.approve(approved)
 }
 
-fn refused(approval: &Approval, why: &str, note: Option<&str>) -> ToolError {
+/// An entry with what the question was about.
+fn about(entry: AuditEntry, approval: &Approval) -> AuditEntry {
+    entry
+        .own("approval_id", &approval.approval_id)
+        .own("trust", &approval.trust)
+        .with("asked_by", approval.asked_by.as_str())
+        .with("tool", approval.tool.as_str())
+        .with("workspace", approval.workspace.as_str())
+        .with("workdir", approval.workdir.as_str())
+        .with("interpreter", approval.interpreter.as_deref())
+        .with("sandbox", approval.sandbox.as_str())
+        .command(&approval.command)
+}
+
+fn refusal(approval: &Approval, why: &str, note: Option<&str>) -> ToolError {
     let said = note.map(|note| format!("; the person says: {note}")).unwrap_or_default();
     let error = ToolError::new(
         ErrorKind::ApprovalRefused,

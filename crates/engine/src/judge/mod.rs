@@ -7,7 +7,7 @@ pub(crate) mod approval;
 pub(crate) mod config;
 mod refusals;
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 use legwork_gate::{
     Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
@@ -15,7 +15,7 @@ use legwork_gate::{
 };
 
 use self::config::Settings;
-pub(crate) use self::refusals::denied;
+pub(crate) use self::{approval::APPROVED_UNCONFINED, refusals::denied};
 use crate::{
     error::ToolError,
     id::random,
@@ -23,6 +23,7 @@ use crate::{
         Trust,
         sandbox::{SandboxSettings, Wanted},
     },
+    presence::Presence,
     store::{Store, audit::AuditEntry},
 };
 
@@ -36,6 +37,8 @@ pub(crate) struct Judge {
     sandbox: SandboxSettings,
     /// Names this engine, for approvals that last as long as it does.
     session: String,
+    /// Says that the session is here, since it first asked.
+    asking: Mutex<Option<Presence>>,
     /// The workspace, as questions name it.
     workspace: String,
     store: Store,
@@ -45,6 +48,12 @@ pub(crate) struct Judge {
 pub(crate) trait Facts: Subject {
     /// Equal commands have equal ones.
     fn fingerprint(&self) -> &[u8; 32];
+    /// The file that is executed, and what it links to: a script's shell, or a program.
+    fn executed(&self) -> String;
+    /// Whether that is the shell that a script gets by default.
+    fn is_default_shell(&self) -> bool;
+    /// Variables that are set for it besides the inherited ones.
+    fn environment(&self) -> &[(String, String)];
     /// The command as it was asked for.
     fn text(&self) -> &str;
     /// What the caller says that it is for.
@@ -53,6 +62,10 @@ pub(crate) trait Facts: Subject {
     fn workdir(&self) -> &Path;
     /// What it is to be confined to, unless a rule says otherwise.
     fn wanted(&self) -> Wanted;
+    /// Whether a process would be started for it, which could be confined in another way.
+    fn starts_anew(&self) -> bool {
+        true
+    }
 }
 
 impl Judge {
@@ -65,8 +78,9 @@ impl Judge {
     ) -> Self {
         let session = random("s_").unwrap_or_default();
         let workspace = workspace.display().to_string();
+        let asking = Mutex::default();
         let holds_programs = !program_rules(&policy).is_empty();
-        Self { policy, holds_programs, settings, sandbox, session, workspace, store }
+        Self { policy, holds_programs, settings, sandbox, session, asking, workspace, store }
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.
@@ -85,6 +99,11 @@ impl Judge {
     /// Whether nothing may start with less than the whole sandbox.
     pub(crate) fn requires_protection(&self) -> bool {
         self.sandbox.required
+    }
+
+    /// Whether what no rule allows is asked for, whatever the tool.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.policy.mode() == Mode::Strict
     }
 
     /// What would be said of a command, without anything following from it.

@@ -24,6 +24,10 @@ pub struct Approval {
     /// What the caller says that it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// The file that would be executed, and what it links to: a program, or a shell that is not
+    /// the default one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interpreter: Option<String>,
     /// The folder that it would run in.
     pub workdir: String,
     /// The workspace of the caller.
@@ -36,8 +40,17 @@ pub struct Approval {
     pub reason: String,
     /// The rule that says so.
     pub rule: String,
+    /// The part of the command that is the cause.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cause: Option<String>,
     /// What it would be confined to.
     pub sandbox: String,
+    /// Paths that it names to write to, and that its sandbox will not let it write.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub refused: Vec<String>,
+    /// Whether it may be allowed to run outside the sandbox: [`Reply::AllowOnceUnconfined`].
+    #[serde(default)]
+    pub may_leave_sandbox: bool,
     /// The simple commands, each with what is said of it by itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub parts: Vec<(String, String)>,
@@ -54,7 +67,11 @@ pub struct Approval {
     /// What whoever answered wants the caller to know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Equal commands have equal ones.
+    /// Who answered.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answered_by: Option<String>,
+    /// Equal for equal commands of one caller, confined in the same way: what is approved is what
+    /// runs.
     #[serde(skip)]
     pub(crate) key: String,
     /// The engine that asked: a session lasts as long as it does.
@@ -68,6 +85,8 @@ pub struct Approval {
 pub enum Reply {
     /// This once.
     AllowOnce,
+    /// This once, outside the sandbox: only where the question says that it may leave it.
+    AllowOnceUnconfined,
     /// Exactly this command in this folder, for as long as the asking program runs.
     AllowSession,
     /// Exactly this command from now on: the rule that the question shows is saved.
@@ -77,10 +96,20 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// All of them.
+    const ALL: [Self; 5] = [
+        Self::Deny,
+        Self::AllowOnce,
+        Self::AllowOnceUnconfined,
+        Self::AllowSession,
+        Self::AllowRule,
+    ];
+
     /// The name in JSON and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AllowOnce => "allow_once",
+            Self::AllowOnceUnconfined => "allow_once_unconfined",
             Self::AllowSession => "allow_session",
             Self::AllowRule => "allow_rule",
             Self::Deny => "deny",
@@ -89,8 +118,7 @@ impl Reply {
 
     /// The decision of this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::AllowOnce, Self::AllowSession, Self::AllowRule, Self::Deny];
-        all.into_iter().find(|decision| decision.as_str() == name)
+        Self::ALL.into_iter().find(|decision| decision.as_str() == name)
     }
 }
 
@@ -121,10 +149,14 @@ impl fmt::Debug for dyn Asker {
 }
 
 impl Approval {
-    /// The question as a person is to read it: the whole command, with nothing that could hide a
-    /// part of it.
+    /// The question as a person is to read it: first why it is asked, since some clients show only
+    /// a few lines, then the whole command, with nothing that could hide a part of it.
     pub fn question(&self) -> String {
-        let mut text = String::from("May this command run?\n\n");
+        let mut text = format!("{} (rule: {})\n", visible(&self.reason), visible(&self.rule));
+        if let Some(cause) = &self.cause {
+            let _ = writeln!(text, "    {}", visible(cause));
+        }
+        text.push_str("\nMay this command run?\n\n");
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));
         }
@@ -134,10 +166,18 @@ impl Approval {
                 let _ = writeln!(text, "    {verdict:<5}  {}", visible(part));
             }
         }
-        let _ = writeln!(text, "\nin:       {}", visible(&self.workdir));
-        let _ =
-            writeln!(text, "because:  {} (rule: {})", visible(&self.reason), visible(&self.rule));
+        text.push('\n');
+        if let Some(interpreter) = &self.interpreter {
+            let _ = writeln!(text, "run by:   {}", visible(interpreter));
+        }
+        let _ = writeln!(text, "in:       {}", visible(&self.workdir));
+        if self.workspace != self.workdir {
+            let _ = writeln!(text, "project:  {}", visible(&self.workspace));
+        }
         let _ = writeln!(text, "sandbox:  {}", visible(&self.sandbox));
+        for path in &self.refused {
+            let _ = writeln!(text, "          {} is not writable in the sandbox", visible(path));
+        }
         let (name, trust, tool) = (visible(&self.asked_by), visible(&self.trust), &self.tool);
         let _ = writeln!(text, "asked by: {name} ({trust}), through {tool}");
         if let Some(rule) = &self.proposed_rule {
@@ -150,6 +190,16 @@ impl Approval {
             let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
         }
         text
+    }
+
+    /// The answers that can be given, the safest first.
+    pub fn replies(&self) -> Vec<Reply> {
+        let can_be = |reply: &Reply| match reply {
+            Reply::AllowOnceUnconfined => self.may_leave_sandbox,
+            Reply::AllowRule => self.proposed_rule.is_some(),
+            Reply::Deny | Reply::AllowOnce | Reply::AllowSession => true,
+        };
+        Reply::ALL.into_iter().filter(can_be).collect()
     }
 
     pub(crate) fn is_expired(&self) -> bool {
@@ -171,19 +221,24 @@ mod tests {
             tool: "ExecCommand".into(),
             command: "echo safe\u{202e}\u{1b}[2K\r# \u{200b}\u{e0041}\nrm -rf x".into(),
             description: Some("harmless\n\nMay this command run? yes".into()),
+            interpreter: Some("/w/sh\u{202e}".into()),
             workdir: "/w".into(),
             workspace: "/w".into(),
             asked_by: "client\u{7}".into(),
             trust: "trusted_operator".into(),
             reason: "r".into(),
             rule: "dangerous".into(),
+            cause: Some("rm -rf x\u{200b}".into()),
             sandbox: "none".into(),
             created_at_ms: 0,
             expires_at_ms: 0,
             parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
+            refused: vec!["/etc/\u{7}".into()],
+            may_leave_sandbox: true,
             proposed_rule: None,
             decision: None,
             note: None,
+            answered_by: None,
             key: String::new(),
             session: String::new(),
         };
@@ -192,6 +247,8 @@ mod tests {
         assert!(text.contains(
             "    echo safe\\u{202e}\\u{1b}[2K\\u{d}# \\u{200b}\\u{e0041}\n    rm -rf x\n"
         ));
+        assert!(text.starts_with("r (rule: dangerous)\n    rm -rf x\\u{200b}\n"), "{text}");
+        assert!(text.contains("run by:   /w/sh\\u{202e}\n"), "{text}");
         let (command, words) = text.split_once("The caller's own words about it: ").unwrap();
         assert!(command.contains("rm -rf x"));
         assert_eq!(words.lines().count(), 1, "the caller's words stay one line");

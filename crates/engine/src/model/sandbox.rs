@@ -153,6 +153,13 @@ impl Default for SandboxReport {
 }
 
 impl SandboxReport {
+    /// Of a command that a person has let out of its sandbox.
+    pub(crate) fn unconfined() -> Self {
+        let reason = "approved once, outside the sandbox".to_owned();
+        let missing = vec![MissingLayer { layer: "sandbox".into(), reason }];
+        Self { missing, ..Self::default() }
+    }
+
     pub(crate) fn new(wanted: Wanted, enforcement: &Enforcement) -> Self {
         let name = |missing: &AbsentLayer| MissingLayer {
             layer: missing.layer.as_str().to_owned(),

@@ -205,6 +205,13 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// The sandbox of this kind as this place makes it, if that is known already.
     fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>>;
 
+    /// Those of these paths that a command in such a sandbox surely cannot write; none where that
+    /// is not known.
+    fn refused_writes(&self, wanted: Wanted, paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>>;
+
+    /// Where a path is that a command in such a sandbox names; none if it is hidden there.
+    fn as_seen(&self, wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>>;
+
     /// What a warden is told about the sandbox that its next command starts in.
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
 

@@ -710,6 +710,14 @@ impl Place for Scripted {
         None
     }
 
+    fn as_seen(&self, _wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(async { Some(path) })
+    }
+
+    fn refused_writes(&self, _wanted: Wanted, _paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
+        Box::pin(async { Vec::new() })
+    }
+
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
         Sandboxed {
             enforced: sandbox.enforcement.enforced.clone(),

@@ -9,7 +9,7 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
+    fs::{self, File},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -32,7 +32,10 @@ use crate::{
         aside::{FileKind, set_aside, set_aside_strange},
         repair::LOST_TOLD,
     },
-    store::ledger::{FileId, private_file},
+    store::{
+        anchor::SharedHead,
+        ledger::{FileId, private_file},
+    },
     threads::in_thread,
 };
 
@@ -69,6 +72,8 @@ struct Appender {
     last: Option<(u64, String)>,
     /// What stood in its place, and is neither noted nor told yet.
     moved: Vec<SetAside>,
+    /// Where the log ends, for the ledger.
+    head: SharedHead,
 }
 
 impl Audit {
@@ -76,6 +81,11 @@ impl Audit {
     pub(crate) fn open(state: &StateFolder) -> io::Result<Self> {
         let appender = Appender::open(state.audit(), state.tell)?;
         Ok(Self { shared: Arc::new(Mutex::new(appender)) })
+    }
+
+    /// Says from now on where the log ends.
+    pub(super) fn tell_head(&self, head: SharedHead) {
+        self.lock().head = head;
     }
 
     /// Appends an entry, without its secrets; waits in a thread if another process is just doing
@@ -225,7 +235,8 @@ impl Appender {
         let moved = set_aside_strange(&path, FileKind::File)?;
         let file = private_file(&path)?;
         let id = FileId::of(&file)?;
-        Ok(Self { path, tell, file, id, last: None, moved: moved.into_iter().collect() })
+        let moved = moved.into_iter().collect();
+        Ok(Self { path, tell, file, id, last: None, moved, head: SharedHead::default() })
     }
 
     fn append(&mut self, entry: &AuditEntry, how: FlockOperation) -> io::Result<()> {
@@ -236,9 +247,10 @@ impl Appender {
             match appended {
                 Ok(true) => return Ok(()),
                 Ok(false) => {
-                    let moved = std::mem::take(&mut self.moved);
+                    let (moved, head) = (std::mem::take(&mut self.moved), self.head.clone());
                     *self = Self::open(self.path.clone(), self.tell)?;
                     self.moved.extend(moved);
+                    self.head = head;
                 }
                 Err(error) => {
                     self.last = None;
@@ -277,6 +289,8 @@ impl Appender {
         previous = add_line(&mut text, entry, &previous);
         self.file.write_all_at(text.as_bytes(), at)?;
         at += text.len() as u64;
+        let hash = previous.clone();
+        self.head.set(AuditHead { log: self.id.number(), length: at, hash });
         self.last = Some((at, previous));
         for moved in self.moved.drain(..) {
             (self.tell)(&Repair::SetAside(moved));
@@ -408,6 +422,74 @@ fn check(line: &[u8], previous: &str) -> Result<(String, bool), String> {
     }
     let repaired = entry.get("event").is_some_and(|event| event == "repaired");
     Ok((hash.to_owned(), repaired))
+}
+
+pub use super::anchor::AuditHead;
+
+/// A way in which the log is not what the ledger knows of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tampering {
+    /// There is no log.
+    Missing,
+    /// Its end is gone.
+    Cut,
+    /// The line that the ledger knows is another one.
+    Rewritten,
+}
+
+/// Compares the logs in a state folder with the heads that its ledger knows, the newest first; a
+/// log that was moved aside counts for as long as it is there, as `audit.jsonl` with something
+/// behind it.
+pub fn compare(path: &Path, heads: &[AuditHead]) -> io::Result<Vec<(Tampering, AuditHead)>> {
+    let mut wrong = Vec::new();
+    for (age, head) in heads.iter().enumerate() {
+        let found = look_at(path, head)?;
+        let Some(tampering) = found else { continue };
+        if kept_aside(path, head)? {
+            continue;
+        }
+        // Of an older log nothing is known but that it is not there.
+        let tampering = if age == 0 { tampering } else { Tampering::Missing };
+        wrong.push((tampering, head.clone()));
+    }
+    Ok(wrong)
+}
+
+/// What is wrong with a log, if it is the one of this head.
+fn look_at(path: &Path, head: &AuditHead) -> io::Result<Option<Tampering>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Some(Tampering::Missing));
+        }
+        Err(error) => return Err(error),
+    };
+    if file.metadata()?.len() < head.length {
+        return Ok(Some(Tampering::Cut));
+    }
+    let start = head.length.saturating_sub(TAIL_BYTES);
+    let mut tail = vec![0; usize::try_from(head.length - start).unwrap_or(0)];
+    file.read_exact_at(&mut tail, start)?;
+    let line =
+        tail.strip_suffix(b"\n").and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
+    let line = line.and_then(|line| str::from_utf8(line).ok());
+    let same = line.and_then(split).is_some_and(|(_, hash)| hash == head.hash);
+    Ok((!same).then_some(Tampering::Rewritten))
+}
+
+/// Whether a log of this head lies beside the one that is written now.
+fn kept_aside(path: &Path, head: &AuditHead) -> io::Result<bool> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
+    for entry in fs::read_dir(folder)?.flatten() {
+        let beside = entry.file_name() != name
+            && entry.file_name().as_encoded_bytes().starts_with(name.as_encoded_bytes());
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if beside && is_file && look_at(&entry.path(), head)?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads the entries, one after the other; a line that is no entry is passed over.

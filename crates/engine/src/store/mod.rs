@@ -2,6 +2,7 @@
 //!
 //! It may call a place, to ask which wardens live; never the judge, a task or a tool.
 
+pub(crate) mod anchor;
 pub mod audit;
 mod failures;
 pub(crate) mod ledger;
@@ -44,6 +45,7 @@ impl Store {
     pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
         let ledger = Ledger::open(state.clone())?;
         let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
+        audit.tell_head(ledger.audit_head());
         Ok(Self { state, ledger, audit, mask })
     }
 

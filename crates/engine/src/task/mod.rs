@@ -6,6 +6,7 @@ pub(crate) mod adopt;
 mod attend;
 mod checker;
 mod failures;
+pub(crate) mod input;
 mod listing;
 pub(crate) mod observe;
 mod plan;
@@ -27,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::Verdict;
+use legwork_gate::{Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
 pub use self::checker::Checker;
@@ -52,6 +53,9 @@ use crate::{
 
 /// How long a command may take to disappear after it was killed.
 pub(crate) const DEATH: Duration = Duration::from_secs(3);
+
+/// Most paths that a question names which the sandbox refuses to be written.
+const WRITES_MAX: usize = 20;
 
 /// What became of a request.
 #[derive(Debug)]
@@ -167,11 +171,25 @@ impl Tasks {
                 if let Some(running) = self.equal_running(question.plan()).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
-                let grant = self.judge.ask(question, caller).await?;
+                let refused = self.refused_writes(&question).await?;
+                let grant = self.judge.ask(question, caller, refused).await?;
                 self.begin(id, grant, caller).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
+    }
+
+    /// The paths that a command names to write to, and that its sandbox will not let it write.
+    async fn refused_writes(&self, question: &Question<Plan>) -> Result<Vec<String>, ToolError> {
+        let plan = question.plan();
+        let wanted = self.judge.wanted_by(plan.wanted, question.explanation());
+        let paths = written_paths(plan.script());
+        if paths.is_empty() || self.sandbox(wanted).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        let paths = paths.into_iter().map(|path| plan.workdir.path.join(path));
+        let refused = self.place.refused_writes(wanted, paths.take(WRITES_MAX).collect()).await;
+        Ok(refused.iter().map(|path| path.display().to_string()).collect())
     }
 
     /// Decides everything about a request but whether it may run.

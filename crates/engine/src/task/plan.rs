@@ -47,6 +47,7 @@ pub(crate) struct Plan {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) description: Option<String>,
     trust: Trust,
+    workspace: PathBuf,
     /// What it is to be confined to, unless a rule says otherwise.
     pub(crate) wanted: Wanted,
     /// Whether every layer of that is in force.
@@ -96,6 +97,10 @@ impl Subject for Plan {
         self.trust
     }
 
+    fn workspace(&self) -> Option<&str> {
+        self.workspace.to_str()
+    }
+
     fn level(&self) -> Level {
         self.wanted.level
     }
@@ -133,6 +138,26 @@ impl Subject for Plan {
 impl Facts for Plan {
     fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
+    }
+
+    fn executed(&self) -> String {
+        let named = self.program.display();
+        match self.place.real_program(&self.program).filter(|real| *real != self.program) {
+            Some(real) => format!("{named} -> {}", real.display()),
+            None => named.to_string(),
+        }
+    }
+
+    fn is_default_shell(&self) -> bool {
+        let PlanKind::Script { shell, .. } = &self.kind else { return false };
+        let finder = Resolver { place: &*self.place, workdir: &self.workdir.path };
+        let default = finder.default_shell();
+        let found = || finder.find(OsStr::new(&default));
+        *shell == default || found().is_ok_and(|found| found == self.program)
+    }
+
+    fn environment(&self) -> &[(String, String)] {
+        &self.environment
     }
 
     fn text(&self) -> &str {
@@ -216,6 +241,7 @@ impl Plan {
             memory_bytes_max: request.memory_bytes_max,
             environment: request.environment,
             trust: around.trust,
+            workspace: workspace.path.clone(),
             wanted: around.wanted,
             sandboxed: around.sandboxed,
             description: request.description,

@@ -25,7 +25,12 @@ use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, DuplicatePolicy, Outcome, Outputs, sandbox::Wanted, status::Status},
+    judge::APPROVED_UNCONFINED,
+    model::{
+        Caller, DuplicatePolicy, Outcome, Outputs,
+        sandbox::{SandboxReport, Wanted},
+        status::Status,
+    },
     place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox},
     store::ledger::{LedgerError, Registered, Task, write_note},
 };
@@ -51,7 +56,7 @@ impl Tasks {
         // Beside what follows; it has to be through before the command starts.
         let looking = sandbox.as_ref().and_then(|_| self.place.tamper_check(wanted));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
-        let report = sandbox.as_ref().map(|sandbox| sandbox.report.clone()).unwrap_or_default();
+        let report = report_of(sandbox.as_deref(), &grant);
         task.sandbox = report.clone();
         let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
@@ -259,6 +264,17 @@ fn exec_rule(rule: ProgramRule) -> ExecRule {
         asks: rule.decision == Decision::Ask,
         program: rule.program.into_bytes(),
         args: rule.args.into_iter().map(words).collect(),
+    }
+}
+
+/// What a command is confined by, or why it is not.
+fn report_of(sandbox: Option<&Sandbox>, grant: &Grant<Plan>) -> Arc<SandboxReport> {
+    match sandbox {
+        Some(sandbox) => sandbox.report.clone(),
+        None if grant.explanation().rule == APPROVED_UNCONFINED => {
+            Arc::new(SandboxReport::unconfined())
+        }
+        None => Arc::default(),
     }
 }
 

@@ -1,9 +1,16 @@
 //! Waiting for a task: event driven where the kernel has an event, looked for by the warden
 //! elsewhere.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use legwork_warden::protocol::{Met, WatchFor};
+use legwork_warden::{
+    protocol::{Met, WatchFor},
+    sandbox::SandboxLayer,
+};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
@@ -11,8 +18,10 @@ use tokio::time::{Instant, sleep_until};
 use super::observe::{Observer, Said};
 use crate::{
     error::ToolError,
+    model::{Trust, sandbox::Wanted},
     output::{Cursor, Mask, Selection, TaskOutput},
     place::Place,
+    store::ledger::Task,
 };
 
 /// Tokens of output that are searched at a time.
@@ -93,9 +102,10 @@ pub async fn until(
 ) -> Result<Option<Condition>, ToolError> {
     let mut search = wanted.output_matches.clone().map(|(regex, from)| Search::new(regex, from));
     let place = observer.place();
+    let confined = confinement(observer.task());
     let path = async {
         match &wanted.path_exists {
-            Some(path) => place.appears(path).await,
+            Some(path) => appears(&*place, confined, path).await,
             None => std::future::pending().await,
         }
     };
@@ -128,7 +138,7 @@ pub async fn until(
         }
         // What it left behind can still print, and open the port.
         if over && !observer.is_held() && !observer.has_news() {
-            return Ok(at_the_end(&*place, wanted));
+            return Ok(at_the_end(&*place, confined, wanted).await);
         }
         let silence = async {
             match wanted.silence {
@@ -149,10 +159,45 @@ pub async fn until(
     }
 }
 
+/// What a command sees the files through, if that is a view of its own.
+fn confinement(task: &Task) -> Option<Wanted> {
+    let report = &task.sandbox;
+    let is_own = report.enforced.iter().any(|layer| layer == SandboxLayer::MountNamespace.as_str());
+    let operator =
+        Trust::from_name(&task.trust).is_some_and(|trust| trust.reaches(Trust::TrustedSystem));
+    is_own.then_some(Wanted { level: report.level, network: report.network, operator })
+}
+
+/// Where a path is that the command names: what it cannot see does not exist for whoever waits for
+/// it either.
+async fn as_seen(place: &dyn Place, confined: Option<Wanted>, path: &Path) -> Option<PathBuf> {
+    match confined {
+        Some(wanted) => place.as_seen(wanted, path.to_owned()).await,
+        None => Some(path.to_owned()),
+    }
+}
+
+/// Resolves when a path exists for the command.
+async fn appears(place: &dyn Place, confined: Option<Wanted>, path: &Path) {
+    while let Some(seen) = as_seen(place, confined, path).await {
+        place.appears(&seen).await;
+        // It may have come as a link to what is hidden.
+        if as_seen(place, confined, path).await == Some(seen) {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
 /// What holds when nothing is left of the command.
-fn at_the_end(place: &dyn Place, wanted: &Until) -> Option<Condition> {
-    let path = wanted.path_exists.as_ref().filter(|path| place.exists(path));
-    path.cloned().map(Condition::PathExists)
+async fn at_the_end(
+    place: &dyn Place,
+    confined: Option<Wanted>,
+    wanted: &Until,
+) -> Option<Condition> {
+    let path = wanted.path_exists.as_ref()?;
+    let seen = as_seen(place, confined, path).await.filter(|seen| place.exists(seen));
+    seen.map(|_| Condition::PathExists(path.clone()))
 }
 
 fn silence_condition(silence: Duration) -> Condition {

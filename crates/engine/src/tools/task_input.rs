@@ -18,8 +18,13 @@ use super::{
 use crate::{
     engine::Engine,
     error::ToolError,
+    model::Caller,
     output::{Cursor, keys},
-    task::observe::{InputTaken, Observer},
+    store::ledger::Task,
+    task::{
+        input::TypedText,
+        observe::{InputTaken, Observer},
+    },
 };
 
 const NAME: &str = "TaskInput";
@@ -92,15 +97,18 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
             shell: None,
             text_is_json: false,
         },
-        call: |engine, input, _| Box::pin(call(engine, input)),
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Sent>,
     }
 }
 
-async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let size = input.check()?;
     let task = engine.task_here(&input.task_id).await?;
+    if !task.status.is_final() {
+        input.admit(engine, &task, caller).await?;
+    }
     let mut observer = engine.observe(task).await?;
     let report = observer.report().await?.filter(|_| !observer.is_over());
     let before = observer.output().await.ok();
@@ -146,6 +154,18 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
 }
 
 impl Input {
+    /// Asks whether the task may be sent this.
+    async fn admit(&self, engine: &Engine, task: &Task, caller: &Caller) -> Result<(), ToolError> {
+        let key = self.key.as_ref().map(|key| key.to_ascii_lowercase());
+        let text = self.input.as_deref().unwrap_or_default();
+        if text.is_empty() && key.is_none() {
+            return Ok(());
+        }
+        let ends_line = key.as_deref() == Some("enter") || self.eof == Some(true);
+        let typed = TypedText { tool: NAME, text, key: key.as_deref(), ends_line };
+        engine.admit_input(task, typed, caller).await
+    }
+
     /// Checks what the types do not say; returns the new size, if there is one.
     fn check(&self) -> Result<Option<WindowSize>, ToolError> {
         let invalid = |field, problem: String| Err(ToolError::invalid_field(NAME, field, problem));

@@ -12,6 +12,7 @@ mod names;
 mod patterns;
 mod scan;
 mod shared;
+mod spelled;
 mod stream;
 mod values;
 

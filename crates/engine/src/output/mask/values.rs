@@ -1,5 +1,6 @@
 //! The values of secret variables, in the forms in which they are printed.
 
+use super::spelled;
 use crate::output::clean::{TextEnd, strip};
 
 /// A line of a value of several lines is a secret of its own from this many characters on: `echo
@@ -29,6 +30,7 @@ impl Value {
     pub(super) fn forms(name: &str, value: &str) -> Vec<Self> {
         let value = value.trim();
         let mut texts = vec![plain(value), as_json(value)];
+        texts.extend(spelled::all(value));
         if value.contains('\n') {
             let lines = value.lines().map(|line| plain(line.trim()));
             // The frame of a key is the same for all keys.
@@ -98,16 +100,20 @@ mod tests {
         let texts = |value: &str| -> Vec<String> {
             Value::forms("X", value).into_iter().map(|value| value.text).collect()
         };
-        assert_eq!(texts("plain text"), ["plain text"]);
-        assert_eq!(texts("a \"quoted\" one"), ["a \"quoted\" one", "a \\\"quoted\\\" one"]);
+        assert_eq!(texts("plain-text"), ["plain-text"], "a token has one form");
+        assert_eq!(texts("plain text"), ["plain text", "plain\\ text"]);
         assert_eq!(
-            texts("-----BEGIN\r\n  a line that is long\nshort\r\n"),
-            [
-                "-----BEGIN\n  a line that is long\nshort",
-                "-----BEGIN\\r\\n  a line that is long\\nshort",
-                "a line that is long"
-            ]
+            texts("a \"quoted\" one"),
+            ["a \"quoted\" one", "a \\\"quoted\\\" one", "a\\ \\\"quoted\\\"\\ one"]
         );
+        let lines = texts("-----BEGIN\r\n  a line that is long\nshort\r\n");
+        for form in [
+            "-----BEGIN\n  a line that is long\nshort",
+            "-----BEGIN\\r\\n  a line that is long\\nshort",
+            "a line that is long",
+        ] {
+            assert!(lines.iter().any(|line| line == form), "{form}: {lines:?}");
+        }
     }
 
     #[test]

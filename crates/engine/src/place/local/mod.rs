@@ -10,6 +10,7 @@ mod roll_call;
 mod sandbox;
 mod socket;
 mod spawning;
+mod view;
 
 use std::{
     env,
@@ -43,6 +44,7 @@ use crate::{
     model::sandbox::{SandboxSettings, Wanted},
     output::TaskOutput,
     state::StateFolder,
+    threads::in_thread,
 };
 
 /// This machine, with the state folder that its wardens work for.
@@ -143,6 +145,29 @@ impl Place for Local {
 
     fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
         (wanted.level != Level::None).then(|| self.sandboxing.known(wanted)).flatten()
+    }
+
+    fn refused_writes(&self, wanted: Wanted, paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
+        Box::pin(async move {
+            // What a missing layer lets through is not refused.
+            if !self.known_sandbox(wanted).is_some_and(|sandbox| sandbox.is_whole()) {
+                return Vec::new();
+            }
+            let profile = self.sandboxing.profile(wanted).await;
+            let look = move || view::refused(&profile, paths);
+            in_thread(look).await.unwrap_or_default()
+        })
+    }
+
+    fn as_seen(&self, wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(async move {
+            if wanted.level == Level::None {
+                return Some(path);
+            }
+            let profile = self.sandboxing.profile(wanted).await;
+            let look = move || view::seen(&profile, &path);
+            in_thread(look).await.flatten()
+        })
     }
 
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {

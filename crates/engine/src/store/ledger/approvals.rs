@@ -1,6 +1,10 @@
 //! Approvals in the ledger: asked by one process, answered by another.
+//!
+//! A question belongs to the session that asked it. What is left of a session whose process is gone
+//! (an open question, an answer that nobody has used) serves the next session that asks the very
+//! same thing: the key says which that is.
 
-use std::{fs, io};
+use std::{fs, io, path::Path};
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
@@ -45,14 +49,25 @@ CREATE TABLE watcher (
 ) STRICT;
 ";
 
-const COLUMNS: &str = "id, key, session, tool, command, description, workdir, workspace, asked_by, \
-    trust, reason, rule, sandbox, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note";
+/// What a question shows besides, so that what is approved is what runs.
+pub(super) const WHAT_IS_BOUND: &str = "
+ALTER TABLE approval ADD COLUMN interpreter TEXT;
+ALTER TABLE approval ADD COLUMN cause TEXT;
+-- A JSON list of paths that the sandbox will not let it write.
+ALTER TABLE approval ADD COLUMN refused TEXT NOT NULL DEFAULT '[]';
+-- Whether it may be allowed to run outside the sandbox.
+ALTER TABLE approval ADD COLUMN may_leave_sandbox INTEGER NOT NULL DEFAULT 0;
+";
+
+const COLUMNS: &str = "id, key, session, tool, command, description, interpreter, workdir, workspace, \
+    asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, parts, \
+    proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
 
 /// A watcher of an older program that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
 
-/// How often a watcher tries to come in while others take its file for one that was left behind.
-const WATCHER_TRIES: u32 = 10;
+/// How often somebody tries to come in while others take its file for one that was left behind.
+const PRESENCE_TRIES: u32 = 10;
 
 /// Questions that are over are kept for a day, so that a person can see what became of them.
 pub(super) const KEPT_MS: i64 = 24 * 3600 * 1000;
@@ -66,20 +81,78 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         tool: row.get("tool")?,
         command: row.get("command")?,
         description: row.get("description")?,
+        interpreter: row.get("interpreter")?,
         workdir: row.get("workdir")?,
         workspace: row.get("workspace")?,
         asked_by: row.get("asked_by")?,
         trust: row.get("trust")?,
         reason: row.get("reason")?,
         rule: row.get("rule")?,
+        cause: row.get("cause")?,
         sandbox: row.get("sandbox")?,
+        refused: serde_json::from_str(&row.get::<_, String>("refused")?).unwrap_or_default(),
+        may_leave_sandbox: row.get("may_leave_sandbox")?,
         parts: serde_json::from_str(&row.get::<_, String>("parts")?).unwrap_or_default(),
         proposed_rule: row.get("proposed_rule")?,
         created_at_ms: row.get("created_at_ms")?,
         expires_at_ms: row.get("expires_at_ms")?,
         decision: decision.as_deref().and_then(Reply::from_name),
         note: row.get("note")?,
+        answered_by: row.get("answered_by")?,
     })
+}
+
+/// Whether the process of a session is gone.
+fn is_gone(askers: &Path, session: &str) -> bool {
+    !is_here(&askers.join(session))
+}
+
+/// The open question about the same, if the asker may join it: its own, or one that a session left
+/// behind, which is the asker's from now on.
+fn joined(
+    connection: &Connection,
+    new: &Approval,
+    askers: &Path,
+) -> rusqlite::Result<Option<Approval>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM approval WHERE key = ? AND decision IS NULL AND expires_at_ms > ?"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    for open in statement.query_map((&new.key, now_ms()), read)? {
+        let open = open?;
+        if open.session == new.session {
+            return Ok(Some(open));
+        }
+        if is_gone(askers, &open.session) {
+            connection
+                .prepare_cached("UPDATE approval SET session = ?, description = ? WHERE id = ?")?
+                .execute((&new.session, &new.description, &open.approval_id))?;
+            let (session, description) = (new.session.clone(), new.description.clone());
+            return Ok(Some(Approval { description, session, ..open }));
+        }
+    }
+    Ok(None)
+}
+
+/// An answer that allows a command.
+struct Yes {
+    id: String,
+    session: String,
+    decision: Option<Reply>,
+}
+
+/// The answers that allow the command of this key and are still good.
+fn answers(connection: &Connection, key: &str) -> rusqlite::Result<Vec<Yes>> {
+    let sql = "SELECT id, session, decision FROM approval
+                WHERE key = ? AND (decision IN ('allow_session', 'allow_rule')
+                                   OR (used = 0 AND expires_at_ms > ?))";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map((key, now_ms()), |row| {
+        let decision: Option<String> = row.get(2)?;
+        let decision = decision.as_deref().and_then(Reply::from_name);
+        Ok(Yes { id: row.get(0)?, session: row.get(1)?, decision })
+    })?;
+    rows.collect()
 }
 
 fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Approval>> {
@@ -88,19 +161,12 @@ fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Approval>>
 }
 
 impl Ledger {
-    /// Opens a question, or joins the one that is open about the same command.
+    /// Opens a question, or joins the one that this session has open about the same.
     pub(crate) async fn open_approval(&self, new: Approval) -> Result<Approval, LedgerError> {
+        let askers = self.writer.state.askers();
         self.writer
             .write_and_ring(move |connection| {
-                let sql = format!(
-                    "SELECT {COLUMNS} FROM approval
-                      WHERE key = ? AND decision IS NULL AND expires_at_ms > ?"
-                );
-                let open = connection
-                    .prepare_cached(&sql)?
-                    .query_row((&new.key, now_ms()), read)
-                    .optional()?;
-                if let Some(open) = open {
+                if let Some(open) = joined(connection, &new, &askers)? {
                     return Ok(open);
                 }
                 connection.execute(
@@ -157,41 +223,59 @@ impl Ledger {
             .await
     }
 
-    /// Uses up an answer that allows a command, if there is one: once, or for the session.
+    /// Uses up an answer that allows a command, if there is one: for the session that asked, or
+    /// once, which also serves whoever asks the same after that session is gone.
     pub(crate) async fn take_approval(
         &self,
         key: &str,
         session: &str,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<Option<Approval>, LedgerError> {
         let (key, session) = (key.to_owned(), session.to_owned());
+        let askers = self.writer.state.askers();
         self.writer
             .write(move |connection| {
-                let once = connection
-                    .prepare_cached(
-                        "UPDATE approval SET used = 1 WHERE id =
-                        (SELECT id FROM approval WHERE key = ? AND decision = 'allow_once'
-                            AND used = 0 AND expires_at_ms > ? LIMIT 1)",
-                    )?
-                    .execute((&key, now_ms()))?;
-                if once > 0 {
-                    return Ok(true);
+                for yes in answers(connection, &key)? {
+                    let ours = yes.session == session;
+                    let good = match yes.decision {
+                        Some(Reply::AllowSession | Reply::AllowRule) => ours,
+                        Some(Reply::AllowOnce | Reply::AllowOnceUnconfined) => {
+                            ours || is_gone(&askers, &yes.session)
+                        }
+                        Some(Reply::Deny) | None => false,
+                    };
+                    if good {
+                        let sql = "UPDATE approval SET used = used + 1 WHERE id = ?";
+                        connection.prepare_cached(sql)?.execute([&yes.id])?;
+                        return find(connection, &yes.id);
+                    }
                 }
-                connection
-                    .prepare_cached(
-                        "SELECT 1 FROM approval
-                      WHERE key = ? AND session = ?
-                        AND decision IN ('allow_session', 'allow_rule') LIMIT 1",
-                    )?
-                    .exists((&key, &session))
+                Ok(None)
             })
             .await
+    }
+
+    /// Notes that a session is here that has asked something, until the result is dropped.
+    pub(crate) fn note_asker(&self, session: &str) -> Result<Presence, LedgerError> {
+        let askers = self.writer.state.askers();
+        make_private(&askers)?;
+        for entry in fs::read_dir(&askers)?.flatten().filter(|entry| !is_here(&entry.path())) {
+            // It was killed: what is left of it is removed.
+            drop(Presence::take(&entry.path()));
+        }
+        // Somebody may just be looking whether it is here.
+        for _ in 0..PRESENCE_TRIES {
+            if let Some(presence) = Presence::take(&askers.join(session))? {
+                return Ok(presence);
+            }
+        }
+        Err(LedgerError::Busy)
     }
 
     /// Notes that somebody is here who answers, until the result is dropped.
     pub(crate) fn note_watcher(&self) -> Result<Answerer, LedgerError> {
         let watchers = self.writer.state.watchers();
         make_private(&watchers)?;
-        for _ in 0..WATCHER_TRIES {
+        for _ in 0..PRESENCE_TRIES {
             let path = watchers.join(random("").map_err(io::Error::other)?);
             if let Some(presence) = Presence::take(&path)? {
                 return Ok(Answerer { _presence: presence });
@@ -230,17 +314,23 @@ pub struct Answerer {
 fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO approval (id, key, session, tool, command, description, workdir, workspace,
-                                   asked_by, trust, reason, rule, sandbox, parts, proposed_rule,
+            "INSERT INTO approval (id, key, session, tool, command, description, interpreter,
+                                   workdir, workspace, asked_by, trust, reason, rule, cause,
+                                   sandbox, refused, may_leave_sandbox, parts, proposed_rule,
                                    created_at_ms, expires_at_ms)
-             VALUES (:id, :key, :session, :tool, :command, :description, :workdir, :workspace,
-                     :asked_by, :trust, :reason, :rule, :sandbox, :parts, :proposed, :created, :expires)",
+             VALUES (:id, :key, :session, :tool, :command, :description, :interpreter,
+                     :workdir, :workspace, :asked_by, :trust, :reason, :rule, :cause,
+                     :sandbox, :refused, :leaves, :parts, :proposed, :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
-            ":command": new.command, ":description": new.description, ":workdir": new.workdir,
+            ":command": new.command, ":description": new.description,
+            ":interpreter": new.interpreter, ":workdir": new.workdir,
             ":workspace": new.workspace, ":asked_by": new.asked_by, ":trust": new.trust,
-            ":reason": new.reason, ":rule": new.rule, ":sandbox": new.sandbox,
+            ":reason": new.reason, ":rule": new.rule, ":cause": new.cause,
+            ":sandbox": new.sandbox,
+            ":refused": serde_json::to_string(&new.refused).unwrap_or_default(),
+            ":leaves": new.may_leave_sandbox,
             ":parts": serde_json::to_string(&new.parts).unwrap_or_default(),
             ":proposed": new.proposed_rule, ":created": new.created_at_ms,
             ":expires": new.expires_at_ms,

@@ -43,8 +43,14 @@ pub(crate) use self::{
     restore::task_id,
 };
 use crate::{
-    clock::now_ms, events::EventKind, id::TaskId, model::Outcome, model::status::Status,
-    output::SmallOutput, state::StateFolder,
+    clock::now_ms,
+    events::EventKind,
+    id::TaskId,
+    model::Outcome,
+    model::status::Status,
+    output::SmallOutput,
+    state::StateFolder,
+    store::anchor::{self, AuditHead, SharedHead},
 };
 
 /// Ends a task, whatever it was before that may end.
@@ -157,6 +163,7 @@ impl Ledger {
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
+        let head = self.audit_head();
         let registered = self
             .writer
             .note(move |page| {
@@ -169,6 +176,8 @@ impl Ledger {
                 }
                 let start = What::Start(Start::new(task.clone(), note.clone()));
                 page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
+                // The task is there; what cannot be anchored now is anchored with the next one.
+                let _ = page.anchor(&head);
                 Ok(Registered::New)
             })
             .await?;
@@ -177,6 +186,17 @@ impl Ledger {
             self.writer.hub.tell(now_ms(), None, limit);
         }
         Ok(registered)
+    }
+
+    /// Where the audit log ends, as far as this process knows it: what is set there is anchored.
+    pub(crate) fn audit_head(&self) -> SharedHead {
+        self.writer.head.clone()
+    }
+
+    /// Where the audit logs of the state folder ended when that was last anchored, the newest
+    /// first.
+    pub async fn audit_anchors(&self) -> Result<Vec<AuditHead>, LedgerError> {
+        self.writer.read(anchor::all).await
     }
 
     /// Checks the structure of the whole ledger; one that is damaged is rebuilt.

@@ -77,6 +77,11 @@ impl FileId {
         stat(path).ok().map(|found| Self::from(&found))
     }
 
+    /// Its number, on its own file system.
+    pub(crate) fn number(self) -> u64 {
+        self.1
+    }
+
     /// The file that is open.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         Ok(Self::from(&fstat(file)?))

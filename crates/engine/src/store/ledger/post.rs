@@ -14,7 +14,12 @@ use super::{
     schema::SCHEMA_VERSION,
     task::{Task, insert},
 };
-use crate::{id::TaskId, model::status::Status, state::StateFolder};
+use crate::{
+    id::TaskId,
+    model::status::Status,
+    state::StateFolder,
+    store::anchor::{self, AuditHead},
+};
 
 pub(super) const SCHEMA: &str = "
 -- Up to where which daybook is in this ledger.
@@ -144,7 +149,14 @@ fn enter<'a>(
 ) -> Result<(), LedgerError> {
     let mut new: Vec<New<'a>> = Vec::new();
     let mut places: HashMap<&TaskId, usize> = HashMap::new();
+    let mut last_anchor = None;
     for entry in entries {
+        if let What::Anchor(head) = &entry.what {
+            // One process after another writes to the same log: mostly the last says it all.
+            let other = last_anchor.replace(entry).filter(|last| !is_older(last, head));
+            other.map(|entry| change(connection, entry)).transpose()?;
+            continue;
+        }
         if let What::Start(start) = &entry.what {
             // Its checksum is right: only a newer program writes what does not read back.
             let task = start.row().ok_or(LedgerError::TooNew(SCHEMA_VERSION + 1))?;
@@ -156,6 +168,9 @@ fn enter<'a>(
             Some(new) => happened(new, entry),
             None => change(connection, entry)?,
         }
+    }
+    if let Some(entry) = last_anchor {
+        change(connection, entry)?;
     }
     for New { task, end, forgotten } in new {
         if forgotten {
@@ -170,6 +185,11 @@ fn enter<'a>(
     Ok(())
 }
 
+/// Whether an entry anchors less of the same log.
+fn is_older(entry: &DaybookEntry, than: &AuditHead) -> bool {
+    matches!(&entry.what, What::Anchor(head) if head.log == than.log && head.length <= than.length)
+}
+
 /// Takes along what happened to a task that has no row yet.
 fn happened<'a>(new: &mut New<'a>, entry: &'a DaybookEntry) {
     match &entry.what {
@@ -181,7 +201,11 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a DaybookEntry) {
             new.task.to_mut().updated_at_ms = entry.at_ms;
             new.end = Some(end);
         }
-        What::Start(_) | What::Cancelling | What::TaskEnd(_) | What::Closed(_) => {}
+        What::Start(_)
+        | What::Cancelling
+        | What::TaskEnd(_)
+        | What::Closed(_)
+        | What::Anchor(_) => {}
         What::Forget => new.forgotten = new.end.is_none(),
     }
 }
@@ -191,6 +215,7 @@ fn change(connection: &Connection, entry: &DaybookEntry) -> rusqlite::Result<()>
     let id = &entry.task;
     match &entry.what {
         What::Start(_) | What::Closed(_) => Ok(()),
+        What::Anchor(head) => anchor::keep(connection, head, entry.at_ms),
         What::Cancelling => {
             connection.prepare_cached(&CANCEL)?.execute((entry.at_ms, id.as_str())).map(drop)
         }

@@ -89,6 +89,10 @@ pub(super) fn merge(old: &Connection, new: &Connection) -> rusqlite::Result<()> 
     if columns.iter().any(|column| column == "id") {
         Copy::new("approval", "rowid", &columns, "DO NOTHING").rows(old, new, None)?;
     }
+    let columns = common_columns(old, new, "anchor");
+    if columns.iter().any(|column| column == "log") {
+        Copy::new("anchor", "log", &columns, "DO NOTHING").rows(old, new, None)?;
+    }
     Ok(())
 }
 

@@ -3,10 +3,11 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::{LedgerError, approvals, post};
+use crate::store::anchor;
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts
 /// those done.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 8] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
@@ -14,6 +15,8 @@ pub(super) const MIGRATIONS: [&str; 6] = [
      ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
     GROWTH,
     post::SCHEMA,
+    approvals::WHAT_IS_BOUND,
+    anchor::SCHEMA,
 ];
 
 /// Version of the schema.

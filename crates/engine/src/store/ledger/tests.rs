@@ -73,6 +73,8 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-3.sql"),
         include_str!("fixtures/schema-4.sql"),
         include_str!("fixtures/schema-5.sql"),
+        include_str!("fixtures/schema-6.sql"),
+        include_str!("fixtures/schema-7.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
@@ -348,19 +350,24 @@ pub(super) fn approval() -> Approval {
         tool: "ExecCommand".into(),
         command: "rm -rf x".into(),
         description: None,
+        interpreter: None,
         workdir: "/w".into(),
         workspace: "/w".into(),
         asked_by: "a test".into(),
         trust: "trusted_operator".into(),
         reason: "dangerous".into(),
         rule: "rm".into(),
+        cause: None,
         sandbox: "none".into(),
+        refused: Vec::new(),
+        may_leave_sandbox: false,
         parts: Vec::new(),
         proposed_rule: None,
         created_at_ms: now_ms(),
         expires_at_ms: now_ms() + 100_000,
         decision: None,
         note: None,
+        answered_by: None,
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
     opened::Opened,
     post::{catch_up, post, renew_if_grown},
 };
-use crate::{events::Hub, state::StateFolder, threads::in_thread};
+use crate::{events::Hub, state::StateFolder, store::anchor::SharedHead, threads::in_thread};
 
 /// Commits between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 1000;
@@ -65,6 +65,8 @@ pub(super) struct Writer {
     pub hub: Arc<Hub>,
     /// Held by whoever begins to feed the hub.
     pub feeding: Arc<tokio::sync::Mutex<()>>,
+    /// Where the audit log ends.
+    pub head: SharedHead,
 }
 
 #[derive(Default)]
@@ -116,6 +118,16 @@ where
     }
 }
 
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.head.pending().is_some() {
+            // What another process keeps us from anchoring now it anchors with its own next entry.
+            let head = self.head.clone();
+            let _ = self.daybook().locked(Wait::No, |page| page.anchor(&head));
+        }
+    }
+}
+
 impl Writer {
     pub(super) fn new(state: Arc<StateFolder>, opened: Opened, daybook: Daybook) -> Self {
         Self {
@@ -129,6 +141,7 @@ impl Writer {
             stays: AtomicBool::new(false),
             hub: Arc::default(),
             feeding: Arc::default(),
+            head: SharedHead::default(),
         }
     }
 
@@ -235,6 +248,10 @@ impl Writer {
         let (writer, until) = (self.clone(), deadline());
         let post = move || {
             writer.patiently(until, |opened| {
+                if writer.head.pending().is_some() {
+                    let anchor = |page: &mut Page<'_>| page.anchor(&writer.head);
+                    writer.daybook().locked(Wait::Until(until), anchor)?;
+                }
                 writer.post(opened, Wait::Until(until))?;
                 let mut daybook = writer.daybook();
                 renew_if_grown(&writer.state, opened, &mut daybook, Wait::Until(until));

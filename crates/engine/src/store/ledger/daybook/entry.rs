@@ -8,7 +8,10 @@ use crate::{
     id::TaskId,
     model::status::Status,
     output::SmallOutput,
-    store::ledger::{note, task::Task},
+    store::{
+        anchor::AuditHead,
+        ledger::{note, task::Task},
+    },
 };
 
 use super::header::Generation;
@@ -36,6 +39,8 @@ pub(in crate::store::ledger) enum What {
     TaskEnd(Arc<TaskEnd>),
     /// It never was.
     Forget,
+    /// Of no task: where the audit log ends.
+    Anchor(AuditHead),
     /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
     /// one: which one, if whoever wrote it says so.
     Closed(Option<Generation>),
@@ -131,7 +136,8 @@ impl DaybookEntry {
                     .as_ref()
                     .map(|output| (output.stdout.len() as u64, output.stderr.len() as u64)),
             },
-            What::Forget => Kind::Forget,
+            // Older programs take it for a task that they do not know.
+            What::Forget | What::Anchor(_) => Kind::Forget,
             What::Closed(_) => Kind::Closed,
         };
         let head = Head { task: self.task.as_str(), at_ms: self.at_ms, what };
@@ -146,6 +152,9 @@ impl DaybookEntry {
                 }
             }
             What::Closed(Some(next)) => buffer.extend_from_slice(next),
+            What::Anchor(head) => {
+                *buffer = postcard::to_extend(head, std::mem::take(buffer)).ok()?;
+            }
             What::Cancelling | What::Forget | What::Closed(None) => {}
         }
         let body = buffer.get(start + FRAME_BYTES..)?;
@@ -174,6 +183,7 @@ impl DaybookEntry {
                     None => None,
                 },
             })),
+            Kind::Forget if head.task.is_empty() => What::Anchor(postcard::from_bytes(rest).ok()?),
             Kind::Forget => What::Forget,
             Kind::Closed => What::Closed(rest.first_chunk().copied()),
         };

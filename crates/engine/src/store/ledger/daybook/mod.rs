@@ -399,6 +399,7 @@ impl Daybook {
                 }
             }
             What::TaskEnd(_) | What::Forget => drop(self.open.remove(&entry.task)),
+            What::Anchor(_) => {}
         }
         if self.read > self.posted {
             self.pending.push_back((self.read, entry));

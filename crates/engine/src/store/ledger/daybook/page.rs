@@ -6,7 +6,11 @@ use legwork_warden::failpoint::Failpoint;
 
 use super::{Daybook, DaybookEntry, Generation, LedgerError, Open, What, too_long};
 use crate::clock::now_ms;
-use crate::{id::TaskId, model::status::Status, store::ledger::task::Task};
+use crate::{
+    id::TaskId,
+    model::status::Status,
+    store::{anchor::SharedHead, ledger::task::Task},
+};
 
 /// What can be asked and written under its lock.
 #[derive(Debug)]
@@ -50,6 +54,19 @@ impl Page<'_> {
     /// this daybook when another one stands in its place.
     pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
         self.write(DaybookEntry::closed(next), None)
+    }
+
+    /// Writes down where the audit log ends, if that is not yet.
+    pub(in crate::store::ledger) fn anchor(
+        &mut self,
+        head: &SharedHead,
+    ) -> Result<(), LedgerError> {
+        let Some(pending) = head.pending() else { return Ok(()) };
+        let what = What::Anchor(pending.clone());
+        let task = String::new().into();
+        self.write(DaybookEntry { task, at_ms: now_ms(), what }, None)?;
+        head.anchored(&pending);
+        Ok(())
     }
 
     /// The daybook itself.

@@ -59,7 +59,7 @@ impl Daybook {
                 EventKind::TaskEnded { task_id, status, reason }
             }
             What::Forget => EventKind::TaskRemoved { task_id },
-            What::Closed(_) => return,
+            What::Closed(_) | What::Anchor(_) => return,
         };
         let workspace = registered.map(|task| Arc::from(task.workspace.as_str()));
         hub.tell(entry.at_ms, workspace, what);
