@@ -243,6 +243,21 @@ fn sockets_of_other_programs_are_out_of_reach() {
 }
 
 #[test]
+fn a_socket_in_the_workspace_is_out_of_reach_for_the_untrusted() {
+    for house in House::each() {
+        let (stream, datagram) = (house.name("workspace/s"), house.name("workspace/d"));
+        let _stream = UnixListener::bind(&stream).unwrap();
+        let _datagram = UnixDatagram::bind(&datagram).unwrap();
+        house.give(stream.as_ref());
+        house.give(datagram.as_ref());
+        let attempts = [format!("stream {stream}"), format!("datagram {datagram}")];
+        house.possible(&attempts);
+        house.allows(OPERATOR, &attempts);
+        house.refuses(UNTRUSTED, &attempts);
+    }
+}
+
+#[test]
 fn processes_outside_are_neither_seen_nor_touched() {
     for house in House::each() {
         let neighbour = neighbour(&house);

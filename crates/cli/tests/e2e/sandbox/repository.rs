@@ -182,7 +182,8 @@ fn worktrees_work_and_their_repository_is_guarded() {
 #[test]
 fn hooks_of_a_submodule_and_of_another_root_are_guarded() {
     for house in House::each() {
-        for name in ["workspace/.git/modules/part", "second/.git"] {
+        let nested = "workspace/.git/modules/part/modules/deep/er";
+        for name in ["workspace/.git/modules/part", nested, "second/.git"] {
             house.folder(&format!("{name}/objects"));
             house.file(&format!("{name}/HEAD"), "ref: refs/heads/main\n");
             house.file(&format!("{name}/config"), "");
@@ -196,6 +197,7 @@ fn hooks_of_a_submodule_and_of_another_root_are_guarded() {
                 trust,
                 &[
                     "plant .git/modules/part/hooks post-checkout",
+                    "plant .git/modules/part/modules/deep/er/hooks post-checkout",
                     "plant ../second/.git/hooks post-commit",
                 ],
             );
@@ -208,6 +210,23 @@ fn hooks_of_a_submodule_and_of_another_root_are_guarded() {
             INTEGRATION,
             &["write .git/modules/part/config", "write ../second/.git/config"],
         );
+    }
+}
+
+#[test]
+fn hooks_are_guarded_where_the_configuration_says_that_they_are() {
+    for house in House::each() {
+        house.folder("workspace/.git/objects");
+        house.file("workspace/.git/HEAD", "ref: refs/heads/main\n");
+        house.file("workspace/.git/config", "[core]\n\thooksPath = .husky\n");
+        house.file("home/.gitconfig", "[CORE] hookspath = ../workspace/githooks\n");
+        house.file("workspace/.husky/pre-commit", "true");
+        house.file("workspace/githooks/pre-push", "true");
+        for trust in [OPERATOR, INTEGRATION] {
+            let attempts =
+                ["plant .husky post-commit", "write .husky/pre-commit", "write githooks/pre-push"];
+            house.refuses(trust, &attempts);
+        }
     }
 }
 

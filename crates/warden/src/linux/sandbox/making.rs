@@ -210,7 +210,9 @@ impl Confined {
         let FilesAround { profile, writable, unreadable, state, .. } = &self.surroundings;
         if !profile.network {
             // There is no other way to keep it from sending datagrams.
-            self.filter = self.filter.with(Sockets::Local);
+            let reads_only = profile.writable.is_empty();
+            let sockets = if reads_only { Sockets::Nothing } else { Sockets::Local };
+            self.filter = self.filter.with(sockets);
         }
         let devices = PathBuf::from("/dev");
         let hidden: Vec<PathBuf> = unreadable.iter().chain([state, &devices]).cloned().collect();

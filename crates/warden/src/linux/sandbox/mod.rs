@@ -180,7 +180,11 @@ impl Sandboxes {
     pub(super) fn confine(&mut self, setup: &Setup, profile: Profile) -> io::Result<Enforcement> {
         self.forget();
         let is_root = rustix::process::geteuid().is_root();
-        let sockets = if profile.network { Sockets::Network } else { Sockets::Loopback };
+        let sockets = match (profile.network, profile.writable.is_empty()) {
+            (true, _) => Sockets::Network,
+            (false, false) => Sockets::Loopback,
+            (false, true) => Sockets::OwnLoopback,
+        };
         let confined = self.confined.insert(Confined {
             filter: Filter::new(sockets, is_root, seccomp::can_tell(), profile.tells_exec),
             surroundings: FilesAround::of(profile),

@@ -82,6 +82,11 @@ pub(super) enum Sockets {
     Loopback,
     /// Only those between processes.
     Local,
+    /// Of its own loopback alone: whoever may only read must not reach, by a socket in a folder
+    /// that it reads, a program that may do more. Pairs of sockets can still be made.
+    OwnLoopback,
+    /// None.
+    Nothing,
 }
 
 impl Sockets {
@@ -91,6 +96,8 @@ impl Sockets {
             Self::Network => &[1, 2, 10, 16],
             Self::Loopback => &[1, 2, 10],
             Self::Local => &[1],
+            Self::OwnLoopback => &[2, 10],
+            Self::Nothing => &[],
         }
     }
 }

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::repository::modules;
 use crate::plain_file::read_text;
 
 /// Keys of a repository's configuration that make git run a program, or read another configuration.
@@ -97,7 +98,7 @@ pub(super) fn warnings(folders: &[PathBuf], before: &Before) -> Vec<String> {
 }
 
 fn look(folders: &[PathBuf]) -> Found {
-    let modules = folders.iter().flat_map(|folder| entries(&folder.join("modules")));
+    let modules = folders.iter().flat_map(|folder| modules(folder));
     let worktrees = folders.iter().flat_map(|folder| entries(&folder.join("worktrees")));
     let all: BTreeSet<PathBuf> = folders.iter().cloned().chain(modules).chain(worktrees).collect();
     all.iter().flat_map(|folder| look_at(folder)).collect()
@@ -172,6 +173,12 @@ fn dangerous_keys(config: &str) -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// Where a configuration says that hooks are.
+pub(super) fn hooks_paths(config: &str) -> Vec<String> {
+    let keys = dangerous_keys(config).into_iter().filter(|(key, _)| key == "core.hookspath");
+    keys.map(|(_, value)| value.trim_matches('"').to_owned()).collect()
 }
 
 /// The section that a line begins, and what stands behind its name.

@@ -7,7 +7,10 @@ use std::{
 
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
-use super::places::guarded;
+use super::{
+    news::hooks_paths,
+    places::{expanded, guarded},
+};
 use crate::plain_file::read_text;
 
 /// Where git keeps what belongs to a workspace.
@@ -84,19 +87,55 @@ impl Repository {
         if !operator {
             files.extend([self.common.join("config"), self.own.join("config.worktree")]);
         }
-        for module in self.modules() {
+        for module in modules(&self.common) {
             guards.push(guarded(module.join("hooks"), GuardKind::ReadOnlyFolder));
             files.extend((!operator).then(|| module.join("config")));
         }
+        let hooks = self.other_hooks().into_iter().filter(|folder| folder.is_dir());
+        guards.extend(hooks.map(|folder| guarded(folder, GuardKind::ReadOnlyFolder)));
         guards.extend(files.into_iter().map(|file| guarded(file, GuardKind::ReadOnly)));
         guards
     }
 
-    /// The repositories of its submodules.
-    fn modules(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(self.common.join("modules")).into_iter().flatten();
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_repository(path))
+    /// Where its configuration, or the user's, says that hooks are instead.
+    fn other_hooks(&self) -> Vec<PathBuf> {
+        let users = ["~/.gitconfig", "~/.config/git/config"].map(|file| expanded(Path::new(file)));
+        let own = [self.common.join("config"), self.own.join("config.worktree")];
+        let top = self.named_by.as_deref().unwrap_or(&self.common).parent();
+        let files = own.iter().chain(&users).filter_map(|file| read_text(file).ok());
+        let named: Vec<String> = files.flat_map(|text| hooks_paths(&text)).collect();
+        let place = |named: String| {
+            let path = top.unwrap_or(Path::new("/")).join(expanded(Path::new(&named)));
+            // A link is what it leads to: that is what git runs.
+            path.canonicalize().ok()
+        };
+        named.into_iter().filter_map(place).collect()
     }
+}
+
+/// The repositories of submodules, and of theirs. Their names may have slashes in them.
+pub(super) fn modules(repository: &Path) -> Vec<PathBuf> {
+    /// Enough for every honest repository; a tree that was made to be endless is left.
+    const LOOKED_AT_MAX: usize = 4096;
+    let mut found = Vec::new();
+    let mut waiting = vec![repository.join("modules")];
+    let mut looked_at = 0;
+    while let Some(folder) = waiting.pop().filter(|_| looked_at < LOOKED_AT_MAX) {
+        looked_at += 1;
+        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let path = entry.path();
+            if is_repository(&path) {
+                waiting.push(path.join("modules"));
+                found.push(path);
+            } else {
+                waiting.push(path);
+            }
+        }
+    }
+    found
 }
 
 fn is_repository(folder: &Path) -> bool {
