@@ -177,13 +177,25 @@ fn the_daybook_removed_under_a_server_loses_nothing() {
     assert_eq!(tasks[2]["outcome"]["exit_status"], 5, "{tasks:#?}");
 }
 
+/// Where the last entry of a daybook begins: its length stands there, and the same turned over.
+fn last_entry(whole: &[u8]) -> usize {
+    let number = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap());
+    let is_last = |at: &usize| {
+        let length = number(*at);
+        length == !number(at + 4) && at + 12 + length as usize == whole.len()
+    };
+    (0..whole.len() - 12).rev().find(is_last).unwrap()
+}
+
 #[test]
 fn a_daybook_that_is_cut_off_anywhere_loses_no_more_than_its_last_entry() {
     let scratch = Scratch::new();
     for cut in [1, 9, 60] {
         scratch.result(&format!("echo {cut}"));
         let whole = fs::read(daybook(&scratch)).unwrap();
-        fs::write(daybook(&scratch), &whole[..whole.len() - cut]).unwrap();
+        // The very last one says where the audit log ends.
+        let end = last_entry(&whole);
+        fs::write(daybook(&scratch), &whole[..end - cut]).unwrap();
         assert_eq!(scratch.result("echo on")["exit_status"], 0);
         let tasks = scratch.tasks();
         assert_eq!(tasks[0]["outcome"]["exit_status"], 0, "{tasks:#?}");

@@ -15,6 +15,7 @@ use rusqlite::{
 };
 
 use super::{BUSY_MS, LedgerError, daybook::Daybook, post::enter_batch, rebuild::DAYBOOK};
+use crate::store::anchor;
 
 /// Rows that are read together.
 const RANGE: i64 = 256;
@@ -89,9 +90,8 @@ pub(super) fn merge(old: &Connection, new: &Connection) -> rusqlite::Result<()> 
     if columns.iter().any(|column| column == "id") {
         Copy::new("approval", "rowid", &columns, "DO NOTHING").rows(old, new, None)?;
     }
-    let columns = common_columns(old, new, "anchor");
-    if columns.iter().any(|column| column == "log") {
-        Copy::new("anchor", "log", &columns, "DO NOTHING").rows(old, new, None)?;
+    for (head, at_ms) in anchor::readable(old) {
+        anchor::keep(new, &head, at_ms)?;
     }
     Ok(())
 }
