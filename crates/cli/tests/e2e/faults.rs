@@ -6,6 +6,7 @@ use std::{fs, path::PathBuf};
 use serde::Deserialize;
 
 const MATRIX: &str = include_str!("faults.toml");
+const ATTACKS: &str = include_str!("attacks.toml");
 
 /// The numbers of the matrix; there never was a 44.
 fn numbers() -> impl Iterator<Item = u32> {
@@ -53,12 +54,12 @@ fn exists(test: &str) -> bool {
         || attributes.contains("proptest!")
 }
 
-fn page(rows: &[Row]) -> String {
-    let mut page = String::from(
-        "# What can go wrong, and which test holds what then happens\n\n\
-         Made from `crates/cli/tests/e2e/faults.toml`; `LEGWORK_UPDATE_FAULTS=1 cargo test -p legwork-cli --test e2e faults`\n\
+fn page(rows: &[Row], title: &str, name: &str, column: &str) -> String {
+    let mut page = format!(
+        "# {title}\n\n\
+         Made from `crates/cli/tests/e2e/{name}.toml`; `LEGWORK_UPDATE_FAULTS=1 cargo test -p legwork-cli --test e2e faults`\n\
          writes it anew. Names are modules of the end-to-end tests, or files below `crates/`.\n\n\
-         | # | fault | what must happen | held by |\n|---|---|---|---|\n",
+         | # | {column} | what must happen | held by |\n|---|---|---|---|\n",
     );
     for row in rows {
         let mut held: Vec<String> = row.held_by.iter().map(|test| format!("`{test}`")).collect();
@@ -74,19 +75,33 @@ fn every_fault_is_held_by_a_test_or_says_why_not() {
     let matrix: Matrix = toml::from_str(MATRIX).unwrap();
     let found: Vec<u32> = matrix.row.iter().map(|row| row.number).collect();
     assert_eq!(found, numbers().collect::<Vec<_>>());
-    for row in &matrix.row {
+    let title = "What can go wrong, and which test holds what then happens";
+    check_page(&matrix.row, title, "faults", "fault");
+}
+
+#[test]
+fn every_attack_is_held_by_a_test() {
+    let matrix: Matrix = toml::from_str(ATTACKS).unwrap();
+    let title = "Ways around the gate and out of the sandbox, and which test holds each closed";
+    check_page(&matrix.row, title, "attacks", "attack");
+}
+
+/// Every row names tests that exist, and the page is made from the rows.
+#[track_caller]
+fn check_page(rows: &[Row], title: &str, name: &str, column: &str) {
+    for row in rows {
         assert!(row.because.is_some() || !row.held_by.is_empty(), "{}: {}", row.number, row.fault);
         for test in &row.held_by {
             assert!(exists(test), "{}: there is no test {test}", row.number);
         }
     }
-    let path = root().join("docs/faults.md");
-    let made = page(&matrix.row);
+    let path = root().join("docs").join(name).with_extension("md");
+    let made = page(rows, title, name, column);
     if std::env::var_os("LEGWORK_UPDATE_FAULTS").is_some() {
         fs::write(&path, &made).unwrap();
     }
     let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == made, "docs/faults.md is not made from faults.toml: LEGWORK_UPDATE_FAULTS=1");
+    assert!(kept == made, "docs/{name}.md is not made from {name}.toml: LEGWORK_UPDATE_FAULTS=1");
 }
 
 #[test]
