@@ -7,7 +7,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::Pid,
+};
 
 use super::{execs::ExecCall, sandbox::name_of};
 use crate::{
@@ -31,6 +34,8 @@ pub(super) struct Notices {
     listener: Option<OwnedFd>,
     /// What may not be executed.
     rules: Vec<ExecRule>,
+    /// Whose next program was judged before: the process that becomes the command.
+    judged: Option<u32>,
     denials: Vec<RefusedCall>,
     programs: Vec<RefusedProgram>,
 }
@@ -42,15 +47,16 @@ enum NoticeAnswer {
 }
 
 impl Notices {
-    /// The kernel asks by this descriptor.
-    pub(super) fn new(listener: OwnedFd) -> Self {
-        let rules = Vec::new();
-        Self { listener: Some(listener), rules, denials: Vec::new(), programs: Vec::new() }
-    }
-
-    /// Keeps the command from executing what these rules speak of, from now on.
-    pub(super) fn hold(&mut self, rules: &[ExecRule]) {
-        self.rules = rules.to_vec();
+    /// The kernel asks by this descriptor. Nothing that these rules speak of is executed, but for the
+    /// first program of the process `command`: the command itself, which was judged before.
+    pub(super) fn new(listener: OwnedFd, rules: &[ExecRule], command: Pid) -> Self {
+        Self {
+            listener: Some(listener),
+            rules: rules.to_vec(),
+            judged: Some(command.as_raw_pid().cast_unsigned()),
+            denials: Vec::new(),
+            programs: Vec::new(),
+        }
     }
 
     /// Answers what is asked, and remembers what was refused.
@@ -84,7 +90,7 @@ impl Notices {
 
     /// Lets a program be executed, or notes that it is not.
     fn judge_exec(&mut self, call: &ExecCall, id: u64) -> NoticeAnswer {
-        if self.rules.is_empty() {
+        if self.rules.is_empty() || self.judged.take_if(|it| *it == call.thread).is_some() {
             return NoticeAnswer::GoOn;
         }
         let refused = call.refused(&self.rules);

@@ -166,11 +166,8 @@ impl ReadySandbox {
     ) -> Result<(Pid, Option<Notices>), StartFailure> {
         limits.enter_as(self.sleeper.pid)?;
         let order = sleeper::order(spec, workdir, terminal, limits)?;
-        let mut notices = self.sleeper.wake(&order, streams)?;
-        let rules = spec.sandbox.as_ref().map(|sandbox| &sandbox.exec_rules[..]);
-        if let (Some(notices), Some(rules)) = (&mut notices, rules) {
-            notices.hold(rules);
-        }
+        let rules = spec.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.exec_rules[..]);
+        let notices = self.sleeper.wake(&order, streams, rules)?;
         Ok((self.sleeper.pid, notices))
     }
 }

@@ -33,7 +33,10 @@ use super::{
     seccomp::Filter,
     usher::{Birth, Errand, last_errno},
 };
-use crate::protocol::{Decoder, Environment, Spec, StartFailure, StartStage, encode};
+use crate::{
+    exec::ExecRule,
+    protocol::{Decoder, Environment, Spec, StartFailure, StartStage, encode},
+};
 
 /// What a sleeper is confined by, besides the namespaces that it is born in.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +99,7 @@ impl Sleeper {
         &self,
         order: &SleeperOrder,
         streams: [BorrowedFd<'_>; 3],
+        rules: &[ExecRule],
     ) -> Result<Option<Notices>, StartFailure> {
         let frame = encode(order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
         let mut sent = 0;
@@ -104,12 +108,12 @@ impl Sleeper {
             let piece = socket::send(self.socket.as_fd(), rest, with);
             sent += piece.map_err(failed(StartStage::Sandbox))?;
         }
-        self.hear()
+        self.hear(rules)
     }
 
-    /// Its socket closes when it executes. What it executes was judged before: no rule on programs
-    /// holds yet, and where the kernel asks, it is let go on.
-    fn hear(&self) -> Result<Option<Notices>, StartFailure> {
+    /// Its socket closes when it executes. Until that is heard the command may have gone on to
+    /// execute others: rules on programs hold from the first question of the kernel on.
+    fn hear(&self, rules: &[ExecRule]) -> Result<Option<Notices>, StartFailure> {
         let mut decoder = Decoder::default();
         let (mut notices, mut confined): (Option<Notices>, bool) = (None, false);
         loop {
@@ -119,7 +123,9 @@ impl Sleeper {
             let mut buffer = [0; 256];
             let received = socket::receive(self.socket.as_fd(), &mut buffer)
                 .map_err(failed(StartStage::Sandbox))?;
-            notices = received.descriptors.into_iter().next().map(Notices::new).or(notices);
+            let listener = received.descriptors.into_iter().next();
+            let heard = listener.map(|listener| Notices::new(listener, rules, self.pid));
+            notices = heard.or(notices);
             if received.bytes == 0 {
                 let ended = failure(StartStage::Sandbox, libc::ECHILD);
                 return if confined { Ok(notices) } else { Err(ended) };
