@@ -47,8 +47,8 @@ enum NoticeAnswer {
 }
 
 impl Notices {
-    /// The kernel asks by this descriptor. Nothing that these rules speak of is executed, but for the
-    /// first program of the process `command`: the command itself, which was judged before.
+    /// The kernel asks by this descriptor. Nothing that these rules speak of is executed, but for
+    /// the first program of the process `command`: the command itself, which was judged before.
     pub(super) fn new(listener: OwnedFd, rules: &[ExecRule], command: Pid) -> Self {
         Self {
             listener: Some(listener),
