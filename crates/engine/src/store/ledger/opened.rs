@@ -168,7 +168,7 @@ pub(super) fn open(
     mut rescue: Option<(&Connection, &mut Daybook)>,
 ) -> Result<(Opened, Daybook, bool), LedgerError> {
     let mut rebuilt = false;
-    let mut tries = 0;
+    let (mut tries, mut replaced) = (0, 0);
     loop {
         let found = FileId::at(&state.ledger());
         let opened = try_open(state).and_then(|opened| {
@@ -179,11 +179,13 @@ pub(super) fn open(
             Ok((opened, daybook)) => return Ok((opened, daybook, rebuilt)),
             Err(error) => error,
         };
-        tries += 1;
-        // Somebody else has just made another one.
-        if matches!(error, LedgerError::Replaced) && tries <= OPENS_MAX {
+        // Somebody else has just made another one, or has just taken the old one away for that.
+        let is_gone = is_unopened(&error) && FileId::at(&state.ledger()) != found;
+        if (is_gone || matches!(error, LedgerError::Replaced)) && replaced < OPENS_MAX {
+            replaced += 1;
             continue;
         }
+        tries += 1;
         match Damage::of(&error) {
             Some(damage) if tries <= TRIES => {
                 let rescue =
@@ -193,6 +195,12 @@ pub(super) fn open(
             _ => return Err(error),
         }
     }
+}
+
+/// Whether the file could not even be opened.
+fn is_unopened(error: &LedgerError) -> bool {
+    let LedgerError::Sqlite(error) = error else { return false };
+    error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
 }
 
 /// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has
