@@ -2,6 +2,7 @@
 //! `eval "$(wget …)"`.
 
 use crate::{
+    interpreters::is_interpreter,
     reading::{Form, Invocation, Reading, RedirectKind, Word},
     unwrap::basename,
 };
@@ -11,33 +12,8 @@ const DOWNLOADERS: [&str; 12] = [
     "curl", "wget", "wget2", "fetch", "aria2c", "http", "https", "xh", "xhs", "lynx", "w3m", "ftp",
 ];
 
-/// Programs that run what they are given, without the digits of their versions.
-const INTERPRETERS: [&str; 24] = [
-    "sh",
-    "bash",
-    "dash",
-    "zsh",
-    "ksh",
-    "mksh",
-    "ash",
-    "fish",
-    "csh",
-    "tcsh",
-    "python",
-    "pypy",
-    "perl",
-    "ruby",
-    "node",
-    "deno",
-    "bun",
-    "php",
-    "lua",
-    "tclsh",
-    "pwsh",
-    "powershell",
-    "julia",
-    "Rscript",
-];
+/// Besides interpreters.
+const OTHERS: [&str; 5] = ["mksh", "pypy", "powershell", "julia", "Rscript"];
 
 /// Builtins that do.
 const BUILTINS: [&str; 3] = ["eval", "source", "."];
@@ -62,9 +38,8 @@ fn is_one(names: &[&str], name: &str) -> bool {
 }
 
 fn runs_code(run: &Invocation) -> bool {
-    let name = run.name().map_or("", basename);
-    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    BUILTINS.contains(&name) || INTERPRETERS.contains(&plain) || INTERPRETERS.contains(&name)
+    let name = run.name().unwrap_or_default();
+    BUILTINS.contains(&basename(name)) || is_interpreter(name, &OTHERS)
 }
 
 /// Whether an interpreter runs what comes in: nothing else was named, or `xargs` puts it there.

@@ -35,6 +35,7 @@ mod downloads;
 mod explain;
 mod harmless;
 mod held;
+mod interpreters;
 mod judge;
 pub mod keys;
 mod matching;

@@ -2,38 +2,14 @@
 
 use crate::{
     data,
+    interpreters::is_interpreter,
     reading::{Reading, Word},
     unwrap::basename,
     verdict::{Script, Subject, argv_words},
 };
 
-/// Programs that run whatever they are given: a rule for one of them would be a rule for anything.
-const INTERPRETERS: [&str; 24] = [
-    "sh",
-    "bash",
-    "dash",
-    "zsh",
-    "ksh",
-    "ash",
-    "fish",
-    "csh",
-    "tcsh",
-    "python",
-    "perl",
-    "ruby",
-    "node",
-    "deno",
-    "bun",
-    "php",
-    "lua",
-    "awk",
-    "gawk",
-    "mawk",
-    "tclsh",
-    "osascript",
-    "pwsh",
-    "make",
-];
+/// Besides interpreters: a rule for one of them would be a rule for anything.
+const AS_GENERAL: [&str; 5] = ["awk", "gawk", "mawk", "osascript", "make"];
 
 /// The rule, in TOML, that allows exactly this command: for this tool, in this workspace, and for
 /// no caller who is trusted less; none where that cannot be said.
@@ -104,9 +80,8 @@ fn is_usual_shell(shell: &str) -> bool {
 
 /// Whether a program is a shell, an interpreter or a wrapper, by whatever version.
 fn is_general(program: &str) -> bool {
-    let name = basename(program).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     // A table that cannot be read makes everything a wrapper.
-    INTERPRETERS.contains(&name)
+    is_interpreter(program, &AS_GENERAL)
         || data::wrappers(basename(program)).is_none_or(|found| !found.is_empty())
 }
 
