@@ -4,12 +4,12 @@
 
 #[path = "differential/generator.rs"]
 mod generator;
+#[path = "differential/isolated.rs"]
+mod isolated;
 
 use std::{
     env, fs,
-    io::Write,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -33,36 +33,10 @@ fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     let (setup, empty) = (folder.join("setup.sh"), folder.join("empty"));
     fs::create_dir_all(&empty).ok()?;
     fs::write(&setup, include_str!("differential/setup.sh")).ok()?;
-    let namespaces =
-        ["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
-    let mut child = Command::new("unshare")
-        .args(namespaces)
-        .args([
-            "bash",
-            "--noprofile",
-            "--norc",
-            "-c",
-            include_str!("differential/driver.sh"),
-            "driver",
-        ])
-        .args([&empty, &setup])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let mut stdin = child.stdin.take()?;
-    let input: Vec<u8> = texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect();
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().ok()?;
-    drop(writer.join());
-    let answers = String::from_utf8_lossy(&output.stdout).into_owned();
-    let runs: Vec<Vec<String>> = answers
-        .split('\0')
-        .skip(1)
-        .map(|names| names.lines().map(str::to_owned).collect())
-        .collect();
-    (output.status.success() && runs.len() == texts.len()).then_some(runs)
+    let driver = include_str!("differential/driver.sh");
+    let records = isolated::run(driver, &[empty.as_os_str(), setup.as_os_str()], texts)?;
+    let names = |record: &String| record.lines().map(str::to_owned).collect();
+    Some(records.iter().map(names).collect())
 }
 
 /// Whether the reading says that more may run than it names; literal `eval` is read and has to be

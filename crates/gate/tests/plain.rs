@@ -9,15 +9,17 @@
 #[path = "differential/generator.rs"]
 #[expect(dead_code, reason = "the other test makes texts of the rest")]
 mod generator;
+#[path = "differential/isolated.rs"]
+mod isolated;
 #[path = "plain/texts.rs"]
 mod texts;
 
 use std::{
-    env, fs,
-    io::Write,
+    env,
+    ffi::OsStr,
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -64,39 +66,12 @@ impl Oracle {
 
     /// Runs texts, and gives what each of them ran.
     fn run(&self, texts: &[String]) -> Option<Vec<Vec<Vec<String>>>> {
-        let namespaces =
-            ["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
-        let mut child = Command::new("unshare")
-            .args(namespaces)
-            .args([
-                "bash",
-                "--noprofile",
-                "--norc",
-                "-c",
-                include_str!("plain/driver.sh"),
-                "driver",
-            ])
-            .args([&self.folder.join("empty"), &self.folder.join("stubs")])
-            .arg(self.shell)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let mut stdin = child.stdin.take()?;
-        let input: Vec<u8> =
-            texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect();
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().ok()?;
-        drop(writer.join());
-        let answers = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (empty, stubs) = (self.folder.join("empty"), self.folder.join("stubs"));
+        let arguments = [empty.as_os_str(), stubs.as_os_str(), OsStr::new(self.shell)];
+        let records = isolated::run(include_str!("plain/driver.sh"), &arguments, texts)?;
         let words = |record: &str| record.split_terminator('\u{1f}').map(str::to_owned).collect();
-        let ran: Vec<Vec<Vec<String>>> = answers
-            .split('\0')
-            .skip(1)
-            .map(|records| records.split_terminator('\u{1e}').map(words).collect())
-            .collect();
-        (output.status.success() && ran.len() == texts.len()).then_some(ran)
+        let ran = |records: &String| records.split_terminator('\u{1e}').map(words).collect();
+        Some(records.iter().map(ran).collect())
     }
 }
 
