@@ -522,13 +522,14 @@ impl<'c> Case<'c> {
     /// Whether a full rule or a bare allow covers a run.
     fn is_allowed_fully(&self, run: &Invocation) -> bool {
         let redirects = self.redirects(run);
-        self.is_plain()
-            && self.policy.rules.iter().any(|rule| {
-                rule.decision == Decision::Allow
-                    && !rule.short
-                    && rule.counts_for(self.subject)
-                    && rule.covers(run, &redirects)
-            })
+        let is_covered = self.policy.rules.iter().any(|rule| {
+            rule.decision == Decision::Allow
+                && !rule.short
+                && rule.counts_for(self.subject)
+                && rule.covers(run, &redirects)
+        });
+        // The second reading is only for those whom it matters to.
+        is_covered && self.is_plain()
     }
 
     /// The redirects that are made for a run: its own, and those of the simple command around it.

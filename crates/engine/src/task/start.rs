@@ -70,7 +70,7 @@ impl Tasks {
         // more of it.
         let let_out = wanted.level < grant.plan().wanted.level;
         let mut plan = grant.into_plan();
-        if let Some((program, argv)) = plan.without_shell().filter(|_| let_out) {
+        if let Some((program, argv)) = let_out.then(|| plan.without_shell()).flatten() {
             (plan.program, plan.argv) = (program, argv);
             plan.kind = PlanKind::Argv(Vec::new());
         }
