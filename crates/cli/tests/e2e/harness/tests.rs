@@ -54,7 +54,7 @@ fn a_process_that_is_left_behind_is_named_and_ended() {
     let watch = Watch::new(&[folder.path().to_owned()], times);
     let mut left = stays(folder.path());
     let told = said(|| watch.finish());
-    assert!(told.contains(&format!("{} S ", left.id())), "{told}");
+    assert!(told.contains(&format!("    {} ", left.id())), "{told}");
     assert!(told.contains("sleep 1000"), "{told}");
     assert_eq!(left.wait().unwrap().signal(), Some(9));
     watch.finish();
