@@ -107,6 +107,7 @@ impl StatePlace {
         options.state = self.state.state;
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
+        options.for_the_user = hints::for_the_user;
         Engine::open_with(options, tools)
     }
 }
@@ -119,6 +120,7 @@ impl StateChoice {
         options.all_workspaces = true;
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
+        options.for_the_user = hints::for_the_user;
         Engine::open(options)
     }
 }
@@ -585,6 +587,9 @@ pub(crate) struct AuditShowOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditVerifyOptions {
+    /// Compare with what `[audit] anchor` has sent elsewhere: a file of its lines
+    #[arg(long, value_name = "FILE")]
+    pub heads: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
