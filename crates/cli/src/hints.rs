@@ -1,4 +1,4 @@
-//! What can be done about an error, in words of the command line.
+//! Hints about errors that name verbs and options of the command line.
 
 use legwork::{ErrorKind, StateFolder, StateProblem, ToolError};
 
@@ -37,13 +37,13 @@ pub(crate) fn for_the_user(error: &ToolError, state: &StateFolder) -> Option<Str
 fn state(problem: StateProblem) -> Option<&'static str> {
     match problem {
         StateProblem::Full => {
-            Some("make room on its disk, or name another folder with --state, then try again")
+            Some("free space on its disk, or name another folder with --state, then try again")
         }
         StateProblem::NotWritable | StateProblem::Failed => Some(
-            "see to its space and permissions, or name another folder with --state, then try again",
+            "check its space and permissions, or name another folder with --state, then try again",
         ),
         StateProblem::TooNew => Some("use the newer program, or name another folder with --state"),
-        StateProblem::Damaged => Some("set the folder aside, or name another one with --state"),
+        StateProblem::Damaged => Some("move the folder away, or name another one with --state"),
         StateProblem::NoDefault => Some("name a folder with --state"),
         _ => None,
     }

@@ -48,6 +48,7 @@ mod reader;
 mod reading;
 mod rule;
 mod settings;
+pub mod units;
 mod unwrap;
 mod verdict;
 mod writes;
@@ -65,7 +66,7 @@ pub use reading::{
     Span, Substitution, Word,
 };
 pub use rule::{Decision, Level, Origin};
-pub use settings::Values;
+pub use settings::{Values, unit_example};
 pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
 pub use writes::written_paths;
 

@@ -67,7 +67,10 @@ fn every_verdict_outcome_and_refusal_is_noted() {
     }
     assert_eq!(entries(&scratch, &["--verdict", "deny"]).len(), 1);
     assert_eq!(entries(&scratch, &["--since", "2100-01-01T00:00:00Z"]).len(), 0);
-    assert_eq!(verify(&scratch), (Some(0), "10 lines, all whole\n".into(), String::new()));
+    assert_eq!(
+        verify(&scratch),
+        (Some(0), "10 lines, none changed, removed or inserted\n".into(), String::new())
+    );
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn one_changed_byte_is_found_and_a_torn_line_is_repaired() {
     fs::write(&path, &changed).unwrap();
     let (code, _, complaint) = verify(&scratch);
     assert_eq!(code, Some(125));
-    assert!(complaint.contains("line 3 of the audit log is wrong"), "{complaint}");
+    assert!(complaint.contains("line 3 of the audit log was changed"), "{complaint}");
     // Torn by a kill: the next entry cuts it off and says so.
     fs::write(&path, &whole).unwrap();
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"prev\":\"to").unwrap();
@@ -166,7 +169,10 @@ fn eight_processes_at_once_leave_a_valid_chain() {
             });
         }
     });
-    assert_eq!(verify(&scratch), (Some(0), "128 lines, all whole\n".into(), String::new()));
+    assert_eq!(
+        verify(&scratch),
+        (Some(0), "128 lines, none changed, removed or inserted\n".into(), String::new())
+    );
 }
 
 #[test]
