@@ -97,6 +97,36 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
 }
 
 #[tokio::test]
+async fn a_start_waits_for_the_daybook_and_not_for_the_ledger() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state).unwrap();
+    // Somebody waits with the ledger for another process, and somebody writes to the daybook.
+    let writer = ledger.writer.clone();
+    let (holds, held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        writer.with_opened(|_| {
+            holds.send(()).unwrap();
+            let _ = released.recv();
+        });
+    });
+    held.recv().unwrap();
+    let daybook = ledger.writer.clone();
+    let mut daybook = Some(daybook.daybook());
+    let mut start = Box::pin(ledger.register_noted(task(1, "/w"), true, 10));
+    let registered = std::future::poll_fn(|context| {
+        let polled = start.as_mut().poll(context);
+        // It has come to wait.
+        daybook.take();
+        polled
+    })
+    .await;
+    assert!(matches!(registered.unwrap(), Registered::New));
+    release.send(()).unwrap();
+    holder.join().unwrap();
+}
+
+#[tokio::test]
 async fn a_ledger_of_a_newer_schema_is_refused_and_not_touched() {
     let (_folder, state) = state();
     drop(Ledger::open(state.clone()).unwrap());

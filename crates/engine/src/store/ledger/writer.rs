@@ -171,6 +171,13 @@ impl Writer {
     ) -> Result<T, LedgerError> {
         let (writer, until) = (self.clone(), deadline());
         let patient = move || {
+            // The ledger is not needed for it, and another process may hold that for long.
+            if writer.daybook().pending_bytes() < UNPOSTED_BYTES_MAX {
+                match writer.daybook().locked(Wait::Until(until), &mut work) {
+                    Err(error) if is_mendable(&error) => {}
+                    result => return result,
+                }
+            }
             writer.patiently(until, |opened| {
                 if writer.daybook().pending_bytes() >= UNPOSTED_BYTES_MAX {
                     writer.post(opened, Wait::Until(until))?;
