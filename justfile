@@ -26,6 +26,16 @@ lint:
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
+# The book of docs/ as web pages below target/book, where mdbook is installed (`cargo install mdbook`)
+book:
+    mdbook build docs
+
+# Write what the pages show and the reference anew, from what the program does; look at the difference before you commit
+update-docs:
+    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-gate --test configuration
+    LEGWORK_UPDATE_FAULTS=1 cargo test --locked --package legwork-cli --test e2e -- faults::
+    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book::
+
 # Known faults of dependencies, from a database on the network
 advisories:
     cargo deny --locked check advisories

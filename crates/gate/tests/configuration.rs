@@ -13,15 +13,14 @@ use legwork_gate::{
 const HEAD: &str = "\
 # Configuration
 
-All keys, made from the table in `crates/gate/src/keys.rs`;
-`LEGWORK_UPDATE_DOCS=1 cargo test -p legwork-gate --test configuration` writes this page anew.
+Legwork reads TOML files in this order: `/etc/legwork/config.toml`, `~/.config/legwork/config.toml`,
+`.legwork.toml` in the workspace, and files that are given with `--policy` or `--config`. A later file
+replaces what an earlier one sets, and adds to its lists. A command may have written the workspace's
+own file, so the column *project* says what that file may do with a key; the rest of it is ignored. A
+mistake is an error at the start, with file, line, column and what to write instead.
 
-One TOML format, in layers, each on top of the one before: `/etc/legwork/config.toml`,
-`~/.config/legwork/config.toml`, `.legwork.toml` in the workspace, and files that are given with
-`--policy` or `--config`. A later file replaces what an earlier one sets, and adds to its lists. The
-workspace's own file may be a command's work: what it may do with a key is in the column *project*,
-and the rest of it is passed over. A mistake stops the start, with file, line, column and what to
-write instead.
+This page is generated from the table in `crates/gate/src/keys.rs`:
+`LEGWORK_UPDATE_DOCS=1 cargo test -p legwork-gate --test configuration` updates it.
 ";
 
 /// What is said of a section.

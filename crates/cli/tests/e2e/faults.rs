@@ -57,8 +57,9 @@ fn exists(test: &str) -> bool {
 fn page(rows: &[Row], title: &str, name: &str, column: &str) -> String {
     let mut page = format!(
         "# {title}\n\n\
-         Made from `crates/cli/tests/e2e/{name}.toml`; `LEGWORK_UPDATE_FAULTS=1 cargo test -p legwork-cli --test e2e faults`\n\
-         writes it anew. Names are modules of the end-to-end tests, or files below `crates/`.\n\n\
+         Each row is one {column}, what Legwork must do, and the tests for it. Names are modules of the end-to-end\n\
+         tests, or files below `crates/`. The page is generated from `crates/cli/tests/e2e/{name}.toml`:\n\
+         `LEGWORK_UPDATE_FAULTS=1 cargo test -p legwork-cli --test e2e faults` updates it.\n\n\
          | # | {column} | what must happen | held by |\n|---|---|---|---|\n",
     );
     for row in rows {
@@ -75,14 +76,14 @@ fn every_fault_is_held_by_a_test_or_says_why_not() {
     let matrix: Matrix = toml::from_str(MATRIX).unwrap();
     let found: Vec<u32> = matrix.row.iter().map(|row| row.number).collect();
     assert_eq!(found, numbers().collect::<Vec<_>>());
-    let title = "What can go wrong, and which test holds what then happens";
+    let title = "Faults, and the tests for each";
     check_page(&matrix.row, title, "faults", "fault");
 }
 
 #[test]
 fn every_attack_is_held_by_a_test() {
     let matrix: Matrix = toml::from_str(ATTACKS).unwrap();
-    let title = "Ways around the gate and out of the sandbox, and which test holds each closed";
+    let title = "Attacks, and the tests for each";
     check_page(&matrix.row, title, "attacks", "attack");
 }
 

@@ -6,6 +6,7 @@ mod approvals;
 mod approved;
 mod audit;
 mod bad_input;
+mod book;
 mod common;
 mod completions;
 mod crash;

@@ -1,37 +1,26 @@
-//! README tells the truth: its first command prints the receipt that it shows.
+//! README's commands are what CI runs; its examples are run with those of all pages (`book`).
 
 use std::collections::HashSet;
 
-use crate::common::{Scratch, program, text};
-
 const README: &str = include_str!("../../../../README.md");
+const CI: &str = include_str!("../../../../.ci/run");
 
-/// The first fenced block of this kind that contains a text.
-fn block(kind: &str, containing: &str) -> String {
-    README
-        .split("```")
-        .filter_map(|part| part.strip_prefix(kind).and_then(|part| part.strip_prefix('\n')))
-        .find(|part| part.contains(containing))
-        .unwrap()
-        .to_owned()
+/// Whether README has a console block of this command alone.
+fn shows(command: &str) -> bool {
+    README.contains(&format!("\n```console\n{command}\n```\n"))
 }
 
 #[test]
-fn the_first_command_prints_the_receipt() {
-    let command = block("console", "cargo run");
-    let (_, call) = command.trim().split_once(" -- call ExecCommand ").unwrap();
-    let input = call.trim_matches('\'');
-    assert_eq!(command.lines().count(), 1, "one line");
-    let scratch = Scratch::new();
-    let (receipt, code) = scratch.receipt("ExecCommand", input);
-    assert_eq!((receipt, code), (block("text", "Process exited"), 0));
+fn the_command_that_runs_the_tests_is_what_ci_runs() {
+    let command = "cargo test --workspace --locked";
+    assert!(shows(command) && CI.lines().any(|line| line == command), "{command}");
 }
 
 #[test]
-fn the_second_command_is_what_ci_runs() {
-    let command = block("console", "cargo test");
-    let ci = include_str!("../../../../.ci/run");
-    assert!(ci.lines().any(|line| line == command.trim()), "{command}");
+fn the_command_that_installs_names_the_package_of_the_program() {
+    assert!(shows("cargo install --locked --path crates/cli"));
+    let manifest: toml::Table = toml::from_str(include_str!("../../Cargo.toml")).unwrap();
+    assert_eq!(manifest["bin"][0]["name"].as_str(), Some("legwork"));
 }
 
 #[test]
@@ -43,18 +32,9 @@ fn what_ci_checks_is_what_the_recipes_of_a_person_do() {
     };
     let by_hand: HashSet<&str> = ["lint", "doc", "test"].into_iter().flat_map(recipe).collect();
     // The rest of it only prepares the machine.
-    let (_, checks) = include_str!("../../../../.ci/run").split_once("\n\ncargo fmt").unwrap();
+    let (_, checks) = CI.split_once("\n\ncargo fmt").unwrap();
     let checks = format!("cargo fmt{checks}");
     let is_check = |line: &&str| !line.starts_with('#') && !line.starts_with("command -v");
     let by_ci: HashSet<&str> = checks.lines().filter(is_check).collect();
     assert_eq!(by_hand, by_ci);
-}
-
-#[test]
-fn every_verb_that_is_shown_exists() {
-    for line in block("text", "legwork run --").lines() {
-        let verb = line.split_whitespace().nth(1).unwrap();
-        let output = std::process::Command::new(program()).args([verb, "--help"]).output().unwrap();
-        assert!(output.status.success(), "{verb}: {}", text(&output.stderr));
-    }
 }
