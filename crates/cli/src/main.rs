@@ -69,7 +69,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Policy(verb) => commands::policy::policy(verb).await,
         Verb::Audit(verb) => commands::audit::audit(verb).await,
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
-        Verb::Gc(options) => commands::gc::gc(options).await,
+        Verb::Gc(options) => Box::pin(commands::gc::gc(options)).await,
         Verb::Completions(options) => commands::completions::completions(&options),
         Verb::CompleteIds(options) => commands::complete_ids::complete_ids(options).await,
     }

@@ -181,7 +181,7 @@ impl Seal {
         let Some(answered) = answered(&result, client) else {
             return Err(ToolError::new(
                 ErrorKind::ApprovalUnavailable,
-                "this has to be approved, and the client could not show the question",
+                "this has to be approved, and nobody can be asked now: the client did not show the question",
             )
             .detail("approval_id", id.as_str())
             .hint(format!(

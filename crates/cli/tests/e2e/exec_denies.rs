@@ -225,10 +225,10 @@ fn a_program_that_a_rule_asks_about_waits_for_the_answer() {
             question["lineage"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
         assert!(lineage.iter().any(|it| it.contains("./release")), "{question:#}");
         assert!(lineage.last().unwrap().contains("./inner a b"), "{question:#}");
-        let shown = text(&house.verb("approvals").output().unwrap().stdout);
+        let id = question["approval_id"].as_str().unwrap();
+        let shown = text(&house.verb("approvals").arg(id).output().unwrap().stdout);
         assert!(shown.contains("May this program run?"), "{shown}");
         assert!(!made.exists());
-        let id = question["approval_id"].as_str().unwrap();
         let mut deny = house.verb("deny");
         assert!(deny.args([id, "--note", "not now"]).output().unwrap().status.success());
         let result = end(call);

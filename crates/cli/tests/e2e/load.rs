@@ -253,7 +253,8 @@ fn without_descriptors_a_start_is_refused_tasks_go_on_and_the_shortage_passes() 
             assert!(told.contains("Status: running"), "{told}");
         }
     }
-    let told = wire.tool("TaskOutput", &json!({ "task_id": tasks[0], "block": false }));
+    let all = json!({ "task_id": tasks[0], "block": false, "after": "start" });
+    let told = wire.tool("TaskOutput", &all);
     assert!(told.contains("\non"), "{told}");
     let listed = wire.tool("TaskList", &json!({ "limit": 100 }));
     assert!(listed.starts_with(&format!("{} task", tasks.len())), "{listed}");

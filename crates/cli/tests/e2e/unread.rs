@@ -38,7 +38,8 @@ fn call(id: usize, cmd: &str) -> Value {
 
 /// A command with a long answer.
 fn flood() -> String {
-    format!("{} flood {ANSWER_BYTES}", fixture())
+    // In one line: of many, not all would be shown.
+    format!("{} flood {ANSWER_BYTES} | tr '\\n' ' '", fixture())
 }
 
 /// A server that has been asked for much by a client that reads nothing.

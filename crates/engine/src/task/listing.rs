@@ -1,7 +1,5 @@
 //! Finding tasks: by workspace, by id, by the beginning of an id.
 
-use std::cmp::Reverse;
-
 use super::Tasks;
 use crate::{
     clock::now_ms,
@@ -57,7 +55,6 @@ impl Tasks {
             let left = self.left_running(workspace.as_deref()).await?;
             total += left.len() as u64;
             tasks.extend(left);
-            tasks.sort_by_key(|task| Reverse(task.created_at_ms));
             tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         Ok((tasks, total))
