@@ -11,7 +11,7 @@ use super::listed::{age, in_time};
 use crate::{
     arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, StateChoice},
     asking::{self, PersonSaid, consequence},
-    render::{complain, complain_of, escaped, one_line, print, print_json},
+    render::{CANCELLED, complain, complain_of, escaped, one_line, print, print_json},
     signals::{Caught, ENDING},
     style::{Style, Tone, cut_middle},
     table::{Table, TableCell},
@@ -139,7 +139,7 @@ async fn watch(engine: &Engine) -> ExitCode {
     match answer_all(engine).await {
         Ok(never) => match never {},
         Err(Some(error)) => complain_of(&error),
-        Err(None) => ExitCode::from(130),
+        Err(None) => ExitCode::from(CANCELLED),
     }
 }
 

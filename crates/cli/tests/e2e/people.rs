@@ -345,6 +345,23 @@ fn ctrl_c_at_a_question_cancels_and_a_wrong_key_asks_again() {
     assert!(!fs::exists(person.scratch.file("cancelled")).unwrap());
     let open = scratch.legwork("approvals").output().unwrap();
     assert_eq!(text(&open.stdout), "No open questions\n", "it is withdrawn");
+    // The same at a call; somebody who only watches leaves the question to others.
+    let state = scratch.state.path().display().to_string();
+    let input = r#"{"command": "touch cancelled"}"#;
+    let call = format!("{} call --state {state} run_shell_command '{input}'", program());
+    let person = Person::types(&format!("exec {call}"));
+    person.sees("[N] no >");
+    let watcher = Person::types(&format!("exec {} approvals -w --state {state}", program()));
+    watcher.sees("[N] no >");
+    watcher.sends(&json!({ "key": "ctrl-c" }));
+    watcher.leaves_with(130);
+    let open = scratch.legwork("approvals").output().unwrap();
+    assert!(text(&open.stdout).contains("touch cancelled"), "{open:?}");
+    person.sends(&json!({ "key": "ctrl-c" }));
+    person.sees("legwork: cancelled; nothing was run");
+    person.leaves_with(130);
+    let open = scratch.legwork("approvals").output().unwrap();
+    assert_eq!(text(&open.stdout), "No open questions\n");
 }
 
 #[test]
@@ -377,6 +394,7 @@ fn a_refusal_of_run_prints_what_would_allow_it_and_where() {
     let (code, _, told) = run(None, "strict", &["touch", "x"]);
     assert_eq!(code, Some(126));
     let file = scratch.state.path().join("legwork/config.toml");
+    assert!(!told.contains("hint:"), "that is for programs: {told}");
     for part in [
         "To allow it once: legwork approve a_",
         &format!("add this to {}:", file.display()),

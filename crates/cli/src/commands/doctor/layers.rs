@@ -6,7 +6,7 @@ use legwork::{SandboxReport, ToolError};
 use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
 use serde::Serialize;
 
-use crate::style::{Style, Tone};
+use crate::style::{Style, Tone, folded};
 
 #[derive(Debug, Serialize)]
 pub(super) struct ProtectionLayer {
@@ -64,7 +64,9 @@ pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Protectio
 pub(super) fn report(layers: &[ProtectionLayer], style: Style) -> String {
     let there: Vec<&str> =
         layers.iter().filter(|layer| layer.available).map(|layer| layer.name.as_str()).collect();
-    let mut text = format!("\nProtection that this machine has: {}\n", there.join(", "));
+    let width = style.width.unwrap_or(usize::MAX);
+    let there = format!("Protection that this machine has: {}", there.join(", "));
+    let mut text = format!("\n{}\n", folded(&there, width));
     let missing: Vec<&ProtectionLayer> = layers.iter().filter(|layer| !layer.available).collect();
     if missing.is_empty() {
         text.push_str("Nothing is missing.\n");
