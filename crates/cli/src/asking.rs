@@ -15,10 +15,9 @@ use rustix::{
     fs::OFlags,
     termios::{QueueSelector, tcflush},
 };
-use tokio::{
-    net::unix::pipe::Receiver,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::net::unix::pipe::Receiver;
+
+use crate::signals::{Caught, ENDING};
 
 /// Where the person is.
 const TERMINAL: &str = "/dev/tty";
@@ -73,7 +72,7 @@ impl Asker for Person {
 pub(crate) enum PersonSaid {
     /// Answered it.
     Reply(Reply),
-    /// Pressed Ctrl-C.
+    /// Pressed Ctrl-C, or had us end in another way.
     Cancelled,
 }
 
@@ -108,7 +107,7 @@ fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
 /// typed later is taken from whoever reads the terminal then.
 pub(crate) async fn ask(approval: &Approval) -> io::Result<PersonSaid> {
     let mut terminal = Terminal::open()?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Caught::new(&ENDING);
     let _open = Opened::new();
     let replies = approval.replies();
     terminal.write(&format!("\n{}\n", approval.question()))?;
@@ -118,7 +117,7 @@ pub(crate) async fn ask(approval: &Approval) -> io::Result<PersonSaid> {
     loop {
         let line = tokio::select! {
             line = terminal.line() => line?,
-            _ = interrupt.recv() => {
+            _ = signals.next() => {
                 terminal.write("\n")?;
                 return Ok(PersonSaid::Cancelled);
             }

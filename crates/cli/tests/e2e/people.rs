@@ -182,6 +182,9 @@ fn legwork_alone_tells_what_is_going_on() {
     let mut call = scratch.guarded("call", "guarded", None);
     let input = json!({ "command": "rm -rf build" }).to_string();
     call.args(["run_shell_command", &input]).output().unwrap();
+    eventually("the task's client is gone", || {
+        overview(&scratch, "80", "0").contains("stops in").then_some(())
+    });
     for (width, colours) in [("60", "0"), ("80", "0"), ("120", "0"), ("80", "1")] {
         let shown = stable(
             &overview(&scratch, width, colours),
@@ -222,7 +225,7 @@ fn open_questions_are_listed_a_line_each_and_shown_whole_by_their_id() {
     fill(&scratch, &[Row { id: "t_aaaaaaaaaaaaaaaaaaaaaaaaaa", ..Row::default() }]);
     ask(&scratch, "a_caaaaaaaaaaaaaaaaaaaaaaaaa", "git push --force origin main", 130_500);
     let long = "find . -name '*.o' -print0 | xargs -0 rm -f && make clean all install DESTDIR=/opt";
-    ask(&scratch, "a_cabaaaaaaaaaaaaaaaaaaaaaaa", long, 40_500);
+    ask(&scratch, "a_cabaaaaaaaaaaaaaaaaaaaaaaa", long, 70_500);
     let shown = |width: &str, colours: &str, more: &[&str]| {
         let mut command = scratch.legwork("approvals");
         command.env("COLUMNS", width).env("CLICOLOR_FORCE", colours).args(more);
