@@ -15,10 +15,9 @@ use rustix::{
     fs::OFlags,
     termios::{QueueSelector, tcflush},
 };
-use tokio::{
-    net::unix::pipe::Receiver,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::net::unix::pipe::Receiver;
+
+use crate::signals::{Caught, ENDING};
 
 /// Where the person is.
 const TERMINAL: &str = "/dev/tty";
@@ -54,11 +53,11 @@ impl Asker for Person {
         Box::pin(async move {
             let by = "the person at the terminal";
             let decision = match ask(&approval).await.ok()? {
-                Said::Reply(decision) => {
+                PersonSaid::Reply(decision) => {
                     let _ = confirm(&approval, decision);
                     decision
                 }
-                Said::Cancelled => {
+                PersonSaid::Cancelled => {
                     CANCELLED.store(true, Ordering::Relaxed);
                     Reply::Deny
                 }
@@ -70,10 +69,10 @@ impl Asker for Person {
 
 /// What a person did about a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum PersonSaid {
     /// Answered it.
     Reply(Reply),
-    /// Pressed Ctrl-C.
+    /// Pressed Ctrl-C, or had us end in another way.
     Cancelled,
 }
 
@@ -106,9 +105,9 @@ fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
 
 /// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
 /// typed later is taken from whoever reads the terminal then.
-pub(crate) async fn ask(approval: &Approval) -> io::Result<Said> {
+pub(crate) async fn ask(approval: &Approval) -> io::Result<PersonSaid> {
     let mut terminal = Terminal::open()?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Caught::new(&ENDING);
     let _open = Opened::new();
     let replies = approval.replies();
     terminal.write(&format!("\n{}\n", approval.question()))?;
@@ -118,17 +117,17 @@ pub(crate) async fn ask(approval: &Approval) -> io::Result<Said> {
     loop {
         let line = tokio::select! {
             line = terminal.line() => line?,
-            _ = interrupt.recv() => {
+            _ = signals.next() => {
                 terminal.write("\n")?;
-                return Ok(Said::Cancelled);
+                return Ok(PersonSaid::Cancelled);
             }
         };
         let Some(line) = line else {
             terminal.write("\n")?;
-            return Ok(Said::Reply(Reply::Deny));
+            return Ok(PersonSaid::Reply(Reply::Deny));
         };
         if let Some(reply) = meant(&line, &replies) {
-            return Ok(Said::Reply(reply));
+            return Ok(PersonSaid::Reply(reply));
         }
         let typed = crate::render::one_line(line.trim(), 20);
         terminal.write(&format!("`{typed}` is none of the answers\n{}", choices(&replies)))?;

@@ -14,6 +14,9 @@ use crate::{OUR_FAILURE, hints};
 /// Exit code for a command that may not run.
 pub(crate) const DENIED: u8 = 126;
 
+/// Exit code after Ctrl-C at a question, as a shell gives it.
+pub(crate) const CANCELLED: u8 = 130;
+
 /// Exit code for a program that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
 

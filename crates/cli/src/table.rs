@@ -12,23 +12,23 @@ const GAP: &str = "  ";
 #[derive(Debug)]
 pub(crate) struct Table {
     titles: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
 /// One cell.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     text: String,
     tone: Tone,
 }
 
-impl Cell {
+impl TableCell {
     pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Self {
         Self { text: text.into(), tone }
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for TableCell {
     fn from(text: String) -> Self {
         Self::new(Tone::Plain, text)
     }
@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Adds a row, with a cell for each column.
-    pub(crate) fn add(&mut self, row: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn add(&mut self, row: impl IntoIterator<Item = TableCell>) {
         self.rows.push(row.into_iter().collect());
     }
 

@@ -102,7 +102,7 @@ fn keys_and_values_of_settings_are_told_with_what_was_probably_meant() {
         (
             "orphan_ttl_ms = -1",
             "p.toml:1:17: `orphan_ttl_ms` is not a whole number from 0 on; write a number of \
-             milliseconds",
+             milliseconds, or `\"5m\"`",
         ),
         (
             "[sandbox]\nrequired = 1",

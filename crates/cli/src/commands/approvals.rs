@@ -10,11 +10,11 @@ use serde_json::json;
 use super::listed::{age, in_time};
 use crate::{
     arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, StateChoice},
-    asking::{self, Said, consequence},
-    render::{complain, complain_of, escaped, one_line, print, print_json},
+    asking::{self, PersonSaid, consequence},
+    render::{CANCELLED, complain, complain_of, escaped, one_line, print, print_json},
     signals::{Caught, ENDING},
     style::{Style, Tone, cut_middle},
-    table::{Cell, Table},
+    table::{Table, TableCell},
 };
 
 /// Least characters of an id: fewer would not look like one.
@@ -100,7 +100,7 @@ impl Open {
                 id.get(..chars).unwrap_or(id).to_owned().into(),
                 age(approval.created_at_ms).into(),
                 in_time(approval.expires_at_ms).into(),
-                Cell::new(caller.0, caller.1),
+                TableCell::new(caller.0, caller.1),
                 one_line(&approval.asked_by, 16).into(),
                 escaped(&approval.command).into(),
             ]);
@@ -139,7 +139,7 @@ async fn watch(engine: &Engine) -> ExitCode {
     match answer_all(engine).await {
         Ok(never) => match never {},
         Err(Some(error)) => complain_of(&error),
-        Err(None) => ExitCode::from(130),
+        Err(None) => ExitCode::from(CANCELLED),
     }
 }
 
@@ -153,9 +153,9 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
     loop {
         for approval in engine.approvals().await? {
             let decision = match asking::ask(&approval).await {
-                Ok(Said::Reply(decision)) => decision,
+                Ok(PersonSaid::Reply(decision)) => decision,
                 // It stays open for whoever else can answer.
-                Ok(Said::Cancelled) => return Err(None),
+                Ok(PersonSaid::Cancelled) => return Err(None),
                 Err(error) => {
                     let problem = format!("the terminal is gone: {error}");
                     return Err(Some(ToolError::new(ErrorKind::ToolExecutionFailed, problem)));

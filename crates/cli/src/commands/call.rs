@@ -13,7 +13,7 @@ use crate::{
     arguments::{CallOptions, Rules, StatePlace},
     asking, hints,
     progress::waiting,
-    render::{complain, error_code, print, print_json, say},
+    render::{CANCELLED, complain, error_code, print, print_json, say},
     signals,
 };
 
@@ -48,14 +48,21 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
                 let what = format!("legwork: waiting for {tool}; Ctrl-C stops it");
                 let work = waiting(&what, engine.call(tool, input, &caller));
                 tokio::pin!(work);
-                tokio::select! {
-                    answer = &mut work => answer,
-                    signal = signals::asked_to_end() => {
-                        if asking::is_open() || asking::was_cancelled() {
-                            // The question is withdrawn before we go.
-                            work.await;
-                            say("legwork: cancelled; nothing was run");
-                        }
+                let ended = tokio::select! {
+                    answer = &mut work => Ok(answer),
+                    signal = signals::asked_to_end() => Err(signal),
+                };
+                if asking::is_open() {
+                    // The question is withdrawn before we go.
+                    work.await;
+                }
+                match ended {
+                    _ if asking::was_cancelled() => {
+                        say("legwork: cancelled; nothing was run");
+                        return ExitCode::from(CANCELLED);
+                    }
+                    Ok(answer) => answer,
+                    Err(signal) => {
                         engine.stop_all(GRACE).await;
                         return ExitCode::from(128 + signal);
                     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::layers::Layer;
+use self::layers::ProtectionLayer;
 use super::{audit::describe as describe_entry, listed::age};
 use crate::{
     OUR_FAILURE,
@@ -250,7 +250,7 @@ impl Trial {
 fn report(
     checks: &[Check],
     effective: Option<&Effective>,
-    layers: &[Layer],
+    layers: &[ProtectionLayer],
     style: Style,
 ) -> String {
     let mut text = format!("legwork {}\n\n", env!("CARGO_PKG_VERSION"));

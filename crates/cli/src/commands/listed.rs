@@ -7,7 +7,7 @@ use legwork::{
 use crate::{
     render::{escaped, now_ms, time},
     style::{Style, Tone, cut_start, from_home},
-    table::{Cell, Table},
+    table::{Table, TableCell},
 };
 
 /// Least characters of an id: fewer would not look like one.
@@ -66,14 +66,14 @@ impl Listed {
             let id = task.task_id.as_str();
             let folder = cut_start(&escaped(&from_home(&task.workdir)), folder_width);
             let (tone, status) = status(task);
-            let mut row: Vec<Cell> = vec![
+            let mut row: Vec<TableCell> = vec![
                 id.get(..(*short).max(ID_CHARS_MIN)).unwrap_or(id).to_owned().into(),
                 age(task.created_at_ms).into(),
                 shown_ms(ran_ms(task)).into(),
-                Cell::new(tone, status),
+                TableCell::new(tone, status),
             ];
-            row.extend(is_alone.then(|| Cell::new(Tone::Notable, stops(*alone))));
-            row.extend(folders.then(|| Cell::new(Tone::Faint, folder)));
+            row.extend(is_alone.then(|| TableCell::new(Tone::Notable, stops(*alone))));
+            row.extend(folders.then(|| TableCell::new(Tone::Faint, folder)));
             row.push(escaped(&task.command).into());
             table.add(row);
         }
@@ -99,8 +99,8 @@ impl Listed {
                 task.task_id.to_string().into(),
                 time(task.created_at_ms).into(),
                 shown_ms(ran_ms(task)).into(),
-                Cell::new(tone, status),
-                Cell::new(Tone::Notable, stops(*alone)),
+                TableCell::new(tone, status),
+                TableCell::new(Tone::Notable, stops(*alone)),
                 escaped(&task.tool).into(),
                 escaped(&task.asked_by).into(),
                 escaped(&task.workdir).into(),

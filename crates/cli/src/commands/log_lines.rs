@@ -26,13 +26,13 @@ use crate::{arguments::LogsOptions, render::complain};
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Which lines are wanted.
-pub(super) struct Wanted {
+pub(super) struct WantedLines {
     last: Option<usize>,
     since_ms: Option<i64>,
     pattern: Option<Regex>,
 }
 
-impl Wanted {
+impl WantedLines {
     /// What was asked for; none if everything is wanted.
     pub(super) fn of(options: &LogsOptions) -> Result<Option<Self>, String> {
         let pattern = options.grep.as_deref().map(Regex::new).transpose();
@@ -54,7 +54,7 @@ impl Wanted {
 pub(super) async fn show(
     observer: &mut Observer,
     mask: Option<&Arc<Mask>>,
-    wanted: Wanted,
+    wanted: WantedLines,
     follow: bool,
 ) -> Result<Option<ExitCode>, ToolError> {
     let output = readable(observer.output().await?, mask);
@@ -97,14 +97,14 @@ fn unreadable(error: &io::Error) -> ToolError {
 
 /// The lines of both streams, in order.
 struct Lines {
-    wanted: Wanted,
+    wanted: WantedLines,
     /// The last ones that are wanted, until all that was there has been seen.
     held: VecDeque<(Stream, Vec<u8>)>,
     is_released: bool,
 }
 
 impl Lines {
-    fn new(wanted: Wanted) -> Self {
+    fn new(wanted: WantedLines) -> Self {
         Self { wanted, held: VecDeque::new(), is_released: false }
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     copy::Copier,
-    log_lines::{self, Wanted},
+    log_lines::{self, WantedLines},
     run::code_of_task,
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 const PIECE_BYTES: u64 = 64 * 1024;
 
 pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
-    let wanted = match Wanted::of(&options) {
+    let wanted = match WantedLines::of(&options) {
         Ok(wanted) => wanted,
         Err(problem) => return complain(&problem),
     };

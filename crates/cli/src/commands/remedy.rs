@@ -51,8 +51,15 @@ pub(super) fn addition(rule: &str) -> String {
         || "your configuration".to_owned(),
         |path| from_home(&path.display().to_string()),
     );
-    let rule: String = rule.trim_end().lines().map(|line| format!("\n    {line}")).collect();
-    format!("or add this to {file}:\n{rule}\n")
+    format!("or add this to {file}:\n{}\n", indented(rule))
+}
+
+/// TOML below a sentence.
+fn indented(text: &str) -> String {
+    text.trim_end()
+        .lines()
+        .map(|line| if line.is_empty() { "\n".to_owned() } else { format!("\n    {line}") })
+        .collect()
 }
 
 /// The rule that denies, as it would have to be written to ask instead, and its file.
@@ -67,7 +74,7 @@ pub(super) fn denied(rule: &str, files: &[PathBuf]) -> Option<String> {
 
 fn told(rule: &str, file: &Path, changed: &str) -> String {
     let file = from_home(&file.display().to_string());
-    let changed: String = changed.lines().map(|line| format!("\n    {line}")).collect();
+    let changed = indented(changed);
     format!("The rule `{rule}` is in {file}. To be asked instead, change it there to:\n{changed}\n")
 }
 

@@ -17,7 +17,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{RunCommon, RunOptions, ShOptions, StatePlace},
     asking,
-    render::{DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
+    render::{CANCELLED, DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
     signals::Caught,
     terminal,
 };
@@ -31,9 +31,6 @@ const PASSED_ON: [Signal; 6] =
 
 /// Exit code for a command that was stopped by its time limit.
 const TIMED_OUT: u8 = 124;
-
-/// Exit code after Ctrl-C at a question, as a shell gives it.
-const CANCELLED: u8 = 130;
 
 pub(crate) async fn run(options: RunOptions) -> ExitCode {
     perform(Request::program(options.command).tool("run"), options.common).await
@@ -102,11 +99,14 @@ async fn not_allowed(engine: &Engine, error: &ToolError, common: &RunCommon) -> 
         say("legwork: cancelled; nothing was run");
         return ExitCode::from(CANCELLED);
     }
-    let code = refused(error);
-    if let Some(remedy) = remedy::of(engine, error, &common.rules.policy, &common.state).await {
-        say(&format!("\n{remedy}"));
+    match remedy::of(engine, error, &common.rules.policy, &common.state).await {
+        // It says more than the hint, which is for a caller that is a program.
+        Some(remedy) => {
+            say(&format!("legwork: {}\n\n{remedy}", error.message));
+            ExitCode::from(DENIED)
+        }
+        None => refused(error),
     }
-    code
 }
 
 /// Gives the command a terminal that is joined with ours.

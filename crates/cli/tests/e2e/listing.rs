@@ -247,6 +247,28 @@ fn a_task_of_a_program_that_has_gone_says_when_it_is_stopped_and_a_persons_never
 }
 
 #[test]
+fn what_a_person_started_outlives_what_a_program_left_alone() {
+    let scratch = Scratch::new();
+    let short = Some("orphan_ttl_ms = \"1s\"\n");
+    let mut run = scratch.guarded("run", "open", short);
+    let mine = run.args(["-d", "--", "sleep", "1001"]).output().unwrap();
+    assert!(mine.status.success(), "{mine:?}");
+    let mut call = scratch.guarded("call", "open", short);
+    let input = json!({ "cmd": "sleep 1000", "login": false, "yield_time_ms": 0 }).to_string();
+    assert!(call.args(["ExecCommand", &input]).output().unwrap().status.success());
+    // A list knocks and does not count as somebody who looks after a task.
+    let of = |command: &str| {
+        let tasks = scratch.tasks();
+        tasks.into_iter().find(|task| task["command"] == command).unwrap()
+    };
+    crate::common::eventually("the program's task is stopped", || {
+        (of("sleep 1000")["reason"] == "abandoned").then_some(())
+    });
+    assert_eq!(of("sleep 1001")["status"], "running", "though it was alone for longer");
+    assert!(ps(&scratch, 80, &[]).contains("no client"));
+}
+
+#[test]
 fn aliases_are_the_verbs_that_others_have() {
     let scratch = Scratch::new();
     let task = scratch.promote("exec sleep 1000", &json!({}));

@@ -182,6 +182,9 @@ fn legwork_alone_tells_what_is_going_on() {
     let mut call = scratch.guarded("call", "guarded", None);
     let input = json!({ "command": "rm -rf build" }).to_string();
     call.args(["run_shell_command", &input]).output().unwrap();
+    eventually("the task's client is gone", || {
+        overview(&scratch, "80", "0").contains("stops in").then_some(())
+    });
     for (width, colours) in [("60", "0"), ("80", "0"), ("120", "0"), ("80", "1")] {
         let shown = stable(
             &overview(&scratch, width, colours),
@@ -222,7 +225,7 @@ fn open_questions_are_listed_a_line_each_and_shown_whole_by_their_id() {
     fill(&scratch, &[Row { id: "t_aaaaaaaaaaaaaaaaaaaaaaaaaa", ..Row::default() }]);
     ask(&scratch, "a_caaaaaaaaaaaaaaaaaaaaaaaaa", "git push --force origin main", 130_500);
     let long = "find . -name '*.o' -print0 | xargs -0 rm -f && make clean all install DESTDIR=/opt";
-    ask(&scratch, "a_cabaaaaaaaaaaaaaaaaaaaaaaa", long, 40_500);
+    ask(&scratch, "a_cabaaaaaaaaaaaaaaaaaaaaaaa", long, 70_500);
     let shown = |width: &str, colours: &str, more: &[&str]| {
         let mut command = scratch.legwork("approvals");
         command.env("COLUMNS", width).env("CLICOLOR_FORCE", colours).args(more);
@@ -345,6 +348,23 @@ fn ctrl_c_at_a_question_cancels_and_a_wrong_key_asks_again() {
     assert!(!fs::exists(person.scratch.file("cancelled")).unwrap());
     let open = scratch.legwork("approvals").output().unwrap();
     assert_eq!(text(&open.stdout), "No open questions\n", "it is withdrawn");
+    // The same at a call; somebody who only watches leaves the question to others.
+    let state = scratch.state.path().display().to_string();
+    let input = r#"{"command": "touch cancelled"}"#;
+    let call = format!("{} call --state {state} run_shell_command '{input}'", program());
+    let person = Person::types(&format!("exec {call}"));
+    person.sees("[N] no >");
+    let watcher = Person::types(&format!("exec {} approvals -w --state {state}", program()));
+    watcher.sees("[N] no >");
+    watcher.sends(&json!({ "key": "ctrl-c" }));
+    watcher.leaves_with(130);
+    let open = scratch.legwork("approvals").output().unwrap();
+    assert!(text(&open.stdout).contains("touch cancelled"), "{open:?}");
+    person.sends(&json!({ "key": "ctrl-c" }));
+    person.sees("legwork: cancelled; nothing was run");
+    person.leaves_with(130);
+    let open = scratch.legwork("approvals").output().unwrap();
+    assert_eq!(text(&open.stdout), "No open questions\n");
 }
 
 #[test]
@@ -377,6 +397,7 @@ fn a_refusal_of_run_prints_what_would_allow_it_and_where() {
     let (code, _, told) = run(None, "strict", &["touch", "x"]);
     assert_eq!(code, Some(126));
     let file = scratch.state.path().join("legwork/config.toml");
+    assert!(!told.contains("hint:"), "that is for programs: {told}");
     for part in [
         "To allow it once: legwork approve a_",
         &format!("add this to {}:", file.display()),

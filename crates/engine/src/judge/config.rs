@@ -47,7 +47,7 @@ pub enum ConfigError {
 impl From<ConfigError> for ToolError {
     fn from(error: ConfigError) -> Self {
         Self::new(ErrorKind::ConfigurationInvalid, format!("the configuration: {error}"))
-            .hint("fix the file, or leave it out, then try again")
+            .hint("fix that line, then try again")
     }
 }
 
@@ -210,7 +210,8 @@ impl Config {
     /// The files that count for a workspace and exist, in the order in which they do.
     pub fn files(workspace: &Path, given: &[PathBuf]) -> Vec<PathBuf> {
         let usual = usual_files(workspace).into_iter().map(|(_, path)| path);
-        usual.filter(|path| path.exists()).chain(given.iter().cloned()).collect()
+        let files = usual.filter(|path| path.exists()).chain(given.iter().cloned());
+        files.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
     }
 
     fn of(files: &[(Origin, PathBuf, String)], guarding: Guarding) -> Result<Self, ConfigError> {

@@ -48,7 +48,8 @@ impl Entry<'_> {
             "verdict" => self.verdict(),
             "outcome" => ("ended", self.outcome()),
             "refused" => {
-                ("refused", format!("{} of {by}: {}", self.text("tool"), self.text("message")))
+                let (tool, message) = (self.text("tool"), self.text("message"));
+                ("refused", format!("{by} called {tool}: {message}"))
             }
             "approval" => ("answered", self.answer()),
             "approval_used" => ("allowed", format!("{by} runs, by an earlier answer: {command}")),

@@ -6,17 +6,17 @@ use legwork::{SandboxReport, ToolError};
 use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
 use serde::Serialize;
 
-use crate::style::{Style, Tone};
+use crate::style::{Style, Tone, folded};
 
 #[derive(Debug, Serialize)]
-pub(super) struct Layer {
+pub(super) struct ProtectionLayer {
     name: String,
     available: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-impl Layer {
+impl ProtectionLayer {
     fn available(name: &str) -> Self {
         Self { name: name.to_owned(), available: true, reason: None }
     }
@@ -27,40 +27,47 @@ impl Layer {
 }
 
 /// All layers, by what was found of the strictest sandbox.
-pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Layer> {
-    let mut layers: Vec<Layer> = match probed {
+pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<ProtectionLayer> {
+    let mut layers: Vec<ProtectionLayer> = match probed {
         Ok(report) => {
-            let enforced = report.enforced.iter().map(|name| Layer::available(name));
-            let missing = report.missing.iter().map(|it| Layer::missing(&it.layer, &it.reason));
+            let enforced = report.enforced.iter().map(|name| ProtectionLayer::available(name));
+            let missing =
+                report.missing.iter().map(|it| ProtectionLayer::missing(&it.layer, &it.reason));
             enforced.chain(missing).collect()
         }
-        Err(error) => vec![Layer::missing("sandbox", &error.message)],
+        Err(error) => vec![ProtectionLayer::missing("sandbox", &error.message)],
     };
     layers.push(match cgroup_kill() {
-        CgroupKill::Available => Layer::available("cgroup_kill"),
-        CgroupKill::Missing(reason) => Layer::missing("cgroup_kill", &reason),
+        CgroupKill::Available => ProtectionLayer::available("cgroup_kill"),
+        CgroupKill::Missing(reason) => ProtectionLayer::missing("cgroup_kill", &reason),
     });
     layers.push(match cgroup_limits() {
-        Ok(()) => Layer::available("cgroup_limits"),
-        Err(reason) => Layer::missing("cgroup_limits", &reason),
+        Ok(()) => ProtectionLayer::available("cgroup_limits"),
+        Err(reason) => ProtectionLayer::missing("cgroup_limits", &reason),
     });
     // Every kernel has them.
-    layers.push(Layer::available("rlimits"));
+    layers.push(ProtectionLayer::available("rlimits"));
     let unknown = SandboxLayer::ALL.into_iter().map(SandboxLayer::as_str);
     let unknown: Vec<&str> =
         unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
-    layers.extend(unknown.into_iter().map(|name| Layer::missing(name, "not used by this version")));
-    let place = |layer: &Layer| SandboxLayer::ALL.iter().position(|one| one.as_str() == layer.name);
+    layers.extend(
+        unknown.into_iter().map(|name| ProtectionLayer::missing(name, "not used by this version")),
+    );
+    let place = |layer: &ProtectionLayer| {
+        SandboxLayer::ALL.iter().position(|one| one.as_str() == layer.name)
+    };
     layers.sort_by_key(place);
     layers
 }
 
 /// The layers for a person: first what is there, in one line, then what is missing and why.
-pub(super) fn report(layers: &[Layer], style: Style) -> String {
+pub(super) fn report(layers: &[ProtectionLayer], style: Style) -> String {
     let there: Vec<&str> =
         layers.iter().filter(|layer| layer.available).map(|layer| layer.name.as_str()).collect();
-    let mut text = format!("\nProtection that this machine has: {}\n", there.join(", "));
-    let missing: Vec<&Layer> = layers.iter().filter(|layer| !layer.available).collect();
+    let width = style.width.unwrap_or(usize::MAX);
+    let there = format!("Protection that this machine has: {}", there.join(", "));
+    let mut text = format!("\n{}\n", folded(&there, width));
+    let missing: Vec<&ProtectionLayer> = layers.iter().filter(|layer| !layer.available).collect();
     if missing.is_empty() {
         text.push_str("Nothing is missing.\n");
         return text;
