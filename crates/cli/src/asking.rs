@@ -1,17 +1,47 @@
 //! Asks the person at our terminal.
 
 use std::{
-    fs::File,
-    io::{BufRead, BufReader, Write},
-    sync::Arc,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker};
-use rustix::termios::{QueueSelector, tcflush};
+use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, user_file};
+use rustix::{
+    fs::OFlags,
+    termios::{QueueSelector, tcflush},
+};
+use tokio::{
+    net::unix::pipe::Receiver,
+    signal::unix::{SignalKind, signal},
+};
+
+/// Where the person is.
+const TERMINAL: &str = "/dev/tty";
+
+/// Whether a question is on the terminal right now.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody has pressed Ctrl-C at a question.
+static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a question is on the terminal right now: nothing else is to be written there.
+pub(crate) fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed)
+}
+
+/// Whether somebody has pressed Ctrl-C at a question of this process.
+pub(crate) fn was_cancelled() -> bool {
+    CANCELLED.load(Ordering::Relaxed)
+}
 
 /// The person at our terminal, if we have one in the foreground.
 pub(crate) fn person() -> Option<SharedAsker> {
-    let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+    let terminal = File::options().read(true).write(true).open(TERMINAL).ok()?;
     let group = rustix::termios::tcgetpgrp(&terminal).ok()?;
     let here = group == rustix::process::getpgrp();
     here.then(|| Arc::new(Person) as SharedAsker)
@@ -22,13 +52,32 @@ struct Person;
 impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
-            // In a thread: a person takes their time.
-            tokio::task::spawn_blocking(move || ask(&approval)).await.ok().flatten()
+            let by = "the person at the terminal";
+            let decision = match ask(&approval).await.ok()? {
+                Said::Reply(decision) => {
+                    let _ = confirm(&approval, decision);
+                    decision
+                }
+                Said::Cancelled => {
+                    CANCELLED.store(true, Ordering::Relaxed);
+                    Reply::Deny
+                }
+            };
+            Some(Answered { decision, note: None, by: by.into() })
         })
     }
 }
 
-/// The answers, each with its key and what it means.
+/// What a person did about a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Answered it.
+    Reply(Reply),
+    /// Pressed Ctrl-C.
+    Cancelled,
+}
+
+/// The answers, each with its key and its name.
 const KEYS: [(Reply, &str, &str); 4] = [
     (Reply::AllowOnce, "y", "once"),
     (Reply::AllowOnceUnconfined, "o", "once, outside the sandbox"),
@@ -43,18 +92,142 @@ fn choices(replies: &[Reply]) -> String {
     format!("{offered}[N] no > ")
 }
 
-/// Asks once; anything but a clear yes is a no.
-pub(crate) fn ask(approval: &Approval) -> Option<Answered> {
-    let mut terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+/// The answer that was typed; none if it is none of those that were offered.
+fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
+    match typed.trim().to_ascii_lowercase().as_str() {
+        "" | "n" | "no" => Some(Reply::Deny),
+        "yes" => Some(Reply::AllowOnce),
+        key => {
+            let found = KEYS.iter().find(|(_, known, _)| *known == key).map(|(reply, ..)| *reply);
+            found.filter(|reply| replies.contains(reply))
+        }
+    }
+}
+
+/// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
+/// typed later is taken from whoever reads the terminal then.
+pub(crate) async fn ask(approval: &Approval) -> io::Result<Said> {
+    let mut terminal = Terminal::open()?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let _open = Opened::new();
     let replies = approval.replies();
-    write!(terminal, "\n{}\n{}", approval.question(), choices(&replies)).ok()?;
+    terminal.write(&format!("\n{}\n{}", approval.question(), choices(&replies)))?;
     // What was typed before the question could be read does not answer it.
-    let _ = tcflush(&terminal, QueueSelector::IFlush);
-    let mut line = String::new();
-    BufReader::new(&terminal).read_line(&mut line).ok()?;
-    let typed = line.trim().to_ascii_lowercase();
-    let typed = if typed == "yes" { "y" } else { typed.as_str() };
-    let meant = KEYS.iter().find(|(_, key, _)| *key == typed).map(|(reply, ..)| *reply);
-    let decision = meant.filter(|reply| replies.contains(reply)).unwrap_or(Reply::Deny);
-    Some(Answered { decision, note: None, by: "the person at the terminal".into() })
+    let _ = tcflush(&terminal.screen, QueueSelector::IFlush);
+    loop {
+        let line = tokio::select! {
+            line = terminal.line() => line?,
+            _ = interrupt.recv() => {
+                terminal.write("\n")?;
+                return Ok(Said::Cancelled);
+            }
+        };
+        let Some(line) = line else {
+            terminal.write("\n")?;
+            return Ok(Said::Reply(Reply::Deny));
+        };
+        if let Some(reply) = meant(&line, &replies) {
+            return Ok(Said::Reply(reply));
+        }
+        let typed = crate::render::one_line(line.trim(), 20);
+        terminal.write(&format!("`{typed}` is none of the answers\n{}", choices(&replies)))?;
+    }
+}
+
+/// Tells the person what an answer does.
+fn confirm(approval: &Approval, reply: Reply) -> io::Result<()> {
+    let mut terminal = File::options().write(true).open(TERMINAL)?;
+    writeln!(terminal, "{}", consequence(approval, reply))
+}
+
+/// What an answer does, in a sentence.
+pub(crate) fn consequence(approval: &Approval, reply: Reply) -> String {
+    match reply {
+        Reply::Deny => "Refused: the command does not run.".into(),
+        Reply::AllowOnce => "Allowed once.".into(),
+        Reply::AllowOnceUnconfined => "Allowed once, outside the sandbox.".into(),
+        Reply::AllowSession => {
+            format!("Allowed in this folder for as long as {} runs.", approval.asked_by)
+        }
+        Reply::AllowRule => match user_file() {
+            Some(path) => format!("Allowed from now on: the rule is saved in {}.", path.display()),
+            None => "Allowed from now on.".into(),
+        },
+    }
+}
+
+/// Says that a question is on the terminal, for as long as it lives.
+struct Opened;
+
+impl Opened {
+    fn new() -> Self {
+        OPEN.store(true, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPEN.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Our terminal, whatever our streams are.
+struct Terminal {
+    screen: File,
+    /// It is no pipe, but it is read like one.
+    keyboard: Receiver,
+}
+
+impl Terminal {
+    fn open() -> io::Result<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let keyboard = OpenOptions::new().read(true).custom_flags(flags).open(TERMINAL)?;
+        let screen = File::options().read(true).write(true).open(TERMINAL)?;
+        Ok(Self { screen, keyboard: Receiver::from_owned_fd_unchecked(keyboard.into())? })
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.screen.write_all(text.as_bytes())
+    }
+
+    /// The next line; none at the end of the input.
+    async fn line(&mut self) -> io::Result<Option<String>> {
+        let mut line = Vec::new();
+        loop {
+            self.keyboard.readable().await?;
+            let mut buffer = [0; 1024];
+            match self.keyboard.try_read(&mut buffer) {
+                Ok(0) if line.is_empty() => return Ok(None),
+                Ok(read) => line.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            }
+            if line.ends_with(b"\n") || line.len() > buffer.len() {
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_offered_is_an_answer() {
+        let replies = [Reply::Deny, Reply::AllowOnce, Reply::AllowSession];
+        for (typed, expected) in [
+            ("y\n", Some(Reply::AllowOnce)),
+            (" YES \n", Some(Reply::AllowOnce)),
+            ("s\n", Some(Reply::AllowSession)),
+            ("\n", Some(Reply::Deny)),
+            ("no\n", Some(Reply::Deny)),
+            ("r\n", None),
+            ("o\n", None),
+            ("ja\n", None),
+        ] {
+            assert_eq!(meant(typed, &replies), expected, "{typed:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What can be done about an error, in words of the command line.
+//! Hints about errors that name verbs and options of the command line.
 
 use legwork::{ErrorKind, StateProblem, ToolError};
 
@@ -9,8 +9,7 @@ pub(crate) fn of(error: &ToolError) -> Option<String> {
         ErrorKind::ApprovalUnavailable => {
             let id = error.text_detail("approval_id")?;
             return Some(format!(
-                "ask the person to run `legwork approve {id}`, then make the same call again; a rule in the \
-                 policy or `--mode open` would allow it for good"
+                "ask the person to run `legwork approve {id}`, then make the same call again"
             ));
         }
         ErrorKind::UnknownApproval => "`legwork approvals` lists the open questions",
@@ -27,13 +26,13 @@ pub(crate) fn of(error: &ToolError) -> Option<String> {
 fn state(problem: StateProblem) -> Option<&'static str> {
     match problem {
         StateProblem::Full => {
-            Some("make room on its disk, or name another folder with --state, then try again")
+            Some("free space on its disk, or name another folder with --state, then try again")
         }
         StateProblem::NotWritable | StateProblem::Failed => Some(
-            "see to its space and permissions, or name another folder with --state, then try again",
+            "check its space and permissions, or name another folder with --state, then try again",
         ),
         StateProblem::TooNew => Some("use the newer program, or name another folder with --state"),
-        StateProblem::Damaged => Some("set the folder aside, or name another one with --state"),
+        StateProblem::Damaged => Some("move the folder away, or name another one with --state"),
         StateProblem::NoDefault => Some("name a folder with --state"),
         _ => None,
     }

@@ -7,8 +7,11 @@ mod asking;
 mod commands;
 mod hints;
 mod mcp;
+mod progress;
 mod render;
 mod signals;
+mod style;
+mod table;
 mod terminal;
 
 use std::process::ExitCode;
@@ -35,7 +38,7 @@ fn main() -> ExitCode {
     // do.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return render::complain(&format!("no event loop: {error}")),
+        Err(error) => return render::complain(&format!("cannot start: {error}")),
     };
     let code = runtime.block_on(dispatch(arguments));
     // Threads that wait for a slow disk or a terminal must not hold up the end.
@@ -44,7 +47,10 @@ fn main() -> ExitCode {
 }
 
 async fn dispatch(arguments: Arguments) -> ExitCode {
-    match arguments.verb {
+    let Some(verb) = arguments.verb else {
+        return commands::overview::overview(arguments.state).await;
+    };
+    match verb {
         Verb::Mcp(options) => mcp::serve(options).await,
         Verb::Call(options) => commands::call::call(options).await,
         Verb::Run(options) => commands::run::run(options).await,
@@ -65,6 +71,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
         Verb::Gc(options) => commands::gc::gc(options).await,
         Verb::Completions(options) => commands::completions::completions(&options),
+        Verb::CompleteIds(options) => commands::complete_ids::complete_ids(options).await,
     }
 }
 

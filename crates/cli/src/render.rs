@@ -76,17 +76,22 @@ pub(crate) fn time(milliseconds: i64) -> String {
     }
 }
 
-/// A number of bytes, as people read it.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let (mut whole, mut rest, mut unit) = (count, 0, "B");
-    for next in UNITS {
-        if whole < 1024 {
-            break;
-        }
-        (whole, rest, unit) = (whole / 1024, whole % 1024, next);
+/// Why a task has its status, in words.
+pub(crate) fn reason(name: &str) -> String {
+    match name {
+        "stopped" => "stopped on request".into(),
+        "abandoned" => "stopped: no client was connected (orphan_ttl_ms)".into(),
+        "timeout" => "stopped by its time limit".into(),
+        "warden_lost" => "its supervisor was killed".into(),
+        "reboot" => "the machine was restarted".into(),
+        "spawn_failed" => "it could not be started".into(),
+        other => other.replace('_', " "),
     }
-    if unit == "B" { format!("{whole} B") } else { format!("{whole}.{} {unit}", rest * 10 / 1024) }
+}
+
+/// The time now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    Timestamp::now().as_millisecond()
 }
 
 /// Whether a character changes the order in which a terminal shows others, or shows nothing.
@@ -94,8 +99,8 @@ fn reorders(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text in one line of bounded width, with everything that is not printable escaped.
-pub(crate) fn one_line(text: &str, width: usize) -> String {
+/// A text in one line, with everything that is not printable escaped.
+pub(crate) fn escaped(text: &str) -> String {
     let mut line = String::new();
     for character in text.chars() {
         if character.is_control() || reorders(character) {
@@ -104,6 +109,12 @@ pub(crate) fn one_line(text: &str, width: usize) -> String {
             line.push(character);
         }
     }
+    line
+}
+
+/// The same, of bounded width.
+pub(crate) fn one_line(text: &str, width: usize) -> String {
+    let line = escaped(text);
     if line.chars().count() <= width {
         return line;
     }

@@ -169,7 +169,7 @@ pub use engine::{
 pub use error::{ErrorKind, StateProblem, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
 pub use id::TaskId;
-pub use judge::config::{Config, ConfigError, Settings, user_file};
+pub use judge::config::{Config, ConfigError, Guarding, Settings, user_file};
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
 pub use legwork_warden::{
@@ -190,7 +190,7 @@ pub use service::{Client, Service};
 pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{
     audit,
-    ledger::{Answerer, Damage, Ledger, LedgerError, Task},
+    ledger::{Answerer, Damage, Ledger, LedgerError, Task, TaskFilter},
     open_state,
     retention::{CleanUp, Collected, Retention},
     usage::Usage,

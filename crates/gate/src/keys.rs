@@ -2,7 +2,7 @@
 //! checks of their values, the hints about names that it may not have, and
 //! `docs/configuration.md`.
 
-use crate::{rule::Level, verdict::Trust};
+use crate::{policy::Mode, rule::Level, verdict::Trust};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +132,13 @@ pub const KEYS: &[Key] = &[
         MS,
         Unset::Is("600000"),
         "How long a command may run on without any server before it is stopped",
+    ),
+    setting(
+        "",
+        "ask",
+        Kind::Choice(&Mode::ASKS),
+        Unset::Is("\"guarded\""),
+        "When a person is asked: never, as the tools and rules say, or (strict) about all that no rule allows",
     ),
     rule("id", Kind::Text, Unset::Said("`rule-N`"), "The name by which verdicts name it"),
     rule(

@@ -47,6 +47,7 @@ mod reader;
 mod reading;
 mod rule;
 mod settings;
+pub mod units;
 mod unwrap;
 mod verdict;
 mod writes;
@@ -64,7 +65,7 @@ pub use reading::{
     Span, Substitution, Word,
 };
 pub use rule::{Decision, Level, Origin};
-pub use settings::Values;
+pub use settings::{Values, unit_example};
 pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
 pub use writes::written_paths;
 

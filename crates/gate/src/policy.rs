@@ -28,6 +28,30 @@ pub enum Mode {
     Strict,
 }
 
+impl Mode {
+    /// How the modes are called where only asking is meant: `ask` and `--ask`.
+    pub const ASKS: [&'static str; 3] = ["never", "guarded", "strict"];
+
+    /// The mode that asks like this.
+    pub fn asking(name: &str) -> Option<Self> {
+        match name {
+            "never" => Some(Self::Open),
+            "guarded" => Some(Self::Guarded),
+            "strict" => Some(Self::Strict),
+            _ => None,
+        }
+    }
+
+    /// How it asks.
+    pub fn asks(self) -> &'static str {
+        match self {
+            Self::Open => "never",
+            Self::Guarded => "guarded",
+            Self::Strict => "strict",
+        }
+    }
+}
+
 /// A file of rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Layer<'t> {
@@ -75,6 +99,12 @@ impl Policy {
     /// The mode.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The same rules in another mode.
+    #[must_use]
+    pub fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// Whether a rule of the user denies or asks for anything, so that something could be evaded.

@@ -8,6 +8,7 @@ use toml::{
 use crate::{
     keys::{Key, Kind, find},
     policy::{Layer, LayerReader, PolicyError},
+    units::{duration_ms, size_bytes},
 };
 
 /// A value with its place.
@@ -128,11 +129,40 @@ impl LayerReader<'_, '_> {
     fn number(&self, written: &Written<'_>, name: &str, unit: &str) -> Result<u64, PolicyError> {
         let number = match written.get_ref() {
             DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            DeValue::String(text) => with_unit(text, unit),
             _ => None,
         };
         number.ok_or_else(|| {
             let problem = format!("`{name}` is not a whole number from 0 on");
-            self.error(written.span().start, &problem, &format!("write a number of {unit}"))
+            let example = match unit_example(unit) {
+                Some(example) => format!("write a number of {unit}, or `\"{example}\"`"),
+                None => format!("write a number of {unit}"),
+            };
+            self.error(written.span().start, &problem, &example)
         })
+    }
+}
+
+/// An example of a value with a unit, for keys that take one.
+pub fn unit_example(unit: &str) -> Option<&'static str> {
+    match unit {
+        "milliseconds" => Some("5m"),
+        "bytes" => Some("2GiB"),
+        "days" => Some("2w"),
+        _ => None,
+    }
+}
+
+/// The number that a text with a unit stands for, in the unit of the key.
+fn with_unit(text: &str, unit: &str) -> Option<u64> {
+    const DAY_MS: u64 = 24 * 3_600_000;
+    // A number in quotes is more likely a mistake than a choice.
+    let named = text.ends_with(|it: char| it.is_ascii_alphabetic());
+    match unit {
+        _ if !named => None,
+        "milliseconds" => duration_ms(text, 1),
+        "bytes" => size_bytes(text),
+        "days" => duration_ms(text, DAY_MS).map(|whole| whole / DAY_MS),
+        _ => None,
     }
 }

@@ -4,7 +4,10 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use legwork_gate::keys::{KEYS, Key, Kind, Project, Unset};
+use legwork_gate::{
+    keys::{KEYS, Key, Kind, Project, Unset},
+    unit_example,
+};
 
 /// What the page begins with.
 const HEAD: &str = "\
@@ -40,7 +43,10 @@ fn introduction(section: &str) -> &'static str {
 fn value(kind: Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".into(),
-        Kind::Number(unit) => format!("number of {unit}"),
+        Kind::Number(unit) => match unit_example(unit) {
+            Some(example) => format!("number of {unit}, or `\"{example}\"`"),
+            None => format!("number of {unit}"),
+        },
         Kind::Text => "text".into(),
         Kind::Choice(known) => {
             let quoted: Vec<String> = known.iter().map(|name| format!("`\"{name}\"`")).collect();

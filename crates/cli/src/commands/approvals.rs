@@ -2,33 +2,136 @@
 
 use std::{convert::Infallible, process::ExitCode};
 
-use legwork::{Answered, Approval, Engine, ErrorKind, EventKind, Interest, Reply, ToolError};
+use legwork::{
+    Answered, Approval, Engine, ErrorKind, EventKind, Interest, Reply, ToolError, user_file,
+};
 use serde_json::json;
 
+use super::listed::{age, in_time};
 use crate::{
     arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, StateChoice},
-    asking,
-    render::{complain, complain_of, print, print_json},
+    asking::{self, Said, consequence},
+    render::{complain, complain_of, escaped, one_line, print, print_json},
+    signals::{Caught, ENDING},
+    style::{Style, Tone, cut_middle},
+    table::{Cell, Table},
 };
 
+/// Least characters of an id: fewer would not look like one.
+const ID_CHARS_MIN: usize = 6;
+
 pub(crate) async fn approvals(options: ApprovalsOptions) -> ExitCode {
-    let engine = match options.state.open() {
-        Ok(engine) => engine,
-        Err(error) => return complain_of(&error),
-    };
     if options.watch {
-        return watch(&engine).await;
+        return match options.state.open() {
+            Ok(engine) => watch(&engine).await,
+            Err(error) => complain_of(&error),
+        };
     }
-    match engine.approvals().await {
-        Err(error) => complain_of(&error),
-        Ok(open) if options.json => print_json(&json!({ "approvals": open })),
-        Ok(open) if open.is_empty() => print("No open questions\n"),
-        Ok(open) => print(&open.iter().map(described).collect::<String>()),
+    let open = match options.state.existing() {
+        Ok(Some(engine)) => Open::read(&engine).await,
+        Ok(None) => Ok(Open::default()),
+        Err(error) => Err(error),
+    };
+    match (open, &options.id) {
+        (Err(error), _) => complain_of(&error),
+        (Ok(open), Some(id)) => match open.one(id) {
+            Err(error) => complain_of(&error),
+            Ok(approval) if options.json => print_json(approval),
+            Ok(approval) => print(&described(approval)),
+        },
+        (Ok(open), None) if options.json => print_json(&json!({ "approvals": open.approvals() })),
+        (Ok(open), None) => print(&open.table(Style::of_stdout())),
     }
 }
 
+/// The open questions: first those whose asker is still there, the oldest of them first.
+#[derive(Debug, Default)]
+pub(super) struct Open(Vec<(Approval, bool)>);
+
+impl Open {
+    pub(super) async fn read(engine: &Engine) -> Result<Self, ToolError> {
+        let open = engine.approvals().await?;
+        let live = |approval: Approval| {
+            let is_live = engine.is_asking(&approval);
+            (approval, is_live)
+        };
+        let mut open: Vec<_> = open.into_iter().map(live).collect();
+        open.sort_by_key(|(approval, is_live)| (!is_live, approval.created_at_ms));
+        Ok(Self(open))
+    }
+
+    pub(super) fn approvals(&self) -> Vec<&Approval> {
+        self.0.iter().map(|(approval, _)| approval).collect()
+    }
+
+    fn one(&self, prefix: &str) -> Result<&Approval, ToolError> {
+        let mut found =
+            self.approvals().into_iter().filter(|it| it.approval_id.starts_with(prefix));
+        let unknown = |problem: String| Err(ToolError::new(ErrorKind::UnknownApproval, problem));
+        match (found.next(), found.next()) {
+            (Some(approval), None) => Ok(approval),
+            (Some(_), Some(_)) => unknown(format!("more than one question begins with `{prefix}`")),
+            (None, _) => unknown(format!("no open question has the id `{prefix}`")),
+        }
+    }
+
+    /// How many characters of each id are enough to tell the open questions apart.
+    fn id_chars(&self) -> usize {
+        let ids: Vec<&str> = self.0.iter().map(|(it, _)| it.approval_id.as_str()).collect();
+        let is_enough = |chars: &usize| {
+            let mut short: Vec<_> = ids.iter().map(|id| id.get(..*chars)).collect();
+            short.sort_unstable();
+            short.dedup();
+            short.len() == ids.len()
+        };
+        (ID_CHARS_MIN..64).find(is_enough).unwrap_or(64)
+    }
+
+    pub(super) fn table(&self, style: Style) -> String {
+        if self.0.is_empty() {
+            return "No open questions\n".into();
+        }
+        let chars = self.id_chars();
+        let mut table = Table::new(["QUESTION", "AGE", "EXPIRES", "CALLER", "ASKED BY", "COMMAND"]);
+        for (approval, is_live) in &self.0 {
+            let id = approval.approval_id.as_str();
+            let caller = match is_live {
+                true => Cell::new(Tone::Notable, "running"),
+                false => Cell::new(Tone::Faint, "gone"),
+            };
+            table.add([
+                id.get(..chars).unwrap_or(id).to_owned().into(),
+                age(approval.created_at_ms).into(),
+                in_time(approval.expires_at_ms).into(),
+                caller,
+                one_line(&approval.asked_by, 16).into(),
+                escaped(&approval.command).into(),
+            ]);
+        }
+        let mut text = table.render(style);
+        let hint = "legwork approvals ID shows one, approve and deny answer it";
+        let hint = cut_middle(hint, style.width.unwrap_or(usize::MAX));
+        text.push_str(&format!("{}\n", style.paint(Tone::Faint, &hint)));
+        text
+    }
+}
+
+/// A question with everything that there is to know of it.
 fn described(approval: &Approval) -> String {
-    format!("{}\n{}\n", approval.approval_id, approval.question())
+    let (id, asked) = (&approval.approval_id, age(approval.created_at_ms));
+    let expires = in_time(approval.expires_at_ms);
+    let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
+    text.push_str(&approval.question());
+    text.push_str(&format!(
+        "\nlegwork approve {id}            allow it once\n\
+         legwork approve {id} --session  allow it for as long as the caller runs\n"
+    ));
+    if let (Some(_), Some(file)) = (&approval.proposed_rule, user_file()) {
+        let file = file.display();
+        text.push_str(&format!("legwork approve {id} --rule     save the rule in {file}\n"));
+    }
+    text.push_str(&format!("legwork deny {id}               refuse it\n"));
+    text
 }
 
 /// Answers questions as they come, until it is interrupted.
@@ -38,30 +141,46 @@ async fn watch(engine: &Engine) -> ExitCode {
     }
     match answer_all(engine).await {
         Ok(never) => match never {},
-        Err(error) => complain_of(&error),
+        Err(Some(error)) => complain_of(&error),
+        Err(None) => ExitCode::from(130),
     }
 }
 
-async fn answer_all(engine: &Engine) -> Result<Infallible, ToolError> {
+/// Asks one question after another; an end without an error is somebody's Ctrl-C.
+async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
     // For as long as this lives, callers know that somebody is here.
     let _here = engine.watch_approvals()?;
     let mut events = engine.events(None, Interest::Changes).await?;
+    let mut signals = Caught::new(&ENDING);
     print("Waiting for questions; Ctrl-C ends it\n");
     loop {
         for approval in engine.approvals().await? {
-            let id = approval.approval_id.clone();
-            let asked = tokio::task::spawn_blocking(move || asking::ask(&approval));
-            let Some(answered) = asked.await.ok().flatten() else {
-                return Err(ToolError::new(ErrorKind::ToolExecutionFailed, "the terminal is gone"));
+            let decision = match asking::ask(&approval).await {
+                Ok(Said::Reply(decision)) => decision,
+                // It stays open for whoever else can answer.
+                Ok(Said::Cancelled) => return Err(None),
+                Err(error) => {
+                    let problem = format!("the terminal is gone: {error}");
+                    return Err(Some(ToolError::new(ErrorKind::ToolExecutionFailed, problem)));
+                }
             };
-            if let Err(error) = engine.answer(&id, answered).await {
-                print(&format!("{}\n", error.message));
-            }
+            let by = "the command line".into();
+            let answered = Answered { decision, note: None, by };
+            match engine.answer(&approval.approval_id, answered).await {
+                Ok(approval) => print(&format!("{}\n", consequence(&approval, decision))),
+                Err(error) => print(&format!("{}\n", error.message)),
+            };
         }
-        while let Ok(event) = events.next().await {
-            if matches!(event.what, EventKind::QuestionOpened { .. }) {
-                break;
+        let next = async {
+            while let Ok(event) = events.next().await {
+                if matches!(event.what, EventKind::QuestionOpened { .. }) {
+                    break;
+                }
             }
+        };
+        tokio::select! {
+            () = next => {}
+            _ = signals.next() => return Err(None),
         }
     }
 }
@@ -74,21 +193,28 @@ pub(crate) async fn approve(options: ApproveOptions) -> ExitCode {
         (.., true) => Reply::AllowOnceUnconfined,
         _ => Reply::AllowOnce,
     };
-    answer(state, &id, decision, note).await
+    answer(&state, &id, decision, note).await
 }
 
 pub(crate) async fn deny(options: DenyOptions) -> ExitCode {
-    answer(options.state, &options.id, Reply::Deny, options.note).await
+    answer(&options.state, &options.id, Reply::Deny, options.note).await
 }
 
-async fn answer(state: StateChoice, id: &str, decision: Reply, note: Option<String>) -> ExitCode {
-    let engine = match state.open() {
-        Ok(engine) => engine,
-        Err(error) => return complain_of(&error),
-    };
+async fn answer(state: &StateChoice, id: &str, decision: Reply, note: Option<String>) -> ExitCode {
     let answered = Answered { decision, note, by: "the command line".into() };
-    match engine.answer(id, answered).await {
-        Ok(approval) => print(&format!("{}: {}\n", approval.approval_id, decision.as_str())),
+    let recorded = match state.existing() {
+        Ok(Some(engine)) => engine.answer(id, answered).await,
+        Ok(None) => {
+            let problem = format!("no open question has the id `{id}`");
+            Err(ToolError::new(ErrorKind::UnknownApproval, problem))
+        }
+        Err(error) => Err(error),
+    };
+    match recorded {
+        Ok(approval) => {
+            let command = escaped(&approval.command);
+            print(&format!("{} {command}\n", consequence(&approval, decision)))
+        }
         Err(error) => complain_of(&error),
     }
 }

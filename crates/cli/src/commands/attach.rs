@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
     let attached = async {
-        let engine = options.state.open()?;
+        let engine = options.state.with_tasks()?;
         let task = engine.task(&options.task).await?;
         engine.observe(task).await
     };
@@ -36,7 +36,7 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let left = if observer.task().tty && terminal::is_interactive() && !observer.is_over() {
-        say("legwork: attached; Ctrl-] leaves, and the task goes on\r");
+        say("legwork: attached; Ctrl-] detaches, and the task goes on\r");
         let left = take_part(&mut observer, true).await;
         // The program goes on and will not tidy up on this terminal.
         if !matches!(left, Ok(Left::Ended)) {
@@ -56,7 +56,7 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
     match left {
         Left::Ended => code_of_task(observer.task()),
         Left::Detached => {
-            say(&format!("legwork: left; task {} goes on", observer.task().task_id));
+            say(&format!("legwork: detached; task {} goes on", observer.task().task_id));
             ExitCode::SUCCESS
         }
         Left::Signal(number) => ExitCode::from(128 + number),

@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use legwork::{Answer, Caller, Registry, ToolError};
+use legwork::{Answer, Caller, Registry, ToolError, gate::units::shown_bytes};
 use serde_json::Value;
 
 use crate::{
     arguments::{CallOptions, Rules, StatePlace},
     asking, hints,
-    render::{complain, error_code, print, print_json},
+    progress::waiting,
+    render::{complain, error_code, print, print_json, say},
     signals,
 };
 
@@ -44,9 +45,17 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
                 let mut caller = Caller::operator("call");
                 caller.trust = options.guard.trust.trust();
                 caller.asker = asking::person();
+                let what = format!("legwork: waiting for {tool}; Ctrl-C stops it");
+                let called = waiting(&what, engine.call(tool, input, &caller));
+                tokio::pin!(called);
                 tokio::select! {
-                    answer = engine.call(tool, input, &caller) => answer,
+                    answer = &mut called => answer,
                     signal = signals::asked_to_end() => {
+                        if asking::is_open() || asking::was_cancelled() {
+                            // The question is withdrawn before we go.
+                            called.await;
+                            say("legwork: cancelled; nothing was run");
+                        }
                         engine.stop_all(GRACE).await;
                         return ExitCode::from(128 + signal);
                     }
@@ -90,7 +99,7 @@ fn read_input(given: &str) -> io::Result<Vec<u8>> {
 
 fn parse(text: &[u8]) -> Result<Value, String> {
     if text.len() as u64 > INPUT_BYTES_MAX {
-        return Err(format!("the input is over the limit of {INPUT_BYTES_MAX} bytes"));
+        return Err(format!("the input is over the limit of {}", shown_bytes(INPUT_BYTES_MAX)));
     }
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     serde_json::from_slice(text).map_err(|problem| format!("not JSON: {problem}"))

@@ -1,17 +1,29 @@
-//! `legwork doctor`: what this machine can do, tried out and not guessed.
+//! `legwork doctor`: what this machine can do, tried out and not guessed, and what is configured.
+//!
+//! Whatever is tried is tried in a temporary state folder: nothing is left behind, and a folder that
+//! does not exist yet is not made.
 
-use std::{fmt::Write, process::ExitCode};
+mod layers;
 
-use legwork::{Caller, Engine, ToolError, Trust, Usage, audit::repairs};
-use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
+use std::{fmt::Write, path::Path, process::ExitCode};
+
+use legwork::{
+    Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
+    audit::repairs,
+    gate::{Mode, Policy, units::shown_bytes},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use super::audit::describe as describe_entry;
+use self::layers::Layer;
+use super::{audit::describe as describe_entry, listed::age};
 use crate::{
     OUR_FAILURE,
-    arguments::{DoctorOptions, StateChoice},
-    render::{bytes, print, print_json, time},
+    arguments::{DoctorOptions, Rules, StateChoice},
+    hints,
+    render::{print, print_json},
+    style::{Style, Tone, from_home},
 };
 
 #[derive(Debug, Serialize)]
@@ -21,42 +33,57 @@ struct Check {
     detail: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Layer {
-    name: String,
-    available: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+impl Check {
+    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, ok: true, detail: detail.into() }
+    }
+
+    fn failed(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, ok: false, detail: detail.into() }
+    }
+
+    fn of(name: &'static str, error: &ToolError) -> Self {
+        Self::failed(name, error.message.clone())
+    }
 }
 
-impl Layer {
-    fn available(name: &str) -> Self {
-        Self { name: name.to_owned(), available: true, reason: None }
-    }
-
-    fn missing(name: &str, reason: &str) -> Self {
-        Self { name: name.to_owned(), available: false, reason: Some(reason.to_owned()) }
-    }
+/// What is in force for commands of a trusted caller.
+#[derive(Debug, Serialize)]
+struct Effective {
+    ask: &'static str,
+    sandbox: Level,
+    network: bool,
 }
 
 pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
-    let Findings { checks, usage, repairs } = examine(options.state.clone()).await;
-    let layers = layers(options.state).await;
+    let workspace = options.place.folder();
+    let (mut checks, config) = configuration(&workspace, &options.rules);
+    let Findings { checks: of_state, usage, repairs } = examine(&options.place.state).await;
+    checks.extend(of_state);
+    let (effective, layers) = match Trial::open(&workspace, &config) {
+        Ok(trial) => {
+            checks.extend(trial.checks().await);
+            (trial.effective().await, layers::of(trial.guarded.protection(STRICTEST).await))
+        }
+        Err(error) => {
+            checks.push(Check::of("command", &error));
+            (None, layers::of(Err(error)))
+        }
+    };
     let healthy = checks.iter().all(|check| check.ok);
-    let version = env!("CARGO_PKG_VERSION");
     let printed = if options.json {
         let of = |event: &str| -> Vec<&Value> {
-            repairs
-                .iter()
-                .filter(|entry| entry.get("event").is_some_and(|it| it == event))
-                .collect()
+            let is_it = |entry: &&Value| entry.get("event").is_some_and(|it| it == event);
+            repairs.iter().filter(is_it).collect()
         };
         print_json(&json!({
-            "version": version, "healthy": healthy, "checks": checks, "usage": usage,
-            "rebuilds": of("rebuilt"), "set_aside": of("set_aside"), "layers": layers,
+            "version": env!("CARGO_PKG_VERSION"), "healthy": healthy, "checks": checks,
+            "usage": usage, "rebuilds": of("rebuilt"), "set_aside": of("set_aside"),
+            "layers": layers, "effective": effective,
+            "configuration": Config::files(&workspace, &options.rules.policy),
         }))
     } else {
-        let mut text = report(version, &checks, &layers);
+        let mut text = report(&checks, effective.as_ref(), &layers, Style::of_stdout());
         for entry in &repairs {
             let _ = writeln!(text, "\n{}", describe_entry(entry));
         }
@@ -65,7 +92,24 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
     if healthy { printed } else { ExitCode::from(OUR_FAILURE) }
 }
 
-/// What was found out.
+/// The trust whose sandbox needs every layer.
+const STRICTEST: Trust = Trust::UntrustedExternal;
+
+/// Reads the configuration; where that is wrong, the defaults count for the rest.
+fn configuration(workspace: &Path, rules: &Rules) -> (Vec<Check>, Config) {
+    let files = Config::files(workspace, &rules.policy);
+    let files: Vec<String> =
+        files.iter().map(|file| from_home(&file.display().to_string())).collect();
+    match rules.config(workspace) {
+        Ok(config) if files.is_empty() => {
+            (vec![Check::ok("configuration", "defaults: there is no file")], config)
+        }
+        Ok(config) => (vec![Check::ok("configuration", files.join(", "))], config),
+        Err(error) => (vec![Check::failed("configuration", error.to_string())], Config::default()),
+    }
+}
+
+/// What was found out about the state folder.
 #[derive(Default)]
 struct Findings {
     checks: Vec<Check>,
@@ -74,125 +118,173 @@ struct Findings {
     repairs: Vec<Value>,
 }
 
-async fn examine(state: StateChoice) -> Findings {
-    let engine = match state.open() {
-        Ok(engine) => engine,
+async fn examine(state: &StateChoice) -> Findings {
+    let path = match state.path() {
+        Ok(path) => path,
         Err(error) => {
-            return Findings { checks: vec![failed("state", &error)], ..Findings::default() };
+            let checks = vec![Check::failed("state", error.to_string())];
+            return Findings { checks, ..Findings::default() };
         }
     };
-    let mut findings = Findings { checks: checks(&engine).await, ..Findings::default() };
+    let place = from_home(&path.display().to_string());
+    let engine = match state.existing() {
+        Ok(Some(engine)) => engine,
+        Ok(None) => {
+            let checks = vec![not_there(&path, &place)];
+            return Findings { checks, ..Findings::default() };
+        }
+        Err(error) => {
+            let checks = vec![Check::of("state", &error)];
+            return Findings { checks, ..Findings::default() };
+        }
+    };
+    let mut findings = Findings::default();
+    findings.checks.push(Check::ok("state", place));
+    findings.checks.push(match engine.check_ledger().await {
+        Ok(()) => Check::ok("ledger", "database intact"),
+        Err(error) => Check::of("ledger", &error),
+    });
     // After the check of the ledger, which may be the reason of one.
     findings.repairs = repairs(&engine.state().audit()).unwrap_or_default();
     match engine.usage().await {
         Ok(usage) => {
-            let detail = describe(&usage);
-            findings.checks.push(Check { name: "disk", ok: true, detail });
+            findings.checks.push(Check::ok("disk", describe(&usage)));
             findings.usage = Some(usage);
         }
-        Err(error) => findings.checks.push(failed("disk", &error)),
+        Err(error) => findings.checks.push(Check::of("disk", &error)),
     }
     findings
 }
 
+/// A state folder that the first task will make, if it can.
+fn not_there(path: &Path, place: &str) -> Check {
+    let Ok(path) = std::path::absolute(path) else { return Check::failed("state", place) };
+    let above = path.ancestors().find(|folder| folder.exists());
+    let writable = above
+        .is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok());
+    if writable {
+        Check::ok("state", format!("{place}, made with the first task"))
+    } else {
+        Check::failed("state", format!("{place} cannot be made: no permission"))
+    }
+}
+
 fn describe(usage: &Usage) -> String {
     let oldest = match usage.oldest_at_ms {
-        Some(at_ms) => format!(", the oldest of {}", time(at_ms)),
+        Some(at_ms) => format!(", the oldest {} old", age(at_ms)),
         None => String::new(),
     };
     format!(
         "ledger {}; {} tasks{oldest}; {} folders, {}",
-        bytes(usage.ledger_bytes),
+        shown_bytes(usage.ledger_bytes),
         usage.tasks,
         usage.folders,
-        bytes(usage.folder_bytes)
+        shown_bytes(usage.folder_bytes)
     )
 }
 
-async fn checks(engine: &Engine) -> Vec<Check> {
-    let place = engine.state().path().display().to_string();
-    let mut checks = vec![Check { name: "state", ok: true, detail: place }];
-    checks.push(match engine.check_ledger().await {
-        Ok(()) => Check { name: "ledger", ok: true, detail: "every page is whole".into() },
-        Err(error) => failed("ledger", &error),
-    });
-    match engine.warm_up(Trust::TrustedOperator).await {
-        Ok(pid) => {
-            let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-            let detail = format!("starts and answers{pid}");
-            checks.push(Check { name: "spawner", ok: true, detail });
+/// Engines on a temporary state folder, which is gone in the end.
+struct Trial {
+    /// As it is configured.
+    guarded: Engine,
+    /// The same without questions: the doctor's own command needs no answer.
+    asking_nobody: Engine,
+    ask: &'static str,
+    _state: TempDir,
+}
+
+impl Trial {
+    fn open(workspace: &Path, config: &Config) -> Result<Self, ToolError> {
+        let state = tempfile::Builder::new().prefix("legwork-doctor-").tempdir();
+        let state = state.map_err(|error| {
+            let problem = format!("cannot create a temporary folder: {error}");
+            ToolError::new(ErrorKind::StateUnavailable, problem)
+        })?;
+        let open = |config: Config| {
+            let mut options = Options::configured(workspace, config);
+            options.state = Some(state.path().to_owned());
+            options.hint = hints::of;
+            Engine::open_with(options, Registry::builtin())
+        };
+        let mut asking_nobody = config.clone();
+        if config.policy.mode() != Mode::Open {
+            asking_nobody.sandbox.level.get_or_insert(Level::WorkspaceWrite);
         }
-        Err(error) => {
-            checks.push(failed("spawner", &error));
-            return checks;
-        }
+        asking_nobody.policy = Policy::default().in_mode(Mode::Open);
+        Ok(Self {
+            guarded: open(config.clone())?,
+            asking_nobody: open(asking_nobody)?,
+            ask: config.policy.mode().asks(),
+            _state: state,
+        })
     }
-    let input = json!({ "cmd": "echo well", "shell": "sh", "login": false, "workdir": "/",
-                        "duplicate_policy": "start_new" });
-    let answer = engine.call("ExecCommand", input, &Caller::operator("doctor")).await;
-    checks.push(match answer.error() {
-        None => Check {
-            name: "command",
-            ok: answer.receipt().contains("well"),
-            detail: answer.envelope().summary_text.clone().unwrap_or_default(),
-        },
-        Some(error) => failed("command", error),
-    });
-    checks
-}
 
-fn failed(name: &'static str, error: &ToolError) -> Check {
-    Check { name, ok: false, detail: error.message.clone() }
-}
+    async fn effective(&self) -> Option<Effective> {
+        let report = self.guarded.protection(Trust::TrustedOperator).await.ok()?;
+        Some(Effective { ask: self.ask, sandbox: report.level, network: report.network })
+    }
 
-/// What this machine makes of the strictest sandbox: the one of a caller who is not trusted.
-async fn layers(state: StateChoice) -> Vec<Layer> {
-    let probed = match state.open() {
-        Ok(engine) => engine.protection(Trust::UntrustedExternal).await,
-        Err(error) => Err(error),
-    };
-    let mut layers: Vec<Layer> = match probed {
-        Ok(report) => {
-            let enforced = report.enforced.iter().map(|name| Layer::available(name));
-            let missing = report.missing.iter().map(|it| Layer::missing(&it.layer, &it.reason));
-            enforced.chain(missing).collect()
+    async fn checks(&self) -> Vec<Check> {
+        let engine = &self.asking_nobody;
+        let mut checks = Vec::new();
+        match engine.warm_up(Trust::TrustedOperator).await {
+            Ok(_) => checks.push(Check::ok("spawner", "starts and answers")),
+            Err(error) => return vec![Check::of("spawner", &error)],
         }
-        Err(error) => vec![Layer::missing("sandbox", &error.message)],
-    };
-    layers.push(match cgroup_kill() {
-        CgroupKill::Available => Layer::available("cgroup_kill"),
-        CgroupKill::Missing(reason) => Layer::missing("cgroup_kill", &reason),
-    });
-    layers.push(match cgroup_limits() {
-        Ok(()) => Layer::available("cgroup_limits"),
-        Err(reason) => Layer::missing("cgroup_limits", &reason),
-    });
-    // Every kernel has them.
-    layers.push(Layer::available("rlimits"));
-    let unknown = SandboxLayer::ALL.into_iter().map(SandboxLayer::as_str);
-    let unknown: Vec<&str> =
-        unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
-    layers.extend(unknown.into_iter().map(|name| Layer::missing(name, "not used by this version")));
-    let place = |layer: &Layer| SandboxLayer::ALL.iter().position(|one| one.as_str() == layer.name);
-    layers.sort_by_key(place);
-    layers
+        let input = json!({ "cmd": "echo well", "shell": "sh", "login": false });
+        let answer = engine.call("ExecCommand", input, &Caller::operator("doctor")).await;
+        checks.push(match answer.error() {
+            Some(error) => Check::of("command", error),
+            None if answer.receipt().contains("well") => {
+                Check::ok("command", "runs, and its output arrives")
+            }
+            None => {
+                Check::failed("command", answer.envelope().summary_text.clone().unwrap_or_default())
+            }
+        });
+        checks
+    }
 }
 
-fn report(version: &str, checks: &[Check], layers: &[Layer]) -> String {
-    let mut text = format!("legwork {version}\n\n");
+fn report(
+    checks: &[Check],
+    effective: Option<&Effective>,
+    layers: &[Layer],
+    style: Style,
+) -> String {
+    let mut text = format!("legwork {}\n\n", env!("CARGO_PKG_VERSION"));
     for check in checks {
-        let mark = if check.ok { "ok" } else { "FAILED" };
-        let _ = writeln!(text, "{:<10} {mark:<7} {}", check.name, check.detail);
+        let (tone, mark) = if check.ok { (Tone::Good, "ok") } else { (Tone::Bad, "FAILED") };
+        let mark = style.paint(tone, &format!("{mark:<7}"));
+        let _ = writeln!(text, "{:<14} {mark} {}", check.name, check.detail);
     }
-    text.push_str("\nProtection of commands from each other and of this machine from them:\n");
-    for layer in layers {
-        let mark = if layer.available { "yes" } else { "no" };
-        let _ = writeln!(
-            text,
-            "{:<18} {mark:<4} {}",
-            layer.name,
-            layer.reason.as_deref().unwrap_or_default()
-        );
+    if let Some(effective) = effective {
+        text.push_str("\nIn force for a trusted caller:\n");
+        for (name, value) in effective.told() {
+            let _ = writeln!(text, "{name:<14} {value}");
+        }
     }
+    text.push_str(&layers::report(layers, style));
     text
+}
+
+impl Effective {
+    fn told(&self) -> [(&'static str, String); 3] {
+        let asked = match self.ask {
+            "never" => "nobody is asked",
+            "strict" => "a person is asked about all that no rule allows",
+            _ => "a person is asked where tools and rules say so",
+        };
+        let writable = match self.sandbox {
+            Level::None => "commands may write everywhere",
+            Level::WorkspaceWrite => "commands may write in their workspace and in /tmp",
+            Level::ReadOnly => "commands may write nothing",
+        };
+        let network = if self.network { "yes" } else { "no" };
+        [
+            ("ask", format!("{}: {asked}", self.ask)),
+            ("sandbox", format!("{}: {writable}", self.sandbox.as_str())),
+            ("network", network.to_owned()),
+        ]
+    }
 }

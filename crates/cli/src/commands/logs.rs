@@ -1,4 +1,4 @@
-//! `legwork logs`: what a task has written, each stream to its own, without the secrets or exactly.
+//! `legwork logs`: a task's output, each stream to its own, with secrets masked or exactly.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -8,12 +8,17 @@ use std::{
 
 use legwork::{
     Observer, Stream, ToolError,
+    gate::units::shown_bytes,
     output::{Artifact, Mask, MaskedStream, MaskedWriter, TaskOutput, replay},
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{copy::Copier, run::code_of_task};
+use super::{
+    copy::Copier,
+    log_lines::{self, Wanted},
+    run::code_of_task,
+};
 use crate::{
     arguments::LogsOptions,
     render::{complain, complain_of, say},
@@ -24,8 +29,12 @@ use crate::{
 const PIECE_BYTES: u64 = 64 * 1024;
 
 pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
+    let wanted = match Wanted::of(&options) {
+        Ok(wanted) => wanted,
+        Err(problem) => return complain(&problem),
+    };
     let found = async {
-        let engine = options.state.open()?;
+        let engine = options.state.with_tasks()?;
         let task = engine.task(&options.task).await?;
         engine.observe(task).await
     };
@@ -34,6 +43,10 @@ pub(crate) async fn logs(options: LogsOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let mask = (!options.raw).then(|| observer.mask());
+    if let Some(wanted) = wanted {
+        let shown = log_lines::show(&mut observer, mask.as_ref(), wanted, options.follow).await;
+        return ended(shown, &observer, options.follow);
+    }
     if options.json {
         let printed = print_json(&mut observer, mask.as_ref(), options.follow).await;
         return ended(printed, &observer, options.follow);
@@ -62,7 +75,7 @@ fn ended(
 }
 
 /// What is masked is read in whole lines: half a secret cannot be told from other text.
-fn readable<T>(output: TaskOutput, mask: Option<&T>) -> TaskOutput {
+pub(super) fn readable<T>(output: TaskOutput, mask: Option<&T>) -> TaskOutput {
     if mask.is_some() { output.in_whole_lines() } else { output }
 }
 
@@ -83,14 +96,14 @@ fn show(output: TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
     };
     match shown {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return complain(&format!("the output cannot be shown: {error}"));
+            return complain(&format!("cannot print the output: {error}"));
         }
         _ => {}
     }
     for (name, gap) in gaps {
         if let Some(gap) = gap {
-            let (bytes, from) = (gap.bytes(), gap.from);
-            say(&format!("legwork: {bytes} bytes of {name} were dropped, from byte {from} on"));
+            let (bytes, from) = (shown_bytes(gap.bytes()), gap.from);
+            say(&format!("legwork: {bytes} of {name} were not stored, from byte {from} on"));
         }
     }
     ExitCode::SUCCESS

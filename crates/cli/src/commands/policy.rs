@@ -1,24 +1,26 @@
-//! `legwork policy`: what the gate would say, without running anything.
+//! `legwork policy`: the verdict on a command, and what would change it; nothing is run.
 
 use std::{
     collections::HashMap,
     io::{self, BufRead, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
 use legwork::{
-    Checker, Engine, ErrorKind, HeldRule, Options, Registry, Tool, ToolError, Trust,
+    Checker, Config, Engine, ErrorKind, HeldRule, Options, Registry, Tool, ToolError, Trust,
     gate::{Checked, Decision, read},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
+use super::remedy;
 use crate::{
     OUR_FAILURE,
     arguments::{PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb},
     hints,
-    render::{DENIED, complain, print, print_json},
+    render::{DENIED, complain, complain_of, print, print_json},
 };
 
 pub(crate) async fn policy(verb: PolicyVerb) -> ExitCode {
@@ -26,9 +28,9 @@ pub(crate) async fn policy(verb: PolicyVerb) -> ExitCode {
         PolicyVerb::Check(options) => (&options.circumstances, Some(options.tool.clone())),
         PolicyVerb::Test(options) => (&options.circumstances, None),
     };
-    let mut bench = match Bench::open(circumstances) {
+    let mut bench = match Bench::open(circumstances, &[]) {
         Ok(bench) => bench,
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return complain_of(&error),
     };
     match verb {
         PolicyVerb::Check(options) => {
@@ -46,16 +48,17 @@ struct Bench {
     /// One for each tool that was asked about.
     checkers: HashMap<String, Checker>,
     /// Removed at the end.
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Bench {
-    fn open(circumstances: &PolicyCircumstances) -> Result<Self, ToolError> {
-        let workspace = circumstances.workspace.clone().unwrap_or_else(|| ".".into());
-        let config = circumstances.rules.config(&workspace)?;
+    /// Opens it with more files of rules than the circumstances name.
+    fn open(circumstances: &PolicyCircumstances, more: &[PathBuf]) -> Result<Self, ToolError> {
+        let workspace = workspace(circumstances);
+        let config = circumstances.rules.with(more).config(&workspace)?;
         let state =
             tempfile::Builder::new().prefix("legwork-check-").tempdir().map_err(|error| {
-                let problem = format!("no temporary folder can be made: {error}");
+                let problem = format!("cannot create a temporary folder: {error}");
                 ToolError::new(ErrorKind::StateUnavailable, problem)
             })?;
         let mut options = Options::configured(workspace, config);
@@ -63,7 +66,7 @@ impl Bench {
         options.hint = hints::of;
         let engine = Engine::open_with(options, Registry::builtin())?;
         let trust = circumstances.trust.trust();
-        Ok(Self { engine, trust, checkers: HashMap::new(), _state: state })
+        Ok(Self { engine, trust, checkers: HashMap::new(), state })
     }
 
     async fn checker(&mut self, tool: &str) -> Result<&mut Checker, String> {
@@ -86,6 +89,25 @@ impl Bench {
         let argv: Vec<String> = serde_json::from_str(text)
             .map_err(|_| format!("{tool} takes a JSON list: the program and its arguments"))?;
         Ok(checker.argv(argv))
+    }
+
+    /// The rules that would allow each part of a text that is asked about.
+    async fn proposals(&mut self, tool: &str, text: &str) -> Result<String, String> {
+        let whole = self.judged(tool, text).await?;
+        let checker = self.checker(tool).await?;
+        if let Some(rule) = checker.proposal(&rule_id(&whole)) {
+            return Ok(rule);
+        }
+        let mut rules = String::new();
+        for command in read(text).commands {
+            let part = text.get(command.span.start..command.span.end).unwrap_or_default();
+            let judged = checker.script(part);
+            let rule = checker.proposal(&rule_id(&judged));
+            if let Some(rule) = rule.filter(|_| judged.verdict == Decision::Ask) {
+                rules.push_str(&format!("{rule}\n"));
+            }
+        }
+        Ok(rules)
     }
 
     /// In which circumstances a tool's texts are judged.
@@ -122,7 +144,12 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
         }
         print_json(&described)
     } else {
-        print(&format!("{}{}\n{}", explained(&checked, text), told(&around), holds(&held)))
+        let change = change(bench, options, tool, text, &checked).await;
+        let mut told = format!("{}{}\n", explained(&checked, text), told(&around));
+        if let Some(change) = change {
+            told.push_str(&format!("\n{change}"));
+        }
+        print(&format!("{told}{}", holds(&held)))
     };
     match checked.verdict {
         Decision::Allow => printed,
@@ -130,12 +157,50 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
     }
 }
 
+/// The TOML that would change a verdict other than allow, and its file; nothing where none would.
+async fn change(
+    bench: &mut Bench,
+    options: &PolicyCheckOptions,
+    tool: &str,
+    text: &str,
+    checked: &Checked,
+) -> Option<String> {
+    let circumstances = &options.circumstances;
+    match checked.verdict {
+        Decision::Allow => None,
+        Decision::Deny => {
+            let given = &circumstances.rules.policy;
+            let files = Config::files(&workspace(circumstances), given);
+            remedy::denied(&checked.explanation.rule, &files)
+        }
+        Decision::Ask => {
+            let rules = bench.proposals(tool, text).await.ok()?;
+            // Only what was seen to change it is shown.
+            let file = bench.state.path().join("proposal.toml");
+            std::fs::write(&file, &rules).ok()?;
+            let mut changed = Bench::open(circumstances, &[file]).ok()?;
+            let allowed = changed.judged(tool, text).await.ok()?.verdict == Decision::Allow;
+            let none =
+                "No rule can allow it as it is written: it has to be approved when it runs.\n";
+            Some(match allowed && !rules.is_empty() {
+                true => remedy::addition(&rules).replacen("or add", "To allow it, add", 1),
+                false => none.to_owned(),
+            })
+        }
+    }
+}
+
+/// The folder whose project file counts.
+fn workspace(circumstances: &PolicyCircumstances) -> PathBuf {
+    circumstances.workspace.clone().unwrap_or_else(|| ".".into())
+}
+
 /// How the rules on programs are held here, for a person.
 fn holds(held: &[HeldRule]) -> String {
     if held.is_empty() {
         return String::new();
     }
-    let mut out = String::from("\nrules on programs, and what holds them here:\n");
+    let mut out = String::from("\nrules on programs, and what enforces them here:\n");
     for rule in held {
         let holds: Vec<&str> = rule.held.iter().map(|hold| hold.as_str()).collect();
         let only = if holds.len() == 1 { " only" } else { "" };
@@ -151,7 +216,7 @@ fn told(around: &Value) -> String {
     let whole = around.get("sandbox_whole").and_then(Value::as_bool).unwrap_or(false);
     let sandbox = of("sandbox");
     let missing =
-        if whole || sandbox == "none" { "" } else { ", of which layers are missing here" };
+        if whole || sandbox == "none" { "" } else { " (layers are missing here: legwork doctor)" };
     format!("judged for: {} in {}, sandbox {sandbox}{missing}", of("trust"), of("workspace"))
 }
 
@@ -161,6 +226,13 @@ fn name(verdict: Decision) -> &'static str {
         Decision::Ask => "ask",
         Decision::Deny => "deny",
     }
+}
+
+/// A name for a rule that allows what was judged.
+fn rule_id(checked: &Checked) -> String {
+    let program = checked.runs.first().map_or("command", String::as_str);
+    let name: String = program.chars().filter(|it| it.is_ascii_alphanumeric()).take(20).collect();
+    format!("allow-{name}")
 }
 
 /// The verdict for a person: every simple command, then what decided and why.
@@ -203,7 +275,7 @@ async fn batch(bench: &mut Bench, tool: &str) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut complete = true;
     for line in io::stdin().lock().split(b'\n') {
-        let Ok(line) = line else { return complain("stdin cannot be read") };
+        let Ok(line) = line else { return complain("cannot read stdin") };
         if line.trim_ascii().is_empty() {
             continue;
         }

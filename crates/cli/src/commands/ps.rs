@@ -1,60 +1,143 @@
 //! `legwork ps`: the tasks of the state folder.
 
-use std::{fmt::Write, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use legwork::Task;
+use legwork::{Engine, EventKind, Interest, TaskFilter, ToolError};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::listed::Listed;
 use crate::{
     arguments::PsOptions,
-    render::{complain_of, one_line, print, print_json, time},
+    render::{complain_of, print, print_json},
+    signals::asked_to_end,
+    style::{Style, Tone, grouped},
+    terminal,
 };
 
-const COMMAND_WIDTH: usize = 60;
+/// Lines of a screen that are not tasks: the titles, the count of the rest, the cursor's.
+const OTHER_LINES: u32 = 3;
+
+/// How often the times of running tasks are shown anew.
+const TICK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn ps(options: PsOptions) -> ExitCode {
-    let engine = match options.state.open() {
-        Ok(engine) => engine,
-        Err(error) => return complain_of(&error),
-    };
-    match engine.tasks(!options.running, options.limit).await {
+    match options.state.existing() {
         Err(error) => complain_of(&error),
-        Ok(tasks) => {
-            let mask = engine.mask();
-            let tasks: Vec<Task> = tasks.into_iter().map(|task| task.masked(&mask)).collect();
-            if options.json {
-                print_json(&json!({ "tasks": tasks }))
-            } else {
-                print(&table(&tasks))
+        Ok(Some(engine)) if options.watch => watch(&engine, &options).await,
+        Ok(Some(engine)) => match Listed::read(&engine, filter(&options), options.limit).await {
+            Ok(listed) => show(&listed, &options),
+            Err(error) => complain_of(&error),
+        },
+        Ok(None) if options.watch => match options.state.with_tasks() {
+            Err(error) => complain_of(&error),
+            Ok(engine) => watch(&engine, &options).await,
+        },
+        Ok(None) if options.json => print_json(&json!({ "tasks": [], "total": 0 })),
+        Ok(None) if options.quiet => ExitCode::SUCCESS,
+        Ok(None) => print("No tasks\n"),
+    }
+}
+
+fn filter(options: &PsOptions) -> TaskFilter {
+    let real = |path: &PathBuf| {
+        let real = path.canonicalize().or_else(|_| std::path::absolute(path));
+        real.unwrap_or_else(|_| path.clone()).display().to_string()
+    };
+    let chosen = TaskFilter { statuses: options.status.clone(), ..TaskFilter::default() };
+    let statuses = if options.running { TaskFilter::open() } else { chosen };
+    let workspace = options.workspace.as_ref().map(real);
+    TaskFilter { workspace, since_ms: options.since, ..statuses }
+}
+
+fn show(listed: &Listed, options: &PsOptions) -> ExitCode {
+    if options.json {
+        return print_json(&json!({ "tasks": listed.tasks, "total": listed.total }));
+    }
+    if options.quiet {
+        let ids = listed.tasks.iter().map(|task| format!("{}\n", task.task_id));
+        return print(&ids.collect::<String>());
+    }
+    print(&text(listed, options, Style::of_stdout()))
+}
+
+fn text(listed: &Listed, options: &PsOptions, style: Style) -> String {
+    if listed.tasks.is_empty() {
+        return match filter(options) == TaskFilter::default() {
+            true => "No tasks\n".into(),
+            false => "No task matches\n".into(),
+        };
+    }
+    let mut text =
+        if options.all_columns { listed.all_columns(style) } else { listed.table(style) };
+    if listed.more() > 0 {
+        let more = format!("{} more: -n {}", grouped(listed.more()), listed.total);
+        text.push_str(&format!("{}\n", style.paint(Tone::Faint, &more)));
+    }
+    text
+}
+
+/// Shows the list whenever it has changed, until we are asked to end.
+async fn watch(engine: &Engine, options: &PsOptions) -> ExitCode {
+    let watched = tokio::select! {
+        watched = repaint(engine, options) => watched,
+        number = asked_to_end() => {
+            print("\n");
+            return ExitCode::from(128 + number);
+        }
+    };
+    match watched {
+        Ok(code) => code,
+        Err(error) => complain_of(&error),
+    }
+}
+
+async fn repaint(engine: &Engine, options: &PsOptions) -> Result<ExitCode, ToolError> {
+    // Before the first look, so that nothing falls between.
+    let mut events = engine.events(None, Interest::Live).await?;
+    let mut resized = signal(SignalKind::window_change()).ok();
+    let on_terminal = rustix::termios::isatty(std::io::stdout());
+    loop {
+        let rows = terminal::size().filter(|_| on_terminal).map(|size| u32::from(size.rows));
+        let room = rows.map_or(u32::MAX, |rows| rows.saturating_sub(OTHER_LINES).max(1));
+        let listed = Listed::read(engine, filter(options), options.limit.min(room)).await?;
+        let runs = listed.tasks.iter().any(|task| !task.status.is_final());
+        // Nothing is read anew in here: what was read is shown with the time that it is now.
+        loop {
+            let shown = text(&listed, options, Style::of_stdout());
+            // Over what was there, so that nothing flickers; then what is left of it goes.
+            let code = match on_terminal {
+                true => print(&format!("\u{1b}[H{}\u{1b}[J", shown.replace('\n', "\u{1b}[K\n"))),
+                false => print(&format!("{shown}\n")),
+            };
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
+            let next_size = async {
+                match &mut resized {
+                    Some(resized) => resized.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed(&mut events) => break,
+                _ = next_size => break,
+                () = tokio::time::sleep(TICK), if runs && on_terminal => {}
             }
         }
     }
 }
 
-fn table(tasks: &[Task]) -> String {
-    let mut text = format!(
-        "{:<28}  {:<19}  {:<11}  {:>6}  {:<16}  COMMAND\n",
-        "TASK", "STARTED", "STATUS", "EXIT", "ASKED BY"
-    );
-    for task in tasks {
-        let _ = writeln!(
-            text,
-            "{:<28}  {:<19}  {:<11}  {:>6}  {:<16}  {}",
-            task.task_id.as_str(),
-            time(task.created_at_ms),
-            task.status.as_str(),
-            exit(task),
-            one_line(&task.asked_by, 16),
-            one_line(&task.command, COMMAND_WIDTH),
-        );
+/// Waits until a task has come or gone, or changed its status.
+async fn changed(events: &mut legwork::Events) {
+    // Whoever has missed events looks anew, too.
+    while let Ok(event) = events.next().await {
+        if event.what.task_id().is_some() && !is_growth(&event.what) {
+            return;
+        }
     }
-    text
 }
 
-/// The exit code, or the signal's number with a minus, or nothing.
-fn exit(task: &Task) -> String {
-    let outcome = task.outcome.as_ref();
-    let code = outcome.and_then(|outcome| outcome.exit_status);
-    let signal = outcome.and_then(|outcome| outcome.signal);
-    code.or(signal.map(|signal| -signal)).map_or_else(String::new, |number| number.to_string())
+fn is_growth(event: &EventKind) -> bool {
+    matches!(event, EventKind::OutputGrew { .. } | EventKind::WaitingForInput { .. })
 }

@@ -4,19 +4,20 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
-    Request, Run, RunControl, Stdin, Task, ToolError,
+    Request, Run, RunControl, Stdin, Task, ToolError, gate::units::shown_bytes,
 };
 use rustix::{fs::fstat, process::Signal};
 
 use super::{
     attach::{Left, take_part},
     copy::{Copier, Failure},
+    remedy,
 };
 use crate::{
     OUR_FAILURE,
     arguments::{RunCommon, RunOptions, ShOptions, StatePlace},
     asking,
-    render::{DENIED, NOT_FOUND, complain, complain_of, one_line, say},
+    render::{DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
     signals::Caught,
     terminal,
 };
@@ -30,6 +31,9 @@ const PASSED_ON: [Signal; 6] =
 
 /// Exit code for a command that was stopped by its time limit.
 const TIMED_OUT: u8 = 124;
+
+/// Exit code after Ctrl-C at a question, as a shell gives it.
+const CANCELLED: u8 = 130;
 
 pub(crate) async fn run(options: RunOptions) -> ExitCode {
     perform(Request::program(options.command).tool("run"), options.common).await
@@ -45,30 +49,64 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
 
 async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     request.wall_ms_max = common.wall_ms_max();
-    let engine = match (StatePlace { workspace: None, state: common.state })
-        .open(Registry::builtin(), &common.rules)
-    {
+    let place = StatePlace { workspace: None, state: common.state.clone() };
+    let engine = match place.open(Registry::builtin(), &common.rules) {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
+    // A person has started it, and knows of it: it is not ended because nobody is connected.
+    let request = request.confined_to(Confinement::None).kept();
+    if common.detach {
+        return detached(&engine, request, &common).await;
+    }
     let terminal = terminal::size().filter(|_| terminal::is_interactive());
     let request = request
-        .confined_to(Confinement::None)
         .stdin(if terminal.is_some() { Stdin::Open } else { own_stdin() })
         .outputs(terminal.map_or_else(own_outputs, Outputs::Terminal));
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);
-    let mut caller = Caller::operator(request.tool.clone());
-    caller.asker = asking::person();
+    let caller = caller(&request);
     let run = match engine.start(request, &caller).await {
         Ok(run) => run,
-        Err(error) => return refused(&error),
+        Err(error) => return not_allowed(&engine, &error, &common).await,
     };
     if terminal.is_some() {
         on_terminal(&engine, run).await
     } else {
         on_streams(run, signals).await
     }
+}
+
+fn caller(request: &Request) -> Caller {
+    let mut caller = Caller::operator(request.tool.clone());
+    caller.asker = asking::person();
+    caller
+}
+
+/// Starts the command, says which task it is, and leaves it.
+async fn detached(engine: &Engine, request: Request, common: &RunCommon) -> ExitCode {
+    let caller = caller(&request);
+    let started = match engine.start(request, &caller).await {
+        Ok(run) => run.detach().await,
+        Err(error) => return not_allowed(engine, &error, common).await,
+    };
+    match started {
+        Ok(id) => print(&format!("{id}\n")),
+        Err(error) => refused(&error),
+    }
+}
+
+/// A command that may not start, with what would change that.
+async fn not_allowed(engine: &Engine, error: &ToolError, common: &RunCommon) -> ExitCode {
+    if asking::was_cancelled() {
+        say("legwork: cancelled; nothing was run");
+        return ExitCode::from(CANCELLED);
+    }
+    let code = refused(error);
+    if let Some(remedy) = remedy::of(engine, error, &common.rules.policy, &common.state).await {
+        say(&format!("\n{remedy}"));
+    }
+    code
 }
 
 /// Gives the command a terminal that is joined with ours.
@@ -146,7 +184,7 @@ async fn follow(run: &mut Run, passing: &mut Passing) -> Result<Arc<Outcome>, To
             let failures = passing.copier.copy(&output).await;
             passing.note(failures);
         }
-        Err(error) => passing.problem = Some(format!("the output cannot be read: {error}")),
+        Err(error) => passing.problem = Some(format!("cannot read the output: {error}")),
     }
     Ok(ended.outcome)
 }
@@ -194,7 +232,7 @@ impl Passing {
         let missed = self.copier.stdout.missed(outcome.stdout.came())
             + self.copier.stderr.missed(outcome.stderr.came());
         let lost = (missed > 0).then(|| {
-            format!("{missed} bytes of output could not be stored, and are not passed on")
+            format!("{} of output could not be stored, and are missing here", shown_bytes(missed))
         });
         self.problem.or(lost).map(|problem| complain(&problem))
     }
@@ -220,7 +258,7 @@ fn own_outputs() -> Outputs {
 pub(super) fn code_of_task(task: &Task) -> ExitCode {
     match &task.outcome {
         Some(outcome) => code_of(outcome),
-        None => complain("what became of the command cannot be known yet"),
+        None => complain("the command's outcome is not known yet"),
     }
 }
 
@@ -240,7 +278,7 @@ fn code_of(outcome: &Outcome) -> ExitCode {
         (_, None, Some(signal)) => 128 + signal,
         (_, None, None) => {
             let reason = outcome.lost.as_deref().unwrap_or("unknown");
-            return complain(&format!("what became of the command cannot be known ({reason})"));
+            return complain(&format!("the command's outcome is unknown ({reason})"));
         }
     };
     ExitCode::from(u8::try_from(code).unwrap_or(OUR_FAILURE))

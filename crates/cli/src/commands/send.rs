@@ -34,7 +34,7 @@ pub(crate) async fn send(options: SendOptions) -> ExitCode {
         input.insert("key".into(), key.into());
     }
     input.insert("eof".into(), options.eof.into());
-    let engine = match options.state.open() {
+    let engine = match options.state.with_tasks() {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };

@@ -1,17 +1,23 @@
-//! `legwork show`: what is known of one task.
+//! `legwork show`: the details of one task.
 
 use std::{fmt::Write, process::ExitCode};
 
-use legwork::{Outcome, Report, Task, output::TaskOutput, signal_name};
+use legwork::{
+    Outcome, Report, Task,
+    gate::units::{shown_bytes, shown_ms},
+    output::TaskOutput,
+    signal_name,
+};
 
+use super::listed::age;
 use crate::{
     arguments::TaskOptions,
-    render::{complain_of, one_line, print, print_json, time},
+    render::{complain_of, escaped, print, print_json, reason, time},
 };
 
 pub(crate) async fn show(options: TaskOptions) -> ExitCode {
     let shown = async {
-        let engine = options.state.open()?;
+        let engine = options.state.with_tasks()?;
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
@@ -27,20 +33,19 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
 fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String {
     let mut lines = Lines::default();
     lines.add("Task", task.task_id.as_str());
-    let reason = task.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    lines.add("Status", &format!("{}{reason}", task.status.as_str()));
-    lines.add("Command", &one_line(&task.command, usize::MAX));
+    lines.add("Status", &status(task));
+    lines.add("Command", &escaped(&task.command));
     if let Some(description) = &task.description {
-        lines
-            .add("Said to", &format!("{} (the caller's words)", one_line(description, usize::MAX)));
+        lines.add("Purpose", &format!("{} (the caller's words)", escaped(description)));
     }
-    lines.add("Folder", &one_line(&task.workdir, usize::MAX));
+    lines.add("Folder", &escaped(&task.workdir));
     if let Some(shell) = &task.shell {
         lines.add("Shell", &format!("{shell}{}", if task.login { " (login)" } else { "" }));
     }
-    let asked_by = one_line(&task.asked_by, usize::MAX);
+    let asked_by = escaped(&task.asked_by);
     lines.add("Asked by", &format!("{asked_by} through {} ({})", task.tool, task.trust));
-    lines.add("Started", &time(task.created_at_ms));
+    lines
+        .add("Started", &format!("{} ({} ago)", time(task.created_at_ms), age(task.created_at_ms)));
     match (&task.outcome, report) {
         (Some(outcome), report) => describe_outcome(&mut lines, outcome, report),
         (None, Some(report)) => describe_run(&mut lines, report),
@@ -50,7 +55,7 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
         if artifact.bytes() > 0 {
             let place =
                 artifact.path().map_or("in the ledger".into(), |path| path.display().to_string());
-            lines.add(name, &format!("{} bytes, {place}", artifact.kept_bytes()));
+            lines.add(name, &format!("{}, {place}", shown_bytes(artifact.kept_bytes())));
         }
     }
     lines.0
@@ -58,14 +63,14 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
 
 fn describe_run(lines: &mut Lines, report: &Report) {
     lines.add("Process", &report.pid.to_string());
-    lines.add("Runs for", &format!("{} ms", report.duration_ms));
+    lines.add("Running for", &shown_ms(report.duration_ms));
     if let Some(size) = report.terminal {
         lines.add("Terminal", &format!("{} x {}", size.rows, size.cols));
     }
     match report.waiting_for_input {
         Some(true) => lines.add("Waits", "for input"),
         Some(false) => {}
-        None => lines.add("Waits", "whether for input cannot be known"),
+        None => lines.add("Waits", "unknown whether for input"),
     }
 }
 
@@ -77,10 +82,11 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
         lines.add("Signal", &format!("{} ({signal})", signal_name(signal)));
     }
     if outcome.exit_status.is_some() || outcome.signal.is_some() {
-        lines.add("Duration", &format!("{} ms", outcome.duration_ms));
+        lines.add("Duration", &shown_ms(outcome.duration_ms));
     }
     if let Some(by) = outcome.ended_by {
         lines.add("Ended by", by.as_str());
+        lines.add("", by.sentence());
     }
     let flags: Vec<String> = outcome.flags.iter().map(|flag| flag.as_str().to_owned()).collect();
     if !flags.is_empty() {
@@ -91,7 +97,7 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
     }
     let dropped = outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes;
     if dropped > 0 {
-        lines.add("Not stored", &format!("{dropped} bytes of output"));
+        lines.add("Not stored", &format!("{} of output", shown_bytes(dropped)));
     }
     // What has ended since is not listed.
     let left = report.map(|report| report.background_pids.as_slice()).unwrap_or_default();
@@ -101,11 +107,19 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
     }
 }
 
+/// The status, with its reason in words.
+fn status(task: &Task) -> String {
+    let status = task.status.as_str();
+    let why = task.reason.as_deref().map(|name| format!(" ({})", reason(name)));
+    format!("{status}{}", why.unwrap_or_default())
+}
+
 #[derive(Default)]
 struct Lines(String);
 
 impl Lines {
     fn add(&mut self, label: &str, value: &str) {
-        let _ = writeln!(self.0, "{:<13} {value}", format!("{label}:"));
+        let label = if label.is_empty() { String::new() } else { format!("{label}:") };
+        let _ = writeln!(self.0, "{label:<13} {value}");
     }
 }

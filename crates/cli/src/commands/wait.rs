@@ -1,23 +1,31 @@
 //! `legwork wait`: until a task has ended, or something else is so.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use legwork::Task;
+use legwork::{Task, gate::units::shown_ms};
 use serde_json::{Map, Value, json};
 
 use super::{run::code_of_task, tool};
-use crate::{arguments::WaitOptions, render::complain_of};
+use crate::{
+    arguments::WaitOptions,
+    progress::waiting,
+    render::{complain, complain_of},
+};
 
 /// Exit code when nothing came in time.
 const TIMED_OUT: u8 = 124;
 
-/// How long to wait where nobody says.
-const WAIT_SECONDS: u64 = 3600;
+/// The longest wait, and the one where nobody says.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn wait(options: WaitOptions) -> ExitCode {
     let until = until(&options);
-    let timeout_ms = options.timeout.unwrap_or(WAIT_SECONDS).saturating_mul(1000);
-    let engine = match options.state.open() {
+    let timeout = options.timeout.unwrap_or(WAIT_MAX);
+    if timeout > WAIT_MAX {
+        return complain("--timeout can be at most 1h; wait again after that");
+    }
+    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let engine = match options.state.with_tasks() {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
@@ -26,7 +34,9 @@ pub(crate) async fn wait(options: WaitOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let input = json!({ "task_ids": ids, "until": until, "timeout_ms": timeout_ms });
-    let waited = match tool::call(&engine, "TaskWait", input, options.json).await {
+    let what = format!("legwork: waiting for {}; at most {}", aim(&options), shown_ms(timeout_ms));
+    let waiting_for = tool::call(&engine, "TaskWait", input, options.json);
+    let waited = match waiting(&what, waiting_for).await {
         Ok(waited) => waited,
         Err(code) => return code,
     };
@@ -51,6 +61,23 @@ pub(crate) async fn wait(options: WaitOptions) -> ExitCode {
 fn failure_of(task: &Task) -> ExitCode {
     let succeeded = task.outcome.as_ref().is_some_and(|outcome| outcome.exit_status == Some(0));
     if succeeded { ExitCode::FAILURE } else { code_of_task(task) }
+}
+
+/// What is waited for, in words.
+fn aim(options: &WaitOptions) -> String {
+    let aims = [
+        options.matches.as_ref().map(|pattern| format!("output that matches {pattern}")),
+        options.silence_ms.map(|time| format!("{} of silence", shown_ms(time))),
+        options.port.map(|port| format!("port {port}")),
+        options.path.as_ref().map(|path| path.display().to_string()),
+        options.input.then(|| "a read of its input".to_owned()),
+    ];
+    let aims: Vec<String> = aims.into_iter().flatten().collect();
+    if aims.is_empty() {
+        format!("the end of {}", options.tasks.join(", "))
+    } else {
+        aims.join(" or ")
+    }
 }
 
 fn until(options: &WaitOptions) -> Value {

@@ -67,7 +67,10 @@ fn every_verdict_outcome_and_refusal_is_noted() {
     }
     assert_eq!(entries(&scratch, &["--verdict", "deny"]).len(), 1);
     assert_eq!(entries(&scratch, &["--since", "2100-01-01T00:00:00Z"]).len(), 0);
-    assert_eq!(verify(&scratch), (Some(0), "10 lines, all whole\n".into(), String::new()));
+    assert_eq!(
+        verify(&scratch),
+        (Some(0), "10 lines, none changed, removed or inserted\n".into(), String::new())
+    );
 }
 
 #[test]
@@ -166,7 +169,10 @@ fn eight_processes_at_once_leave_a_valid_chain() {
             });
         }
     });
-    assert_eq!(verify(&scratch), (Some(0), "128 lines, all whole\n".into(), String::new()));
+    assert_eq!(
+        verify(&scratch),
+        (Some(0), "128 lines, none changed, removed or inserted\n".into(), String::new())
+    );
 }
 
 #[test]

@@ -89,7 +89,10 @@ fn is_told(scratch: &Scratch, output: &Output, why: &str) {
 #[test]
 fn a_new_state_folder_is_no_damage() {
     let scratch = Scratch::new();
-    assert_eq!(parts(&ps(&scratch)), (Some(0), "{\n  \"tasks\": []\n}\n".into(), String::new()));
+    assert_eq!(
+        parts(&ps(&scratch)),
+        (Some(0), "{\n  \"tasks\": [],\n  \"total\": 0\n}\n".into(), String::new())
+    );
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn a_small_output_is_in_the_ledger_and_touches_no_other_file() {
     let output = scratch.legwork("logs").arg("@").output().unwrap();
     assert_eq!(parts(&output), (Some(0), "small\n".into(), "error\n".into()));
     let shown = scratch.legwork("show").arg("@").output().unwrap();
-    assert!(text(&shown.stdout).contains("stdout:       6 bytes, in the ledger"), "{shown:?}");
+    assert!(text(&shown.stdout).contains("stdout:       6 B, in the ledger"), "{shown:?}");
     assert_eq!(result["stdout_preview"], "small");
 }
 

@@ -19,8 +19,26 @@ fn output(arguments: &[&str]) -> String {
 fn help() {
     assert_snapshot!("help", output(&["--help"]));
     for verb in [
-        "mcp", "call", "run", "sh", "ps", "show", "logs", "attach", "send", "stop", "wait",
-        "tools", "doctor",
+        "mcp",
+        "call",
+        "run",
+        "sh",
+        "ps",
+        "show",
+        "logs",
+        "attach",
+        "send",
+        "stop",
+        "wait",
+        "tools",
+        "approvals",
+        "approve",
+        "deny",
+        "policy",
+        "audit",
+        "doctor",
+        "gc",
+        "completions",
     ] {
         assert_snapshot!(format!("help_{verb}"), output(&[verb, "--help"]));
     }
@@ -71,7 +89,8 @@ fn show_and_ps_for_people() {
     }
     let listed = text(&scratch.legwork("ps").output().unwrap().stdout);
     let row = listed.lines().nth(1).unwrap();
-    assert!(row.starts_with(id) && row.ends_with("echo hi; exit 3") && row.contains("failed"));
+    assert!(row.starts_with(&id[..6]) && row.ends_with("echo hi; exit 3"), "{row}");
+    assert!(row.contains("  exit 3  "), "{row}");
     let unknown = scratch.legwork("show").arg("t_nothing").output().unwrap();
     assert_eq!(unknown.status.code(), Some(125));
     assert!(text(&unknown.stderr).contains("no task has the id `t_nothing`"));

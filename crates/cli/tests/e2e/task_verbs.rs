@@ -109,27 +109,27 @@ fn every_task_verb_speaks_json() {
 }
 
 /// A person at a terminal, which is a terminal task of another state folder.
-struct Person {
-    scratch: Scratch,
-    terminal: String,
+pub struct Person {
+    pub scratch: Scratch,
+    pub terminal: String,
 }
 
 impl Person {
-    fn types(command: &str) -> Self {
+    pub fn types(command: &str) -> Self {
         let scratch = Scratch::new();
         let terminal = scratch.promote(command, &json!({ "tty": true }));
         Self { scratch, terminal }
     }
 
-    fn sees(&self, words: &str) -> String {
+    pub fn sees(&self, words: &str) -> String {
         self.scratch.screen_with(&self.terminal, words)
     }
 
-    fn sends(&self, input: &Value) {
+    pub fn sends(&self, input: &Value) {
         self.scratch.send(&self.terminal, input);
     }
 
-    fn leaves_with(&self, code: i32) {
+    pub fn leaves_with(&self, code: i32) {
         let waited = self.scratch.wait(&self.terminal, &json!({}));
         assert_eq!(waited["tasks"][0]["exit_status"], code, "{waited:#}");
     }

@@ -46,7 +46,7 @@ use crate::{
     store::{
         Store,
         audit::AuditEntry,
-        ledger::{Answerer, Task},
+        ledger::{Answerer, Task, TaskFilter},
         open_state,
         retention::{CleanUp, Collected, Retention},
         usage::Usage,
@@ -220,6 +220,28 @@ impl Engine {
         self.tasks.all(finished_too, limit).await
     }
 
+    /// The tasks that are wanted, of all workspaces, newest first, and how many there are in all;
+    /// those that only seem to run are settled before.
+    pub async fn tasks_matching(
+        &self,
+        filter: TaskFilter,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        self.tasks.matching(filter, limit).await
+    }
+
+    /// When a running task will be stopped because it has lost its engine
+    /// ([`Options::orphan_ttl`]), in milliseconds since 1970; none if it has one, or is
+    /// [kept](Request::kept).
+    pub fn alone_until_ms(&self, task: &Task) -> Option<i64> {
+        self.tasks.alone_until_ms(task)
+    }
+
+    /// For each id, how many of its first characters are enough to tell it from all others.
+    pub async fn distinct_chars(&self, ids: Vec<TaskId>) -> Result<Vec<usize>, ToolError> {
+        self.tasks.distinct_chars(ids).await
+    }
+
     /// The tasks of this engine's workspace, newest first, and how many there are in all.
     pub async fn tasks_here(
         &self,
@@ -263,6 +285,11 @@ impl Engine {
     /// The questions that wait for an answer, oldest first.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
         self.tasks.judge.questions().await
+    }
+
+    /// Whether the program that asked still runs: an answer reaches it at once.
+    pub fn is_asking(&self, approval: &Approval) -> bool {
+        self.tasks.judge.is_asking(approval)
     }
 
     /// Answers the question whose id begins with this text; the first answer counts.

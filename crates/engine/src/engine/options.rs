@@ -38,7 +38,7 @@ pub struct Options {
     pub policy: Policy,
     /// Limits of what is shown and waited for.
     pub settings: Settings,
-    /// What commands are confined to, unless the policy's mode is open.
+    /// What commands are confined to; nothing where the policy's mode is open and no level is set.
     pub sandbox: SandboxSettings,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line
     /// does.

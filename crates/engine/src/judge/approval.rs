@@ -215,6 +215,11 @@ impl Judge {
         Ok(self.store.ledger.open_approvals().await?)
     }
 
+    /// Whether the session that asked is still here.
+    pub(crate) fn is_asking(&self, approval: &Approval) -> bool {
+        self.store.ledger.has_asker(&approval.session)
+    }
+
     /// Answers the question whose id begins with this text; the first answer counts.
     pub(crate) async fn answer(
         &self,

@@ -51,6 +51,34 @@ impl From<ConfigError> for ToolError {
     }
 }
 
+/// How much is asked and what commands are confined to, as a caller chooses it: that goes before
+/// what the files say. A mode is a name for a pair of both.
+///
+/// ```
+/// use legwork::{Guarding, Level, gate::Mode};
+///
+/// // Nobody is asked, and commands may still write nowhere but in their workspace.
+/// let guarding = Guarding { ask: Some(Mode::Open), ..Guarding::default() };
+/// // The same, but they may only read.
+/// let reading = Guarding { level: Some(Level::ReadOnly), ..Mode::Open.into() };
+/// # let _ = (guarding, reading);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Guarding {
+    /// How much is asked; and in open mode, no sandbox where no level is named.
+    pub mode: Option<Mode>,
+    /// How much is asked, whatever the mode.
+    pub ask: Option<Mode>,
+    /// The level of the sandbox; no mode weakens it.
+    pub level: Option<Level>,
+}
+
+impl From<Mode> for Guarding {
+    fn from(mode: Mode) -> Self {
+        Self { mode: Some(mode), ..Self::default() }
+    }
+}
+
 /// Everything that was configured.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
@@ -64,6 +92,8 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// How long a command may run on alone.
     pub orphan_ttl: Option<Duration>,
+    /// How much is asked, where the caller does not choose.
+    pub ask: Option<Mode>,
 }
 
 /// Limits of what is shown and waited for.
@@ -107,15 +137,13 @@ impl Default for Settings {
 
 impl Config {
     /// Reads all layers: those that exist, and those that are given, which must.
-    pub fn load(workspace: &Path, given: &[PathBuf], mode: Mode) -> Result<Self, ConfigError> {
+    pub fn load(
+        workspace: &Path,
+        given: &[PathBuf],
+        guarding: impl Into<Guarding>,
+    ) -> Result<Self, ConfigError> {
         let mut files = Vec::new();
-        let found = [
-            (Origin::System, Some(PathBuf::from(SYSTEM))),
-            (Origin::User, user_file()),
-            (Origin::Project, Some(workspace.join(PROJECT))),
-        ];
-        for (origin, path) in found {
-            let Some(path) = path else { continue };
+        for (origin, path) in usual_files(workspace) {
             // A project's file may be a command's work.
             let read = if origin == Origin::Project { read_text_itself } else { read_text };
             match read(&path) {
@@ -129,7 +157,7 @@ impl Config {
                 .map_err(|source| ConfigError::File { path: path.clone(), source })?;
             files.push((Origin::Given, path.clone(), text));
         }
-        let mut config = Self::of(&files, mode)?;
+        let mut config = Self::of(&files, guarding.into())?;
         // Whoever may write one of these decides; one that is not there yet is told of here all the
         // same.
         config.sandbox.deciding.extend(user_file());
@@ -138,7 +166,13 @@ impl Config {
         Ok(config)
     }
 
-    fn of(files: &[(Origin, PathBuf, String)], mode: Mode) -> Result<Self, ConfigError> {
+    /// The files that count for a workspace and exist, in the order in which they do.
+    pub fn files(workspace: &Path, given: &[PathBuf]) -> Vec<PathBuf> {
+        let usual = usual_files(workspace).into_iter().map(|(_, path)| path);
+        usual.filter(|path| path.exists()).chain(given.iter().cloned()).collect()
+    }
+
+    fn of(files: &[(Origin, PathBuf, String)], guarding: Guarding) -> Result<Self, ConfigError> {
         let names: Vec<String> =
             files.iter().map(|(_, path, _)| path.display().to_string()).collect();
         let layers: Vec<Layer<'_>> = files
@@ -146,14 +180,32 @@ impl Config {
             .zip(&names)
             .map(|((origin, _, text), name)| Layer { origin: *origin, name, text })
             .collect();
-        let mut config = Self { policy: Policy::from_layers(&layers, mode)?, ..Self::default() };
+        let policy = Policy::from_layers(&layers, Mode::default())?;
+        let mut config = Self { policy, ..Self::default() };
         // The project's own comes last, since nothing may loosen what it tightens.
         let is_project = |layer: &&Layer<'_>| layer.origin == Origin::Project;
         let others = layers.iter().filter(|layer| !is_project(layer));
         for layer in others.chain(layers.iter().filter(is_project)) {
             config.take(layer)?;
         }
+        config.guard(guarding);
         Ok(config)
+    }
+
+    /// Asks and confines as the caller chooses, or as the files say.
+    fn guard(&mut self, guarding: Guarding) {
+        let asked = guarding.ask.or(guarding.mode).or(self.ask);
+        let mode = asked.unwrap_or_default();
+        self.policy = std::mem::take(&mut self.policy).in_mode(mode);
+        let level = guarding.level.or(self.sandbox.level);
+        // An open mode confines nothing, unless a level is named. Where only asking is switched
+        // off, commands stay as confined as they are.
+        self.sandbox.level = level.or(match (guarding.mode, mode) {
+            (Some(Mode::Open), Mode::Open) => None,
+            (Some(Mode::Open), _) => Some(Level::None),
+            (_, Mode::Open) => Some(Level::WorkspaceWrite),
+            _ => None,
+        });
     }
 
     fn take(&mut self, layer: &Layer<'_>) -> Result<(), ConfigError> {
@@ -168,6 +220,7 @@ impl Config {
         }
         let paths = |section, name| values.texts(section, name).iter().map(PathBuf::from);
         self.roots.extend(paths("", "roots"));
+        self.ask = values.text("", "ask").and_then(Mode::asking).or(self.ask);
         let sandbox = &mut self.sandbox;
         let level = values.text("sandbox", "level").and_then(Level::from_name);
         sandbox.level = level.or(sandbox.level);
@@ -198,6 +251,14 @@ impl Config {
     }
 }
 
+/// Where files of configuration are, whether they exist or not.
+fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
+    let user = user_file().map(|path| (Origin::User, path));
+    let system = (Origin::System, PathBuf::from(SYSTEM));
+    let project = (Origin::Project, workspace.join(PROJECT));
+    [Some(system), user, Some(project)].into_iter().flatten().collect()
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -220,7 +281,37 @@ mod tests {
             .iter()
             .map(|(origin, text)| (*origin, PathBuf::from("f.toml"), (*text).to_owned()))
             .collect();
-        Config::of(&files, Mode::Guarded)
+        Config::of(&files, Guarding::default())
+    }
+
+    /// How much is asked and the level that is set, for this configuration and choice.
+    fn guarded(text: &str, guarding: Guarding) -> (Mode, Option<Level>) {
+        let files = [(Origin::User, PathBuf::from("f.toml"), text.to_owned())];
+        let config = Config::of(&files, guarding).unwrap();
+        (config.policy.mode(), config.sandbox.level)
+    }
+
+    #[test]
+    fn asking_and_confining_are_chosen_apart_and_a_mode_is_a_name_for_both() {
+        let (ask, level) = (Some(Mode::Open), Some(Level::ReadOnly));
+        let nothing = Guarding::default();
+        let open = Guarding::from(Mode::Open);
+        assert_eq!(guarded("", nothing), (Mode::Guarded, None));
+        assert_eq!(guarded("", open), (Mode::Open, None), "and so no sandbox");
+        assert_eq!(guarded("", Mode::Strict.into()), (Mode::Strict, None));
+        let never = Guarding { ask, ..nothing };
+        assert_eq!(guarded("", never), (Mode::Open, Some(Level::WorkspaceWrite)), "still confined");
+        let strict = Guarding { ask: Some(Mode::Strict), ..open };
+        assert_eq!(guarded("", strict), (Mode::Strict, Some(Level::None)));
+        assert_eq!(guarded("", Guarding { level, ..open }), (Mode::Open, level));
+        // The same as keys; a choice goes before them, and a mode weakens no level.
+        assert_eq!(guarded("ask = \"strict\"", nothing).0, Mode::Strict);
+        assert_eq!(guarded("ask = \"strict\"", open), (Mode::Open, None));
+        let read_only = "ask = \"never\"\n[sandbox]\nlevel = \"read-only\"";
+        assert_eq!(guarded(read_only, nothing), (Mode::Open, level));
+        assert_eq!(guarded(read_only, open), (Mode::Open, level));
+        let chosen = Guarding { level: Some(Level::None), ..nothing };
+        assert_eq!(guarded(read_only, chosen), (Mode::Open, Some(Level::None)));
     }
 
     #[test]
@@ -266,6 +357,19 @@ mod tests {
         assert!(error.to_string().starts_with("f.toml:3:1: "), "{error}");
         assert!(error.to_string().contains("max_tokens"), "{error}");
         assert!(config(&[(Origin::User, "orphan_ttl_ms = \"x\"")]).is_err());
+        assert!(config(&[(Origin::User, "orphan_ttl_ms = \"5\"")]).is_err(), "no unit");
+        assert!(config(&[(Origin::User, "[limits]\nprocesses_max = \"5s\"")]).is_err());
+    }
+
+    #[test]
+    fn durations_and_sizes_may_have_units() {
+        let text = "orphan_ttl_ms = \"1h\"\n[retention]\ndays = \"2w\"\nbytes_max = \"2GiB\"\n\
+                    [limits]\nwall_ms_max = \"1m30s\"";
+        let config = config(&[(Origin::User, text)]).unwrap();
+        assert_eq!(config.orphan_ttl, Some(Duration::from_secs(3600)));
+        assert_eq!(config.settings.retention.days, 14);
+        assert_eq!(config.settings.retention.bytes_max, 2 << 30);
+        assert_eq!(config.settings.task_limits.wall_ms_max, Some(90_000));
     }
 
     /// A file with one key in it.
@@ -284,9 +388,9 @@ mod tests {
 
     /// Everything that a configuration decides here.
     fn shown(config: &Config) -> String {
-        let Config { settings, sandbox, roots, orphan_ttl, .. } = config;
+        let Config { settings, sandbox, roots, orphan_ttl, policy, .. } = config;
         let orphan_ttl = orphan_ttl.unwrap_or(Duration::from_secs(600));
-        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?}")
+        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?} {:?}", policy.mode())
     }
 
     #[test]
@@ -298,7 +402,8 @@ mod tests {
                 Kind::Number(_) => "5",
                 Kind::Flag if key.unset == Unset::Is("true") => "false",
                 Kind::Flag => "true",
-                Kind::Choice(_) => "\"read-only\"",
+                Kind::Choice(known) if known.contains(&"read-only") => "\"read-only\"",
+                Kind::Choice(_) => "\"strict\"",
                 Kind::Text => "\"x\"",
                 Kind::Texts => "[\"/x\"]",
                 Kind::Words | Kind::Tables => panic!("{key:?}"),

@@ -90,8 +90,8 @@ impl Judge {
 
     /// What a command is confined to by what was said of it.
     pub(crate) fn wanted_by(&self, wanted: Wanted, explanation: &Explanation) -> Wanted {
-        match self.policy.mode() {
-            Mode::Open => wanted,
+        match (self.policy.mode(), self.sandbox.level) {
+            (Mode::Open, None) => wanted,
             _ => wanted.at(explanation.sandbox),
         }
     }

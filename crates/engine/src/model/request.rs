@@ -68,6 +68,8 @@ pub struct Request {
     pub limits: Limits,
     /// Output past this size goes to files at once, whatever else is so.
     pub memory_bytes_max: u64,
+    /// Whether it may run on alone for as long as it likes: a person started it, and knows of it.
+    pub is_kept: bool,
 }
 
 impl Request {
@@ -97,6 +99,7 @@ impl Request {
             wall_ms_max: None,
             limits: Limits::default(),
             memory_bytes_max: u64::MAX,
+            is_kept: false,
         }
     }
 
@@ -181,6 +184,13 @@ impl Request {
     /// Limits what else it may use, where that is less than what is configured.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Lets it run on without any engine for as long as it likes, instead of
+    /// [`Options::orphan_ttl`](crate::Options::orphan_ttl): a person started it.
+    pub fn kept(mut self) -> Self {
+        self.is_kept = true;
         self
     }
 

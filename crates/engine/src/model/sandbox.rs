@@ -40,9 +40,9 @@ impl Wanted {
         let operator = matches!(trust, Trust::TrustedOperator | Trust::TrustedSystem);
         let untrusted = trust == Trust::UntrustedExternal;
         let least = if untrusted { Level::ReadOnly } else { Level::None };
-        let level = match mode {
-            Mode::Open => Level::None,
-            _ => settings.level.unwrap_or(Level::WorkspaceWrite).max(least),
+        let level = match (mode, settings.level) {
+            (Mode::Open, None) => Level::None,
+            (_, level) => level.unwrap_or(Level::WorkspaceWrite).max(least),
         };
         Self { level, network: operator && settings.network.unwrap_or(true), operator }.at(None)
     }
@@ -198,6 +198,10 @@ mod tests {
         assert_eq!(of(Trust::TrustedIntegration, &online), (Level::WorkspaceWrite, false));
         let open = Wanted::of(Trust::UntrustedExternal, Mode::Open, &plain);
         assert_eq!((open.level, open.network), (Level::None, true));
+        // A level that was named is not weakened by a mode.
+        let read = SandboxSettings { level: Some(Level::ReadOnly), ..SandboxSettings::default() };
+        let open = Wanted::of(Trust::TrustedOperator, Mode::Open, &read);
+        assert_eq!((open.level, open.network), (Level::ReadOnly, false));
     }
 
     #[test]

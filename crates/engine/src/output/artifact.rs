@@ -375,10 +375,25 @@ pub fn replay(
     stdout: &mut dyn Write,
     stderr: &mut dyn Write,
 ) -> io::Result<()> {
-    for stretch in output.stretches(Selection::Both, Cursor::default(), Artifact::gap)? {
+    replay_between(output, Cursor::default(), output.end(), stdout, stderr)
+}
+
+/// The same from one place to another, neither beyond the output's end.
+pub fn replay_between(
+    output: &TaskOutput,
+    from: Cursor,
+    to: Cursor,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> io::Result<()> {
+    for stretch in output.stretches(Selection::Both, from, Artifact::gap)? {
         match stretch.stream {
-            Stream::Stdout => copy(&output.stdout, stretch.from, stretch.to, stdout)?,
-            Stream::Stderr => copy(&output.stderr, stretch.from, stretch.to, stderr)?,
+            Stream::Stdout => {
+                copy(&output.stdout, stretch.from, stretch.to.min(to.stdout), stdout)?;
+            }
+            Stream::Stderr => {
+                copy(&output.stderr, stretch.from, stretch.to.min(to.stderr), stderr)?;
+            }
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ mod screen;
 mod tokens;
 mod view;
 
-pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay};
+pub use artifact::{Artifact, SmallOutput, TaskFolder, TaskOutput, replay, replay_between};
 pub use complete::Complete;
 pub use cursor::{Cursor, Fresh, Selection};
 pub(crate) use mask::SharedMask;

@@ -1,6 +1,6 @@
 //! The order in which a task's two streams came, from the rows of its timeline.
 
-use std::io;
+use std::{io, time::Duration};
 
 use legwork_warden::{
     folder::{Stream, TimelineRow},
@@ -122,6 +122,28 @@ impl TaskOutput {
             Stream::Stderr => gap(&self.stderr),
         };
         Ok(all.flat_map(|stretch| stretch.without(gap(stretch.stream))).collect())
+    }
+
+    /// How far both streams had come when the command had run for this long.
+    pub fn at(&self, elapsed: Duration) -> io::Result<Cursor> {
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let mut later: Both<Option<u64>> = Both::default();
+        for row in self.rows()? {
+            if let TimelineRow::Grew { stream, offset, time_us } = row
+                && time_us >= elapsed_us
+            {
+                later.of_mut(stream).get_or_insert(offset);
+            }
+        }
+        Ok(Cursor {
+            stdout: later.stdout.unwrap_or(self.stdout.bytes()),
+            stderr: later.stderr.unwrap_or(self.stderr.bytes()),
+        })
+    }
+
+    /// Where both streams end.
+    pub fn end(&self) -> Cursor {
+        Cursor { stdout: self.stdout.bytes(), stderr: self.stderr.bytes() }
     }
 
     /// All rows of the timeline.

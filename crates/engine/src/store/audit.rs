@@ -356,7 +356,7 @@ fn split(line: &str) -> Option<(&str, &str)> {
 }
 
 /// What a check of the log found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
     /// Lines that were checked.
     pub lines: u64,

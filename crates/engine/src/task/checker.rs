@@ -31,6 +31,11 @@ impl Checker {
         self.tasks.judge.look(&self.plan)
     }
 
+    /// The rule, in TOML, that would allow exactly what was judged last; none where none can.
+    pub fn proposal(&self, id: &str) -> Option<String> {
+        legwork_gate::proposal(&self.plan, id)
+    }
+
     /// How far the caller is trusted.
     pub fn trust(&self) -> Trust {
         legwork_gate::Subject::trust(&self.plan)

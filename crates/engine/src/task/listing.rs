@@ -2,14 +2,43 @@
 
 use super::Tasks;
 use crate::{
+    clock::now_ms,
     error::{ErrorKind, ToolError},
-    store::ledger::Task,
+    id::TaskId,
+    store::ledger::{Task, TaskFilter},
 };
+
+/// What may run on alone for longer than a year is kept for good.
+const KEPT_MS: i64 = 365 * 24 * 3_600_000;
 
 impl Tasks {
     /// The tasks of all workspaces, newest first; those that only seem to run are settled before.
     pub(crate) async fn all(&self, finished_too: bool, limit: u32) -> Result<Vec<Task>, ToolError> {
         self.listed(None, finished_too, limit).await.map(|(tasks, _)| tasks)
+    }
+
+    /// The tasks that are wanted, newest first, and how many there are in all.
+    pub(crate) async fn matching(
+        &self,
+        filter: TaskFilter,
+        limit: u32,
+    ) -> Result<(Vec<Task>, u64), ToolError> {
+        self.settle_all().await?;
+        Ok(self.store.ledger.matching(filter, limit).await?)
+    }
+
+    /// When a task will be stopped because it has lost its engine, in milliseconds since 1970; none
+    /// if it has one, or is kept.
+    pub(crate) fn alone_until_ms(&self, task: &Task) -> Option<i64> {
+        let now = now_ms();
+        let told = || self.place.alone_until_ms(&task.warden);
+        let until = if task.status.is_final() { None } else { told() };
+        until.filter(|until| (now..now.saturating_add(KEPT_MS)).contains(until))
+    }
+
+    /// For each id, how many characters of it no other task's id begins with.
+    pub(crate) async fn distinct_chars(&self, ids: Vec<TaskId>) -> Result<Vec<usize>, ToolError> {
+        Ok(self.store.ledger.distinct_chars(ids).await?)
     }
 
     /// The tasks of this workspace, newest first, and how many there are in all.

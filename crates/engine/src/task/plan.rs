@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) wall_ms_max: Option<u64>,
     pub(crate) limits: Limits,
     pub(crate) memory_bytes_max: u64,
+    /// Whether it may run on alone for as long as it likes.
+    pub(crate) is_kept: bool,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) description: Option<String>,
     trust: Trust,
@@ -239,6 +241,7 @@ impl Plan {
             wall_ms_max: request.wall_ms_max,
             limits: request.limits,
             memory_bytes_max: request.memory_bytes_max,
+            is_kept: request.is_kept,
             environment: request.environment,
             trust: around.trust,
             workspace: workspace.path.clone(),

@@ -236,6 +236,16 @@ impl Run {
         promotion
     }
 
+    /// Lets the command go on without this run, as a task that any engine on the state folder can
+    /// attach to; an error if it never started.
+    pub async fn detach(mut self) -> Result<TaskId, ToolError> {
+        let id = self.task_id.clone();
+        match self.promote().await {
+            Promotion::Promoted(_) => Ok(id),
+            Promotion::Over => self.ended().await.map(|_| id),
+        }
+    }
+
     /// A handle that can signal and stop the command while this one waits.
     pub fn control(&self) -> RunControl {
         self.control.clone()

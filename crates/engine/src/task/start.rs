@@ -246,7 +246,10 @@ impl Tasks {
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
             limits: plan.limits,
-            orphan_ttl_ms: u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            orphan_ttl_ms: match plan.is_kept {
+                true => u64::MAX,
+                false => u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
+            },
             sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
                 exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
                 ..self.place.sandboxed(sandbox)

@@ -84,6 +84,7 @@ fn request(number: u64) -> Request {
         wall_ms_max: None,
         limits: Limits::default(),
         memory_bytes_max: u64::MAX,
+        is_kept: false,
     }
 }
 

@@ -27,7 +27,7 @@ use legwork_warden::{
     protocol::{Sandboxed, Spec},
     record::{ExitRecord, RecordError},
 };
-use rustix::fs::{Mode, OFlags, fstat, open, stat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, stat, statat};
 use tokio::sync::watch;
 
 pub(crate) use self::sandbox::TamperCheck;
@@ -115,6 +115,13 @@ impl Place for Local {
             Some((opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino))
         };
         same().unwrap_or(false)
+    }
+
+    fn alone_until_ms(&self, warden: &str) -> Option<i64> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let socket = statat(&self.state.wardens, format!("{warden}.sock"), flags).ok()?;
+        let nanoseconds = i64::try_from(socket.st_mtime_nsec).unwrap_or(0);
+        Some(socket.st_mtime.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000))
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -271,6 +271,11 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
+    /// Whether a session that has asked something is still here.
+    pub(crate) fn has_asker(&self, session: &str) -> bool {
+        !is_gone(&self.writer.state.askers(), session)
+    }
+
     /// Notes that somebody is here who answers, until the result is dropped.
     pub(crate) fn note_watcher(&self) -> Result<Answerer, LedgerError> {
         let watchers = self.writer.state.watchers();

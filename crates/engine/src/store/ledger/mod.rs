@@ -5,6 +5,7 @@ mod approvals;
 mod daybook;
 mod feed;
 mod history;
+mod listing;
 mod mending;
 mod note;
 mod opened;
@@ -28,7 +29,7 @@ use std::{
 use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
-pub use self::{approvals::Answerer, opened::Damage, task::Task};
+pub use self::{approvals::Answerer, listing::TaskFilter, opened::Damage, task::Task};
 use self::{
     daybook::{Page, Start, TaskEnd, Wait, What},
     post::renew_if_grown,

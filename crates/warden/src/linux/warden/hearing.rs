@@ -91,7 +91,7 @@ impl WardenProcess<'_> {
                 // Whoever looks at it comes back for it: the time begins anew when the last one
                 // leaves. Who only knocked wanted to know whether we live.
                 if !self.has_owner && (is_owner || looked) {
-                    self.alone_since = Some(Instant::now());
+                    self.note_alone(Some(Instant::now()));
                 }
             } else {
                 place += 1;
@@ -189,7 +189,7 @@ impl WardenProcess<'_> {
             // The owner stands first.
             self.peers.swap(0, place);
             self.has_owner = true;
-            self.alone_since = None;
+            self.note_alone(None);
         }
     }
 

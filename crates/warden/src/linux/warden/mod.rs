@@ -4,6 +4,7 @@
 //! [starts](starting) a command, sees to it that it [ends](ending), and ends itself when there is
 //! nothing left to do.
 
+mod alone;
 mod ending;
 mod hearing;
 mod starting;

@@ -1,0 +1,227 @@
+//! The command line: verbs and their options.
+
+mod common;
+mod examples;
+mod questions;
+mod tasks;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use legwork::tools::export::Format;
+
+pub(crate) use self::{
+    common::{Guard, Rules, StateChoice, StatePlace, chosen, has_records, tell_of_repair},
+    questions::{
+        ApprovalsOptions, ApproveOptions, AuditShowOptions, AuditVerb, AuditVerifyOptions,
+        DenyOptions, PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb,
+    },
+    tasks::{
+        AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
+        StopOptions, TaskOptions, WaitOptions,
+    },
+};
+
+/// Runs commands for AI agents: judged, sandboxed, supervised, recorded.
+#[derive(Debug, Parser)]
+#[command(name = "legwork", version, propagate_version = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = examples::EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub state: StateChoice,
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Serve the tools to an MCP client over stdin and stdout
+    #[command(after_help = examples::MCP)]
+    Mcp(McpOptions),
+    /// Call one tool and print its receipt
+    #[command(after_help = examples::CALL)]
+    Call(CallOptions),
+    /// Run a program in the sandbox, with its output here and in the record
+    #[command(after_help = examples::RUN)]
+    Run(RunOptions),
+    /// Run a shell script in the sandbox, with its output here and in the record
+    #[command(after_help = examples::SH)]
+    Sh(ShOptions),
+    /// List tasks, newest first
+    #[command(visible_alias = "list", after_help = examples::PS)]
+    Ps(PsOptions),
+    /// Show the details of a task
+    #[command(visible_alias = "status", after_help = examples::SHOW)]
+    Show(TaskOptions),
+    /// Print a task's output
+    #[command(after_help = examples::LOGS)]
+    Logs(LogsOptions),
+    /// Attach to a running task (Ctrl-] detaches)
+    #[command(after_help = examples::ATTACH)]
+    Attach(AttachOptions),
+    /// Send input to a task
+    #[command(after_help = examples::SEND)]
+    Send(SendOptions),
+    /// Stop tasks and every process they started
+    #[command(visible_alias = "kill", after_help = examples::STOP)]
+    Stop(StopOptions),
+    /// Wait for a task to end, or for another condition
+    #[command(after_help = examples::WAIT)]
+    Wait(WaitOptions),
+    /// List the tools, or print the instructions for a model
+    #[command(after_help = examples::TOOLS)]
+    Tools(ToolsOptions),
+    /// List open questions, or answer them as they come
+    #[command(after_help = examples::APPROVALS)]
+    Approvals(ApprovalsOptions),
+    /// Allow the command of a question
+    #[command(after_help = examples::APPROVE)]
+    Approve(ApproveOptions),
+    /// Refuse the command of a question
+    #[command(after_help = examples::DENY)]
+    Deny(DenyOptions),
+    /// Check commands against the rules, without running them
+    #[command(subcommand)]
+    Policy(PolicyVerb),
+    /// Read and verify the audit log
+    #[command(subcommand)]
+    Audit(AuditVerb),
+    /// Check this machine, the configuration and the state folder
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(DoctorOptions),
+    /// Delete expired finished tasks
+    #[command(after_help = examples::GC)]
+    Gc(GcOptions),
+    /// Generate shell completions
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(CompletionsOptions),
+    /// Print ids for shell completions, one a line with a description
+    #[command(hide = true)]
+    CompleteIds(CompleteIdsOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsOptions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompleteIdsOptions {
+    /// What to list
+    #[arg(value_enum)]
+    pub kind: IdKind,
+    #[command(flatten)]
+    pub state: StateChoice,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum IdKind {
+    /// Tasks
+    Tasks,
+    /// Tasks that are running
+    Running,
+    /// Open questions
+    Approvals,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct McpOptions {
+    #[command(flatten)]
+    pub place: StatePlace,
+    #[command(flatten)]
+    pub guard: Guard,
+    /// Add the JSON envelope to each result as structuredContent (several clients then drop the
+    /// text)
+    #[arg(long)]
+    pub structured: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallOptions {
+    /// Name of the tool, as in `legwork tools`
+    pub tool: String,
+    /// Its input as JSON, or - to read it from stdin
+    pub input: String,
+    /// Print the JSON envelope instead of the receipt
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: StatePlace,
+    #[command(flatten)]
+    pub guard: Guard,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsOptions {
+    /// Print the registry as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print the definitions in the form of a protocol or a model provider
+    #[arg(long, value_enum, conflicts_with_all = ["json", "instructions"])]
+    pub format: Option<FormatName>,
+    /// Print the instructions for a model
+    #[arg(long, conflicts_with = "json")]
+    pub instructions: bool,
+    /// Tools to list, separated by commas, or all
+    #[arg(long, value_name = "LIST|all", default_value = "all")]
+    pub tools: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FormatName {
+    Mcp,
+    #[value(name = "openai")]
+    OpenAi,
+    Anthropic,
+    Gemini,
+}
+
+impl FormatName {
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::Mcp => Format::Mcp,
+            Self::OpenAi => Format::OpenAi,
+            Self::Anthropic => Format::Anthropic,
+            Self::Gemini => Format::Gemini,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorOptions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: StatePlace,
+    #[command(flatten)]
+    pub rules: Rules,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcOptions {
+    /// Report what would be deleted, and delete nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Delete tasks that ended longer ago than this many days, or `36h`, `2w` [default: 7, or as
+    /// configured]
+    #[arg(long, value_name = "DAYS", value_parser = values::days)]
+    pub days: Option<u64>,
+    /// Delete the oldest tasks until the rest takes no more than this, in bytes or as `2GiB`
+    /// [default: 10GiB, or as configured]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub bytes_max: Option<u64>,
+    /// Trust the clock, although it jumped ahead since the last clean-up
+    #[arg(long)]
+    pub trust_clock: bool,
+    /// A configuration file, besides the system's and yours; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub state: StateChoice,
+}

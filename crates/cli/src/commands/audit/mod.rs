@@ -1,0 +1,99 @@
+//! `legwork audit`: the record of verdicts, answers and outcomes, and whether it is intact.
+
+mod follow;
+mod verify;
+mod words;
+
+use std::{collections::VecDeque, process::ExitCode};
+
+use legwork::{StateFolder, ToolError, open_state};
+use serde_json::Value;
+
+use self::follow::Log;
+pub(super) use self::words::describe;
+use crate::{
+    arguments::{AuditShowOptions, AuditVerb, StateChoice, has_records, tell_of_repair},
+    render::{complain, complain_of, print},
+    style::{Style, folded},
+};
+
+pub(crate) async fn audit(verb: AuditVerb) -> ExitCode {
+    match verb {
+        AuditVerb::Show(options) => show(options).await,
+        AuditVerb::Verify(options) => verify::check(options).await,
+    }
+}
+
+/// The state folder, without the engine: the log can be read whatever else is wrong. None if there
+/// is none yet.
+fn folder(state: &StateChoice) -> Result<Option<StateFolder>, ToolError> {
+    let path = state.path()?;
+    if !has_records(&path) && !path.join("audit.jsonl").exists() {
+        return Ok(None);
+    }
+    Ok(Some(open_state(&path, tell_of_repair)?))
+}
+
+async fn show(options: AuditShowOptions) -> ExitCode {
+    let folder = match folder(&options.state) {
+        Ok(Some(folder)) => folder,
+        Ok(None) if options.follow => match options.state.with_tasks() {
+            Ok(_) => return ExitCode::SUCCESS,
+            Err(error) => return complain_of(&error),
+        },
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => return complain_of(&error),
+    };
+    match shown(&options, &folder).await {
+        Ok(code) => code,
+        Err(error) => complain(&format!("cannot read the audit log: {error}")),
+    }
+}
+
+async fn shown(options: &AuditShowOptions, folder: &StateFolder) -> std::io::Result<ExitCode> {
+    let style = Style::of_stdout();
+    let mut log = Log::open(&folder.audit(), options.follow)?;
+    let mut held: VecDeque<Value> = VecDeque::new();
+    // Of all that is there only the last ones; what comes later is shown as it comes.
+    let mut count = options.last;
+    loop {
+        let mut code = ExitCode::SUCCESS;
+        log.read(|entry| {
+            if !wanted(options, &entry) || code != ExitCode::SUCCESS {
+                return;
+            }
+            let Some(count) = count else {
+                code = print(&line(options, style, &entry));
+                return;
+            };
+            held.push_back(entry);
+            while held.len() > count {
+                held.pop_front();
+            }
+        })?;
+        count = None;
+        for entry in held.drain(..) {
+            code = print(&line(options, style, &entry));
+        }
+        if code != ExitCode::SUCCESS || !options.follow {
+            return Ok(code);
+        }
+        log.grown().await?;
+    }
+}
+
+fn line(options: &AuditShowOptions, style: Style, entry: &Value) -> String {
+    if options.json {
+        return format!("{entry}\n");
+    }
+    format!("{}\n", folded(&describe(entry), style.width.unwrap_or(usize::MAX)))
+}
+
+fn wanted(options: &AuditShowOptions, entry: &Value) -> bool {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+    let at_ms = entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
+    options.task.as_ref().is_none_or(|task| text("task_id").starts_with(task.as_str()))
+        && options.verdict.is_none_or(|verdict| text("verdict") == verdict.as_str())
+        && options.since.is_none_or(|since| at_ms >= since)
+        && options.until.is_none_or(|until| at_ms <= until)
+}

@@ -1,0 +1,88 @@
+//! `legwork audit verify`: whether a line of the log was changed, removed or inserted.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use legwork::{
+    Ledger, LedgerError, StateFolder,
+    audit::{AuditHead, Tampering, Verified, compare, verify},
+};
+use serde_json::{Value, json};
+
+use super::folder;
+use crate::{
+    arguments::AuditVerifyOptions,
+    render::{complain, complain_of, print, print_json},
+};
+
+pub(super) async fn check(options: AuditVerifyOptions) -> ExitCode {
+    let folder = match folder(&options.state) {
+        Ok(Some(folder)) => folder,
+        Ok(None) if options.json => return print_json(&Verified::default()),
+        Ok(None) => return print("0 lines: nothing was recorded yet\n"),
+        Err(error) => return complain_of(&error),
+    };
+    let path = folder.audit();
+    let verified = match verify(&path) {
+        Ok(verified) => verified,
+        Err(error) => return complain(&format!("cannot read the audit log: {error}")),
+    };
+    let (heads, uncompared) = match anchors(folder).await {
+        Ok(heads) => (heads, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let tampering = match compare(&path, &heads) {
+        Ok(tampering) => tampering,
+        Err(error) => return complain(&format!("cannot read the audit log: {error}")),
+    };
+    if options.json {
+        let known: Vec<Value> = tampering.iter().map(|(how, head)| json!([how, head])).collect();
+        let mut report = serde_json::to_value(&verified).unwrap_or_default();
+        if let Value::Object(fields) = &mut report {
+            let anchored = heads.first().map(|head| head.length);
+            fields.insert("anchored_bytes".into(), json!(anchored));
+            fields.insert("tampering".into(), json!(known));
+            fields.insert("uncompared".into(), json!(uncompared));
+        }
+        print_json(&report);
+    }
+    if let Some((line, problem)) = &verified.broken {
+        return complain(&format!(
+            "line {line} of the audit log was changed or damaged: {problem}"
+        ));
+    }
+    if let Some(told) = tampering.first().map(|(how, head)| told(how, head, &path)) {
+        return complain(&told);
+    }
+    if let Some(problem) = uncompared {
+        return complain(&format!("the audit log was not compared with the ledger: {problem}"));
+    }
+    if options.json {
+        return ExitCode::SUCCESS;
+    }
+    print(&format!("{} lines, none changed, removed or inserted\n", verified.lines))
+}
+
+/// What the ledger knows of the log.
+async fn anchors(folder: StateFolder) -> Result<Vec<AuditHead>, LedgerError> {
+    Ledger::open(Arc::new(folder))?.audit_anchors().await
+}
+
+/// What is wrong with a log, for a person.
+fn told(how: &Tampering, head: &AuditHead, path: &Path) -> String {
+    let (log, length) = (path.display(), head.length);
+    match how {
+        Tampering::Missing => format!(
+            "the audit log is missing: the ledger knows one of {length} bytes, and neither {log} nor a file \
+             beside it is that"
+        ),
+        Tampering::Cut => {
+            format!(
+                "the audit log is cut: the ledger knows {length} bytes of {log}, and it has fewer"
+            )
+        }
+        Tampering::Rewritten => format!(
+            "the audit log was rewritten: the line that ends at byte {length} of {log} is not the one that the \
+             ledger knows"
+        ),
+    }
+}

@@ -1,0 +1,74 @@
+//! The layers of protection: which are in force on this machine, and why others are not.
+
+use std::{fmt::Write, sync::Arc};
+
+use legwork::{SandboxReport, ToolError};
+use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
+use serde::Serialize;
+
+use crate::style::{Style, Tone};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Layer {
+    name: String,
+    available: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Layer {
+    fn available(name: &str) -> Self {
+        Self { name: name.to_owned(), available: true, reason: None }
+    }
+
+    fn missing(name: &str, reason: &str) -> Self {
+        Self { name: name.to_owned(), available: false, reason: Some(reason.to_owned()) }
+    }
+}
+
+/// All layers, by what was found of the strictest sandbox.
+pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Layer> {
+    let mut layers: Vec<Layer> = match probed {
+        Ok(report) => {
+            let enforced = report.enforced.iter().map(|name| Layer::available(name));
+            let missing = report.missing.iter().map(|it| Layer::missing(&it.layer, &it.reason));
+            enforced.chain(missing).collect()
+        }
+        Err(error) => vec![Layer::missing("sandbox", &error.message)],
+    };
+    layers.push(match cgroup_kill() {
+        CgroupKill::Available => Layer::available("cgroup_kill"),
+        CgroupKill::Missing(reason) => Layer::missing("cgroup_kill", &reason),
+    });
+    layers.push(match cgroup_limits() {
+        Ok(()) => Layer::available("cgroup_limits"),
+        Err(reason) => Layer::missing("cgroup_limits", &reason),
+    });
+    // Every kernel has them.
+    layers.push(Layer::available("rlimits"));
+    let unknown = SandboxLayer::ALL.into_iter().map(SandboxLayer::as_str);
+    let unknown: Vec<&str> =
+        unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
+    layers.extend(unknown.into_iter().map(|name| Layer::missing(name, "not used by this version")));
+    let place = |layer: &Layer| SandboxLayer::ALL.iter().position(|one| one.as_str() == layer.name);
+    layers.sort_by_key(place);
+    layers
+}
+
+/// The layers for a person: first what is there, in one line, then what is missing and why.
+pub(super) fn report(layers: &[Layer], style: Style) -> String {
+    let there: Vec<&str> =
+        layers.iter().filter(|layer| layer.available).map(|layer| layer.name.as_str()).collect();
+    let mut text = format!("\nProtection that this machine has: {}\n", there.join(", "));
+    let missing: Vec<&Layer> = layers.iter().filter(|layer| !layer.available).collect();
+    if missing.is_empty() {
+        text.push_str("Nothing is missing.\n");
+        return text;
+    }
+    text.push_str("Missing here:\n");
+    for layer in missing {
+        let name = style.paint(Tone::Notable, &format!("{:<14}", layer.name));
+        let _ = writeln!(text, "{name} {}", layer.reason.as_deref().unwrap_or_default());
+    }
+    text
+}

@@ -1,0 +1,36 @@
+//! Says what we wait for, once that takes a while and somebody looks.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use rustix::termios::isatty;
+
+use crate::asking;
+
+/// How long nobody wonders.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Waits, and after half a second says for what: on stderr, if that is a terminal. The line is gone
+/// when the wait is over.
+pub(crate) async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
+    if !isatty(io::stderr()) {
+        return work.await;
+    }
+    tokio::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = tokio::time::sleep(QUIET) => {}
+    }
+    // A person who is asked something knows what we wait for.
+    if asking::is_open() {
+        return work.await;
+    }
+    let mut stderr = io::stderr();
+    let _ = write!(stderr, "\r{what} …").and_then(|()| stderr.flush());
+    let done = work.await;
+    let _ = write!(stderr, "\r\u{1b}[K").and_then(|()| stderr.flush());
+    done
+}
