@@ -46,6 +46,15 @@ const COUNTERS: [&str; 4] = ["pid", "process", "pids", "processes"];
 /// Words behind such a number.
 const UNITS: [&str; 3] = ["ms", "s", "min"];
 
+/// Ends of words that are such a number with its unit.
+const DURATIONS: [&str; 4] = ["ms", "s", "m", "h"];
+
+/// Characters of an id behind its prefix.
+const ID: usize = 26;
+
+/// Characters of the shortest beginning of an id that is shown.
+const SHORT_ID: usize = 4;
+
 /// Somebody who follows a page.
 struct Reader {
     base: TempDir,
@@ -181,14 +190,20 @@ fn ids(text: &str) -> Vec<String> {
 
 fn is_id(word: &str) -> bool {
     let bits = word.strip_prefix("t_").or_else(|| word.strip_prefix("a_"));
-    let is_bit = |byte: u8| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte);
-    bits.is_some_and(|bits| bits.len() == 26 && bits.bytes().all(is_bit))
+    bits.is_some_and(|bits| bits.len() == ID && bits.bytes().all(is_bit))
 }
 
-/// Whether a word contains an id, or a name that is made of one.
+/// Whether a word contains an id, the beginning of one, or a name that is made of one.
 fn is_random(word: &str) -> bool {
     let mut parts = word.split(|it: char| !it.is_ascii_alphanumeric());
-    parts.any(|part| is_id(&format!("t_{part}")))
+    let is_bits = |bits: &str| !bits.is_empty() && bits.bytes().all(is_bit);
+    let begins = ["t_", "a_"].iter().filter_map(|prefix| word.strip_prefix(prefix));
+    begins.into_iter().any(|bits| bits.len() >= SHORT_ID && is_bits(bits))
+        || parts.any(|part| part.len() == ID && is_bits(part))
+}
+
+fn is_bit(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte)
 }
 
 fn exchanges(body: &str) -> Vec<Exchange> {
@@ -284,7 +299,7 @@ fn changes(before: &str, word: &str, behind: &str) -> bool {
     let digits = it.bytes().filter(u8::is_ascii_digit).count();
     let is_date = ['-', '/'].iter().any(|between| it.matches(*between).count() == 2);
     let is_time = digits >= 4 && (it.contains(':') || is_date);
-    let is_duration = ["ms", "s"].iter().any(|unit| it.strip_suffix(unit).is_some_and(is_number));
+    let is_duration = DURATIONS.iter().any(|unit| it.strip_suffix(unit).is_some_and(is_number));
     let is_counted = COUNTERS.contains(&name.as_str()) || name.ends_with("_ms");
     let is_unit = |word: &str| UNITS.contains(&word);
     let is_measured = is_unit(&bare(behind));
@@ -379,6 +394,7 @@ fn a_page_that_shows_something_else_is_noticed() {
     let id = "t_abcdefghijklmnopqrstuvwxyz";
     assert!(is_id(id));
     assert!(agree(&format!("Task: {id}\nDuration: 3 ms"), &format!("Task: {id}\nDuration: 17 ms")));
+    assert!(agree("t_abcd  0s  exit 3", "t_zyxw  1.5s  exit 3"));
     assert!(agree("first\n…\nlast", "first\na\nb\nlast"));
     assert!(agree("2026-01-31 12:00:00  allow", "2027-02-28 01:02:03  allow"));
     for (shown, printed) in [
