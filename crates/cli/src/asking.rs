@@ -111,9 +111,10 @@ pub(crate) async fn ask(approval: &Approval) -> io::Result<Said> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let _open = Opened::new();
     let replies = approval.replies();
-    terminal.write(&format!("\n{}\n{}", approval.question(), choices(&replies)))?;
+    terminal.write(&format!("\n{}\n", approval.question()))?;
     // What was typed before the question could be read does not answer it.
     let _ = tcflush(&terminal.screen, QueueSelector::IFlush);
+    terminal.write(&choices(&replies))?;
     loop {
         let line = tokio::select! {
             line = terminal.line() => line?,

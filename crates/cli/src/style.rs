@@ -135,7 +135,7 @@ pub(crate) fn folded(text: &str, width: usize) -> String {
         let is_begun = !line.trim().is_empty();
         if is_begun && columns(&line) + columns(word.trim_end()) > width {
             lines.push_str(&format!("{}\n", line.trim_end()));
-            line = INDENT.to_owned();
+            INDENT.clone_into(&mut line);
         }
         line.push_str(word);
     }

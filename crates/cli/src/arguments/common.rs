@@ -25,8 +25,13 @@ pub(crate) struct StatePlace {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StateChoice {
-    /// Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]
-    #[arg(long, value_name = "DIR")]
+    /// The state folder.
+    #[arg(
+        long,
+        value_name = "DIR",
+        help = "\
+Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]"
+    )]
     pub state: Option<PathBuf>,
 }
 

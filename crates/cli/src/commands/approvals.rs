@@ -95,15 +95,12 @@ impl Open {
         let mut table = Table::new(["QUESTION", "AGE", "EXPIRES", "CALLER", "ASKED BY", "COMMAND"]);
         for (approval, is_live) in &self.0 {
             let id = approval.approval_id.as_str();
-            let caller = match is_live {
-                true => Cell::new(Tone::Notable, "running"),
-                false => Cell::new(Tone::Faint, "gone"),
-            };
+            let caller = if *is_live { (Tone::Notable, "running") } else { (Tone::Faint, "gone") };
             table.add([
                 id.get(..chars).unwrap_or(id).to_owned().into(),
                 age(approval.created_at_ms).into(),
                 in_time(approval.expires_at_ms).into(),
-                caller,
+                Cell::new(caller.0, caller.1),
                 one_line(&approval.asked_by, 16).into(),
                 escaped(&approval.command).into(),
             ]);

@@ -46,14 +46,14 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
                 caller.trust = options.guard.trust.trust();
                 caller.asker = asking::person();
                 let what = format!("legwork: waiting for {tool}; Ctrl-C stops it");
-                let called = waiting(&what, engine.call(tool, input, &caller));
-                tokio::pin!(called);
+                let work = waiting(&what, engine.call(tool, input, &caller));
+                tokio::pin!(work);
                 tokio::select! {
-                    answer = &mut called => answer,
+                    answer = &mut work => answer,
                     signal = signals::asked_to_end() => {
                         if asking::is_open() || asking::was_cancelled() {
                             // The question is withdrawn before we go.
-                            called.await;
+                            work.await;
                             say("legwork: cancelled; nothing was run");
                         }
                         engine.stop_all(GRACE).await;

@@ -90,7 +90,7 @@ _legwork_ids_{kind}() {{
             .any(|name| line.trim_start_matches(['\'', ' ']).starts_with(name));
         match kind.filter(|_| is_id) {
             Some(kind) => {
-                out.push_str(&line.replace(":_default'", &format!(":_legwork_ids_{kind}'")))
+                out.push_str(&line.replace(":_default'", &format!(":_legwork_ids_{kind}'")));
             }
             None => out.push_str(line),
         }

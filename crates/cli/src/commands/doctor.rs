@@ -1,7 +1,7 @@
 //! `legwork doctor`: what this machine can do, tried out and not guessed, and what is configured.
 //!
-//! Whatever is tried is tried in a temporary state folder: nothing is left behind, and a folder that
-//! does not exist yet is not made.
+//! Whatever is tried is tried in a temporary state folder: nothing is left behind, and a folder
+//! that does not exist yet is not made.
 
 mod layers;
 

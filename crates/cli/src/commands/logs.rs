@@ -8,7 +8,6 @@ use std::{
 
 use legwork::{
     Observer, Stream, ToolError,
-    gate::units::shown_bytes,
     output::{Artifact, Mask, MaskedStream, MaskedWriter, TaskOutput, replay},
 };
 use rustix::process::Signal;
@@ -102,8 +101,8 @@ fn show(output: TaskOutput, mask: Option<Arc<Mask>>) -> ExitCode {
     }
     for (name, gap) in gaps {
         if let Some(gap) = gap {
-            let (bytes, from) = (shown_bytes(gap.bytes()), gap.from);
-            say(&format!("legwork: {bytes} of {name} were not stored, from byte {from} on"));
+            let (bytes, from) = (gap.bytes(), gap.from);
+            say(&format!("legwork: {bytes} bytes of {name} were dropped, from byte {from} on"));
         }
     }
     ExitCode::SUCCESS

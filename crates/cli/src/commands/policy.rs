@@ -180,12 +180,11 @@ async fn change(
             std::fs::write(&file, &rules).ok()?;
             let mut changed = Bench::open(circumstances, &[file]).ok()?;
             let allowed = changed.judged(tool, text).await.ok()?.verdict == Decision::Allow;
-            let none =
-                "No rule can allow it as it is written: it has to be approved when it runs.\n";
-            Some(match allowed && !rules.is_empty() {
-                true => remedy::addition(&rules).replacen("or add", "To allow it, add", 1),
-                false => none.to_owned(),
-            })
+            if allowed && !rules.is_empty() {
+                return Some(remedy::addition(&rules).replacen("or add", "To allow it, add", 1));
+            }
+            let none = "No rule can allow it as it is written: it has to be approved when it runs.";
+            Some(format!("{none}\n"))
         }
     }
 }
@@ -231,7 +230,7 @@ fn name(verdict: Decision) -> &'static str {
 /// A name for a rule that allows what was judged.
 fn rule_id(checked: &Checked) -> String {
     let program = checked.runs.first().map_or("command", String::as_str);
-    let name: String = program.chars().filter(|it| it.is_ascii_alphanumeric()).take(20).collect();
+    let name: String = program.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
     format!("allow-{name}")
 }
 

@@ -63,10 +63,8 @@ fn show(listed: &Listed, options: &PsOptions) -> ExitCode {
 
 fn text(listed: &Listed, options: &PsOptions, style: Style) -> String {
     if listed.tasks.is_empty() {
-        return match filter(options) == TaskFilter::default() {
-            true => "No tasks\n".into(),
-            false => "No task matches\n".into(),
-        };
+        let is_all = filter(options) == TaskFilter::default();
+        return if is_all { "No tasks\n" } else { "No task matches\n" }.to_owned();
     }
     let mut text =
         if options.all_columns { listed.all_columns(style) } else { listed.table(style) };
@@ -106,9 +104,10 @@ async fn repaint(engine: &Engine, options: &PsOptions) -> Result<ExitCode, ToolE
         loop {
             let shown = text(&listed, options, Style::of_stdout());
             // Over what was there, so that nothing flickers; then what is left of it goes.
-            let code = match on_terminal {
-                true => print(&format!("\u{1b}[H{}\u{1b}[J", shown.replace('\n', "\u{1b}[K\n"))),
-                false => print(&format!("{shown}\n")),
+            let code = if on_terminal {
+                print(&format!("\u{1b}[H{}\u{1b}[J", shown.replace('\n', "\u{1b}[K\n")))
+            } else {
+                print(&format!("{shown}\n"))
             };
             if code != ExitCode::SUCCESS {
                 return Ok(code);

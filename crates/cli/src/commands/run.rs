@@ -4,7 +4,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
-    Request, Run, RunControl, Stdin, Task, ToolError, gate::units::shown_bytes,
+    Request, Run, RunControl, Stdin, Task, ToolError,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -231,9 +231,8 @@ impl Passing {
         // What is not stored may have been passed on before it was dropped.
         let missed = self.copier.stdout.missed(outcome.stdout.came())
             + self.copier.stderr.missed(outcome.stderr.came());
-        let lost = (missed > 0).then(|| {
-            format!("{} of output could not be stored, and are missing here", shown_bytes(missed))
-        });
+        let lost = (missed > 0)
+            .then(|| format!("{missed} bytes of output could not be stored, and are missing here"));
         self.problem.or(lost).map(|problem| complain(&problem))
     }
 }

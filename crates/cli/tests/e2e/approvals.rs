@@ -229,7 +229,6 @@ fn keys_typed_before_the_question_do_not_answer_it() {
     outer.screen_with(&task, "\ny");
     crate::common::open(&gate);
     outer.screen_with(&task, "[N] no >");
-    outer.wait(&task, &json!({ "waiting_for_input": true }));
     assert!(!fs::exists(&target).unwrap());
     outer.send(&task, &json!({ "input": "\n" }));
     assert_eq!(outer.wait(&task, &json!({}))["tasks"][0]["exit_status"], 126);

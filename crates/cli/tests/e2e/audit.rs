@@ -147,7 +147,7 @@ fn one_changed_byte_is_found_and_a_torn_line_is_repaired() {
     fs::write(&path, &changed).unwrap();
     let (code, _, complaint) = verify(&scratch);
     assert_eq!(code, Some(125));
-    assert!(complaint.contains("line 3 of the audit log is wrong"), "{complaint}");
+    assert!(complaint.contains("line 3 of the audit log was changed"), "{complaint}");
     // Torn by a kill: the next entry cuts it off and says so.
     fs::write(&path, &whole).unwrap();
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"prev\":\"to").unwrap();

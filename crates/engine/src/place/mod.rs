@@ -183,8 +183,8 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether a folder that was opened earlier is still the one of its name.
     fn is_still_there(&self, folder: &Folder) -> bool;
 
-    /// Until when a warden lets its command run on without an engine, in milliseconds since 1970; in
-    /// the past, or nothing, if it has one.
+    /// Until when a warden lets its command run on without an engine, in milliseconds since 1970;
+    /// in the past, or nothing, if it has one.
     fn alone_until_ms(&self, _warden: &str) -> Option<i64> {
         None
     }

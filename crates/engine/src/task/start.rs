@@ -5,6 +5,7 @@ use std::{
     os::{fd::AsFd, unix::ffi::OsStrExt},
     sync::{Arc, atomic::AtomicBool},
     task::Poll,
+    time::Duration,
 };
 
 use legwork_gate::{Decision, Grant, ProgramRule};
@@ -246,10 +247,7 @@ impl Tasks {
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
             wall_ms_max: plan.wall_ms_max,
             limits: plan.limits,
-            orphan_ttl_ms: match plan.is_kept {
-                true => u64::MAX,
-                false => u64::try_from(self.orphan_ttl.as_millis()).unwrap_or(u64::MAX),
-            },
+            orphan_ttl_ms: if plan.is_kept { u64::MAX } else { milliseconds(self.orphan_ttl) },
             sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
                 exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
                 ..self.place.sandboxed(sandbox)
@@ -257,6 +255,10 @@ impl Tasks {
             note,
         }
     }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A rule, as a warden compares with it.
