@@ -11,9 +11,9 @@ ci:
 test:
     cargo test --workspace --locked
 
-# Compare the gate with bash, for as long as wanted; the seed is printed
+# Compare the gate with bash and dash, for as long as wanted; the seed is printed
 fuzz SECONDS="600":
-    LEGWORK_FUZZ_SEED=$(date +%s) LEGWORK_FUZZ_SECONDS={{SECONDS}} cargo test --locked --package legwork-gate --test differential -- --nocapture
+    LEGWORK_FUZZ_SEED=$(date +%s) LEGWORK_FUZZ_SECONDS={{SECONDS}} cargo test --locked --package legwork-gate --test differential --test plain -- --nocapture
 
 # Formatting, lints, licences and sources, as CI looks at them
 lint:

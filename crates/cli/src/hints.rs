@@ -1,17 +1,11 @@
 //! Hints about errors that name verbs and options of the command line.
 
-use legwork::{ErrorKind, StateProblem, ToolError};
+use legwork::{ErrorKind, StateFolder, StateProblem, ToolError};
 
 /// The hint that takes the place of the library's own, where the command line knows a better one.
 pub(crate) fn of(error: &ToolError) -> Option<String> {
     let hint = match error.kind {
         ErrorKind::StateUnavailable => state(error.state_problem()?)?,
-        ErrorKind::ApprovalUnavailable => {
-            let id = error.text_detail("approval_id")?;
-            return Some(format!(
-                "ask the person to run `legwork approve {id}`, then make the same call again"
-            ));
-        }
         ErrorKind::UnknownApproval => "`legwork approvals` lists the open questions",
         // Of a task that a tool was asked about, the tool says more.
         ErrorKind::UnknownTask if error.text_detail("prefix").is_some() => {
@@ -21,6 +15,23 @@ pub(crate) fn of(error: &ToolError) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// What the person can do about an error.
+pub(crate) fn for_the_user(error: &ToolError, state: &StateFolder) -> Option<String> {
+    let is_default = StateFolder::default_path().is_ok_and(|path| path == state.path());
+    let place =
+        if is_default { String::new() } else { format!(" --state {}", state.path().display()) };
+    match error.kind {
+        ErrorKind::ApprovalUnavailable | ErrorKind::ApprovalExpired => {
+            let id = error.text_detail("approval_id")?;
+            Some(format!(
+                "legwork approve{place} {id} (or deny); legwork approvals{place} --watch answers as questions come"
+            ))
+        }
+        ErrorKind::SandboxUnavailable => Some(format!("legwork doctor{place}")),
+        _ => None,
+    }
 }
 
 fn state(problem: StateProblem) -> Option<&'static str> {
@@ -44,10 +55,9 @@ mod tests {
 
     #[test]
     fn errors_are_told_in_words_of_the_command_line() {
-        let approval = ToolError::new(ErrorKind::ApprovalUnavailable, "")
-            .detail("approval_id", "a_1")
-            .hint("ask somebody");
-        assert!(of(&approval).unwrap().contains("`legwork approve a_1`"));
+        // What a model could switch off it is not told of.
+        let approval = ToolError::new(ErrorKind::ApprovalUnavailable, "");
+        assert_eq!(of(&approval), None);
         let sought = ToolError::new(ErrorKind::UnknownTask, "").detail("prefix", "t_1");
         assert_eq!(of(&sought).unwrap(), "`legwork ps` lists the tasks");
         let full = ToolError::new(ErrorKind::StateUnavailable, "").detail("reason", "full");

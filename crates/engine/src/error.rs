@@ -84,7 +84,14 @@ pub enum ErrorKind {
 impl ToolError {
     /// A failure of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let retryable = matches!(kind, ErrorKind::LimitExceeded | ErrorKind::StateUnavailable);
+        // The same call can work later, also once somebody has approved it.
+        let retryable = matches!(
+            kind,
+            ErrorKind::LimitExceeded
+                | ErrorKind::StateUnavailable
+                | ErrorKind::ApprovalUnavailable
+                | ErrorKind::ApprovalExpired
+        );
         let message = message.into();
         Self { kind, message, details: None, recovery_hint: None, retryable, noted: false }
     }
@@ -169,7 +176,7 @@ impl ToolError {
             ErrorKind::InvalidToolInput,
             format!("the input of {tool} does not match its schema: {problem}"),
         );
-        error.details = as_map(json!({ "tool_name": tool, "parse_error": problem.to_string() }));
+        error.details = as_map(json!({ "tool_name": tool }));
         error.hint(schema_hint(tool))
     }
 
@@ -178,8 +185,7 @@ impl ToolError {
         let problem = problem.into();
         let mut error =
             Self::new(ErrorKind::InvalidToolInput, format!("{tool}: `{field}` {problem}"));
-        error.details =
-            as_map(json!({ "tool_name": tool, "field": field, "validation_error": problem }));
+        error.details = as_map(json!({ "tool_name": tool, "field": field }));
         error.hint(schema_hint(tool))
     }
 }

@@ -169,7 +169,9 @@ pub use engine::{
 pub use error::{ErrorKind, StateProblem, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
 pub use id::TaskId;
-pub use judge::config::{Config, ConfigError, Guarding, Settings, user_file};
+pub use judge::config::{
+    Config, ConfigError, Guarding, Settings, UserPrograms, Variables, user_file,
+};
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
 pub use legwork_warden::{
@@ -179,7 +181,7 @@ pub use legwork_warden::{
 };
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, Request, Stdin, Total, Trust,
+    Outputs, Program, Request, ShownOutput, Stdin, Total, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},

@@ -7,6 +7,7 @@ use crate::{
     explain::Explanation,
     harmless,
     matching::Certainty,
+    near::nearest_miss,
     plain::{
         Dialect, NotPlain, PlainCommand, builtins::is_builtin, plain,
         variables::is_harmless_variable,
@@ -27,6 +28,8 @@ pub(crate) struct Finding {
     pub decision: Decision,
     pub explanation: Explanation,
     pub substitution: Option<Substitution>,
+    /// Whether the text is plain, of what has to be asked about.
+    pub is_plain: bool,
 }
 
 /// A subject with its reading.
@@ -49,7 +52,7 @@ pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
     let explanation = finding.explanation;
     match finding.decision {
         Decision::Allow => Verdict::Allow(Grant::new(plan, explanation)),
-        Decision::Ask => Verdict::Ask(Question::new(plan, explanation)),
+        Decision::Ask => Verdict::Ask(Question::new(plan, explanation, finding.is_plain)),
         Decision::Deny => Verdict::Deny(Denied { explanation, substitution: finding.substitution }),
     }
 }
@@ -122,6 +125,7 @@ impl<'c> Case<'c> {
             };
         }
         finding.explanation.sandbox = self.level();
+        finding.is_plain = finding.decision == Decision::Ask && self.is_plain();
         finding
     }
 
@@ -227,7 +231,7 @@ impl<'c> Case<'c> {
         let tool = self.subject.tool();
         let reason = format!("no rule speaks of this command, and {tool} allows by default");
         let explanation = Explanation { rule: "default".into(), reason, ..Explanation::default() };
-        Finding { decision: Decision::Allow, explanation, substitution: None }
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_plain: false }
     }
 
     /// Keeps a finding, if it is the first of its kind.
@@ -258,7 +262,8 @@ impl<'c> Case<'c> {
             sandbox: None,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };
-        self.findings.push(Finding { decision, explanation, substitution: None });
+        let substitution = None;
+        self.findings.push(Finding { decision, explanation, substitution, is_plain: false });
     }
 
     /// Refuses substitutions where the tool does.
@@ -305,7 +310,9 @@ impl<'c> Case<'c> {
         let asked = run.name().filter(|_| self.policy.restricts());
         let resolved = asked.and_then(|name| self.subject.resolve(name));
         let strict = self.policy.rules.iter().filter(|rule| rule.decision > Decision::Allow);
-        for rule in strict.filter(|rule| rule.target != Target::Everything) {
+        let counts =
+            |rule: &&Rule| rule.target != Target::Everything && rule.counts_for(self.subject);
+        for rule in strict.filter(counts) {
             match rule.speaks_of(run, resolved.as_deref()) {
                 Certainty::No => {}
                 Certainty::Maybe => {
@@ -458,7 +465,11 @@ impl<'c> Case<'c> {
                 });
             } else {
                 self.find(Decision::Ask, "default", run.span, ALLOW_IT, |case| {
-                    format!("no rule allows `{}`", case.shown(run))
+                    let redirects = case.redirects(run);
+                    let rules = &case.policy.rules;
+                    let near = nearest_miss(rules, run, &redirects, case.subject);
+                    let near = near.map_or(String::new(), |why| format!(": {why}"));
+                    format!("no rule allows `{}`{near}", case.shown(run))
                 });
             }
         }

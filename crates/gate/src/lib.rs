@@ -39,6 +39,7 @@ mod interpreters;
 mod judge;
 pub mod keys;
 mod matching;
+mod near;
 mod plain;
 mod policy;
 mod proposal;

@@ -166,7 +166,7 @@ impl Rule {
 
 /// Whether words are what a rule for their program means: known to be harmless, or, where nothing
 /// is known of the program, without anything that runs or writes.
-fn is_ordinary(name: &str, rest: &[Word]) -> bool {
+pub(crate) fn is_ordinary(name: &str, rest: &[Word]) -> bool {
     harmless::is_harmless(name, rest)
         || !harmless::is_known(name) && !data::runs_or_writes(name, rest)
 }
@@ -199,7 +199,7 @@ fn mentions(text: &str, name: &str) -> bool {
 }
 
 /// Whether a name as it was written is surely the program of an allow.
-fn is_same_program(word: &str, name: &str) -> bool {
+pub(crate) fn is_same_program(word: &str, name: &str) -> bool {
     let standard = ["/usr/bin/", "/bin/"].iter().find_map(|folder| word.strip_prefix(folder));
     word == name || !name.contains('/') && standard == Some(name)
 }

@@ -205,12 +205,13 @@ impl<P> Grant<P> {
 pub struct Question<P> {
     plan: P,
     explanation: Explanation,
+    is_plain: bool,
 }
 
 impl<P> Question<P> {
     /// Only the gate asks.
-    pub(crate) fn new(plan: P, explanation: Explanation) -> Self {
-        Self { plan, explanation }
+    pub(crate) fn new(plan: P, explanation: Explanation, is_plain: bool) -> Self {
+        Self { plan, explanation, is_plain }
     }
 
     /// The plan, to show.
@@ -221,6 +222,11 @@ impl<P> Question<P> {
     /// Why it has to be asked.
     pub fn explanation(&self) -> &Explanation {
         &self.explanation
+    }
+
+    /// Whether all that runs is in the text, so that one answer can count for equal texts.
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// A person said yes: the question becomes a grant.

@@ -29,6 +29,9 @@ fn introduction(section: &str) -> &'static str {
         "" => "Above the first section.",
         "rule" => "As often as wanted; [policy.md](policy.md) has examples.",
         "approval" => "Questions to a person: [policy.md](policy.md).",
+        "audit" => "The log of what was asked, decided and done: [ledger.md](ledger.md).",
+        "environment" => "Variables that commands get or do not get from us.",
+        "mcp" => "The server that clients talk to: `legwork mcp`.",
         "limits" => {
             "What a command may use, with everything that it starts: [limits.md](limits.md)."
         }

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use legwork_gate::{
-    Decision, Layer, Mode, Origin, Policy, Script, Subject, program_rules, rules_at_exec,
+    Decision, Layer, Mode, Origin, Policy, Script, Subject, Verdict, judge, program_rules,
+    rules_at_exec,
 };
 
 struct Asked {
@@ -62,4 +63,24 @@ fn a_question_that_was_answered_holds_no_longer_and_a_deny_always_does() {
     assert!(held("rm x; git push").iter().any(|program| program == "rm"));
     // A rule for another tool.
     assert!(!held("make").iter().any(|program| program == "make"));
+}
+
+#[test]
+fn a_rule_for_one_tool_says_nothing_of_another() {
+    let denied = |tool, text| matches!(judge(&policy(), Asked { tool, text }), Verdict::Deny(_));
+    assert!(denied("run_shell_command", "make all"));
+    assert!(!denied("ExecCommand", "make all"));
+    assert!(denied("ExecCommand", "rm x"), "the short form is for all of them");
+}
+
+#[test]
+fn only_a_plain_text_can_be_approved_for_a_session() {
+    let plain = |text| {
+        let Verdict::Ask(question) = judge(&policy(), Asked { tool: "ExecCommand", text }) else {
+            panic!("{text}");
+        };
+        question.is_plain()
+    };
+    assert!(plain("git push origin main"));
+    assert!(!plain("git push \"$(cat remote)\""));
 }

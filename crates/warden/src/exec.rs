@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ExecRule {
     /// The name of the rule, for whoever is refused.
     pub id: String,
-    /// Whether it asks and does not deny. Nobody can be asked in the middle of a command, so it
-    /// refuses all the same.
+    /// Whether it asks and does not deny: the process is held until somebody has answered.
     pub asks: bool,
     /// The name of the program, without a folder.
     pub program: Vec<u8>,

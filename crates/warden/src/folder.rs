@@ -4,6 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// What was started, as the engine wrote it down.
 pub const SPEC: &str = "spec";
+
+/// Most lines of output that are held in memory and in no folder: whoever shows fewer of a longer
+/// output can name its files.
+pub const MEMORY_LINES_MAX: u64 = 1_500;
+
 /// The exit record.
 pub const EXIT: &str = "exit";
 /// The rows that say in which order the streams grew.

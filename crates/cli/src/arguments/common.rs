@@ -44,6 +44,7 @@ impl StatePlace {
         options.state = self.state.chosen();
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
+        options.for_the_user = hints::for_the_user;
         Engine::open_with(options, tools)
     }
 
@@ -72,6 +73,7 @@ impl StateChoice {
         options.all_workspaces = true;
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
+        options.for_the_user = hints::for_the_user;
         Engine::open(options)
     }
 

@@ -161,6 +161,9 @@ impl VerdictName {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditVerifyOptions {
+    /// Compare with a file of the lines that `[audit] anchor` has sent elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub heads: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -204,6 +204,7 @@ impl Trial {
             let mut options = Options::configured(workspace, config);
             options.state = Some(state.path().to_owned());
             options.hint = hints::of;
+            options.for_the_user = hints::for_the_user;
             Engine::open_with(options, Registry::builtin())
         };
         let mut asking_nobody = config.clone();

@@ -64,6 +64,7 @@ impl Bench {
         let mut options = Options::configured(workspace, config);
         options.state = Some(state.path().to_owned());
         options.hint = hints::of;
+        options.for_the_user = hints::for_the_user;
         let engine = Engine::open_with(options, Registry::builtin())?;
         let trust = circumstances.trust.trust();
         Ok(Self { engine, trust, checkers: HashMap::new(), state })

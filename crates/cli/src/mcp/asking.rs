@@ -24,6 +24,9 @@ use serde_json::{Value, json};
 /// The name of our question among those that a client has to answer.
 const KEY: &str = "approval";
 
+/// Clients that say they can show a question and end when they are given one.
+const DIE_WHEN_ASKED: &str = include_str!("die_when_asked.txt");
+
 /// Which way a client can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -36,7 +39,13 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
+    pub(super) fn of(context: &RequestContext<RoleServer>, elicits: bool) -> Self {
+        let dies = context.client_info().is_some_and(|client| {
+            DIE_WHEN_ASKED.lines().any(|name| !name.starts_with('#') && name.trim() == client.name)
+        });
+        if dies || !elicits {
+            return Self::None;
+        }
         let elicits = context
             .client_capabilities()
             .and_then(|capabilities| capabilities.elicitation)
@@ -66,7 +75,7 @@ impl Asker for Client {
         let (client, name) = (self.client.clone(), self.name.clone());
         Box::pin(async move {
             let result = client.create_elicitation(form(&approval)?).await.ok()?;
-            Some(answered(&result, &name))
+            answered(&result, &name)
         })
     }
 }
@@ -92,19 +101,23 @@ fn form(approval: &Approval) -> Option<ElicitRequestParams> {
     Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
 }
 
-/// What the person said; anything but a clear yes is a no.
-fn answered(result: &ElicitResult, client: &str) -> Answered {
+/// What the person said; anything but a clear yes is a no. None if the question was not shown, or
+/// put away without an answer.
+fn answered(result: &ElicitResult, client: &str) -> Option<Answered> {
+    if matches!(result.action, ElicitationAction::Cancel) {
+        return None;
+    }
     let content = result.content.as_ref();
     let text = |name: &str| content.and_then(|content| content.get(name)).and_then(Value::as_str);
     let decision = match result.action {
         ElicitationAction::Accept => text("decision").and_then(Reply::from_name),
         _ => None,
     };
-    Answered {
+    Some(Answered {
         decision: decision.unwrap_or(Reply::Deny),
         note: text("note").map(str::trim).filter(|note| !note.is_empty()).map(str::to_owned),
         by: format!("the person behind the client {client}"),
-    }
+    })
 }
 
 /// The seal of a server, which nobody else has.
@@ -165,7 +178,16 @@ impl Seal {
         let result: ElicitResult = response
             .and_then(|response| serde_json::from_value(response.clone()).ok())
             .ok_or_else(refused)?;
-        let answered = answered(&result, client);
+        let Some(answered) = answered(&result, client) else {
+            return Err(ToolError::new(
+                ErrorKind::ApprovalUnavailable,
+                "this has to be approved, and the client could not show the question",
+            )
+            .detail("approval_id", id.as_str())
+            .hint(format!(
+                "ask the person to approve question `{id}`, then make the same call again"
+            )));
+        };
         let (decision, note) = (answered.decision, answered.note.clone());
         engine.answer(&id, answered).await.map_err(|_| refused())?;
         if decision == Reply::Deny {

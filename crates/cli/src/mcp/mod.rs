@@ -49,7 +49,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     let backlog = Arc::new(Backlog::new(writer, client.clone(), gone.clone()));
     let transport = StdioTransport::new(reader, backlog, gone.clone());
     let engine = service.engine().clone();
-    let server = match Server::new(engine, client, options.structured, trust) {
+    let server = match Server::new(engine, client, options.structured, trust).await {
         Ok(server) => server,
         Err(problem) => return complain(&problem),
     };

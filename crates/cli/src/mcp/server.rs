@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork::{Answer, Caller, Client, Definition, Engine, Trust, tools::export::annotations};
+use legwork::{
+    Answer, Caller, Client, Definition, Engine, ShownOutput, Trust, tools::export::annotations,
+};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -36,16 +38,23 @@ pub(super) struct Server {
     trust: Trust,
     seal: Seal,
     client: Arc<Client>,
+    /// What the client has been shown of the tasks.
+    seen: ShownOutput,
+    instructions: String,
 }
 
 impl Server {
-    pub(super) fn new(
+    pub(super) async fn new(
         engine: Engine,
         client: Arc<Client>,
         structured: bool,
         trust: Trust,
     ) -> Result<Self, String> {
-        Ok(Self { engine, structured, trust, seal: Seal::new()?, client })
+        let mut texts: Vec<String> =
+            engine.registry().definitions().map(|tool| tool.instructions.to_owned()).collect();
+        texts.extend(engine.sandbox_told(trust).await.ok());
+        let (seal, seen, instructions) = (Seal::new()?, ShownOutput::default(), texts.join("\n\n"));
+        Ok(Self { engine, structured, trust, seal, client, seen, instructions })
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -75,6 +84,7 @@ impl Server {
         let name: Option<String> = name.map(|name| name.chars().take(CLIENT_NAME_CHARS).collect());
         let mut caller = Caller::operator(name.unwrap_or_else(|| "mcp".into()));
         caller.trust = self.trust;
+        caller.seen = self.seen.clone();
         caller
     }
 }
@@ -107,8 +117,7 @@ impl ServerHandler for Server {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("legwork", env!("CARGO_PKG_VERSION"));
-        let texts = self.engine.registry().definitions().map(|tool| tool.instructions);
-        info.instructions = Some(texts.collect::<Vec<_>>().join("\n\n"));
+        info.instructions = Some(self.instructions.clone());
         info
     }
 
@@ -134,7 +143,11 @@ impl ServerHandler for Server {
         }
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
-        let way = Way::of(&context);
+        if caller.progress.is_none() {
+            // Nothing tells the client that the command still runs.
+            caller.answer_within = Some(self.engine.settings().answer_within);
+        }
+        let way = Way::of(&context, self.engine.settings().elicit);
         if way == Way::Request {
             caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
         }

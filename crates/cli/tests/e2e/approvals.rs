@@ -30,7 +30,10 @@ fn nobody_to_ask_fails_at_once_and_a_later_answer_lets_one_call_pass() {
     let error = &envelope["error"];
     assert_eq!(error["kind"], "approval_unavailable");
     let id = error["details"]["approval_id"].as_str().unwrap().to_owned();
-    assert!(error["recovery_hint"].as_str().unwrap().contains(&format!("legwork approve {id}")));
+    let for_the_user = error["details"]["for_the_user"].as_str().unwrap();
+    let state = scratch.state.path().display();
+    assert!(for_the_user.contains(&format!("legwork approve --state {state} {id}")), "{error:#}");
+    assert_eq!(error["retryable"], true, "{error:#}");
     // An equal question is the same question.
     let (_, again) = call(&scratch, None, "echo ran >> log");
     assert_eq!(again["error"]["details"]["approval_id"], json!(id));

@@ -104,7 +104,9 @@ fn a_plain_background_job_is_listed_in_the_receipt() {
     assert_eq!(
         receipt,
         format!(
-            "Process exited with code 0\n\nstdout:\nhi\n\nBackground processes:\n{pid}\nTask: {task}\n"
+            "Process exited with code 0\n\nstdout:\nhi\n\nBackground processes:\n{pid} {} ignore-term {ready}\n\
+             They go on. TaskStop with the task {task} ends them.\n",
+            fixture()
         )
     );
     crate::common::signal(pid, Signal::KILL);

@@ -1,12 +1,17 @@
 //! A deny holds at the exec, not only in the text: whatever runs a denied program, it does not run,
 //! and the result says which rule denies it.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, has_program, program, text},
+    common::{Scratch, eventually, has_program, program, signal, text},
+    mcp::Wire,
     sandbox::{
         degraded,
         house::{House, INTEGRATION, OPERATOR, UNTRUSTED},
@@ -147,7 +152,7 @@ fn arguments_are_denied_at_the_exec_whoever_starts_the_program() {
 }
 
 #[test]
-fn a_rule_that_asks_refuses_what_is_hidden_and_lets_go_on_what_was_approved() {
+fn a_rule_that_asks_refuses_what_nobody_approves_and_lets_go_on_what_was_approved() {
     if !has_program("git", &["--version"]) {
         return;
     }
@@ -160,7 +165,13 @@ fn a_rule_that_asks_refuses_what_is_hidden_and_lets_go_on_what_was_approved() {
         let result = house.exec(OPERATOR, "./go-on");
         assert_eq!(denials(&result), [("exec", "no-push")], "{result:#}");
         let what = result["denials"][0]["what"].as_str().unwrap();
-        assert!(what.contains("run it as a command of its own"), "{what}");
+        let (_, id) = what.split_once("it has to be approved (question ").unwrap();
+        let (id, _) = id.split_once(')').unwrap();
+        assert!(house.verb("approve").arg(id).output().unwrap().status.success());
+        let result = house.exec(OPERATOR, "./go-on");
+        assert_eq!(denials(&result), [], "an earlier answer counts: {result:#}");
+        assert_eq!(result["exit_status"], 128, "git has run: {result:#}");
+        assert_eq!(denials(&house.exec(OPERATOR, "./go-on")).len(), 1, "once is once");
         // The same on its own is asked about, and goes on once somebody says yes.
         let input = json!({ "cmd": "git push", "login": false });
         let asked = house.call(OPERATOR, "ExecCommand", &input);
@@ -171,6 +182,102 @@ fn a_rule_that_asks_refuses_what_is_hidden_and_lets_go_on_what_was_approved() {
         assert_eq!(denials(&result), [], "{result:#}");
         assert_eq!(result["exit_status"], 128, "git has run: {result:#}");
     }
+}
+
+/// The question that is open once there is one.
+fn open_question(house: &House) -> Value {
+    eventually("a question is open", || {
+        let listed = house.verb("approvals").arg("--json").output().unwrap();
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        listed["approvals"].as_array().unwrap().first().cloned()
+    })
+}
+
+/// A rule that asks about `touch`, and callers who wait for the answer.
+const ASK_TOUCH: &str = "[[rule]]\nid = \"ask-touch\"\ndecision = \"ask\"\nprogram = \"touch\"\n\
+    [approval]\nwait_ms = 60000\n";
+
+#[test]
+fn a_program_that_a_rule_asks_about_waits_for_the_answer() {
+    for house in House::each() {
+        let house = house.with_policy(ASK_TOUCH);
+        house.script("workspace/release", "sh ./inner 'a b'; echo \"touch gave $?\"");
+        house.script("workspace/inner", "touch \"$1\"");
+        let made = house.path("workspace/a b");
+        let input = json!({ "cmd": "./release", "login": false, "yield_time_ms": 60_000 });
+        let begin = || {
+            let mut call = house.legwork("call", OPERATOR);
+            call.args(["ExecCommand", &input.to_string(), "--json"]);
+            call.stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let end = |call: Child| -> Value {
+            let output = call.wait_with_output().unwrap();
+            let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+            envelope["result"].clone()
+        };
+        // A no, with a word for the caller.
+        let call = begin();
+        let question = open_question(&house);
+        assert_eq!(question["cause"], "touch 'a b'", "{question:#}");
+        assert_eq!(question["rule"], "ask-touch", "{question:#}");
+        assert_eq!(question["command"], "./release", "{question:#}");
+        let lineage: Vec<&str> =
+            question["lineage"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        assert!(lineage.iter().any(|it| it.contains("./release")), "{question:#}");
+        assert!(lineage.last().unwrap().contains("./inner a b"), "{question:#}");
+        let shown = text(&house.verb("approvals").output().unwrap().stdout);
+        assert!(shown.contains("May this program run?"), "{shown}");
+        assert!(!made.exists());
+        let id = question["approval_id"].as_str().unwrap();
+        let mut deny = house.verb("deny");
+        assert!(deny.args([id, "--note", "not now"]).output().unwrap().status.success());
+        let result = end(call);
+        assert!(!made.exists(), "{result:#}");
+        assert_eq!(denials(&result), [("exec", "ask-touch")], "{result:#}");
+        let what = result["denials"][0]["what"].as_str().unwrap();
+        assert!(what.contains("the person says: not now"), "{what}");
+        // A yes.
+        let call = begin();
+        let id = open_question(&house)["approval_id"].as_str().unwrap().to_owned();
+        assert!(house.verb("approve").arg(&id).output().unwrap().status.success());
+        let result = end(call);
+        assert_eq!(result["stdout_preview"], "touch gave 0", "{result:#}");
+        assert!(made.exists());
+        assert_eq!(denials(&result), [], "{result:#}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_for_an_answer_outlives_its_engine() {
+    let Some(house) = House::own() else { return };
+    let house = house.with_policy(ASK_TOUCH);
+    house.script("workspace/release", "touch made");
+    let serve = || {
+        let mut server = house.legwork("mcp", OPERATOR);
+        server.arg("--structured");
+        let mut wire = Wire::spawn(server);
+        wire.initialize();
+        wire
+    };
+    let mut first = serve();
+    let input = json!({ "cmd": "./release", "login": false, "yield_time_ms": 0 });
+    let begun = first.exec(&input);
+    let task = begun["result"]["structuredContent"]["result"]["task_handle"]["task_id"].clone();
+    assert!(task.is_string(), "{begun:#}");
+    let asked = open_question(&house)["approval_id"].clone();
+    signal(first.child.id(), Signal::KILL);
+    first.child.wait().unwrap();
+    // Whoever adopts the task asks again: it is the same question.
+    let mut second = serve();
+    eventually("it is asked about again", || {
+        let again = open_question(&house);
+        (again["approval_id"] == asked).then_some(())
+    });
+    let id = asked.as_str().unwrap();
+    assert!(house.verb("approve").arg(id).output().unwrap().status.success());
+    let wait = json!({ "task_ids": [task], "timeout_ms": 60_000 });
+    let waited = second.tool("TaskWait", &wait);
+    assert!(house.path("workspace/made").exists(), "{waited}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 
 use crate::{
     common::{Scratch, fixture, open, program},
+    harness::stage,
     mcp::Wire,
 };
 
@@ -330,7 +332,8 @@ fn a_profile_that_prints_and_hangs_holds_up_no_answer_and_its_time_counts() {
         let task = answer["result"]["task_handle"]["task_id"].clone();
         home.wire.tool("TaskWait", &json!({ "task_ids": [task] }));
         assert!(begin.elapsed() < LOOK, "nobody waits for a look: {:?}", begin.elapsed());
-        let told = home.wire.tool("TaskOutput", &json!({ "task_id": task }));
+        let all = json!({ "task_id": task, "after": "start" });
+        let told = home.wire.tool("TaskOutput", &all);
         assert!(told.contains("Status: failed") && !told.contains("ran"), "{told}");
         assert!(told.contains("from the profile"), "what it prints is the command's: {told}");
         let ended = &home.scratch.tasks()[0]["outcome"]["ended_by"];
@@ -340,5 +343,29 @@ fn a_profile_that_prints_and_hangs_holds_up_no_answer_and_its_time_counts() {
         drop(home.wire.stdin.take());
         assert!(home.wire.child.wait().unwrap().success());
         assert!(begin.elapsed() < LOOK, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn what_a_profile_says_of_the_sandbox_is_no_output_of_the_command() {
+    if !stage::is_seen_in_sandboxes() {
+        return;
+    }
+    let elsewhere = TempDir::new_in(stage::folder()).unwrap();
+    let written = elsewhere.path().join("of-a-profile");
+    let tool = format!("#!/bin/sh\ntouch '{}'\n", written.display());
+    // One that defines a function has to be a real login; the other one is replaced.
+    for (more, is_replaced) in [("", true), ("greet() { echo \"$GREETING you\"; }\n", false)] {
+        let profile = format!("\"$HOME/tool\"\nexport GREETING=hello\n{more}");
+        let mut home = Home::with(&profile, &["--mode", "guarded"]);
+        fs::write(home.folder.join("tool"), &tool).unwrap();
+        fs::set_permissions(home.folder.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(home.looked_at("bash"), is_replaced);
+        let (code, stdout, stderr) = home.run("bash", "echo \"$GREETING\"; echo own >&2");
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (json!(0), "hello", "own"));
+        let own = elsewhere.path().join("of-a-command");
+        let (_, _, stderr) = home.run("bash", &format!("touch {}", own.display()));
+        assert!(stderr.contains("of-a-command") && !stderr.contains("of-a-profile"), "{stderr}");
+        assert!(!written.exists() && !own.exists());
     }
 }

@@ -188,7 +188,7 @@ async def approvals():
         ("accept", {"decision": "deny", "note": "use make"}, "use make"),
         ("accept", {}, "refused"),
         ("decline", None, "refused"),
-        ("cancel", None, "refused"),
+        ("cancel", None, "nobody can be asked"),
     ]
 
     async def person(_context, parameters):
@@ -206,7 +206,8 @@ async def approvals():
                 with open(ran) as file:
                     assert file.read() == "ran\n", "it ran once"
             else:
-                assert failed and '"approval_refused"' in text and told in text, text
+                kind = "approval_unavailable" if action == "cancel" else "approval_refused"
+                assert failed and f'"{kind}"' in text and told in text, text
                 assert not os.path.exists(ran), number
             assert len(asked) == number + 1, "each is asked once"
             assert command in asked[-1] and "The caller's own words about it: a word" in asked[-1], asked[-1]

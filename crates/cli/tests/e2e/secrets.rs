@@ -347,3 +347,20 @@ fn a_secret_is_hidden_however_a_shell_or_a_language_spells_it() {
         }
     }
 }
+
+#[test]
+fn what_a_client_has_set_for_itself_does_not_reach_commands() {
+    let scratch = Scratch::new();
+    let prints = |policy: &str| {
+        let mut call = scratch.guarded("call", "open", Some(policy));
+        call.envs([("CLAUDE_CODE_MESSAGING_TOKEN", "token-of-its-own"), ("MINE", "mine")]);
+        let cmd = "echo \"${CLAUDE_CODE_MESSAGING_TOKEN+set} ${MINE+set}\"";
+        let input = json!({ "cmd": cmd, "login": false }).to_string();
+        let output = call.args(["ExecCommand", &input, "--json"]).output().unwrap();
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+        envelope["result"]["stdout_preview"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(prints(""), " set");
+    assert_eq!(prints("[environment]\nkeep = [\"CLAUDE_CODE_MESSAGING_TOKEN\"]\n"), "set set");
+    assert_eq!(prints("[environment]\ndrop = [\"MINE\"]\n"), "");
+}

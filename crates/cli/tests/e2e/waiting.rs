@@ -122,19 +122,26 @@ fn the_end_of_a_long_output_is_shown_with_its_file() {
 }
 
 #[test]
-fn the_answer_to_an_input_is_found_by_the_cursor_that_came_with_it() {
+fn the_answer_to_an_input_comes_with_it_or_behind_its_cursor() {
     let scratch = Scratch::new();
     let cmd = "while read line; do sleep 0.2; echo prompt; done; echo prompt";
     let task = scratch.promote(cmd, &json!({ "accepts_input": true }));
     scratch.send(&task, &json!({ "input": "x\n" }));
     scratch.wait(&task, &json!({ "output_matches": "prompt" }));
-    let sent = scratch.send(&task, &json!({ "input": "y\n" }));
+    let slow = json!({ "input": "y\n", "wait_ms": 0 });
+    let sent = scratch.send(&task, &slow);
+    assert_eq!(sent["output_preview"], json!(null), "{sent:#}");
     let input = json!({ "task_ids": [task], "until": { "output_matches": "prompt" },
                         "after": sent["next_cursor"] });
     let waited = scratch.get("TaskWait", &input);
     assert_eq!((&waited["met"], &waited["output_preview"]), (&json!(true), &json!("prompt")));
     let all = scratch.get("TaskOutput", &json!({ "task_id": task, "block": false }));
     assert_eq!(all["output_preview"], "prompt\nprompt", "it waited for the second one");
+    let sent = scratch.send(&task, &json!({ "input": "z\n", "wait_ms": 30_000 }));
+    assert_eq!(
+        (&sent["output_preview"], &sent["waiting_for_input"]),
+        (&json!("prompt"), &json!(true))
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     events::{EventCursor, Events, Interest},
     id::TaskId,
-    judge::{Judge, config::Settings},
+    judge::{Herald, Judge, config::Settings},
     model::{
         Caller, Request, Trust,
         question::{Answered, Approval},
@@ -53,7 +53,7 @@ use crate::{
     },
     task::{
         Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
-        observe::Observer, place_error, run::Run,
+        observe::Observer, place_error, run::Run, sandbox_facts,
     },
 };
 
@@ -63,6 +63,9 @@ pub struct Engine {
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
     hint: fn(&ToolError) -> Option<String>,
+    for_the_user: fn(&ToolError, &StateFolder) -> Option<String>,
+    /// The program that is told where the audit log ends.
+    told_of_audit: Arc<[String]>,
 }
 
 impl Engine {
@@ -94,17 +97,27 @@ impl Engine {
         let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
         let mask = SharedMask::new(Mask::of_environment());
         let store = Store::open(state, mask.clone())?;
-        let judge = Judge::new(
+        let mut judge = Judge::new(
             options.policy,
             options.settings,
             options.sandbox,
             &workspace.path,
             store.clone(),
         );
-        let ground = Ground { workspace, roots, all_workspaces: options.all_workspaces };
+        if !options.told.of_questions.is_empty() {
+            let (place, program) = (place.clone(), options.told.of_questions);
+            judge.tell_of_questions(Herald::new(move |line| place.tell(program.clone(), line)));
+        }
+        let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
+        let ground = Ground { workspace, roots, all_workspaces, unset };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
-        let hint = options.hint;
-        Ok(Self { tasks: Arc::new(tasks), registry: Arc::new(registry), hint })
+        Ok(Self {
+            tasks: Arc::new(tasks),
+            registry: Arc::new(registry),
+            hint: options.hint,
+            for_the_user: options.for_the_user,
+            told_of_audit: options.told.of_audit.into(),
+        })
     }
 
     /// The tools.
@@ -138,6 +151,7 @@ impl Engine {
     pub async fn warm_up(&self, trust: Trust) -> Result<Option<u32>, ToolError> {
         self.tasks.store.ledger.stay();
         tokio::spawn(keep_adopting(Arc::downgrade(&self.tasks)));
+        self.tasks.send_heads(self.told_of_audit.to_vec());
         let usual = self.tasks.judge.wanted(trust);
         self.tasks.place.warm_up(usual).await.map_err(|error| place_error(&error.into()))
     }
@@ -151,6 +165,21 @@ impl Engine {
     /// is required.
     pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
         self.tasks.protection(trust).await
+    }
+
+    /// The sandbox that is in force for callers of this trust, in words for a model.
+    pub async fn sandbox_told(&self, trust: Trust) -> Result<String, ToolError> {
+        Ok(sandbox_facts::told(&*self.protection(trust).await?))
+    }
+
+    /// Facts about the paths that a failed command complains about, in the sandbox that it had.
+    pub(crate) async fn sandbox_facts(
+        &self,
+        sandbox: &SandboxReport,
+        trust: Trust,
+        complaints: &str,
+    ) -> Vec<String> {
+        self.tasks.sandbox_facts(sandbox, trust, complaints).await
     }
 
     /// How the rules that deny programs, or ask about them, are held for callers of this trust on
@@ -173,6 +202,9 @@ impl Engine {
     /// An error as it may leave: with the hint of the face, without secrets, and not too long.
     fn told(&self, mut error: ToolError) -> ToolError {
         error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
+        if let Some(told) = (self.for_the_user)(&error, self.state()) {
+            error = error.detail("for_the_user", told);
+        }
         error.told(&self.mask())
     }
 

@@ -6,9 +6,9 @@ use legwork_gate::Policy;
 
 use crate::{
     error::ToolError,
-    judge::config::{Config, Settings},
+    judge::config::{Config, Settings, UserPrograms, Variables},
     model::sandbox::SandboxSettings,
-    state::Repair,
+    state::{Repair, StateFolder},
 };
 
 /// How an engine is set up.
@@ -40,6 +40,10 @@ pub struct Options {
     pub settings: Settings,
     /// What commands are confined to; nothing where the policy's mode is open and no level is set.
     pub sandbox: SandboxSettings,
+    /// Programs of the user's that are told of something.
+    pub told: UserPrograms,
+    /// Which variables of our own environment commands do not get.
+    pub variables: Variables,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line
     /// does.
     pub all_workspaces: bool,
@@ -48,6 +52,9 @@ pub struct Options {
     /// What can be done about an error, in words of the face: a command line names its verbs, a
     /// page its buttons. It takes the place of the library's own hint in the answers of the tools.
     pub hint: fn(&ToolError) -> Option<String>,
+    /// What the person can do about an error, apart from the caller: it goes into
+    /// `details.for_the_user`, where a model does not take it for its own business.
+    pub for_the_user: fn(&ToolError, &StateFolder) -> Option<String>,
 }
 
 impl Options {
@@ -57,7 +64,8 @@ impl Options {
         options.roots = config.roots;
         options.orphan_ttl = config.orphan_ttl.unwrap_or(options.orphan_ttl);
         (options.policy, options.settings) = (config.policy, config.settings);
-        options.sandbox = config.sandbox;
+        (options.sandbox, options.told) = (config.sandbox, config.told);
+        options.variables = config.variables;
         options
     }
 
@@ -71,9 +79,12 @@ impl Options {
             policy: Policy::default(),
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
+            told: UserPrograms::default(),
+            variables: Variables::default(),
             all_workspaces: false,
             on_repair: |repair| tracing::warn!("{}", repair.message()),
             hint: |_| None,
+            for_the_user: |_, _| None,
         }
     }
 

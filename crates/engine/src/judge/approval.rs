@@ -27,7 +27,7 @@ use legwork_gate::{
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::{Facts, Judge, config::user_file, refusals::explained};
+use super::{Facts, Judge, config::user_file, herald::Announcement, refusals::explained};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
@@ -35,7 +35,7 @@ use crate::{
     id::random,
     model::{
         Caller, Trust,
-        question::{Answered, Approval, Reply},
+        question::{Answered, Approval, Reply, SharedAsker},
         sandbox::Wanted,
     },
     store::{audit::AuditEntry, ledger::Answerer},
@@ -52,16 +52,16 @@ const PREFIX: &str = "a_";
 
 /// What an approval is bound to, in one digest.
 #[derive(Default)]
-struct Key(Sha256);
+pub(super) struct ApprovalKey(Sha256);
 
-impl Key {
+impl ApprovalKey {
     /// Binds one more thing, with its length: nothing can be taken for a part of what is beside it.
-    fn bind(&mut self, part: impl AsRef<[u8]>) {
+    pub(super) fn bind(&mut self, part: impl AsRef<[u8]>) {
         self.0.update((part.as_ref().len() as u64).to_le_bytes());
         self.0.update(part);
     }
 
-    fn into_text(self) -> String {
+    pub(super) fn into_text(self) -> String {
         data_encoding::HEXLOWER.encode(&self.0.finalize())
     }
 }
@@ -91,9 +91,13 @@ fn no_such_reply(reply: Reply) -> ToolError {
              trusted that far, or `[sandbox] required` is set",
             "allow it once, inside the sandbox",
         ),
+        Reply::AllowSession => (
+            "this command cannot be allowed for the session: what it runs is not all in its text",
+            "allow it once",
+        ),
         _ => (
             "no rule can be saved for this command: it would allow more than was asked",
-            "allow it once, or for the session",
+            "allow it once",
         ),
     };
     ToolError::new(ErrorKind::InvalidToolInput, problem).hint(hint)
@@ -118,19 +122,41 @@ impl Judge {
         refused: Vec<String>,
     ) -> Result<Grant<F>, ToolError> {
         let approval = self.open_question(&question, caller, refused)?;
+        let asker = caller.asker.as_ref();
+        let (taken, by) = self.obtain(approval, asker, question.explanation()).await?;
+        Ok(granted(question, &taken, &by))
+    }
+
+    /// An answer that lets pass what a question is about, and who gave it; an error if there is
+    /// none.
+    pub(super) async fn obtain(
+        &self,
+        approval: Approval,
+        asker: Option<&SharedAsker>,
+        explanation: &Explanation,
+    ) -> Result<(Approval, String), ToolError> {
         if let Some(earlier) = self.take(&approval).await? {
             self.note_use(&earlier).await;
-            return Ok(granted(question, &earlier, "an earlier answer"));
+            return Ok((earlier, "an earlier answer".to_owned()));
         }
         self.say_that_we_ask()?;
+        let own = approval.approval_id.clone();
         let approval = self.store.ledger.open_approval(approval).await?;
-        let answered = self.wait_for_answer(&approval, caller, question.explanation()).await?;
+        let herald = self.herald.as_ref().filter(|_| approval.approval_id == own);
+        let told = herald.map_or_else(Announcement::nobody, |herald| herald.tell(&approval));
+        let answered = match self.wait_for_answer(&approval, asker, explanation).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                told.heard().await;
+                return Err(error);
+            }
+        };
         if answered.decision == Reply::Deny {
             return Err(refusal(&approval, "it was refused", answered.note.as_deref()));
         }
         // The answer is good for one of all who wait for it; the others ask again.
         match self.take(&approval).await? {
-            Some(taken) => Ok(granted(question, &taken, &answered.by)),
+            Some(taken) => Ok((taken, answered.by)),
             None => Err(refusal(&approval, "the answer was used by an equal call", None)),
         }
     }
@@ -152,7 +178,7 @@ impl Judge {
         let wanted = self.wanted_by(plan.wanted(), explanation);
         let sandbox = wanted.to_string();
         let executed = plan.executed();
-        let mut key = Key::default();
+        let mut key = ApprovalKey::default();
         key.bind(plan.fingerprint());
         for (name, value) in plan.environment() {
             key.bind(name);
@@ -161,13 +187,12 @@ impl Judge {
         for part in [&executed, plan.tool(), &sandbox, caller.trust.as_str(), &caller.name] {
             key.bind(part);
         }
-        let expires = i64::try_from(self.settings.approval_expires.as_millis()).unwrap_or(i64::MAX);
-        let approval_id = random(PREFIX).map_err(|error| {
-            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
-        })?;
+        let approval_id = Self::new_approval_id()?;
         Ok(Approval {
             parts: self.parts(plan),
             refused,
+            may_repeat: question.is_plain(),
+            lineage: Vec::new(),
             may_leave_sandbox: plan.starts_anew() && self.may_leave(wanted, caller.trust),
             proposed_rule: proposal(
                 plan,
@@ -187,13 +212,25 @@ impl Judge {
             cause: explanation.command.clone(),
             sandbox,
             created_at_ms: now_ms(),
-            expires_at_ms: now_ms().saturating_add(expires),
+            expires_at_ms: self.expiry(),
             decision: None,
             note: None,
             answered_by: None,
             key: key.into_text(),
             session: self.session.clone(),
         })
+    }
+
+    pub(super) fn new_approval_id() -> Result<String, ToolError> {
+        random(PREFIX).map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })
+    }
+
+    /// Until when a question that is asked now can be answered.
+    pub(super) fn expiry(&self) -> i64 {
+        let expires = i64::try_from(self.settings.approval_expires.as_millis());
+        now_ms().saturating_add(expires.unwrap_or(i64::MAX))
     }
 
     /// Uses up an answer to this question, or to an equal one of this session.
@@ -309,31 +346,35 @@ impl Judge {
     async fn wait_for_answer(
         &self,
         approval: &Approval,
-        caller: &Caller,
+        asker: Option<&SharedAsker>,
         explanation: &Explanation,
     ) -> Result<Answered, ToolError> {
         let watched = self.store.ledger.has_watcher().await?;
-        let wait = match (&caller.asker, watched) {
+        let wait = match (asker, watched) {
             (Some(_), _) | (_, true) => self.settings.approval_expires,
             (None, false) => self.settings.approval_wait,
         };
         if wait.is_zero() {
             return Err(unavailable(approval, explanation));
         }
-        let asked = async {
-            let answered = match &caller.asker {
+        let own_wait = if watched { wait } else { self.settings.approval_wait };
+        let own_face = async {
+            match asker {
                 Some(asker) => asker.ask(approval.clone()).await,
-                None => None,
-            };
-            match answered {
-                Some(answered) => answered,
-                // Somebody else may still answer.
                 None => std::future::pending().await,
             }
         };
         let deadline = Instant::now() + wait;
         tokio::select! {
-            answered = asked => self.answered_here(approval, answered).await,
+            answered = own_face => {
+                if let Some(answered) = answered {
+                    return self.answered_here(approval, answered).await;
+                }
+                // It turned out that the face can show it to nobody. Somebody else may answer.
+                let elsewhere = self.answered_elsewhere(approval);
+                let answered = tokio::time::timeout(own_wait, elsewhere).await;
+                answered.unwrap_or_else(|_| Err(unavailable(approval, explanation)))
+            }
             answered = self.answered_elsewhere(approval) => answered,
             // Whoever answers in the last moment has answered.
             () = tokio::time::sleep_until(deadline) => match self.answer_to(approval).await? {
@@ -441,8 +482,5 @@ fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {
         format!("this has to be approved, and nobody can be asked now: {}", approval.reason);
     explained(ErrorKind::ApprovalUnavailable, problem, explanation)
         .detail("approval_id", id.as_str())
-        .hint(format!(
-            "ask the person to approve question `{id}`, then make the same call again; a rule in the policy \
-             would allow it for good"
-        ))
+        .hint(format!("ask the person to approve question `{id}`, then make the same call again"))
 }

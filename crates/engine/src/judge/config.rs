@@ -92,8 +92,43 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// How long a command may run on alone.
     pub orphan_ttl: Option<Duration>,
+    /// The programs of the user's that are told of something.
+    pub told: UserPrograms,
+    /// Which variables commands get.
+    pub variables: Variables,
     /// How much is asked, where the caller does not choose.
     pub ask: Option<Mode>,
+}
+
+/// Which variables of our own environment commands do not get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Variables {
+    /// Those that they get although a client has set them for itself.
+    pub kept: Vec<String>,
+    /// Those that they do not get.
+    pub dropped: Vec<String>,
+}
+
+/// Variables that clients set for themselves.
+const FOREIGN_VARIABLES: &str = include_str!("foreign_variables.txt");
+
+impl Variables {
+    /// The names that are taken out of every command's environment.
+    pub(crate) fn unset(&self) -> Vec<String> {
+        let foreign = FOREIGN_VARIABLES.lines().map(str::trim);
+        let foreign = foreign.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let foreign = foreign.filter(|name| !self.kept.iter().any(|kept| kept == name));
+        foreign.map(str::to_owned).chain(self.dropped.iter().cloned()).collect()
+    }
+}
+
+/// Programs of the user's that are told of something, each with its arguments; none if empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserPrograms {
+    /// Of a question that opens.
+    pub of_questions: Vec<String>,
+    /// Of the end of the audit log; `syslog` is the system's log.
+    pub of_audit: Vec<String>,
 }
 
 /// Limits of what is shown and waited for.
@@ -111,6 +146,10 @@ pub struct Settings {
     pub approval_wait: Duration,
     /// How long a question stays open.
     pub approval_expires: Duration,
+    /// Whether a client that can show questions is asked to.
+    pub elicit: bool,
+    /// How long a call of a client waits that asks for no progress.
+    pub answer_within: Duration,
     /// Most tasks that may run at a time, of all processes of the state folder.
     pub tasks_max: u64,
     /// What is kept of tasks that are over.
@@ -128,6 +167,8 @@ impl Default for Settings {
             shell_timeout: Duration::from_secs(600),
             approval_wait: Duration::ZERO,
             approval_expires: Duration::from_secs(600),
+            elicit: true,
+            answer_within: Duration::from_secs(50),
             tasks_max: 4096,
             retention: Retention::default(),
             task_limits: TaskLimits::default(),
@@ -230,6 +271,18 @@ impl Config {
         sandbox.unreadable.extend(paths("sandbox", "unreadable"));
         let duration = |section, name| values.number(section, name).map(Duration::from_millis);
         self.orphan_ttl = duration("", "orphan_ttl_ms").or(self.orphan_ttl);
+        let texts = |section, name| values.texts(section, name).to_vec();
+        self.variables.kept.extend(texts("environment", "keep"));
+        self.variables.dropped.extend(texts("environment", "drop"));
+        for (section, name, told) in [
+            ("approval", "notify", &mut self.told.of_questions),
+            ("audit", "anchor", &mut self.told.of_audit),
+        ] {
+            let words = values.texts(section, name);
+            if !words.is_empty() {
+                *told = words.to_vec();
+            }
+        }
         let known = self.settings;
         let number = |section, name, known| values.number(section, name).unwrap_or(known);
         let time = |section, name, known| duration(section, name).unwrap_or(known);
@@ -240,6 +293,8 @@ impl Config {
             shell_timeout: time(RUN_SHELL_COMMAND, "timeout_ms", known.shell_timeout),
             approval_wait: time("approval", "wait_ms", known.approval_wait),
             approval_expires: time("approval", "expires_ms", known.approval_expires),
+            elicit: values.flag("approval", "elicit").unwrap_or(known.elicit),
+            answer_within: time("mcp", "answer_within_ms", known.answer_within),
             tasks_max: limits.tasks_max.unwrap_or(known.tasks_max),
             retention: Retention {
                 days: number("retention", "days", known.retention.days),
@@ -388,9 +443,10 @@ mod tests {
 
     /// Everything that a configuration decides here.
     fn shown(config: &Config) -> String {
-        let Config { settings, sandbox, roots, orphan_ttl, policy, .. } = config;
+        let Config { settings, sandbox, roots, orphan_ttl, told, variables, policy, .. } = config;
         let orphan_ttl = orphan_ttl.unwrap_or(Duration::from_secs(600));
-        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?} {:?}", policy.mode())
+        let mode = policy.mode();
+        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?} {told:?} {variables:?} {mode:?}")
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 pub(crate) mod approval;
 pub(crate) mod config;
+mod herald;
+pub(crate) mod program;
 mod refusals;
 
 use std::{path::Path, sync::Mutex};
@@ -15,7 +17,7 @@ use legwork_gate::{
 };
 
 use self::config::Settings;
-pub(crate) use self::{approval::APPROVED_UNCONFINED, refusals::denied};
+pub(crate) use self::{approval::APPROVED_UNCONFINED, herald::Herald, refusals::denied};
 use crate::{
     error::ToolError,
     id::random,
@@ -41,6 +43,8 @@ pub(crate) struct Judge {
     asking: Mutex<Option<Presence>>,
     /// The workspace, as questions name it.
     workspace: String,
+    /// Who is told when a question opens.
+    herald: Option<Herald>,
     store: Store,
 }
 
@@ -80,7 +84,22 @@ impl Judge {
         let workspace = workspace.display().to_string();
         let asking = Mutex::default();
         let holds_programs = !program_rules(&policy).is_empty();
-        Self { policy, holds_programs, settings, sandbox, session, asking, workspace, store }
+        Self {
+            policy,
+            holds_programs,
+            settings,
+            sandbox,
+            session,
+            asking,
+            workspace,
+            herald: None,
+            store,
+        }
+    }
+
+    /// Tells from now on of each question that opens.
+    pub(crate) fn tell_of_questions(&mut self, herald: Herald) {
+        self.herald = Some(herald);
     }
 
     /// What this caller's commands are confined to, unless a rule says otherwise.

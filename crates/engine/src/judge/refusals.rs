@@ -12,8 +12,12 @@ pub(crate) fn denied(denial: Denied) -> ToolError {
     match denial.substitution {
         None => {
             let remedy = explanation.remedy.clone();
-            let error = explained(ErrorKind::CommandDenied, reason, &explanation);
-            error.hint(remedy.unwrap_or_else(|| "use another command".into()))
+            let error = explained(ErrorKind::CommandDenied, reason, &explanation)
+                .hint("use another command, or ask the person whose rule it is");
+            match remedy {
+                Some(remedy) => error.detail("for_the_user", remedy),
+                None => error,
+            }
         }
         Some(found) => ToolError::new(ErrorKind::CommandSubstitutionDenied, reason)
             .detail("construct", found.construct)
@@ -25,7 +29,10 @@ pub(crate) fn denied(denial: Denied) -> ToolError {
 /// An error that carries the gate's explanation.
 pub(super) fn explained(kind: ErrorKind, problem: String, explanation: &Explanation) -> ToolError {
     let mut error = ToolError::new(kind, problem);
-    if let Ok(Value::Object(fields)) = serde_json::to_value(explanation) {
+    if let Ok(Value::Object(mut fields)) = serde_json::to_value(explanation) {
+        // The message has the reason, and what to do is said apart.
+        fields.remove("reason");
+        fields.remove("remedy");
         error.details = Some(fields);
     }
     error

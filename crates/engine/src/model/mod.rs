@@ -9,7 +9,7 @@ mod request;
 pub(crate) mod sandbox;
 pub(crate) mod status;
 
-pub use caller::{Caller, Trust};
+pub use caller::{Caller, ShownOutput, Trust};
 pub(crate) use outcome::is_zero;
 pub use outcome::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, Total, signal_name};
 pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};

@@ -139,7 +139,7 @@ impl Denial {
         let protocol::RefusedProgram { program, arguments, rule, asks, covered } = refused;
         let command = [&[program.clone()][..], arguments].concat().join(" ");
         let why = if *asks {
-            format!("the rule {rule} asks about it: run it as a command of its own")
+            format!("the rule {rule} asks about it, and it was not approved")
         } else {
             format!("denied by the rule {rule}")
         };
@@ -149,6 +149,15 @@ impl Denial {
             program: Some(program.clone()),
             arguments: arguments.clone(),
             rule: Some(rule.clone()),
+        }
+    }
+
+    /// The same, with the reason of whoever was asked.
+    pub(crate) fn because(&mut self, why: &str) {
+        let (program, rule) = (self.program.as_deref(), self.rule.as_deref());
+        if let (Some(program), Some(rule)) = (program, rule) {
+            let command = [&[program.to_owned()][..], &self.arguments].concat().join(" ");
+            self.what = format!("{command}: {why} (rule {rule})");
         }
     }
 }

@@ -51,6 +51,14 @@ pub struct Approval {
     /// Whether it may be allowed to run outside the sandbox: [`Reply::AllowOnceUnconfined`].
     #[serde(default)]
     pub may_leave_sandbox: bool,
+    /// Whether one answer may count for all equal commands of the session: not where the text does
+    /// not say all that it runs.
+    #[serde(default = "always")]
+    pub may_repeat: bool,
+    /// Where the question is about a program that the command is about to execute: the command
+    /// lines of the processes that led to it, the command itself first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lineage: Vec<String>,
     /// The simple commands, each with what is said of it by itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub parts: Vec<(String, String)>,
@@ -156,9 +164,19 @@ impl Approval {
         if let Some(cause) = &self.cause {
             let _ = writeln!(text, "    {}", visible(cause));
         }
-        text.push_str("\nMay this command run?\n\n");
+        text.push_str(if self.lineage.is_empty() {
+            "\nMay this command run?\n\n"
+        } else {
+            "\nMay this program run? It waits, and with it this command:\n\n"
+        });
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));
+        }
+        if !self.lineage.is_empty() {
+            text.push_str("\nThe processes that led to it:\n");
+            for (depth, line) in self.lineage.iter().enumerate() {
+                let _ = writeln!(text, "    {:depth$}{}", "", visible(line));
+            }
         }
         if self.parts.len() > 1 {
             text.push_str("\nIts parts:\n");
@@ -197,7 +215,8 @@ impl Approval {
         let can_be = |reply: &Reply| match reply {
             Reply::AllowOnceUnconfined => self.may_leave_sandbox,
             Reply::AllowRule => self.proposed_rule.is_some(),
-            Reply::Deny | Reply::AllowOnce | Reply::AllowSession => true,
+            Reply::AllowSession => self.may_repeat,
+            Reply::Deny | Reply::AllowOnce => true,
         };
         Reply::ALL.into_iter().filter(can_be).collect()
     }
@@ -205,6 +224,10 @@ impl Approval {
     pub(crate) fn is_expired(&self) -> bool {
         now_ms() >= self.expires_at_ms
     }
+}
+
+fn always() -> bool {
+    true
 }
 
 /// A face that asks, as callers carry it.
@@ -235,6 +258,8 @@ mod tests {
             parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
             refused: vec!["/etc/\u{7}".into()],
             may_leave_sandbox: true,
+            may_repeat: true,
+            lineage: Vec::new(),
             proposed_rule: None,
             decision: None,
             note: None,

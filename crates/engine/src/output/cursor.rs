@@ -11,7 +11,7 @@ use super::{
     artifact::{Artifact, TaskOutput},
     clean::{Cell, SEQUENCE_BYTES_MAX, TextEnd},
     mask::{Mask, Scan},
-    preview::{Preview, apart, preview},
+    preview::{LINES_MAX, Preview, apart, preview},
     tokens::{self, TOKEN},
     view::{Edges, View, ViewPiece},
 };
@@ -205,6 +205,10 @@ fn text(piece: &ViewPiece, cells: usize) -> String {
 fn fitting(piece: &ViewPiece, budget_tokens: u64) -> usize {
     let mut costs = Vec::with_capacity(piece.cells.len());
     tokens::costs(piece.cells.iter().map(|cell| cell.character), |_, cost| costs.push(cost));
+    let newlines = piece.cells.iter().enumerate().filter(|(_, cell)| cell.character == '\n');
+    if let Some((last, _)) = newlines.skip(LINES_MAX - 1).find(|(at, _)| is_cut(piece, at + 1)) {
+        costs.truncate(last + 1);
+    }
     let budget_tokens = budget_tokens.max(1);
     let mut limit = budget_tokens.saturating_mul(TOKEN);
     if costs.last().is_none_or(|cost| *cost <= limit) {

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use legwork_warden::folder::MEMORY_LINES_MAX;
+
 use super::{
     artifact::Artifact,
     clean::Cell,
@@ -13,6 +15,11 @@ use super::{
 
 /// Raw bytes looked at, from either end, for each token of the budget.
 const WINDOW_BYTES_PER_TOKEN: u64 = 8;
+
+/// Most lines that are shown at a time: some clients keep the first 2,000 of an answer and lose
+/// what stands behind.
+#[expect(clippy::cast_possible_truncation, reason = "a small number")]
+pub(super) const LINES_MAX: usize = MEMORY_LINES_MAX as usize;
 
 /// Bytes before the tail's window that are parsed but not shown, so that it does not begin inside a
 /// character or a sequence.
@@ -51,12 +58,33 @@ fn pair(
 ) -> io::Result<(Preview, Preview)> {
     let stdout_sample = Sample::read(stdout, budget_tokens, complete)?;
     let stderr_sample = Sample::read(stderr, budget_tokens, complete)?;
-    let (wanted, other) = (stdout_sample.tokens(), stderr_sample.tokens());
-    let left_by = |others: u64| budget_tokens - others.min(budget_tokens.div_ceil(2));
+    let (wanted, other) = (stdout_sample.wants(), stderr_sample.wants());
+    let all = Budget { tokens: budget_tokens, lines: LINES_MAX };
     Ok((
-        stdout_sample.preview(stdout, left_by(other)),
-        stderr_sample.preview(stderr, left_by(wanted)),
+        stdout_sample.preview(stdout, all.left_by(other)),
+        stderr_sample.preview(stderr, all.left_by(wanted)),
     ))
+}
+
+/// How much may be shown.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    tokens: u64,
+    lines: usize,
+}
+
+impl Budget {
+    /// What is left when another stream has taken what it wants, up to a half.
+    fn left_by(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens - other.tokens.min(self.tokens.div_ceil(2)),
+            lines: self.lines - other.lines.min(self.lines.div_ceil(2)),
+        }
+    }
+
+    fn holds(self, wanted: Self) -> bool {
+        wanted.tokens <= self.tokens && wanted.lines <= self.lines
+    }
 }
 
 /// Makes one preview of two views, for which there is no room as one: each keeps its own head and
@@ -82,7 +110,8 @@ pub(super) fn apart(
 
 /// Makes the preview of a view; unless it is complete, nothing half is shown at its end.
 pub(super) fn preview(view: &View<'_>, budget_tokens: u64, complete: bool) -> io::Result<Preview> {
-    Ok(Sample::read(view, budget_tokens, complete)?.preview(view, budget_tokens))
+    let budget = Budget { tokens: budget_tokens, lines: LINES_MAX };
+    Ok(Sample::read(view, budget_tokens, complete)?.preview(view, budget))
 }
 
 /// What was read of a stream: all of it, or both ends.
@@ -120,27 +149,31 @@ impl Sample {
         })
     }
 
-    /// Tokens that showing all of it would take.
-    fn tokens(&self) -> u64 {
+    /// What showing all of it would take.
+    fn wants(&self) -> Budget {
         match self {
-            Self::Whole(window) if window.is_blank() => 0,
-            Self::Whole(window) => window.costs.last().copied().unwrap_or(0).div_ceil(TOKEN),
-            Self::Ends { .. } => u64::MAX,
+            Self::Whole(window) if window.is_blank() => Budget { tokens: 0, lines: 0 },
+            Self::Whole(window) => Budget {
+                tokens: window.costs.last().copied().unwrap_or(0).div_ceil(TOKEN),
+                lines: characters(&window.cells).filter(|it| *it == '\n').count(),
+            },
+            Self::Ends { .. } => Budget { tokens: u64::MAX, lines: usize::MAX },
         }
     }
 
-    fn preview(&self, view: &View<'_>, budget_tokens: u64) -> Preview {
+    fn preview(&self, view: &View<'_>, budget: Budget) -> Preview {
         match self {
             Self::Whole(window) => {
-                if self.tokens() <= budget_tokens {
+                if budget.holds(self.wants()) {
                     let text: String = characters(&window.cells).collect();
-                    let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+                    let text = without_blank_edges(&text);
+                    let text = Some(text.to_owned()).filter(|text| !text.is_empty());
                     let Window { replaced, masked, .. } = *window;
                     return Preview { text, truncated: false, replaced, masked };
                 }
-                cut(view, window, window, budget_tokens)
+                cut(view, window, window, budget)
             }
-            Self::Ends { head, tail } => cut(view, head, tail, budget_tokens),
+            Self::Ends { head, tail } => cut(view, head, tail, budget),
         }
     }
 }
@@ -184,8 +217,8 @@ fn characters(cells: &[Cell]) -> impl Iterator<Item = char> + '_ {
 
 /// Head, marker, tail. The head comes from the first window and the tail from the last one, which
 /// are the same window when the whole stream was read.
-fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Preview {
-    let size = view.bytes();
+fn cut(view: &View<'_>, first: &Window, last: &Window, whole: Budget) -> Preview {
+    let (size, budget_tokens) = (view.bytes(), whole.tokens);
     // Sized with the largest numbers it could name; a budget too small for it still gets some
     // output.
     let dropped_at_all = view.gaps().map(|(_, bytes, _)| bytes).sum::<u64>();
@@ -193,7 +226,7 @@ fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Pr
     let marker_tokens = tokens::estimate(&largest) + 2;
     let mut budget = budget_tokens.saturating_sub(marker_tokens).max(budget_tokens / 2);
     loop {
-        let (head, tail) = ends(first, last, budget);
+        let (head, tail) = ends(first, last, Budget { tokens: budget, ..whole });
         let head_end = first.reach(head);
         let tail_start = last.reach(tail).max(head_end);
         let kept_lines = first.newlines(0, head_end) + last.newlines(tail_start, size);
@@ -204,7 +237,8 @@ fn cut(view: &View<'_>, first: &Window, last: &Window, budget_tokens: u64) -> Pr
         let marker = marker(view, tail_start - head_end + missing, lines, dropped);
         let head_text: String = characters(first.cells.get(..head).unwrap_or_default()).collect();
         let tail_text: String = characters(last.cells.get(tail..).unwrap_or_default()).collect();
-        let parts = [head_text.trim(), &marker, tail_text.trim()];
+        let (head, tail) = (without_blank_edges(&head_text), without_blank_edges(&tail_text));
+        let parts = [head, &marker, tail];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let text = parts.join("\n");
         // A cut inside a run can cost a little more than its share of the run.
@@ -237,20 +271,45 @@ fn marker(view: &View<'_>, bytes: u64, lines: Option<u64>, dropped: u64) -> Stri
 }
 
 /// How many cells of the first window are shown, and from which cell on of the last one.
-fn ends(first: &Window, last: &Window, budget_tokens: u64) -> (usize, usize) {
-    let half = budget_tokens * TOKEN / 2;
+fn ends(first: &Window, last: &Window, budget: Budget) -> (usize, usize) {
+    let half = budget.tokens * TOKEN / 2;
+    // One line is the marker's.
+    let lines = budget.lines.saturating_sub(1) / 2;
     let head = first.costs.partition_point(|cost| *cost <= half);
+    let head = nth_newline(first.cells.iter(), lines).map_or(head, |place| head.min(place + 1));
     let tail_costs = &last.costs;
     let total = tail_costs.last().copied().unwrap_or(0);
     // A cell may stay if everything from it on, itself included, is within the half.
     let before = |place: usize| place.checked_sub(1).and_then(|last| tail_costs.get(last));
     let kept_from = |place: &usize| total - before(*place).copied().unwrap_or(0) > half;
     let tail = partition_point(tail_costs.len(), kept_from);
+    // The newline at the very end closes the last line and begins none.
+    let before = nth_newline(last.cells.iter().rev(), lines + 1);
+    let tail = before.map_or(tail, |back| tail.max(last.cells.len() - back));
     let head = whole_lines_head(&first.cells, whole_marker(&first.cells, head));
     let tail = tail.min(last.cells.len());
     let tail = whole_lines_tail(&last.cells, whole_marker(&last.cells, tail));
     let same = std::ptr::eq(first, last);
     (head, if same { tail.max(head) } else { tail })
+}
+
+/// How many cells stand before the newline with this number.
+fn nth_newline<'c>(cells: impl Iterator<Item = &'c Cell>, number: usize) -> Option<usize> {
+    let newlines = cells.enumerate().filter(|(_, cell)| cell.character == '\n');
+    newlines.map(|(place, _)| place).nth(number.saturating_sub(1))
+}
+
+/// A text without the blank lines at its ends and the blanks behind it; the first line that says
+/// something keeps its indentation.
+fn without_blank_edges(text: &str) -> &str {
+    let mut rest = text.trim_end();
+    while let Some((line, more)) = rest.split_once('\n') {
+        if !line.trim().is_empty() {
+            break;
+        }
+        rest = more;
+    }
+    rest
 }
 
 /// The first place for which `is_left` does not hold, where it holds for a beginning of all places.

@@ -266,4 +266,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Takes note that a task has stored something: later commands may read it from their
     /// sandboxes.
     fn note_stored(&self, id: &TaskId);
+
+    /// The words of a process's command line; none if there is no such process.
+    fn command_line(&self, pid: u32) -> Option<String>;
+
+    /// Gives a line to a program of the user's with its arguments, or to the system's log if that
+    /// is its name: not to anything that a caller chooses.
+    fn tell(&self, program: Vec<String>, line: String) -> Soon<'static, io::Result<()>>;
 }

@@ -405,7 +405,8 @@ impl World {
             | Order::WithdrawInput
             | Order::EndInput
             | Order::Resize(_)
-            | Order::Watch(_) => {}
+            | Order::Watch(_)
+            | Order::AnswerProgram { .. } => {}
         }
         self.pass(name);
     }
@@ -792,4 +793,12 @@ impl Place for Scripted {
     }
 
     fn note_stored(&self, _id: &TaskId) {}
+
+    fn command_line(&self, _pid: u32) -> Option<String> {
+        None
+    }
+
+    fn tell(&self, _program: Vec<String>, _line: String) -> Soon<'static, io::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
 }

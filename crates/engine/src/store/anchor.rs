@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 pub(super) const SCHEMA: &str = "
 -- Up to where each audit log was known, and the hash of the line that ends there.
@@ -33,7 +34,14 @@ pub struct AuditHead {
 
 /// The head that this process knows, and the one that it has anchored.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SharedHead(Arc<Mutex<Heads>>);
+pub(crate) struct SharedHead(Arc<SharedHeads>);
+
+#[derive(Debug, Default)]
+struct SharedHeads {
+    heads: Mutex<Heads>,
+    /// Goes up whenever the head moves.
+    moved: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Heads {
@@ -43,12 +51,23 @@ struct Heads {
 
 impl SharedHead {
     fn lock(&self) -> MutexGuard<'_, Heads> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of where the log ends now.
     pub(super) fn set(&self, head: AuditHead) {
         *self.lock() = Heads { known: Some(head), is_anchored: false };
+        self.0.moved.send_modify(|count| *count += 1);
+    }
+
+    /// Says whenever the head has moved.
+    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
+        self.0.moved.subscribe()
+    }
+
+    /// Where the log ends, as far as this process knows.
+    pub(crate) fn known(&self) -> Option<AuditHead> {
+        self.lock().known.clone()
     }
 
     /// The head that is not anchored yet.

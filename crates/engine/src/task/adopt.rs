@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     Running, Tasks,
+    programs::ProgramQuestions,
     run::{self, Progress, RunControl},
 };
 use crate::{
@@ -133,11 +134,14 @@ impl Tasks {
         let (sender, progress) = watch::channel(Progress::default());
         // Nobody waits for it: it goes on as the task that it is.
         let promoted = Arc::new(AtomicBool::new(true));
-        let running = Running { control: RunControl::new(orders), progress, promoted };
+        let control = RunControl::new(orders);
+        let questions = ProgramQuestions::new(task.task_id.clone(), control.clone());
+        let running = Running { control, progress, promoted };
         self.hold(task.task_id.clone(), running);
         tracing::info!(task_id = %task.task_id, "adopted");
         let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
-        tokio::spawn(run::drive(self.clone(), task.task_id.clone(), warden, inbox, sender, None));
+        let id = task.task_id.clone();
+        tokio::spawn(run::drive(self.clone(), id, warden, inbox, sender, None, questions));
         Ok(Adoption::Done)
     }
 

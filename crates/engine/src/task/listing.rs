@@ -1,5 +1,7 @@
 //! Finding tasks: by workspace, by id, by the beginning of an id.
 
+use std::cmp::Reverse;
+
 use super::Tasks;
 use crate::{
     clock::now_ms,
@@ -8,6 +10,8 @@ use crate::{
     store::ledger::{Task, TaskFilter},
 };
 
+/// Among this many of the latest tasks those are looked for that have left processes behind.
+const LEFT_AMONG: u32 = 200;
 /// What may run on alone for longer than a year is kept for good.
 const KEPT_MS: i64 = 365 * 24 * 3_600_000;
 
@@ -48,7 +52,26 @@ impl Tasks {
         limit: u32,
     ) -> Result<(Vec<Task>, u64), ToolError> {
         let workspace = self.visible_workspace();
-        self.listed(workspace.as_deref(), finished_too, limit).await
+        let (mut tasks, mut total) = self.listed(workspace.as_deref(), finished_too, limit).await?;
+        if !finished_too {
+            let left = self.left_running(workspace.as_deref()).await?;
+            total += left.len() as u64;
+            tasks.extend(left);
+            tasks.sort_by_key(|task| Reverse(task.created_at_ms));
+            tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        Ok((tasks, total))
+    }
+
+    /// Tasks that are over, and of which processes still run in the background; of the latest.
+    async fn left_running(&self, workspace: Option<&str>) -> Result<Vec<Task>, ToolError> {
+        let latest = self.store.ledger.list(workspace, true, LEFT_AMONG).await?;
+        let has_left = |task: &Task| {
+            let outcome = task.outcome.as_ref();
+            outcome.is_some_and(|outcome| !outcome.background_pids.is_empty())
+                && self.place.is_alive(&task.warden).unwrap_or(false)
+        };
+        Ok(latest.into_iter().filter(has_left).collect())
     }
 
     async fn listed(

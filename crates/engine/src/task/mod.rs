@@ -3,6 +3,7 @@
 //! It may call the judge, the store, a place and the output's readers; never a tool or a face.
 
 pub(crate) mod adopt;
+mod anchoring;
 mod attend;
 mod checker;
 mod failures;
@@ -10,7 +11,9 @@ pub(crate) mod input;
 mod listing;
 pub(crate) mod observe;
 mod plan;
+mod programs;
 pub(crate) mod run;
+pub(crate) mod sandbox_facts;
 mod settle;
 mod start;
 #[cfg(test)]
@@ -92,6 +95,8 @@ pub(crate) struct Ground {
     pub roots: Vec<PathBuf>,
     /// Whether the tasks of all workspaces may be known.
     pub all_workspaces: bool,
+    /// Variables of our own environment that commands do not get.
+    pub unset: Vec<String>,
 }
 
 /// A run whose channel this engine holds.

@@ -234,6 +234,12 @@ impl Observer {
         self.tasks.place.clone()
     }
 
+    /// Those of some processes that still run, with their command lines.
+    pub(crate) fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
+        let line = |pid: &u32| Some((*pid, self.tasks.place.command_line(*pid)?));
+        pids.iter().filter_map(line).collect()
+    }
+
     /// Whether the command has ended.
     pub fn is_over(&self) -> bool {
         self.task.status.is_final()
@@ -474,7 +480,8 @@ impl Observer {
                 | FromWarden::StartFailed(_)
                 | FromWarden::NotHeld
                 | FromWarden::Adopted(_)
-                | FromWarden::Confined(_),
+                | FromWarden::Confined(_)
+                | FromWarden::ProgramHeld(_),
             )
             | Err(_) => {
                 self.gone().await;

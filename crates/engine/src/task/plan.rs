@@ -460,7 +460,7 @@ mod tests {
     fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {
         let roots = vec![workspace.to_owned()];
         let workspace = place.open_folder(workspace).unwrap();
-        let ground = Ground { workspace, roots, all_workspaces: false };
+        let ground = Ground { workspace, roots, all_workspaces: false, unset: Vec::new() };
         open_workdir(place, Some(Path::new(asked)), &ground, Confinement::Roots)
             .map(|workdir| workdir.path)
             .map_err(|error| error.kind)

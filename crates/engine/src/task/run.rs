@@ -10,12 +10,12 @@ use std::{
 };
 
 use legwork_warden::protocol::{
-    self, FromWarden, KeptOutput, NewOutput, Order, Report, StartFailure, ToWarden,
+    self, FromWarden, KeptOutput, Met, NewOutput, Order, Report, StartFailure, ToWarden, WatchFor,
 };
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Tasks, adopt::record_again, failures::start_error};
+use super::{Tasks, adopt::record_again, failures::start_error, programs::ProgramQuestions};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     /// Goes up with every report.
     reported: u64,
     report: Option<Report>,
+    /// Goes up whenever the command is found to wait for input, where somebody looks for that.
+    waited: u64,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
     /// Set when it is over.
@@ -151,6 +153,12 @@ impl Run {
         self.place.output(&self.task_id)
     }
 
+    /// Those of some processes that still run, with their command lines.
+    pub(crate) fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
+        let line = |pid: &u32| Some((*pid, self.place.command_line(*pid)?));
+        pids.iter().filter_map(line).collect()
+    }
+
     /// Waits until the command has ended and that is in the ledger.
     ///
     /// An error means that it never started.
@@ -236,6 +244,34 @@ impl Run {
         promotion
     }
 
+    /// Waits until the command has been blocked reading its input for this long.
+    ///
+    /// Nothing else of the run waits meanwhile: the future is its own.
+    pub(crate) fn waits_for_input(&self, for_long: Duration) -> impl Future<Output = ()> + use<> {
+        let (control, mut progress) = (self.control.clone(), self.progress.clone());
+        async move {
+            loop {
+                let Progress { waited, reported, .. } = *progress.borrow_and_update();
+                let watch = WatchFor { port: None, waiting_for_input: true };
+                control.order(Order::Watch(watch));
+                let seen = progress.wait_for(|it| it.end.is_some() || it.waited > waited).await;
+                if seen.map_or(true, |progress| progress.end.is_some()) {
+                    return std::future::pending().await;
+                }
+                tokio::time::sleep(for_long).await;
+                control.order(Order::Report);
+                let seen = progress.wait_for(|it| it.end.is_some() || it.reported > reported).await;
+                let still = seen.is_ok_and(|progress| {
+                    let report = progress.report.as_ref();
+                    report.is_some_and(|report| report.waiting_for_input == Some(true))
+                });
+                if still {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Lets the command go on without this run, as a task that any engine on the state folder can
     /// attach to; an error if it never started.
     pub async fn detach(mut self) -> Result<TaskId, ToolError> {
@@ -279,6 +315,11 @@ impl RunControl {
         self.order(Order::Stop { signal, grace_ms, because: protocol::EndCause::Stopped });
     }
 
+    /// Lets a program be executed that waits for an answer, or not.
+    pub(super) fn answer_program(&self, number: u64, allowed: bool) {
+        self.order(Order::AnswerProgram { number, allowed });
+    }
+
     fn order(&self, order: Order) {
         // The driver is gone only when the run is over: then there is nothing to order.
         let _ = self.orders.send(order);
@@ -294,13 +335,14 @@ impl Drop for Run {
 }
 
 /// Drives one warden until its run is over and nothing is left below it.
-pub(crate) async fn drive(
+pub(super) async fn drive(
     tasks: Arc<Tasks>,
     task_id: TaskId,
     mut warden: Warden,
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
     mut tamper_check: Option<TamperCheck>,
+    mut questions: ProgramQuestions,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     loop {
@@ -327,6 +369,7 @@ pub(crate) async fn drive(
                 if let Some(check) = tamper_check.take() {
                     outcome.warnings = check.warnings().await;
                 }
+                questions.explain(&mut outcome);
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&tasks, &task_id, ended, &progress).await;
                 Failpoint::EngineBeforeFarewell.pass();
@@ -352,6 +395,7 @@ pub(crate) async fn drive(
                 tasks.place.give_back(warden);
                 break;
             }
+            Ok(FromWarden::ProgramHeld(held)) => questions.ask(&tasks, held),
             Ok(message) => {
                 if matches!(message, FromWarden::Spilled(true)) {
                     tasks.place.note_stored(&task_id);
@@ -381,6 +425,9 @@ fn pass_on(message: FromWarden, progress: &watch::Sender<Progress>) {
             progress.reported += 1;
             progress.report = Some(*report);
         }),
+        FromWarden::Met(Met::WaitingForInput) => {
+            progress.send_modify(|progress| progress.waited += 1);
+        }
         FromWarden::Spilled(spilled) => {
             progress.send_modify(|progress| progress.spilled = spilled);
         }

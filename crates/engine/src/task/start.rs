@@ -20,6 +20,7 @@ use super::{
     Running, Submitted, Tasks,
     failures::{place_error, too_many_tasks},
     plan::{Plan, PlanKind},
+    programs::ProgramQuestions,
     run::{self, Progress, Run, RunControl},
 };
 use crate::{
@@ -102,7 +103,11 @@ impl Tasks {
             promoted: promoted.clone(),
         };
         self.hold(id.clone(), running);
-        tokio::spawn(run::drive(self.clone(), id.clone(), warden, inbox, sender, tamper_check));
+        let questions = ProgramQuestions::new(id.clone(), control.clone())
+            .by_way_of(caller.asker, promoted.clone());
+        let drive =
+            run::drive(self.clone(), id.clone(), warden, inbox, sender, tamper_check, questions);
+        tokio::spawn(drive);
         let program = plan.program.display().to_string();
         let handles = (control, progress);
         let run = Run::new(
@@ -241,7 +246,7 @@ impl Tasks {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: environment(&*self.place, plan, sandbox),
+            environment: environment(&*self.place, plan, sandbox, &self.ground.unset),
             stdin: plan.stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
@@ -252,6 +257,7 @@ impl Tasks {
                 exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
                 ..self.place.sandboxed(sandbox)
             }),
+            stderr_preamble: Vec::new(),
             note,
         }
     }
@@ -288,15 +294,22 @@ const BARE: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ"];
 
 /// The engine's own, with what is different for this command.
-fn environment(place: &dyn Place, plan: &Plan, sandbox: Option<&Sandbox>) -> protocol::Environment {
+fn environment(
+    place: &dyn Place,
+    plan: &Plan,
+    sandbox: Option<&Sandbox>,
+    without: &[String],
+) -> protocol::Environment {
     let pair = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
     let mut set = vec![pair("PWD", plan.workdir.path.as_os_str().as_bytes())];
     set.extend(plan.environment.iter().map(|(name, value)| pair(name, value.as_bytes())));
-    let mut unset = Vec::new();
+    let is_set = |name: &&String| plan.environment.iter().any(|(set, _)| set == *name);
+    let without = without.iter().filter(|name| !is_set(name));
+    let mut unset: Vec<Vec<u8>> = without.map(|name| name.as_bytes().to_vec()).collect();
     if matches!(plan.outputs, Outputs::Terminal(_)) {
         // What our own terminal is, if we have one, says nothing about the command's.
         set.push(pair("TERM", TERM.as_bytes()));
-        unset = ["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()).to_vec();
+        unset.extend(["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()));
     }
     if sandbox.is_some() && place.variable("TMPDIR").is_some() {
         // Wherever that is, it cannot be written; `/tmp` can.

@@ -65,7 +65,7 @@ fn judging(state: &Path, place: Arc<Scripted>, policy: Policy) -> Arc<Tasks> {
     let workspace = Folder { path: "/workspace".into(), handle: None };
     let judge = Judge::new(policy, settings, sandbox, &workspace.path, store.clone());
     let roots = vec![workspace.path.clone()];
-    let ground = Ground { workspace, roots, all_workspaces: false };
+    let ground = Ground { workspace, roots, all_workspaces: false, unset: Vec::new() };
     Arc::new(Tasks::new(judge, store, place, mask, ground, Duration::from_secs(600)))
 }
 

@@ -62,6 +62,22 @@ impl Until {
     }
 }
 
+impl Until {
+    /// All conditions in a few words.
+    pub fn describe(&self) -> String {
+        let silence = self.silence.map(silence_condition);
+        let conditions = [
+            self.exit.then(|| "the end of the command".to_owned()),
+            self.output_matches.as_ref().map(|(regex, _)| format!("output that matches {regex}")),
+            silence.map(|it| it.describe()),
+            self.port.map(|port| Condition::Port(port).describe()),
+            self.path_exists.clone().map(|path| Condition::PathExists(path).describe()),
+            self.waiting_for_input.then(|| Condition::WaitingForInput.describe()),
+        ];
+        conditions.into_iter().flatten().collect::<Vec<_>>().join(", or ")
+    }
+}
+
 /// The condition that held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

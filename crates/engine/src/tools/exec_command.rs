@@ -7,14 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
-    task_view::{ArtifactEntry, TASK_KIND},
+    task_view::{ArtifactEntry, ProcessEntry, TASK_KIND, lasted, processes},
 };
 use crate::{
     engine::Engine,
@@ -36,6 +35,10 @@ use crate::{
 pub(super) const NAME: &str = "ExecCommand";
 const CMD_BYTES_MAX: usize = 100 * 1024;
 const YIELD_MS_DEFAULT: u64 = 10_000;
+
+/// A command that has waited for input for this long is promoted: nothing will happen until
+/// somebody types.
+const INPUT_WAIT: Duration = Duration::from_millis(300);
 
 const DESCRIPTION: &str = "Runs a shell script on this machine and returns its exit code and what it \
 printed to stdout and stderr. A command that takes longer than yield_time_ms goes on as a background task, \
@@ -147,6 +150,9 @@ struct Completed {
     duration_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     background_pids: Vec<u32>,
+    /// The same with their command lines.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    background_processes: Vec<ProcessEntry>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended_by: Option<EndedBy>,
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -157,6 +163,9 @@ struct Completed {
     denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     warnings: Vec<String>,
+    /// What the sandbox does to paths that the command complained of.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    sandbox_facts: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -225,17 +234,21 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let mask = engine.mask();
     let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
+    let wait = caller.bounded(wait);
     let request = input.into_request(max_output_tokens);
+    let takes_input = matches!(request.stdin, Stdin::Open);
     let (sandbox, (outcome, summary)) = match engine.submit(request, caller).await? {
         Submitted::AlreadyRunning(task) => {
             let sandbox = task.sandbox.clone();
-            let outcome = Disposition::AlreadyRunning(already_running(*task));
+            let summary = how_it_is_doing(engine, &task).await;
+            let outcome = Disposition::AlreadyRunning(already_running(*task, summary));
             (sandbox, (outcome, "an equal command is already running".to_owned()))
         }
         Submitted::Started(run) => {
-            let shown = Shown { mask: &mask, max_output_tokens };
+            let shown = Shown { engine, mask: &mask, max_output_tokens };
             let sandbox = run.sandbox().clone();
-            (sandbox, attend(run, wait, shown, caller.progress.as_ref()).await?)
+            let patience = Patience { wait, takes_input };
+            (sandbox, attend(run, patience, shown, caller).await?)
         }
     };
     Ok(super::success(ExecResult { outcome, command_diagnostics }, summary).sandbox(sandbox))
@@ -294,44 +307,71 @@ impl Input {
 /// How much of the output is shown, and what not.
 #[derive(Clone, Copy)]
 struct Shown<'a> {
+    engine: &'a Engine,
     mask: &'a Mask,
     max_output_tokens: u64,
 }
 
-/// Waits for a command, and lets it go on as a task if it takes longer.
+/// How long a command is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    wait: Duration,
+    /// Whether it may turn out that nothing will happen until somebody types.
+    takes_input: bool,
+}
+
+/// Waits for a command, and lets it go on as a task if it takes longer, or waits for input.
 async fn attend(
     mut run: Run,
-    wait: Duration,
+    patience: Patience,
     shown: Shown<'_>,
-    progress: Option<&mpsc::Sender<String>>,
+    caller: &Caller,
 ) -> Result<(Disposition, String), ToolError> {
-    let in_time = match progress {
-        None => tokio::time::timeout(wait, run.ended()).await,
-        Some(sender) => {
-            tokio::time::timeout(wait, progress::told(&mut run, shown.mask, sender)).await
+    let wait = patience.wait;
+    let waits = run.waits_for_input(INPUT_WAIT);
+    let waits = async {
+        if !patience.takes_input {
+            return std::future::pending().await;
+        }
+        waits.await;
+    };
+    let ended = async {
+        match &caller.progress {
+            None => run.ended().await,
+            Some(sender) => progress::told(&mut run, shown.mask, sender).await,
         }
     };
+    let in_time = tokio::select! {
+        ended = tokio::time::timeout(wait, ended) => ended.ok(),
+        () = waits => None,
+    };
     let promoted_summary = || "command promoted to a managed task".to_owned();
-    if in_time.is_err()
+    if in_time.is_none()
         && let Promotion::Promoted(report) = run.promote().await
     {
         let output = run.output_so_far().await;
-        let mut promoted = promoted(run.task_id(), output, Status::Running, shown).await;
+        let mut promoted = promoted(run.task_id(), output, Status::Running, shown, caller).await;
         promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let ended = match in_time {
-        Ok(ended) => ended?,
-        Err(_) => run.ended().await?,
+        Some(ended) => ended?,
+        None => run.ended().await?,
     };
     if wait.is_zero() {
         // Who does not wait gets a task, also one that has ended by now.
         let output = run.output(&ended).unwrap_or_default();
         let (status, _) = Status::of(&ended.outcome);
-        let promoted = promoted(run.task_id(), output, status, shown).await;
+        let promoted = promoted(run.task_id(), output, status, shown, caller).await;
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
-    let completed = complete(&run, &ended, shown)?;
+    let mut completed = complete(&run, &ended, shown)?;
+    if completed.exit_status != Some(0)
+        && let Some(complaints) = &completed.stderr_preview
+    {
+        let (sandbox, trust) = (run.sandbox(), caller.trust);
+        completed.sandbox_facts = shown.engine.sandbox_facts(sandbox, trust, complaints).await;
+    }
     Ok((Disposition::Completed(completed), summary(&ended.outcome)))
 }
 
@@ -343,13 +383,15 @@ async fn promoted(
     output: TaskOutput,
     status: Status,
     shown: Shown<'_>,
+    caller: &Caller,
 ) -> PromotedToTask {
-    let Shown { mask, max_output_tokens } = shown;
+    let Shown { mask, max_output_tokens, .. } = shown;
     let (mut preview, cursor) =
         output.overview(mask, Selection::Both, max_output_tokens, false).unwrap_or_default();
     if let Some(screen) = full_screen(output, mask).await {
         preview = Preview { text: Some(screen), ..Preview::default() };
     }
+    super::note_seen(caller, task_id, cursor);
     PromotedToTask {
         next_cursor: cursor.to_text(task_id),
         task_handle: TaskHandle::new(task_id.clone(), status, preview.text.clone()),
@@ -409,15 +451,27 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         stderr_artifact,
         duration_ms: outcome.duration_ms,
         background_pids: outcome.background_pids.clone(),
+        background_processes: processes(shown.mask, run.processes(&outcome.background_pids)),
         ended_by: outcome.ended_by,
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
         denials: outcome.denials.clone(),
         warnings: outcome.warnings.clone(),
+        sandbox_facts: Vec::new(),
     })
 }
 
-fn already_running(task: Task) -> AlreadyRunning {
+/// How a running command is doing, in a line: for how long, how much it printed, whether it waits.
+async fn how_it_is_doing(engine: &Engine, task: &Task) -> Option<String> {
+    let mut observer = engine.observe(task.clone()).await.ok()?;
+    let report = observer.report().await.ok().flatten()?;
+    let output = observer.output().await.unwrap_or_default();
+    let bytes = output.stdout.bytes() + output.stderr.bytes();
+    let waits = if report.waiting_for_input == Some(true) { ", waiting for input" } else { "" };
+    Some(format!("running for {}, {bytes} bytes of output{waits}", lasted(report.duration_ms)))
+}
+
+fn already_running(task: Task, summary: Option<String>) -> AlreadyRunning {
     let digest = Sha256::digest(task.command.as_bytes());
     AlreadyRunning {
         task_handle: TaskHandle::new(task.task_id, task.status, None),
@@ -429,9 +483,9 @@ fn already_running(task: Task) -> AlreadyRunning {
             login: task.login,
             tty: task.tty,
         }),
-        summary: None,
-        instructions: "An equal command is running in this workspace, so none was started. Pass \
-            `duplicate_policy`: `start_new` for a second copy."
+        summary,
+        instructions: "An equal command is running in this workspace, so none was started. TaskWait waits for it, \
+            TaskOutput shows what it printed. `duplicate_policy`: `start_new` starts a second copy."
             .into(),
     }
 }
@@ -455,10 +509,12 @@ fn render_completed(completed: &Completed) -> String {
         block("stderr", stderr);
     }
     if !completed.background_pids.is_empty() {
-        let pids = completed.background_pids.iter().map(u32::to_string);
-        // By this they can be stopped.
-        let lines: Vec<String> = pids.chain([format!("Task: {}", completed.task_id)]).collect();
-        block("Background processes", &lines.join("\n"));
+        let pids = completed.background_pids.iter().map(|pid| {
+            let known = completed.background_processes.iter().find(|known| known.pid == *pid);
+            known.map_or_else(|| pid.to_string(), ToString::to_string)
+        });
+        let told = format!("They go on. TaskStop with the task {} ends them.", completed.task_id);
+        block("Background processes", &pids.chain([told]).collect::<Vec<_>>().join("\n"));
     }
     if completed.dropped_bytes > 0 {
         let lost = format!("{} bytes of output are not stored", completed.dropped_bytes);
@@ -477,6 +533,9 @@ fn render_completed(completed: &Completed) -> String {
         let refused =
             completed.denials.iter().map(|denial| format!("{} ({})", denial.what, denial.layer));
         block("Refused by the sandbox", &refused.collect::<Vec<_>>().join("\n"));
+    }
+    if !completed.sandbox_facts.is_empty() {
+        block("Sandbox", &completed.sandbox_facts.join("\n"));
     }
     if !completed.warnings.is_empty() {
         block("Warnings", &completed.warnings.join("\n"));
@@ -508,6 +567,12 @@ fn render_promoted(promoted: &PromotedToTask) -> String {
     let output = promoted.initial_output_preview.as_deref();
     text.push_str("\n\nInitial output:\n");
     text.push_str(output.unwrap_or("(none captured before promotion)"));
+    text.push_str(&format!("\n\nCursor: {}\n", promoted.next_cursor));
+    text.push_str(if promoted.waiting_for_input == Some(true) {
+        "Next: answer with TaskInput, or end it with TaskStop."
+    } else {
+        "Next: TaskWait waits for its end, a line of output or a port; TaskOutput reads what is new."
+    });
     text
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
@@ -12,7 +12,8 @@ use super::{
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
-    model::{Caller, Confinement, EndedBy, Request},
+    id::TaskId,
+    model::{Caller, Confinement, Denial, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -34,6 +35,8 @@ The result is JSON with `stdout`, `stderr`, `return_code` and `timed_out`:
 - A program that cannot be started is a result too: `stderr` begins with `Error: ` and says why.
 - `timed_out` is true when the timeout stopped it; what it had printed until then is there.
 - `ended_by` is there if another limit ended it: `cpu_limit`, `oom_killed` or `file_size_limit`.
+- `denials` lists what the sandbox or a rule refused while it ran.
+- `background_pids` lists processes that it left running; TaskStop with `task_id` ends them.
 - Past 1 MiB a stream shows head and tail, `truncated` is true, and `artifacts` names the complete files.
 Use it for a single command whose complete output you need. Pipes and redirects need an explicit shell:
 `{"command": "bash", "args": ["-c", "ls | wc -l"]}`."#;
@@ -63,6 +66,14 @@ struct Executed {
     /// The limit that ended it, if one did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended_by: Option<EndedBy>,
+    /// What the sandbox refused, and programs that a rule kept from being executed.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    denials: Vec<Denial>,
+    /// What it left running, which `TaskStop` ends by the task's id.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    background_pids: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    task_id: Option<TaskId>,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     truncated: bool,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -96,10 +107,14 @@ pub(super) fn tool() -> BuiltIn {
 async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
-    let (executed, sandbox) = match engine.start(input.into_request(timeout), caller).await {
+    let line = input.is_line().then(|| input.command.clone());
+    let (mut executed, sandbox) = match engine.start(input.into_request(timeout), caller).await {
         Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
         Err(error) => (not_started(error)?, None),
     };
+    if let (None, false, Some(line)) = (executed.return_code, executed.timed_out, line) {
+        executed.stderr.push_str(&not_a_program(&line));
+    }
     let summary = match executed.return_code {
         Some(code) => format!("command returned {code}"),
         None if executed.timed_out => "command timed out".into(),
@@ -108,7 +123,25 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     Ok(Success { sandbox, ..super::success(executed, summary) })
 }
 
+/// What to do about a shell line in the place of a program.
+fn not_a_program(line: &str) -> String {
+    let mut words = line.split_whitespace().map(|word| json!(word));
+    let program = words.next().unwrap_or_default();
+    let args: Value = words.collect();
+    format!(
+        "\n`command` is one program, not a line: pass {{\"command\": {program}, \"args\": {args}}}, or \
+         {{\"command\": \"bash\", \"args\": [\"-c\", {}]}}",
+        json!(line)
+    )
+}
+
 impl Input {
+    /// Whether the program looks like a line for a shell.
+    fn is_line(&self) -> bool {
+        self.command.trim().contains(char::is_whitespace)
+            && self.args.as_ref().is_none_or(Vec::is_empty)
+    }
+
     /// Checks what the types do not say; returns the timeout in seconds.
     fn check(&self) -> Result<u64, ToolError> {
         let invalid = |field, problem: &str| Err(ToolError::invalid_field(NAME, field, problem));
@@ -128,6 +161,10 @@ impl Input {
         };
         match seconds.filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds)) {
             Some(seconds) => Ok(seconds),
+            None if seconds.is_some_and(|it| it >= 1000) => invalid(
+                "timeout",
+                "must be an integer from 1 to 120: it is in seconds, not in milliseconds",
+            ),
             None => invalid("timeout", "must be an integer from 1 to 120 (seconds)"),
         }
     }
@@ -170,6 +207,7 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
     }
     let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
     let all = super::everything(engine, run, ended)?;
+    let left_behind = !outcome.background_pids.is_empty();
     Ok(Executed {
         stdout: all.stdout,
         stderr: all.stderr,
@@ -180,6 +218,9 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
         },
         timed_out,
         ended_by: outcome.ended_by.filter(|by| by.is_limit()),
+        denials: outcome.denials.clone(),
+        background_pids: outcome.background_pids.clone(),
+        task_id: left_behind.then(|| run.task_id().clone()),
         truncated: all.truncated,
         artifacts: all.artifacts,
     })

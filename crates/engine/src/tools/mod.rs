@@ -8,6 +8,7 @@ mod execute_command;
 mod progress;
 mod run_shell_command;
 mod schema;
+mod slips;
 mod task_input;
 mod task_list;
 mod task_output;
@@ -32,7 +33,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::Caller,
-    output::Artifact,
+    output::{Artifact, Cursor},
     task::run::{Ended, Run},
 };
 
@@ -108,6 +109,17 @@ fn bounded_wait(tool: &str, asked: Option<u64>, default_ms: u64) -> Result<Durat
     }
 }
 
+/// Where a caller's reading of a task goes on: behind the cursor that it names, or behind what it
+/// has been shown.
+fn seen_by(caller: &Caller, task: &TaskId) -> Option<Cursor> {
+    caller.seen.of(task.as_str()).map(|(stdout, stderr)| Cursor { stdout, stderr })
+}
+
+/// Remembers what a caller has been shown of a task.
+fn note_seen(caller: &Caller, task: &TaskId, cursor: Cursor) {
+    caller.seen.note(task.as_str(), (cursor.stdout, cursor.stderr));
+}
+
 /// A result as the JSON text that is all of its receipt.
 fn json_text(result: &impl Serialize) -> String {
     serde_json::to_string(result).unwrap_or_default()
@@ -151,15 +163,33 @@ fn parse<T: DeserializeOwned>(tool: &str, mut input: Value) -> Result<T, ToolErr
     if !input.is_object() {
         return Err(ToolError::unparsable(tool, &"the input must be a JSON object"));
     }
+    ignore_foreign(&mut input);
     make_whole(&mut input);
     serde_path_to_error::deserialize(input).map_err(|error| {
         let path = error.path().to_string();
         let inner = in_plain_words(&error.into_inner().to_string());
-        if path == "." {
-            return ToolError::unparsable(tool, &inner);
+        let problem = if path == "." { inner } else { format!("`{path}`: {inner}") };
+        let error = ToolError::unparsable(tool, &problem);
+        match slips::hint(&problem) {
+            Some(slip) => {
+                let general = error.recovery_hint.clone().unwrap_or_default();
+                error.hint(format!("{slip}; {general}"))
+            }
+            None => error,
         }
-        ToolError::unparsable(tool, &format!("`{path}`: {inner}"))
     })
+}
+
+/// Fields that a known client adds to the input of every tool.
+const FOREIGN: &str = include_str!("foreign_fields.txt");
+
+/// Takes out what a known client has added; any other field that is unknown stays an error.
+fn ignore_foreign(input: &mut Value) {
+    if let Value::Object(fields) = input {
+        for name in FOREIGN.lines().filter(|line| !line.starts_with('#')) {
+            fields.remove(name.trim());
+        }
+    }
 }
 
 /// Turns numbers such as `5000.0` into the integers that they are: some clients have no others.

@@ -15,7 +15,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, EndedBy, Request},
+    model::{Caller, Confinement, Denial, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -44,7 +44,7 @@ Use run_shell_command to run a bash command to its end and get everything it pri
 - Each call is independent: no `cd` and no variable carries over.
 The result is JSON with `stdout`, `stderr` and `exitCode` (null if a signal ended it: then `signal` has its
 number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
-TaskStop ends them. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
+TaskStop ends them. `denials` lists what the sandbox or a rule refused while it ran. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
 
 /// Input of `run_shell_command`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -68,6 +68,9 @@ struct Ran {
     signal: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     error: Option<String>,
+    /// What the sandbox refused, and programs that a rule kept from being executed.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -177,6 +180,7 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
         exit_code: outcome.exit_status,
         signal: outcome.signal,
         error: ended_by_us(outcome.ended_by, engine.settings()),
+        denials: outcome.denials.clone(),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),

@@ -9,27 +9,35 @@ use legwork_warden::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
-    task_output::played,
+    task_output::{ScreenView, ShownAs, played},
     task_view::{Lines, TaskBrief},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
     model::Caller,
-    output::{Cursor, keys},
+    output::{Cursor, Preview, Selection, TaskOutput, keys},
     store::ledger::Task,
     task::{
         input::TypedText,
-        observe::{InputTaken, Observer},
+        observe::{Change, InputTaken, Observer},
     },
 };
 
 const NAME: &str = "TaskInput";
 const INPUT_BYTES_MAX: usize = 1024 * 1024;
 const WINDOW_MAX: u16 = 1000;
+
+/// How long a response is waited for by default, and at most.
+const WAIT_MS_DEFAULT: u64 = 300;
+const WAIT_MS_MAX: u64 = 60_000;
+
+/// A command that has printed nothing for this long has said what it had to say.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// How long a command may take to read its input.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -55,6 +63,12 @@ struct Input {
     /// New width of the terminal in characters, together with `rows`.
     #[schemars(range(min = 1, max = 1000))]
     cols: Option<u16>,
+    /// How long to wait for what the command prints in response, in milliseconds, up to 60000; it
+    /// ends sooner when the command falls silent or waits for input again. Default: 300.
+    #[schemars(range(max = 60_000))]
+    wait_ms: Option<u64>,
+    /// `log` for the response as text, `screen` for what the terminal shows then. Default: log.
+    view: Option<ShownAs>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,7 +80,17 @@ struct Sent {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     reason: Option<String>,
     task: TaskBrief,
-    /// Where the output was before the input: what follows is the answer to it.
+    /// What was printed in response, and since this caller's last look.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    output_preview: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    output_truncated: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    screen: Option<ScreenView>,
+    /// Whether the command is blocked reading its input again; absent if that cannot be known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    waiting_for_input: Option<bool>,
+    /// Where the output goes on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     next_cursor: Option<String>,
 }
@@ -88,7 +112,8 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
 - `input` is sent as it is: add `\\n` for Enter, or press `key: enter` on a terminal.
 - `key: ctrl-c` interrupts a program on a terminal; without one, use TaskStop with `signal: INT`.
 - `eof: true` ends the input, as Ctrl-D does.
-- The answer has a cursor: with it as `after`, TaskOutput and TaskWait see only what came in response.",
+- The answer has what was printed in response, until the command falls silent or waits for input again; give
+  `wait_ms` to a slow one. `view: screen` shows what the terminal shows then.",
             read_only: false,
             by_default: true,
             turn: Turn::Looks,
@@ -111,11 +136,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     }
     let mut observer = engine.observe(task).await?;
     let report = observer.report().await?.filter(|_| !observer.is_over());
-    let before = observer.output().await.ok();
-    let next_cursor = before.map(|output| {
-        let seen = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
-        seen.to_text(&observer.task().task_id)
-    });
+    let before = size_of(&observer.output().await.unwrap_or_default());
     let (target, taken) = match &report {
         None => ("none", Taken { refusal: Some(InputRefusal::Ended), ..Taken::default() }),
         Some(report) => {
@@ -130,6 +151,11 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
             (target, send(&mut observer, report, &input).await?)
         }
     };
+    let terminal = report.as_ref().is_some_and(|report| report.terminal.is_some());
+    if input.view == Some(ShownAs::Screen) && report.is_some() && !terminal {
+        let problem = "must be `log`: the task has no terminal";
+        return Err(ToolError::invalid_field(NAME, "view", problem));
+    }
     let resize_refused = size.is_some() && report.is_some_and(|report| report.terminal.is_none());
     let reason = match taken.refusal {
         Some(refusal) => Some(refusal_text(refusal)),
@@ -141,16 +167,91 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
             PATIENCE.as_secs()
         )),
     };
+    let wait = Duration::from_millis(input.wait_ms.unwrap_or(WAIT_MS_DEFAULT));
+    let waiting_for_input = match reason {
+        None => respond(&mut observer, before, wait).await,
+        Some(_) => None,
+    };
+    let from = super::seen_by(caller, &observer.task().task_id).unwrap_or(before);
+    let response = Response::since(&mut observer, from, engine, input.view).await;
+    super::note_seen(caller, &observer.task().task_id, response.next);
     let sent = Sent {
         accepted_input: reason.is_none(),
         input_target: target.into(),
         bytes_written: taken.bytes,
         reason,
         task: TaskBrief::new(observer.task(), &engine.mask()),
-        next_cursor,
+        output_preview: response.text,
+        output_truncated: response.truncated,
+        screen: response.screen,
+        waiting_for_input,
+        next_cursor: Some(response.next.to_text(&observer.task().task_id)),
     };
     let summary = if sent.accepted_input { "input accepted" } else { "input not accepted" };
     Ok(super::success(sent, summary))
+}
+
+fn size_of(output: &TaskOutput) -> Cursor {
+    Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() }
+}
+
+/// Waits until the command has responded: it printed and fell silent, waits for input again, or has
+/// ended. Says whether it waits for input, where that was asked and can be known.
+async fn respond(observer: &mut Observer, before: Cursor, wait: Duration) -> Option<bool> {
+    let deadline = Instant::now() + wait;
+    let mut seen = before;
+    loop {
+        let quiet = deadline.min(Instant::now() + QUIET);
+        match timeout_at(quiet, observer.changed(seen.stdout, seen.stderr)).await {
+            Ok(Change::Ended) => return None,
+            Ok(Change::Grown) => {
+                let output = observer.output().await.unwrap_or_default();
+                seen = size_of(&output);
+            }
+            Err(_) => {
+                let report = observer.report().await.ok().flatten();
+                let waits = report.and_then(|report| report.waiting_for_input);
+                let responded = seen != before || waits == Some(true);
+                if responded || Instant::now() >= deadline {
+                    return waits;
+                }
+            }
+        }
+    }
+}
+
+/// What a command printed in response.
+#[derive(Default)]
+struct Response {
+    text: Option<String>,
+    truncated: bool,
+    screen: Option<ScreenView>,
+    next: Cursor,
+}
+
+impl Response {
+    async fn since(
+        observer: &mut Observer,
+        from: Cursor,
+        engine: &Engine,
+        view: Option<ShownAs>,
+    ) -> Self {
+        let output = observer.output().await.unwrap_or_default();
+        let (over, mask) = (observer.is_over(), observer.mask());
+        let budget_tokens = super::effective_tokens(engine, None);
+        let look = output.overview_since(&mask, from, Selection::Both, budget_tokens, over);
+        let (Preview { text, truncated, .. }, next) = look.unwrap_or_default();
+        if !over && output.is_terminal() && view != Some(ShownAs::Log) {
+            let screen = played(output).await.ok();
+            // Of the log of a program that has taken the whole terminal nobody can make sense.
+            let shown = screen.filter(|screen| view.is_some() || screen.full_screen);
+            if let Some(screen) = shown {
+                let (text, screen) = (screen.text(&mask), ScreenView::of(&screen));
+                return Self { text: Some(text), truncated: false, screen: Some(screen), next };
+            }
+        }
+        Self { text, truncated, screen: None, next }
+    }
 }
 
 impl Input {
@@ -179,6 +280,9 @@ impl Input {
                 "key",
                 format!("`{key}` is not known; the keys are: {}", keys::known()),
             );
+        }
+        if self.wait_ms.is_some_and(|wait| wait > WAIT_MS_MAX) {
+            return invalid("wait_ms", format!("is over the limit of {WAIT_MS_MAX}"));
         }
         let size = match (self.rows, self.cols) {
             (None, None) => None,
@@ -279,11 +383,23 @@ impl Receipt for Sent {
         lines.task(&self.task);
         lines.line(&format!("Target: {}", self.input_target));
         lines.line(&format!("Bytes written: {}", self.bytes_written));
+        if let Some(reason) = &self.reason {
+            lines.line(&format!("Reason: {reason}"));
+        }
+        if self.waiting_for_input == Some(true) {
+            lines.line("Waiting for input: yes");
+        }
         if let Some(cursor) = &self.next_cursor {
             lines.line(&format!("Cursor: {cursor}"));
         }
-        if let Some(reason) = &self.reason {
-            lines.line(&format!("Reason: {reason}"));
+        if let Some(screen) = &self.screen {
+            lines.line(&screen.line());
+        }
+        match &self.output_preview {
+            Some(text) if self.screen.is_some() => lines.block("Screen", text),
+            Some(text) => lines.block("Output", text),
+            None if self.accepted_input => lines.block("Output", "(nothing yet)"),
+            None => {}
         }
         lines.into_text()
     }

@@ -8,7 +8,7 @@ use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, TaskBrief},
 };
-use crate::{engine::Engine, error::ToolError};
+use crate::{engine::Engine, error::ToolError, store::ledger::Task};
 
 const NAME: &str = "TaskList";
 const LIMIT_DEFAULT: u64 = 20;
@@ -43,7 +43,8 @@ pub(super) fn tool() -> BuiltIn {
             description: "Lists the commands of this workspace that run as tasks, newest first.",
             input_schema: schema::of::<Input>(),
             instructions: "Use TaskList to find the ids of background tasks, also of those that were \
-                           started earlier or by somebody else in this workspace.",
+                           started earlier or by somebody else in this workspace, and of those that have ended and left \
+                           processes running.",
             read_only: true,
             by_default: true,
             turn: Turn::Looks,
@@ -69,7 +70,14 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let finished_too = input.include_finished.unwrap_or(false);
     let (tasks, total) = engine.tasks_here(finished_too, limit).await?;
     let mask = engine.mask();
-    let tasks: Vec<TaskBrief> = tasks.iter().map(|task| TaskBrief::new(task, &mask)).collect();
+    let brief = |task: &Task| {
+        let mut brief = TaskBrief::new(task, &mask);
+        if !finished_too && task.status.is_final() {
+            brief.summary.push_str("; it left processes that still run");
+        }
+        brief
+    };
+    let tasks: Vec<TaskBrief> = tasks.iter().map(brief).collect();
     let list = List { total, returned: tasks.len(), tasks };
     Ok(super::success(list, format!("{total} tasks")))
 }

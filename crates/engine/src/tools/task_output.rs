@@ -15,6 +15,7 @@ use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
+    model::Caller,
     output::{Cursor, Mask, Screen, Selection, TaskOutput},
     task::observe::{Change, Observer},
 };
@@ -39,17 +40,20 @@ struct Input {
     timeout_ms: Option<u64>,
     /// Which stream to show. Default: both, in the order in which they were written.
     stream: Option<Selection>,
-    /// A cursor from an earlier answer: show only what was printed after it.
+    /// A cursor from an earlier answer: show only what was printed after it. `start` shows the
+    /// output from its beginning. Default: go on from what you have been shown of this task, with
+    /// head and tail where that is too much.
     after: Option<String>,
     /// How many tokens of output to show at most, up to 64000. Default: 8000.
     max_output_tokens: Option<u64>,
     /// `log` for the output as text, `screen` for what a terminal shows now. Default: log.
-    view: Option<View>,
+    view: Option<ShownAs>,
 }
 
+/// How output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum View {
+pub(super) enum ShownAs {
     Log,
     Screen,
 }
@@ -60,6 +64,9 @@ struct Shown {
     task: TaskBrief,
     output_preview: Option<String>,
     output_truncated: bool,
+    /// Whether it goes on from what this caller was shown before.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    continued: bool,
     /// With a cursor: whether there is more already than was shown.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     more: bool,
@@ -72,7 +79,7 @@ struct Shown {
 
 /// What a terminal shows, besides its text.
 #[derive(Debug, Serialize, Deserialize)]
-struct ScreenView {
+pub(super) struct ScreenView {
     rows: u16,
     cols: u16,
     /// Counted from 0; null when the cursor is hidden.
@@ -102,7 +109,9 @@ pub(super) fn tool() -> BuiltIn {
             input_schema: schema::of::<Input>(),
             instructions: "\
 Use TaskOutput to read what a task printed.
-- Pass the cursor of the last answer as `after` to get only what is new; nothing is repeated or skipped.
+- It goes on from what you have been shown of the task: nothing is repeated, and where something in between
+  is left out a line says so. `after` goes on from the cursor of any earlier answer; `after: start` from the
+  beginning.
 - `block: false` answers at once. To wait for a certain line, use TaskWait with `output_matches`.
 - `view: screen` shows what a terminal program shows right now.",
             read_only: true,
@@ -113,46 +122,68 @@ Use TaskOutput to read what a task printed.
             shell: None,
             text_is_json: false,
         },
-        call: |engine, input, _| Box::pin(call(engine, input)),
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Shown>,
     }
 }
 
-async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
+    let wait = caller.bounded(wait);
     let task = engine.task_here(&input.task_id).await?;
     let after = input.after.as_deref().map(|text| cursor(NAME, text, &task.task_id)).transpose()?;
-    if input.view == Some(View::Screen) && !task.tty {
+    if input.view == Some(ShownAs::Screen) && !task.tty {
         let problem =
             "must be `log`: the task has no terminal, since it was not started with `tty`";
         return Err(ToolError::invalid_field(NAME, "view", problem));
     }
     let mut observer = engine.observe(task).await?;
-    let block = input.block.unwrap_or(input.view != Some(View::Screen));
+    let block = input.block.unwrap_or(input.view != Some(ShownAs::Screen));
     let selection = input.stream.unwrap_or(Selection::Both);
     let waited =
         if block { await_news(&mut observer, after, selection, wait).await? } else { true };
     let output = observer.output().await?;
-    let mut shown = if input.view == Some(View::Screen) {
+    let mut shown = if input.view == Some(ShownAs::Screen) {
         screen(&observer, output).await?
     } else {
         let budget = effective_tokens(engine, input.max_output_tokens);
-        log(&observer, &output, budget, after, selection)?
+        let from = match after {
+            Some(cursor) => ShowFrom::Cursor(cursor),
+            None => ShowFrom::Shown(super::seen_by(caller, &observer.task().task_id)),
+        };
+        let (shown, next) = log(&observer, &output, budget, from, selection)?;
+        super::note_seen(caller, &observer.task().task_id, next);
+        shown
     };
     let has_news = after.is_some() && shown.output_preview.is_some();
     shown.retrieval_status = match (observer.is_over() || has_news, waited) {
         (true, _) => Retrieval::Success,
         (false, false) => Retrieval::Timeout,
-        (false, true) if input.view == Some(View::Screen) => Retrieval::Success,
+        (false, true) if shown.output_preview.is_some() => Retrieval::Success,
         (false, true) => Retrieval::NotReady,
     };
     let summary = shown.retrieval_status.line().to_lowercase();
     Ok(super::success(shown, summary))
 }
 
+/// From where output is shown.
+#[derive(Clone, Copy)]
+enum ShowFrom {
+    /// Behind a cursor, in order.
+    Cursor(Cursor),
+    /// Behind what this caller has been shown, if anything: head and tail where that is much.
+    Shown(Option<Cursor>),
+}
+
+/// The word for a cursor before everything.
+const START: &str = "start";
+
 /// Reads a cursor, which must be one of this task.
 pub(super) fn cursor(tool: &str, text: &str, task: &TaskId) -> Result<Cursor, ToolError> {
+    if text == START {
+        return Ok(Cursor::default());
+    }
     Cursor::parse(text, task).ok_or_else(|| {
         ToolError::invalid_field(
             tool,
@@ -200,29 +231,33 @@ fn log(
     observer: &Observer,
     output: &TaskOutput,
     budget: u64,
-    after: Option<Cursor>,
+    from: ShowFrom,
     selection: Selection,
-) -> Result<Shown, ToolError> {
+) -> Result<(Shown, Cursor), ToolError> {
     let (over, mask) = (observer.is_over(), observer.mask());
-    let (text, truncated, next) = match after {
-        Some(after) => output.since(&mask, after, selection, budget, over).map(|fresh| {
-            (Some(fresh.text).filter(|text| !text.is_empty()), fresh.more, fresh.next)
-        }),
-        None => output
-            .overview(&mask, selection, budget, over)
+    let (text, truncated, next) = match from {
+        ShowFrom::Cursor(after) => {
+            output.since(&mask, after, selection, budget, over).map(|fresh| {
+                (Some(fresh.text).filter(|text| !text.is_empty()), fresh.more, fresh.next)
+            })
+        }
+        ShowFrom::Shown(seen) => output
+            .overview_since(&mask, seen.unwrap_or_default(), selection, budget, over)
             .map(|(preview, next)| (preview.text, preview.truncated, next)),
     }
     .map_err(|error| observer.unreadable(&error))?;
-    Ok(Shown {
+    let shown = Shown {
         retrieval_status: Retrieval::Success,
         task: TaskBrief::new(observer.task(), &mask),
         output_preview: text,
         output_truncated: truncated,
-        more: truncated && after.is_some(),
+        continued: matches!(from, ShowFrom::Shown(Some(_))),
+        more: truncated && matches!(from, ShowFrom::Cursor(_)),
         next_cursor: Some(next.to_text(&observer.task().task_id)),
         screen: None,
         artifacts: artifacts(output),
-    })
+    };
+    Ok((shown, next))
 }
 
 async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolError> {
@@ -234,14 +269,10 @@ async fn screen(observer: &Observer, output: TaskOutput) -> Result<Shown, ToolEr
         task: TaskBrief::new(observer.task(), &mask),
         output_preview: Some(screen.text(&mask)),
         output_truncated: false,
+        continued: false,
         more: false,
         next_cursor: None,
-        screen: Some(ScreenView {
-            rows: screen.rows,
-            cols: screen.cols,
-            cursor_row: screen.cursor.map(|(row, _)| row),
-            cursor_col: screen.cursor.map(|(_, col)| col),
-        }),
+        screen: Some(ScreenView::of(&screen)),
         artifacts,
     })
 }
@@ -262,6 +293,26 @@ pub(super) async fn full_screen(output: TaskOutput, mask: &Mask) -> Option<Strin
     screen.full_screen.then(|| screen.text(mask))
 }
 
+impl ScreenView {
+    pub(super) fn of(screen: &Screen) -> Self {
+        Self {
+            rows: screen.rows,
+            cols: screen.cols,
+            cursor_row: screen.cursor.map(|(row, _)| row),
+            cursor_col: screen.cursor.map(|(_, col)| col),
+        }
+    }
+
+    /// The line of a receipt.
+    pub(super) fn line(&self) -> String {
+        let cursor = match (self.cursor_row, self.cursor_col) {
+            (Some(row), Some(col)) => format!("cursor at row {row}, column {col} (from 0)"),
+            _ => "cursor hidden".into(),
+        };
+        format!("Terminal: {} x {}, {cursor}", self.rows, self.cols)
+    }
+}
+
 impl Retrieval {
     fn line(self) -> &'static str {
         match self {
@@ -280,15 +331,18 @@ impl Receipt for Shown {
             lines.line(&format!("Cursor: {cursor}"));
         }
         if let Some(screen) = &self.screen {
-            let cursor = match (screen.cursor_row, screen.cursor_col) {
-                (Some(row), Some(col)) => format!("cursor at row {row}, column {col} (from 0)"),
-                _ => "cursor hidden".into(),
-            };
-            lines.line(&format!("Terminal: {} x {}, {cursor}", screen.rows, screen.cols));
+            lines.line(&screen.line());
         }
         match &self.output_preview {
             Some(text) if self.screen.is_some() => lines.block("Screen", text),
+            Some(text) if self.continued => {
+                lines.block("Output since your last look", text.trim_end_matches('\n'));
+            }
             Some(text) => lines.block("Output", text.trim_end_matches('\n')),
+            None if self.continued => lines.block(
+                "Output",
+                "(nothing since your last look; `after`: `start` shows all of it again)",
+            ),
             None => lines.block("Output", "(none)"),
         }
         if self.more {

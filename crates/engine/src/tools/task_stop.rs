@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
-    task_view::{Lines, TaskBrief, numbers},
+    task_view::{Lines, ProcessEntry, TaskBrief, numbers, processes},
 };
 use crate::{engine::Engine, error::ToolError, model::Outcome};
 
@@ -37,6 +37,9 @@ struct Stopped {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     outcome: Option<Outcome>,
     survivors: Vec<u32>,
+    /// What was running and has been ended, as far as it was known.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    ended: Vec<ProcessEntry>,
     task: TaskBrief,
 }
 
@@ -80,11 +83,21 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         return Err(ToolError::invalid_field(NAME, "grace_ms", problem));
     }
     let mut observer = engine.observe(engine.task_here(&input.task_id).await?).await?;
+    let report = observer.report().await.ok().flatten();
+    let pids: Vec<u32> = match &report {
+        Some(report) if !observer.is_over() => vec![report.pid],
+        Some(report) => report.background_pids.clone(),
+        None => Vec::new(),
+    };
+    let mut ended = processes(&engine.mask(), observer.processes(&pids));
     let survivors = observer.stop(signal, Duration::from_millis(grace_ms)).await?;
+    let (stop_requested, survivors) = (survivors.is_some(), survivors.unwrap_or_default());
+    ended.retain(|process| stop_requested && !survivors.contains(&process.pid));
     let stopped = Stopped {
-        stop_requested: survivors.is_some(),
+        stop_requested,
         outcome: observer.task().outcome.clone(),
-        survivors: survivors.unwrap_or_default(),
+        survivors,
+        ended,
         task: TaskBrief::new(observer.task(), &engine.mask()),
     };
     let summary = stopped.first_line().to_lowercase();
@@ -124,6 +137,8 @@ impl Receipt for Stopped {
         if !self.survivors.is_empty() {
             lines.line(&format!("Survivors: {}", numbers(&self.survivors)));
         }
+        let ended: Vec<String> = self.ended.iter().map(ToString::to_string).collect();
+        lines.block("Ended", &ended.join("\n"));
         lines.into_text()
     }
 }

@@ -1,6 +1,6 @@
 //! What the task tools say of a task: the same fields and the same lines in all of them.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use jiff::Timestamp;
 use legwork_warden::protocol::Report;
@@ -90,6 +90,28 @@ pub(super) struct ArtifactEntry {
     pub bytes: u64,
 }
 
+/// A process, with its command line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ProcessEntry {
+    pub pid: u32,
+    pub command: String,
+}
+
+impl fmt::Display for ProcessEntry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.pid, self.command)
+    }
+}
+
+/// Processes as they are shown.
+pub(super) fn processes(mask: &Mask, known: Vec<(u32, String)>) -> Vec<ProcessEntry> {
+    let entry = |(pid, command): (u32, String)| ProcessEntry {
+        pid,
+        command: shortened(&mask.text(&command)),
+    };
+    known.into_iter().map(entry).collect()
+}
+
 impl TaskView {
     /// What the ledger knows, and what the warden reports while there is one.
     pub(super) fn new(
@@ -157,17 +179,22 @@ pub(super) fn artifacts(output: &TaskOutput) -> Vec<ArtifactEntry> {
 
 /// How a task is or how it ended, in a few words.
 fn summary(task: &Task) -> String {
-    let lasted = |milliseconds: u64| match milliseconds {
-        0..1000 => format!("{milliseconds} ms"),
-        1000..120_000 => format!("{} s", milliseconds / 1000),
-        _ => format!("{} min", milliseconds / 60_000),
-    };
     let since = u64::try_from(now_ms() - task.created_at_ms).unwrap_or(0);
     let Some(outcome) = &task.outcome else {
         return format!("{} for {}", task.status.as_str(), lasted(since));
     };
     let end = ending(outcome, task.reason.as_deref());
     format!("{end} after {}", lasted(outcome.duration_ms))
+}
+
+/// A duration for people and models.
+pub(super) fn lasted(milliseconds: u64) -> String {
+    match milliseconds {
+        0..1000 => format!("{milliseconds} ms"),
+        1000..10_000 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
+        10_000..120_000 => format!("{} s", milliseconds / 1000),
+        _ => format!("{} min", milliseconds / 60_000),
+    }
 }
 
 fn ending(outcome: &Outcome, reason: Option<&str>) -> String {

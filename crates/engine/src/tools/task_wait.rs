@@ -1,6 +1,6 @@
 //! `TaskWait`: one call instead of polling.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 use schemars::JsonSchema;
@@ -9,15 +9,17 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, note_seen, schema,
+    seen_by,
     task_output::{cursor, full_screen},
-    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts},
+    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts, lasted},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    output::{Cursor, Selection},
+    model::Caller,
+    output::{Cursor, Preview, Selection},
     store::ledger::Task,
     task::observe::Observer,
     task::wait::{Condition, Until, until},
@@ -44,7 +46,7 @@ struct Input {
     until: Option<Conditions>,
     /// A cursor from an earlier answer: `output_matches` looks only at what was printed after it,
     /// and the answer shows it. For a single task only. Default: it looks at everything that the
-    /// task has printed, and the answer shows what is new since the call.
+    /// task has printed, and the answer goes on from what you have been shown of the task.
     after: Option<String>,
     /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
     #[schemars(range(max = 3_600_000))]
@@ -78,6 +80,12 @@ struct Waited {
     met: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     condition: Option<Condition>,
+    /// What was waited for, in words.
+    #[serde(default)]
+    sought: String,
+    /// How long was waited.
+    #[serde(default)]
+    duration_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     task_id: Option<TaskId>,
     /// Whether the wait ended because nothing that was waited for can come any more.
@@ -117,18 +125,19 @@ Use TaskWait instead of sleeping or polling.
             shell: None,
             text_is_json: false,
         },
-        call: |engine, input, _| Box::pin(call(engine, input)),
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Waited>,
     }
 }
 
-async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     if input.task_ids.is_empty() || input.task_ids.len() > TASKS_MAX {
         let problem = format!("must name from 1 to {TASKS_MAX} tasks");
         return Err(ToolError::invalid_field(NAME, "task_ids", problem));
     }
     let wait = super::bounded_wait(NAME, input.timeout_ms, TIMEOUT_MS_DEFAULT)?;
+    let wait = caller.bounded(wait);
     let mut ids: Vec<&String> = Vec::new();
     for id in &input.task_ids {
         if !ids.contains(&id) {
@@ -148,12 +157,15 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         }
     };
     let conditions = input.until.unwrap_or_default().checked(engine, after.unwrap_or_default())?;
+    let started = Instant::now();
+    let seen: Vec<Option<Cursor>> =
+        tasks.iter().map(|task| after.or_else(|| seen_by(caller, &task.task_id))).collect();
     let mut ended = first(engine, tasks, &conditions, wait).await?;
-    if let (Some(after), Some(began)) = (after, ended.began.first_mut()) {
-        *began = after;
-    }
-    let waited =
-        describe(engine, &ids, ended, effective_tokens(engine, input.max_output_tokens)).await?;
+    ended.seen = seen;
+    let budget_tokens = effective_tokens(engine, input.max_output_tokens);
+    let mut waited = describe(engine, &ids, ended, budget_tokens, caller).await?;
+    waited.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    waited.sought = conditions.describe();
     let summary = waited.first_line();
     Ok(super::success(waited, summary))
 }
@@ -228,6 +240,8 @@ struct Ended {
     hopeless: bool,
     /// How much each task had printed when the wait began.
     began: Vec<Cursor>,
+    /// How much of each the caller has been shown, if anything.
+    seen: Vec<Option<Cursor>>,
 }
 
 /// Waits for the first condition of any task.
@@ -257,8 +271,11 @@ async fn first(
         Ok(None)
     });
     match met.await {
-        Ok(met) => met.map(|met: Option<_>| Ended { hopeless: met.is_none(), met, began }),
-        Err(_) => Ok(Ended { met: None, hopeless: false, began }),
+        Ok(met) => met.map(|met: Option<_>| {
+            let hopeless = met.is_none();
+            Ended { hopeless, met, began, seen: Vec::new() }
+        }),
+        Err(_) => Ok(Ended { met: None, hopeless: false, began, seen: Vec::new() }),
     }
 }
 
@@ -268,6 +285,7 @@ async fn describe(
     ids: &[&String],
     ended: Ended,
     budget_tokens: u64,
+    caller: &Caller,
 ) -> Result<Waited, ToolError> {
     let mut tasks = Vec::new();
     let mut printed = Printed::default();
@@ -278,8 +296,16 @@ async fn describe(
         if place == shown
             && let Ok(mut observer) = engine.observe(task.clone()).await
         {
-            let from = ended.began.get(place).copied().unwrap_or_default();
-            printed = Printed::since(&mut observer, from, budget_tokens).await;
+            let seen = ended.seen.get(place).copied().flatten();
+            let from = seen.or(ended.began.get(place).copied()).unwrap_or_default();
+            let mut next;
+            (printed, next) = Printed::since(&mut observer, from, budget_tokens).await;
+            if seen.is_none() && printed.text.is_none() && observer.is_over() {
+                // All of it was printed before the call, and nobody has seen any.
+                let all = Cursor::default();
+                (printed, next) = Printed::since(&mut observer, all, budget_tokens).await;
+            }
+            note_seen(caller, &task.task_id, next);
             task = observer.task().clone();
         }
         tasks.push(TaskBrief::new(&task, &engine.mask()));
@@ -294,6 +320,8 @@ async fn describe(
     Ok(Waited {
         met,
         condition,
+        sought: String::new(),
+        duration_ms: 0,
         task_id,
         ended: ended.hopeless,
         tasks,
@@ -314,33 +342,31 @@ struct Printed {
 }
 
 impl Printed {
-    /// Since a cursor; of a task that has ended and printed nothing since, everything.
-    async fn since(observer: &mut Observer, from: Cursor, budget_tokens: u64) -> Self {
+    /// Since a cursor; and where the next look goes on.
+    async fn since(observer: &mut Observer, from: Cursor, budget_tokens: u64) -> (Self, Cursor) {
         let output = observer.output().await.unwrap_or_default();
         let (over, mask) = (observer.is_over(), observer.mask());
-        let look = |from| {
-            let look = output.overview_since(&mask, from, Selection::Both, budget_tokens, over);
-            look.unwrap_or_default()
-        };
-        let (mut preview, mut next) = look(from);
-        if over && preview.text.is_none() {
-            (preview, next) = look(Cursor::default());
-        }
+        let look = output.overview_since(&mask, from, Selection::Both, budget_tokens, over);
+        let (preview, next) = look.unwrap_or_default();
         let next_cursor = next.to_text(&observer.task().task_id);
         let artifacts = if preview.truncated { artifacts(&output) } else { Vec::new() };
         if let Some(screen) = full_screen(output, &mask).await.filter(|_| !over) {
-            return Self { text: Some(screen), next_cursor, ..Self::default() };
+            return (Self { text: Some(screen), next_cursor, ..Self::default() }, next);
         }
-        Self { text: preview.text, truncated: preview.truncated, artifacts, next_cursor }
+        let Preview { text, truncated, .. } = preview;
+        (Self { text, truncated, artifacts, next_cursor }, next)
     }
 }
 
 impl Waited {
     fn first_line(&self) -> String {
+        let (waited, sought) = (lasted(self.duration_ms), &self.sought);
         match &self.condition {
-            Some(condition) => format!("Condition met: {}", condition.describe()),
-            None if self.ended => "The task ended before the condition was met".into(),
-            None => "Wait timed out".into(),
+            Some(condition) => format!("Condition met: {}, after {waited}", condition.describe()),
+            None if self.ended => {
+                format!("The task ended before the condition was met, after {waited}: {sought}")
+            }
+            None => format!("Wait timed out after {waited}: {sought}"),
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io,
+    io::{self, Read as _},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::FileExt},
@@ -35,6 +35,10 @@ const PAGE_BYTES: usize = 4096;
 /// Most arguments that are told of, and characters of each.
 const TOLD_MAX: usize = 8;
 const TOLD_CHARACTERS_MAX: usize = 80;
+
+/// Most processes that are named of those that led to a program, and bytes that are read of each.
+const LINEAGE_MAX: usize = 12;
+const LINE_BYTES_MAX: u64 = 4096;
 
 /// What a deleted file's path ends with.
 const DELETED: &[u8] = b" (deleted)";
@@ -68,8 +72,8 @@ impl ExecCall {
         }
     }
 
-    /// What a rule refuses of it; an error if it cannot be read.
-    pub(super) fn refused(&self, rules: &[ExecRule]) -> io::Result<Option<RefusedProgram>> {
+    /// What a rule says of it; an error if it cannot be read.
+    pub(super) fn matched(&self, rules: &[ExecRule]) -> io::Result<Option<MatchedProgram>> {
         let memory = Memory(File::open(format!("/proc/{}/mem", self.thread))?);
         let path = memory.text(self.path, PATH_BYTES_MAX)?;
         let file = self.file(&path);
@@ -85,17 +89,38 @@ impl ExecCall {
             return Ok(None);
         }
         arguments = memory.arguments(self.arguments, ARGUMENTS_MAX)?;
-        let arguments = arguments.get(1..).unwrap_or_default();
-        Ok(find(rules, names, arguments).map(|rule| RefusedProgram {
+        let rest = arguments.get(1..).unwrap_or_default();
+        let Some(rule) = find(rules, names, rest) else { return Ok(None) };
+        let refused = RefusedProgram {
             program: told(if names.named.is_empty() { names.file } else { names.named }),
-            arguments: arguments.iter().take(TOLD_MAX).map(|it| told(it)).collect(),
+            arguments: rest.iter().take(TOLD_MAX).map(|it| told(it)).collect(),
             rule: rule.id.clone(),
             asks: rule.asks,
             // A cover has no name in any folder, and no program that is installed has none.
             covered: !rule.asks
                 && rule.args.is_empty()
                 && file.as_ref().is_some_and(|it| it.is_nameless),
-        }))
+        };
+        let file = real.to_vec();
+        Ok(Some(MatchedProgram { refused, path, file, argv: arguments }))
+    }
+
+    /// The command lines of the processes that led here, from the command itself on; of a long
+    /// lineage its end.
+    pub(super) fn lineage(&self, command: u32) -> Vec<String> {
+        let mut lineage = Vec::new();
+        let mut process = process_of(self.thread).unwrap_or(self.thread);
+        while lineage.len() < LINEAGE_MAX {
+            lineage.push(command_line(process));
+            match parent_of(process) {
+                Some(parent) if process != command && parent > 1 => process = parent,
+                _ => break,
+            }
+        }
+        lineage.reverse();
+        // One that has just forked is called as its parent is.
+        lineage.dedup();
+        lineage
     }
 
     /// The file behind a path, as the process sees it.
@@ -120,6 +145,46 @@ impl ExecCall {
         let file = openat2(&root, &path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         FoundFile::of(file.as_fd())
     }
+}
+
+/// A program about which a rule says something.
+#[derive(Debug)]
+pub(super) struct MatchedProgram {
+    /// What is told of it if it is not executed.
+    pub refused: RefusedProgram,
+    /// The path by which it is executed.
+    pub path: Vec<u8>,
+    /// The file that this leads to; empty if there is none.
+    pub file: Vec<u8>,
+    /// All of its arguments.
+    pub argv: Vec<Vec<u8>>,
+}
+
+/// The process that a thread belongs to.
+fn process_of(thread: u32) -> Option<u32> {
+    status_field(thread, "Tgid:")
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    status_field(process, "PPid:")
+}
+
+fn status_field(process: u32, name: &str) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+/// The words of a process's command line, for people.
+fn command_line(process: u32) -> String {
+    let mut line = Vec::new();
+    let words = File::open(format!("/proc/{process}/cmdline"));
+    let read = words.and_then(|file| file.take(LINE_BYTES_MAX).read_to_end(&mut line));
+    if read.is_err() {
+        return "?".to_owned();
+    }
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    told(&words.join(&b' '))
 }
 
 /// A file that would be executed.

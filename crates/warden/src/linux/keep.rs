@@ -20,10 +20,13 @@ use rustix::fs::{
     AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, mkdirat, openat, unlinkat,
 };
 
-use super::{room::Room, stored::Stored};
+use super::{
+    room::Room,
+    stored::{Stored, newlines},
+};
 use crate::{
     failpoint::Failpoint,
-    folder::{EXIT, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
+    folder::{EXIT, MEMORY_LINES_MAX, SPEC, Stream, TERMINAL, TIMELINE, TimelineRow, WindowSize},
     gaps::{GAPS_AT, GAPS_BYTES, Gaps},
     protocol::{KeptOutput, Limits},
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
@@ -95,9 +98,12 @@ impl Keep {
         self.folder.is_some()
     }
 
-    /// Whether this many more bytes would be too many for memory.
-    pub(super) fn would_overflow(&self, more: usize) -> bool {
-        !self.is_spilled() && self.kept_bytes() + more as u64 > self.memory_bytes_max
+    /// Whether this much more would be too much for memory.
+    pub(super) fn would_overflow(&self, more: &[u8]) -> bool {
+        let lines = || self.stdout.lines() + self.stderr.lines() + newlines(more);
+        !self.is_spilled()
+            && (self.kept_bytes() + more.len() as u64 > self.memory_bytes_max
+                || lines() > MEMORY_LINES_MAX)
     }
 
     /// Makes the folder, reserves the exit record, and moves what there is into files.

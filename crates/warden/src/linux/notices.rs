@@ -3,19 +3,27 @@
 //! The filter of a sandboxed command does not refuse by itself: it asks the warden, which says no
 //! and remembers. So a denial is known, not guessed from what a program prints. Only calls that are
 //! refused come this way, and what is executed, where a rule of the policy speaks of a program
-//! ([`execs`](super::execs)).
+//! ([`execs`](super::execs)). Where that rule asks, the process waits in the kernel until the owner
+//! of the run has an answer.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::Pid,
 };
 
-use super::{execs::ExecCall, sandbox::name_of};
+use super::{
+    execs::{ExecCall, MatchedProgram},
+    sandbox::name_of,
+};
 use crate::{
     exec::ExecRule,
-    protocol::{RefusedCall, RefusedProgram},
+    protocol::{HeldProgram, RefusedCall, RefusedProgram},
 };
 
 /// Most different denials that are remembered of a run.
@@ -23,6 +31,15 @@ const DENIALS_MAX: usize = 32;
 
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`: the kernel carries the call out.
 const GO_ON: u32 = 1;
+
+/// Most programs that wait for an answer at a time; what comes beyond is refused.
+const HELD_MAX: usize = 16;
+
+/// For this long the same program of the same process is not asked about again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Longest arguments that are asked about: a person could not read more, and a frame not hold it.
+const ASKED_BYTES_MAX: usize = 32 * 1024;
 
 /// Most refusals that are answered in one go.
 const ANSWERS_MAX: usize = 64;
@@ -34,16 +51,45 @@ pub(super) struct Notices {
     listener: Option<OwnedFd>,
     /// What may not be executed.
     rules: Vec<ExecRule>,
-    /// Whose next program was judged before: the process that becomes the command.
-    judged: Option<u32>,
+    /// The process that becomes the command.
+    command: u32,
+    /// Whether its first program, which was judged before, has been executed.
+    has_begun: bool,
     denials: Vec<RefusedCall>,
     programs: Vec<RefusedProgram>,
+    /// What waits for an answer.
+    held: Vec<Held>,
+    /// What was refused last: a shell tries the next folder of `PATH`, which is no other question.
+    refused: VecDeque<JustRefused>,
+    /// The number of the next one.
+    next: u64,
+}
+
+/// A program that was refused just now.
+#[derive(Debug)]
+struct JustRefused {
+    thread: u32,
+    argv: Vec<Vec<u8>>,
+    at: Instant,
+}
+
+/// A program that waits for an answer.
+#[derive(Debug)]
+struct Held {
+    /// What the kernel calls the wait.
+    id: u64,
+    thread: u32,
+    refused: RefusedProgram,
+    told: HeldProgram,
+    is_new: bool,
 }
 
 /// What the kernel is told to do about a call.
 enum NoticeAnswer {
     GoOn,
     Refuse(i32),
+    /// Nothing yet.
+    Wait,
 }
 
 impl Notices {
@@ -53,9 +99,13 @@ impl Notices {
         Self {
             listener: Some(listener),
             rules: rules.to_vec(),
-            judged: Some(command.as_raw_pid().cast_unsigned()),
+            command: command.as_raw_pid().cast_unsigned(),
+            has_begun: false,
             denials: Vec::new(),
             programs: Vec::new(),
+            held: Vec::new(),
+            refused: VecDeque::new(),
+            next: 0,
         }
     }
 
@@ -72,6 +122,7 @@ impl Notices {
             }
             if !asked.revents().contains(PollFlags::IN) {
                 self.listener = None;
+                self.held.clear();
                 return;
             }
             let Some(asked) = receive(listener.as_fd()) else { return };
@@ -88,32 +139,129 @@ impl Notices {
         }
     }
 
-    /// Lets a program be executed, or notes that it is not.
+    /// Lets a program be executed, holds it, or notes that it is not.
     fn judge_exec(&mut self, call: &ExecCall, id: u64) -> NoticeAnswer {
-        if self.rules.is_empty() || self.judged.take_if(|it| *it == call.thread).is_some() {
+        let is_command = !self.has_begun && call.thread == self.command;
+        self.has_begun |= is_command;
+        if self.rules.is_empty() || is_command {
             return NoticeAnswer::GoOn;
         }
-        let refused = call.refused(&self.rules);
+        let matched = call.matched(&self.rules);
+        let asks = |it: &MatchedProgram| it.refused.asks;
+        let lineage = match &matched {
+            Ok(Some(matched)) if asks(matched) => call.lineage(self.command),
+            _ => Vec::new(),
+        };
         // The process may have ended meanwhile, and its number be another's.
-        if !self.listener.as_ref().is_some_and(|listener| is_waiting(listener.as_fd(), id)) {
+        if !self.is_waiting(id) {
             return NoticeAnswer::Refuse(libc::EACCES);
         }
-        match refused {
+        match matched {
             Ok(None) => NoticeAnswer::GoOn,
-            Ok(Some(program)) => {
-                // What covers it says which rule denies it: that is told better than an error.
-                let answer = if program.covered {
-                    NoticeAnswer::GoOn
-                } else {
-                    NoticeAnswer::Refuse(libc::EACCES)
-                };
-                if self.programs.len() < DENIALS_MAX && !self.programs.contains(&program) {
-                    self.programs.push(program);
-                }
-                answer
+            Ok(Some(matched)) if asks(&matched) => self.hold(call.thread, id, matched, lineage),
+            // What covers it says which rule denies it: that is told better than an error.
+            Ok(Some(matched)) if matched.refused.covered => {
+                self.note_program(matched.refused);
+                NoticeAnswer::GoOn
+            }
+            Ok(Some(matched)) => {
+                self.note_program(matched.refused);
+                NoticeAnswer::Refuse(libc::EACCES)
             }
             // What cannot be read is not run.
             Err(_) => NoticeAnswer::Refuse(libc::EACCES),
+        }
+    }
+
+    /// Lets a program wait until somebody has answered.
+    fn hold(
+        &mut self,
+        thread: u32,
+        id: u64,
+        matched: MatchedProgram,
+        lineage: Vec<String>,
+    ) -> NoticeAnswer {
+        let MatchedProgram { refused, path, file, argv } = matched;
+        // A signal makes the kernel ask anew: that is the same question.
+        let again = self
+            .held
+            .iter_mut()
+            .find(|held| held.thread == thread && held.told.path == path && held.told.argv == argv);
+        if let Some(held) = again {
+            held.id = id;
+            return NoticeAnswer::Wait;
+        }
+        let is_again =
+            |it: &JustRefused| it.thread == thread && it.argv == argv && it.at.elapsed() < AGAIN;
+        if self.refused.iter().any(is_again) {
+            return NoticeAnswer::Refuse(libc::EACCES);
+        }
+        self.forget_ended();
+        let bytes: usize = argv.iter().map(Vec::len).sum();
+        if self.held.len() >= HELD_MAX || bytes > ASKED_BYTES_MAX {
+            self.note_program(refused);
+            return NoticeAnswer::Refuse(libc::EACCES);
+        }
+        self.next += 1;
+        let told = HeldProgram {
+            number: self.next,
+            rule: refused.rule.clone(),
+            path,
+            file,
+            argv,
+            lineage,
+        };
+        self.held.push(Held { id, thread, refused, told, is_new: true });
+        NoticeAnswer::Wait
+    }
+
+    /// What has begun to wait since the last time; all that waits, for somebody who knows nothing.
+    pub(super) fn held(&mut self, all: bool) -> Vec<HeldProgram> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        self.forget_ended();
+        let new = self.held.iter_mut().filter(|held| all || held.is_new);
+        new.map(|held| {
+            held.is_new = false;
+            held.told.clone()
+        })
+        .collect()
+    }
+
+    /// Lets a program that waits be executed, or not.
+    pub(super) fn answer_held(&mut self, number: u64, allowed: bool) {
+        let Some(place) = self.held.iter().position(|held| held.told.number == number) else {
+            return;
+        };
+        let held = self.held.swap_remove(place);
+        let answer = if allowed {
+            NoticeAnswer::GoOn
+        } else {
+            self.refused.truncate(HELD_MAX);
+            let (thread, argv, at) = (held.thread, held.told.argv, Instant::now());
+            self.refused.push_front(JustRefused { thread, argv, at });
+            self.note_program(held.refused);
+            NoticeAnswer::Refuse(libc::EACCES)
+        };
+        if let Some(listener) = &self.listener {
+            send(listener.as_fd(), held.id, &answer);
+        }
+    }
+
+    /// Whoever has ended waits no longer.
+    fn forget_ended(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        self.held.retain(|held| is_waiting(listener.as_fd(), held.id));
+    }
+
+    fn is_waiting(&self, id: u64) -> bool {
+        self.listener.as_ref().is_some_and(|listener| is_waiting(listener.as_fd(), id))
+    }
+
+    fn note_program(&mut self, program: RefusedProgram) {
+        if self.programs.len() < DENIALS_MAX && !self.programs.contains(&program) {
+            self.programs.push(program);
         }
     }
 
@@ -166,6 +314,7 @@ fn send(listener: BorrowedFd<'_>, id: u64, answer: &NoticeAnswer) {
         match answer {
             NoticeAnswer::GoOn => told.flags = GO_ON,
             NoticeAnswer::Refuse(errno) => told.error = -errno,
+            NoticeAnswer::Wait => return,
         }
         libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const told);
     }

@@ -30,6 +30,11 @@ impl Stored {
         self.came - self.gap.map_or(0, |gap| gap.bytes())
     }
 
+    /// Lines that came.
+    pub(super) fn lines(&self) -> u64 {
+        self.lines
+    }
+
     /// What an exit record says of it.
     pub(super) fn total(&self) -> StreamTotal {
         let dropped_bytes = self.came - self.kept();
@@ -107,7 +112,7 @@ impl Stored {
 }
 
 /// Counts newlines; a plain loop over bytes is what the compiler turns into vector code.
-fn newlines(bytes: &[u8]) -> u64 {
+pub(super) fn newlines(bytes: &[u8]) -> u64 {
     // Blocks short enough for a byte-wide counter keep the vectors full.
     bytes
         .chunks(255)

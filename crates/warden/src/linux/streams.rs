@@ -149,6 +149,12 @@ impl Streams {
         Ok((ours, ends))
     }
 
+    /// Leaves out what stderr is known to begin with.
+    pub(super) fn leave_out(&mut self, preamble: Vec<u8>) {
+        let [_, stderr] = &mut self.pipes;
+        stderr.preamble = Preamble { bytes: preamble, come: 0 };
+    }
+
     /// The command has been started, with these ends.
     pub(super) fn started(&mut self, [_, stdout, stderr]: CommandEnds<'_>) {
         if self.terminal.is_none() {
@@ -222,6 +228,35 @@ pub(super) struct Pipe {
     /// Whether everything written before the command's end has surely been read.
     caught_up: bool,
     read_since_end: usize,
+    /// What it is known to begin with, and is left out.
+    preamble: Preamble,
+}
+
+/// Bytes that are left out at the beginning of a stream, if they are what comes.
+#[derive(Debug, Default)]
+struct Preamble {
+    bytes: Vec<u8>,
+    /// How many of them have come.
+    come: usize,
+}
+
+impl Preamble {
+    /// Takes the preamble out of what comes next; what began like it and is not is given back.
+    fn take_out(&mut self, buffer: &mut Vec<u8>, closed: bool) {
+        let rest = self.bytes.get(self.come..).unwrap_or_default();
+        if rest.is_empty() {
+            return;
+        }
+        let same = buffer.iter().zip(rest).take_while(|(came, known)| came == known).count();
+        let is_other = same < buffer.len() && same < rest.len();
+        if is_other || closed && same < rest.len() {
+            buffer.splice(..0, self.bytes.drain(..self.come));
+            *self = Self::default();
+        } else {
+            buffer.drain(..same);
+            self.come += same;
+        }
+    }
 }
 
 impl Pipe {
@@ -240,6 +275,7 @@ impl Pipe {
             is_empty: false,
             caught_up: false,
             read_since_end: 0,
+            preamble: Preamble::default(),
         }
     }
 
@@ -273,5 +309,31 @@ impl Pipe {
             // A terminal whose other end is closed answers with an error, not with an end.
             Err(_) => self.reader = None,
         }
+        self.preamble.take_out(buffer, self.reader.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preamble_is_left_out_if_it_is_what_comes_and_nothing_else_is() {
+        let printed = |pieces: &[&str]| {
+            let mut preamble = Preamble { bytes: b"no home\n".to_vec(), come: 0 };
+            let mut all = Vec::new();
+            for (place, piece) in pieces.iter().enumerate() {
+                let mut buffer = piece.as_bytes().to_vec();
+                preamble.take_out(&mut buffer, place + 1 == pieces.len());
+                all.extend(buffer);
+            }
+            String::from_utf8(all).unwrap()
+        };
+        assert_eq!(printed(&["no home\nerror\n", ""]), "error\n");
+        assert_eq!(printed(&["no h", "ome", "\nno home\n", ""]), "no home\n");
+        assert_eq!(printed(&["no hope\n", ""]), "no hope\n");
+        assert_eq!(printed(&["no ", "way", ""]), "no way");
+        assert_eq!(printed(&["no h", ""]), "no h");
+        assert_eq!(printed(&["error", ""]), "error");
     }
 }

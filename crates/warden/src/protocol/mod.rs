@@ -29,7 +29,7 @@ use crate::{
 
 /// Version of everything below. Goes up with every change of what a warden and an engine of another
 /// version say.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 4;
@@ -149,6 +149,13 @@ pub enum Order {
     Watch(WatchFor),
     /// Let me be the owner, if there is none. Answered with [`FromWarden::Adopted`].
     Adopt,
+    /// Answers [`FromWarden::ProgramHeld`].
+    AnswerProgram {
+        /// Which of them.
+        number: u64,
+        /// Whether the program may be executed.
+        allowed: bool,
+    },
 }
 
 /// What a warden looks for again and again, because the kernel has no event for it.
@@ -297,6 +304,9 @@ pub enum FromWarden {
     Adopted(bool),
     /// Answers [`ToWarden::Confine`]: how far that goes on this machine.
     Confined(Enforcement),
+    /// A rule asks about a program that the command is about to execute. It waits for
+    /// [`Order::AnswerProgram`]. Only the owner is told, and a new owner is told again.
+    ProgramHeld(HeldProgram),
 }
 
 /// A system call that the sandbox has refused.
@@ -319,6 +329,23 @@ pub struct RefusedProgram {
     pub asks: bool,
     /// Whether what was executed in its place is what covers it.
     pub covered: bool,
+}
+
+/// A program that waits to be executed, since a rule asks about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldProgram {
+    /// Its number among those of this run.
+    pub number: u64,
+    /// The rule.
+    pub rule: String,
+    /// The path by which it is executed.
+    pub path: Vec<u8>,
+    /// The file that this leads to; empty if there is none.
+    pub file: Vec<u8>,
+    /// All of its arguments, the first one being what it is called.
+    pub argv: Vec<Vec<u8>>,
+    /// The command lines of the processes that led here, the command itself first.
+    pub lineage: Vec<String>,
 }
 
 /// New output, for a follower.

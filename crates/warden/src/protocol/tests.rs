@@ -19,6 +19,7 @@ fn start(note: Vec<u8>) -> ToWarden {
         limits: Limits { processes_max: Some(3), ..Limits::default() },
         orphan_ttl_ms: 7,
         sandbox: None,
+        stderr_preamble: Vec::new(),
         note,
     }))
 }
@@ -77,10 +78,11 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 3] = [
+const RECORDED: [(u32, &str); 4] = [
     (4, include_str!("frames-4.txt")),
     (5, include_str!("frames-5.txt")),
     (6, include_str!("frames-6.txt")),
+    (7, include_str!("frames-7.txt")),
 ];
 
 fn record() -> ExitRecord {
@@ -122,6 +124,7 @@ fn said() -> Vec<(&'static str, ToWarden)> {
         ("resize", order(Order::Resize(size))),
         ("watch", order(Order::Watch(watch))),
         ("adopt", order(Order::Adopt)),
+        ("answer-program", order(Order::AnswerProgram { number: 3, allowed: true })),
     ]
 }
 
@@ -143,6 +146,14 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
     let in_folder = NewOutput::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
     let bytes = NewOutput::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
     let refusal = Some(InputRefusal::Closed);
+    let held = HeldProgram {
+        number: 3,
+        rule: "r".into(),
+        path: b"/bin/git".to_vec(),
+        file: b"/usr/bin/git".to_vec(),
+        argv: vec![b"git".to_vec(), b"push".to_vec()],
+        lineage: vec!["bash".into()],
+    };
     vec![
         ("hello", FromWarden::Hello { version: 4, pid: 9, task: Some("t_x".into()) }),
         ("grew-in-folder", FromWarden::Grew(in_folder)),
@@ -156,6 +167,7 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         ("met", FromWarden::Met(Met::WaitingForInput)),
         ("not-held", FromWarden::NotHeld),
         ("adopted", FromWarden::Adopted(true)),
+        ("program-held", FromWarden::ProgramHeld(held)),
     ]
 }
 

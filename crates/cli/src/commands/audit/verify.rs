@@ -26,10 +26,16 @@ pub(super) async fn check(options: AuditVerifyOptions) -> ExitCode {
         Ok(verified) => verified,
         Err(error) => return complain(&format!("cannot read the audit log: {error}")),
     };
-    let (heads, uncompared) = match anchors(folder).await {
+    let (mut heads, uncompared) = match anchors(folder).await {
         Ok(heads) => (heads, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    if let Some(file) = &options.heads {
+        match sent(file) {
+            Ok(sent) => heads = newest_of_each(sent.into_iter().chain(heads)),
+            Err(problem) => return complain(&problem),
+        }
+    }
     let tampering = match compare(&path, &heads) {
         Ok(tampering) => tampering,
         Err(error) => return complain(&format!("cannot read the audit log: {error}")),
@@ -60,6 +66,35 @@ pub(super) async fn check(options: AuditVerifyOptions) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     print(&format!("{} lines, none changed, removed or inserted\n", verified.lines))
+}
+
+/// The heads that were sent elsewhere, the newest first.
+fn sent(file: &Path) -> Result<Vec<AuditHead>, String> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{shown}: {error}"))?;
+    let heads = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let heads = heads.map(|(number, line)| {
+        // The system's log puts its own words before ours.
+        let line = line.find('{').and_then(|at| line.get(at..)).unwrap_or(line);
+        serde_json::from_str(line).map_err(|error| format!("{shown}:{}: {error}", number + 1))
+    });
+    let mut heads: Vec<AuditHead> = heads.collect::<Result<_, _>>()?;
+    heads.reverse();
+    Ok(heads)
+}
+
+/// The longest head of each log, in the order in which the logs come: if that holds, and the chain
+/// does, all shorter ones do.
+fn newest_of_each(heads: impl Iterator<Item = AuditHead>) -> Vec<AuditHead> {
+    let mut newest: Vec<AuditHead> = Vec::new();
+    for head in heads {
+        match newest.iter_mut().find(|known| known.log == head.log) {
+            Some(known) if known.length < head.length => *known = head,
+            Some(_) => {}
+            None => newest.push(head),
+        }
+    }
+    newest
 }
 
 /// What the ledger knows of the log.

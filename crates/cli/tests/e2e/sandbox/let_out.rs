@@ -52,3 +52,22 @@ fn a_rule_lets_one_known_program_out_of_the_sandbox_and_nothing_else() {
         }
     }
 }
+
+#[test]
+fn a_home_that_is_a_link_which_commands_can_turn_leads_them_nowhere() {
+    for house in House::each() {
+        let house = house.with_policy("[sandbox]\nwritable = [\"~/kept\"]\n");
+        let house = house.with_home("workspace/link");
+        house.folder("home/kept");
+        let elsewhere = house.folder("outside/kept");
+        let link = house.path("workspace/link");
+        std::os::unix::fs::symlink(house.path("home"), &link).unwrap();
+        let turn = format!("ln -sfn {} link && readlink link", house.name("outside"));
+        assert_eq!(house.prints(OPERATOR, &turn), house.name("outside"));
+        for command in ["touch ~/kept/x", "cp /etc/hostname ~/kept/y", "touch link/kept/z"] {
+            let result = house.exec(OPERATOR, command);
+            assert_ne!(result["exit_status"], 0, "{command}: {result:#}");
+        }
+        assert_eq!(std::fs::read_dir(elsewhere).unwrap().count(), 0);
+    }
+}

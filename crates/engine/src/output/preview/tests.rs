@@ -22,12 +22,27 @@ fn parts(text: &str) -> (String, u64, u64, String) {
 }
 
 #[test]
-fn a_short_stream_is_shown_whole_and_trimmed() {
+fn a_short_stream_is_shown_whole_without_blank_edges_and_with_its_indentation() {
     let preview = one(b"\n  hi\n\n", 100);
     assert_eq!(
         preview,
-        Preview { text: Some("hi".into()), truncated: false, replaced: false, masked: false }
+        Preview { text: Some("  hi".into()), truncated: false, replaced: false, masked: false }
     );
+}
+
+#[test]
+fn no_more_lines_are_shown_than_every_client_keeps() {
+    let lines = |count: usize| "x\n".repeat(count);
+    let shown = |text: &str| text.lines().count();
+    assert!(!one(lines(1_500).as_bytes(), 64_000).truncated);
+    let long = one(lines(40_000).as_bytes(), 64_000);
+    let text = long.text.unwrap();
+    assert!(long.truncated && (1_400..=1_500).contains(&shown(&text)), "{}", shown(&text));
+    // Both streams share them.
+    let artifact = || Artifact::of(lines(9_000).as_bytes());
+    let (out, err) = previews(&Mask::default(), &artifact(), &artifact(), 64_000).unwrap();
+    let all = shown(&out.text.unwrap()) + shown(&err.text.unwrap());
+    assert!((1_400..=1_500).contains(&all), "{all}");
 }
 
 #[test]
@@ -156,6 +171,8 @@ fn of_what_is_left_out_the_dropped_part_is_named() {
     assert_eq!(head.len() + left_out + tail.len() + 1, content.len());
     assert!(tokens::estimate(&text) <= 400);
     // Where there is room for everything that is kept, the place itself says it.
+    let content: String = (0..1_200).map(|n| format!("line {n:0>150}\n")).collect();
+    let artifact = || Artifact::of(content.as_bytes()).with_gap(50_000, 120_000);
     let (whole, _) = previews(&mask, &artifact(), &Artifact::default(), 1_000_000).unwrap();
     let head = content[..50_000].rfind('\n').unwrap() + 1;
     let tail = 120_001 + content[120_000..].find('\n').unwrap();

@@ -59,9 +59,17 @@ ALTER TABLE approval ADD COLUMN refused TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE approval ADD COLUMN may_leave_sandbox INTEGER NOT NULL DEFAULT 0;
 ";
 
+/// Questions about programs that a running command is about to execute.
+pub(super) const PROGRAMS: &str = "
+-- Whether one answer may count for all equal commands of a session.
+ALTER TABLE approval ADD COLUMN may_repeat INTEGER NOT NULL DEFAULT 1;
+-- A JSON list of the command lines that led to a program.
+ALTER TABLE approval ADD COLUMN lineage TEXT NOT NULL DEFAULT '[]';
+";
+
 const COLUMNS: &str = "id, key, session, tool, command, description, interpreter, workdir, workspace, \
-    asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, parts, \
-    proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
+    asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, may_repeat, \
+    lineage, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
 
 /// A watcher of an older program that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
@@ -92,6 +100,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         sandbox: row.get("sandbox")?,
         refused: serde_json::from_str(&row.get::<_, String>("refused")?).unwrap_or_default(),
         may_leave_sandbox: row.get("may_leave_sandbox")?,
+        may_repeat: row.get("may_repeat")?,
+        lineage: serde_json::from_str(&row.get::<_, String>("lineage")?).unwrap_or_default(),
         parts: serde_json::from_str(&row.get::<_, String>("parts")?).unwrap_or_default(),
         proposed_rule: row.get("proposed_rule")?,
         created_at_ms: row.get("created_at_ms")?,
@@ -321,11 +331,11 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
         .prepare_cached(
             "INSERT INTO approval (id, key, session, tool, command, description, interpreter,
                                    workdir, workspace, asked_by, trust, reason, rule, cause,
-                                   sandbox, refused, may_leave_sandbox, parts, proposed_rule,
-                                   created_at_ms, expires_at_ms)
+                                   sandbox, refused, may_leave_sandbox, may_repeat, lineage,
+                                   parts, proposed_rule, created_at_ms, expires_at_ms)
              VALUES (:id, :key, :session, :tool, :command, :description, :interpreter,
                      :workdir, :workspace, :asked_by, :trust, :reason, :rule, :cause,
-                     :sandbox, :refused, :leaves, :parts, :proposed, :created, :expires)",
+                     :sandbox, :refused, :leaves, :repeats, :lineage, :parts, :proposed, :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
@@ -336,6 +346,8 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
             ":sandbox": new.sandbox,
             ":refused": serde_json::to_string(&new.refused).unwrap_or_default(),
             ":leaves": new.may_leave_sandbox,
+            ":repeats": new.may_repeat,
+            ":lineage": serde_json::to_string(&new.lineage).unwrap_or_default(),
             ":parts": serde_json::to_string(&new.parts).unwrap_or_default(),
             ":proposed": new.proposed_rule, ":created": new.created_at_ms,
             ":expires": new.expires_at_ms,

@@ -7,7 +7,7 @@ use crate::store::anchor;
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts
 /// those done.
-pub(super) const MIGRATIONS: [&str; 8] = [
+pub(super) const MIGRATIONS: [&str; 9] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
@@ -17,6 +17,7 @@ pub(super) const MIGRATIONS: [&str; 8] = [
     post::SCHEMA,
     approvals::WHAT_IS_BOUND,
     anchor::SCHEMA,
+    approvals::PROGRAMS,
 ];
 
 /// Version of the schema.

@@ -75,6 +75,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-5.sql"),
         include_str!("fixtures/schema-6.sql"),
         include_str!("fixtures/schema-7.sql"),
+        include_str!("fixtures/schema-8.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
@@ -391,6 +392,8 @@ pub(super) fn approval() -> Approval {
         sandbox: "none".into(),
         refused: Vec::new(),
         may_leave_sandbox: false,
+        may_repeat: true,
+        lineage: Vec::new(),
         parts: Vec::new(),
         proposed_rule: None,
         created_at_ms: now_ms(),

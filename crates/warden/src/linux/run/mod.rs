@@ -17,7 +17,7 @@ pub(super) use self::start::{environment, environment_set};
 use super::{deadline::Deadline, keep::Keep, limits::Held, notices::Notices, streams::Streams};
 use crate::{
     folder::{Stream, WindowSize},
-    protocol::{EndCause, NewOutput, Report},
+    protocol::{EndCause, HeldProgram, NewOutput, Report},
     record::ExitRecord,
 };
 
@@ -63,10 +63,22 @@ impl CommandRun {
         self.notices.as_ref().and_then(Notices::listener)
     }
 
-    /// Refuses what the kernel asks about.
+    /// Answers what the kernel asks about.
     pub(super) fn answer_notices(&mut self) {
         if let Some(notices) = &mut self.notices {
             notices.answer();
+        }
+    }
+
+    /// Programs that wait for an answer of the owner: the new ones, or all.
+    pub(super) fn held_programs(&mut self, all: bool) -> Vec<HeldProgram> {
+        self.notices.as_mut().map(|notices| notices.held(all)).unwrap_or_default()
+    }
+
+    /// Lets a program that waits be executed, or not.
+    pub(super) fn answer_program(&mut self, number: u64, allowed: bool) {
+        if let Some(notices) = &mut self.notices {
+            notices.answer_held(number, allowed);
         }
     }
 
@@ -77,7 +89,7 @@ impl CommandRun {
         for pipe in &mut self.streams.pipes {
             pipe.read(buffer, ended);
             if !buffer.is_empty() {
-                if self.keep.would_overflow(buffer.len()) {
+                if self.keep.would_overflow(buffer) {
                     // If that fails, what fits stays in memory and the rest is counted as dropped.
                     let _ = self.keep.spill(tasks, &self.task, &self.note);
                 }

@@ -67,6 +67,7 @@ impl CommandRun {
         }
         let (pid, notices) = started?;
         streams.started(ends);
+        streams.leave_out(spec.stderr_preamble);
         let stdout_name = if terminal { TERMINAL } else { Stream::Stdout.file_name() };
         let mut keep = Keep::new(spec.memory_bytes_max, &spec.limits, stdout_name);
         let mut spill_at = started_at + LONG;

@@ -144,7 +144,6 @@ impl WardenProcess<'_> {
                 self.begin_stop(signal, bounded(grace_ms), because);
             }
             Order::Committed if is_owner => self.committed(),
-            Order::Committed => {}
             Order::Spill => {
                 self.spill_now();
                 if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
@@ -167,7 +166,17 @@ impl WardenProcess<'_> {
                     peer.watching = Some(Watching::begin(watch, run.pid()));
                 }
             }
-            Order::Adopt => self.adopt(place),
+            Order::Adopt => {
+                self.adopt(place);
+                self.tell_held(true);
+            }
+            Order::AnswerProgram { number, allowed } if is_owner => {
+                if let Some(run) = &mut self.run {
+                    run.answer_program(number, allowed);
+                }
+            }
+            // Only the owner's word counts.
+            Order::Committed | Order::AnswerProgram { .. } => {}
             Order::Input(ref bytes) => self.take_input(place, bytes),
             Order::WithdrawInput => self.withdraw_input(place),
             Order::EndInput => {
@@ -175,6 +184,16 @@ impl WardenProcess<'_> {
                     let refusal = run.end_input();
                     peer.answer_input(&run.task, 0, refusal);
                 }
+            }
+        }
+    }
+
+    /// Tells the owner of programs that wait for an answer: of the new ones, or of all.
+    pub(super) fn tell_held(&mut self, all: bool) {
+        let owner = self.peers.first_mut().filter(|_| self.has_owner);
+        if let (Some(owner), Some(run)) = (owner, &mut self.run) {
+            for held in run.held_programs(all) {
+                owner.tell(&run.task, FromWarden::ProgramHeld(held));
             }
         }
     }

@@ -129,6 +129,7 @@ impl WardenProcess<'_> {
         {
             run.answer_notices();
         }
+        self.tell_held(false);
         // While it drains, only a read that finds nothing shows that all has been read.
         if let Some(run) = &mut self.run
             && (ready.pipes || run.drain_until().is_some())

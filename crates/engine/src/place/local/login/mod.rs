@@ -12,6 +12,7 @@
 //! hangs, that changes from one look to the next, or that could not be looked at. No call waits for
 //! a look: until something is known, its login is real. Only an engine that stays looks at all.
 
+mod complaints;
 mod key;
 mod probe;
 mod screen;
@@ -69,11 +70,19 @@ pub(super) struct Logins {
     closing: watch::Sender<bool>,
 }
 
+/// What a look at a login has shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Shown {
+    /// The environment that does the same; none if it has to be a real login.
+    environment: Option<Arc<Environment>>,
+    /// What the profile says to the sandbox each time, where the login has to be real.
+    complaints: Arc<[u8]>,
+}
+
 /// What was seen of a login.
 #[derive(Debug, Clone)]
 struct Known {
-    /// The environment that does the same; none if it has to be a real login.
-    environment: Option<Arc<Environment>>,
+    shown: Shown,
     since: Instant,
     /// Somebody looks, or will.
     pending: bool,
@@ -121,25 +130,23 @@ impl Logins {
         }
     }
 
-    /// The environment that does the same as this login, if that is known, and whether the caller
-    /// is to look.
-    fn find(&self, key: LoginKey) -> (Option<Arc<Environment>>, bool) {
+    /// What is known of a login, and whether the caller is to look.
+    fn find(&self, key: LoginKey) -> (Shown, bool) {
         let mut known = self.lock();
-        let unknown = || Known { environment: None, since: Instant::now(), pending: false };
+        let unknown = || Known { shown: Shown::default(), since: Instant::now(), pending: false };
         let is_new = !known.contains_key(&key);
         let entry = known.entry(key).or_insert_with(unknown);
         let age = entry.since.elapsed();
         let look = !entry.pending && (is_new || age > RENEW_AT);
         entry.pending |= look;
-        let environment = entry.environment.clone().filter(|_| age < AGE_MAX);
+        let shown = if age < AGE_MAX { entry.shown.clone() } else { Shown::default() };
         forget_oldest(&mut known);
-        (environment, look)
+        (shown, look)
     }
 
     /// Remembers what was seen, counted from when the look began.
-    fn remember(&self, key: LoginKey, environment: Option<Environment>, since: Instant) {
-        let environment = environment.map(Arc::new);
-        self.lock().insert(key, Known { environment, since, pending: false });
+    fn remember(&self, key: LoginKey, shown: Shown, since: Instant) {
+        self.lock().insert(key, Known { shown, since, pending: false });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LoginKey, Known>> {
@@ -164,12 +171,14 @@ impl Logins {
             return;
         }
         let Some(login) = Login::of(wish, spec) else { return };
-        let (environment, look) = self.find(login.key());
-        if let Some(environment) = environment
+        let (shown, look) = self.find(login.key());
+        if let Some(environment) = shown.environment
             && !screen::sees_the_difference(login.shell, wish.script)
         {
             spec.argv = login.shell.without_profile(&spec.argv);
             spec.environment = (*environment).clone();
+        } else {
+            spec.stderr_preamble = shown.complaints.to_vec();
         }
         if look {
             tokio::spawn(self.clone().look_at(login, wish.attention.clone()));
@@ -188,10 +197,12 @@ impl Logins {
             }
         }
         let (key, since) = (login.key(), Instant::now());
-        let environment = self.prove(&login).await;
-        tracing::debug!(program = ?login.program, replaced = environment.is_some(), "looked at a login");
+        let shown = self.prove(&login).await;
+        let replaced = shown.environment.is_some();
+        tracing::debug!(program = ?login.program, replaced, "looked at a login");
         // Whatever was changed meanwhile was perhaps seen by halves.
-        self.remember(key, environment.filter(|_| login.key() == key), since);
+        let is_same = login.key() == key;
+        self.remember(key, if is_same { shown } else { Shown::default() }, since);
     }
 }
 
@@ -213,27 +224,32 @@ mod tests {
         Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)
     }
 
-    fn environment() -> Environment {
-        Environment { inherited: false, set: Vec::new(), unset: Vec::new() }
+    fn shown() -> Shown {
+        let environment = Environment { inherited: false, set: Vec::new(), unset: Vec::new() };
+        Shown { environment: Some(Arc::new(environment)), complaints: Arc::default() }
     }
 
     #[test]
     fn one_caller_looks_and_what_was_seen_is_used_for_five_minutes_at_most() {
         let logins = logins();
-        assert_eq!(logins.find([1; 32]), (None, true));
-        assert_eq!(logins.find([1; 32]), (None, false), "somebody looks already");
+        assert_eq!(logins.find([1; 32]), (Shown::default(), true));
+        assert_eq!(logins.find([1; 32]), (Shown::default(), false), "somebody looks already");
         let now = Instant::now();
-        logins.remember([1; 32], Some(environment()), now);
-        assert_eq!(logins.find([1; 32]), (Some(Arc::new(environment())), false));
-        assert_eq!(logins.find([2; 32]), (None, true), "another login");
+        logins.remember([1; 32], shown(), now);
+        assert_eq!(logins.find([1; 32]), (shown(), false));
+        assert_eq!(logins.find([2; 32]), (Shown::default(), true), "another login");
         let Some(old) = now.checked_sub(RENEW_AT + Duration::from_secs(1)) else { return };
-        logins.remember([1; 32], Some(environment()), old);
-        assert_eq!(logins.find([1; 32]), (Some(Arc::new(environment())), true), "renewed in time");
+        logins.remember([1; 32], shown(), old);
+        assert_eq!(logins.find([1; 32]), (shown(), true), "renewed in time");
         let Some(too_old) = now.checked_sub(AGE_MAX) else { return };
-        logins.remember([1; 32], Some(environment()), too_old);
-        assert_eq!(logins.find([1; 32]), (None, true), "too old to be used");
-        logins.remember([1; 32], None, now);
-        assert_eq!(logins.find([1; 32]), (None, false), "a real login is remembered as well");
+        logins.remember([1; 32], shown(), too_old);
+        assert_eq!(logins.find([1; 32]), (Shown::default(), true), "too old to be used");
+        logins.remember([1; 32], Shown::default(), now);
+        assert_eq!(
+            logins.find([1; 32]),
+            (Shown::default(), false),
+            "a real login is remembered as well"
+        );
     }
 
     #[test]

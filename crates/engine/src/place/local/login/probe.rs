@@ -7,6 +7,7 @@
 
 use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
 
+use legwork_gate::Level;
 use legwork_warden::{
     folder::Stream,
     protocol::{
@@ -17,7 +18,8 @@ use legwork_warden::{
 use tokio::time::timeout;
 
 use super::{
-    Logins,
+    Logins, Shown,
+    complaints::are_of_sandbox,
     key::{Login, Shell},
     state::{LoginState, STDERR, script},
     text::may_do_more,
@@ -43,6 +45,15 @@ const ORPHAN_TTL_MS: u64 = 1_000;
 /// More than this is not printed by a shell that is to be replaced.
 const PRINTED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// What was seen of one start of a shell.
+struct SeenLogin {
+    state: LoginState,
+    /// What it threw by its dice.
+    random: Vec<u8>,
+    /// What it said of files that the sandbox did not let it write.
+    complaints: Vec<u8>,
+}
+
 /// What a look printed.
 struct Printed {
     stdout: Vec<u8>,
@@ -50,24 +61,41 @@ struct Printed {
 }
 
 impl Logins {
-    /// The environment that does the same as this login; none at the slightest doubt.
-    pub(super) async fn prove(self: &Arc<Self>, login: &Login) -> Option<Environment> {
+    /// The environment that does the same as this login, none at the slightest doubt; and then what
+    /// its profile says to the sandbox each time.
+    pub(super) async fn prove(self: &Arc<Self>, login: &Login) -> Shown {
+        let mut complaints = Vec::new();
+        let environment = self.replacement(login, &mut complaints).await.map(Arc::new);
+        Shown { environment, complaints: complaints.into() }
+    }
+
+    /// The environment that does the same as this login; what two logins complained of alike is
+    /// noted whatever comes of it.
+    async fn replacement(
+        self: &Arc<Self>,
+        login: &Login,
+        complaints: &mut Vec<u8>,
+    ) -> Option<Environment> {
         let login_argv = login.argv("-lc", script(login.shell));
-        let (first, random) = self.state_of(login, &login_argv, &login.environment).await?;
+        let first = self.state_of(login, &login_argv, &login.environment).await?;
         self.pause(APART).await?;
-        let (second, random_again) = self.state_of(login, &login_argv, &login.environment).await?;
-        let dice_are_loaded = login.shell == Shell::Bash && random == random_again;
-        if first != second || dice_are_loaded {
+        let second = self.state_of(login, &login_argv, &login.environment).await?;
+        if first.complaints == second.complaints {
+            complaints.clone_from(&first.complaints);
+        }
+        let dice_are_loaded = login.shell == Shell::Bash && first.random == second.random;
+        let is_same = first.state == second.state && first.complaints == second.complaints;
+        if !is_same || dice_are_loaded {
             return None;
         }
         let shown = self.look(login, &login.argv("-lvc", ":"), &login.environment).await?;
-        if may_do_more(login.shell, &shown.stderr) {
+        if may_do_more(login.shell, &without(&shown.stderr, &first.complaints)) {
             return None;
         }
-        let environment = first.environment(login.shell);
+        let environment = first.state.environment(login.shell);
         let argv = login.shell.without_profile(&login_argv);
-        let (replaced, _) = self.state_of(login, &argv, &environment).await?;
-        (replaced == first).then_some(environment)
+        let replaced = self.state_of(login, &argv, &environment).await?;
+        (replaced.state == first.state && replaced.complaints.is_empty()).then_some(environment)
     }
 
     /// The state of a shell that is started so.
@@ -76,9 +104,16 @@ impl Logins {
         login: &Login,
         argv: &[Vec<u8>],
         environment: &Environment,
-    ) -> Option<(LoginState, Vec<u8>)> {
+    ) -> Option<SeenLogin> {
         let printed = self.look(login, argv, environment).await?;
-        (printed.stderr == STDERR).then(|| LoginState::read(&printed.stdout)).flatten()
+        let complaints = printed.stderr.strip_suffix(STDERR)?;
+        let confined = login.wanted.level != Level::None;
+        let are_harmless = complaints.is_empty() || confined && are_of_sandbox(complaints);
+        if !are_harmless {
+            return None;
+        }
+        let (state, random) = LoginState::read(&printed.stdout)?;
+        Some(SeenLogin { state, random, complaints: complaints.to_vec() })
     }
 
     /// Runs the shell; none unless it ended by itself, well, and left nothing behind.
@@ -103,6 +138,7 @@ impl Logins {
             limits: login.limits,
             orphan_ttl_ms: ORPHAN_TTL_MS,
             sandbox: sandbox.map(|sandbox| self.sandboxing.sandboxed(&sandbox)),
+            stderr_preamble: Vec::new(),
             note: Vec::new(),
         };
         warden.start(spec, &[login.workdir.as_fd()]).await.ok()?;
@@ -153,6 +189,13 @@ impl Logins {
         };
         Some(Printed { stdout: stream(Stream::Stdout)?, stderr: stream(Stream::Stderr)? })
     }
+}
+
+/// A text without the lines of another.
+fn without(text: &[u8], lines: &[u8]) -> Vec<u8> {
+    let of_other = |line: &&[u8]| !lines.split(|byte| *byte == b'\n').any(|other| other == *line);
+    let kept = text.split(|byte| *byte == b'\n').filter(of_other);
+    kept.collect::<Vec<_>>().join(&b'\n')
 }
 
 /// Ends whatever a look has left, and lets go of its warden.

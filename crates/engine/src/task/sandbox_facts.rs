@@ -1,0 +1,140 @@
+//! What a caller should know of the sandbox: in general, and of the paths that a failed command
+//! complains about.
+
+use std::path::{Path, PathBuf};
+
+use legwork_gate::Level;
+use legwork_warden::sandbox::SandboxLayer;
+
+use super::Tasks;
+use crate::model::{
+    Trust,
+    sandbox::{SandboxReport, Wanted},
+};
+
+/// Most paths of a command's complaints that are looked at.
+const PATHS_MAX: usize = 10;
+
+/// Longest line in which a complaint is looked for.
+const LINE_BYTES_MAX: usize = 2_000;
+
+/// What a program says that was not let do something.
+const COMPLAINTS: [&str; 9] = [
+    "permission denied",
+    "read-only file system",
+    "operation not permitted",
+    "eacces",
+    "erofs",
+    "eperm",
+    "cannot create",
+    "connection refused",
+    "cannot connect",
+];
+
+impl Tasks {
+    /// Facts about the paths that a failed command complains about, in the sandbox that it had:
+    /// which cannot be seen there, and which cannot be written.
+    pub(crate) async fn sandbox_facts(
+        &self,
+        sandbox: &SandboxReport,
+        trust: Trust,
+        complaints: &str,
+    ) -> Vec<String> {
+        if sandbox.level == Level::None {
+            return Vec::new();
+        }
+        let home = self.place.variable("HOME").map(PathBuf::from);
+        let paths = complained_of(complaints, home.as_deref());
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let operator = trust.reaches(Trust::TrustedSystem);
+        let wanted = Wanted { level: sandbox.level, network: sandbox.network, operator };
+        let unwritable = self.place.refused_writes(wanted, paths.clone()).await;
+        let mut facts = Vec::new();
+        for path in paths {
+            let shown = path.display();
+            let is_there = self.place.exists(&path);
+            if is_there && self.place.as_seen(wanted, path.clone()).await.is_none() {
+                facts.push(format!("{shown} is hidden here"));
+            } else if unwritable.contains(&path) {
+                let level = sandbox.level.as_str();
+                facts.push(format!("{shown} is not writable here ({level})"));
+            }
+        }
+        facts
+    }
+}
+
+/// The absolute paths in the lines of a text that complain of something.
+fn complained_of(text: &str, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for line in text.lines().filter(|line| line.len() <= LINE_BYTES_MAX) {
+        let lower = line.to_lowercase();
+        if !COMPLAINTS.iter().any(|complaint| lower.contains(complaint)) {
+            continue;
+        }
+        for word in line.split(|it: char| it.is_whitespace() || "'\"`‘’“”()[]<>,;=".contains(it))
+        {
+            let word = word.trim_end_matches([':', '.']);
+            let word = word.strip_prefix("unix://").unwrap_or(word);
+            let path = match (word.strip_prefix("~/"), home) {
+                (Some(rest), Some(home)) => home.join(rest),
+                _ if word.starts_with('/') && word.len() > 1 => PathBuf::from(word),
+                _ => continue,
+            };
+            if paths.len() < PATHS_MAX && !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+    }
+    paths
+}
+
+/// The sandbox that is really in force, for a model.
+pub(crate) fn told(sandbox: &SandboxReport) -> String {
+    let is_enforced =
+        |layer: SandboxLayer| sandbox.enforced.iter().any(|name| name == layer.as_str());
+    let writes = match sandbox.level {
+        Level::None => {
+            return "Commands run without a sandbox, with all rights of the user.".to_owned();
+        }
+        Level::WorkspaceWrite => "the workspace, /tmp and the caches of package managers",
+        Level::ReadOnly => "/tmp, and nothing else",
+    };
+    let own_view = is_enforced(SandboxLayer::MountNamespace);
+    let tmp = if own_view { " /tmp is private to this workspace." } else { "" };
+    let network = if sandbox.network {
+        "The network can be used."
+    } else {
+        "There is no network, but for a loopback of the command's own."
+    };
+    let mut text = format!(
+        "Commands run in a sandbox ({}). They can write to {writes}; writing elsewhere fails.{tmp} Keys, credentials and \
+         browser profiles are hidden. {network} Sockets of other programs do not answer: no docker, no \
+         ssh-agent. This is not a fault of the command: do not try to work around it, ask the person.",
+        sandbox.level.as_str()
+    );
+    for missing in &sandbox.missing {
+        text.push_str(&format!(" Not in force here: {} ({}).", missing.layer, missing.reason));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_where_a_program_complains_of_them() {
+        let home = Path::new("/home/me");
+        let text = "touch: cannot touch '/etc/foo': Permission denied\n\
+            /bin/sh: 1: cannot create /usr/x: Read-only file system\n\
+            cat: /etc/none: No such file or directory\n\
+            error: EACCES: permission denied, open \"~/.npmrc\"\n\
+            Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?";
+        let paths = complained_of(text, Some(home));
+        let expected = ["/etc/foo", "/bin/sh", "/usr/x", "/home/me/.npmrc", "/var/run/docker.sock"];
+        assert_eq!(paths, expected.map(PathBuf::from));
+    }
+}
