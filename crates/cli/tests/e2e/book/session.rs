@@ -254,7 +254,7 @@ fn steady(text: &str) -> String {
         steady.push_str(&line[..indent]);
         let words: Vec<&str> = line.split_whitespace().collect();
         among_processes = match words.as_slice() {
-            ["Background", "processes:", ..] => true,
+            ["Background", "processes:", ..] | ["Ended:"] => true,
             [] => false,
             _ => among_processes,
         };
