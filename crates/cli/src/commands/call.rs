@@ -50,12 +50,13 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
                 tokio::pin!(work);
                 let ended = tokio::select! {
                     answer = &mut work => Ok(answer),
-                    signal = signals::asked_to_end() => Err(signal),
+                    // A question that somebody is asked is withdrawn before we go.
+                    signal = signals::asked_to_end() => if asking::is_open() || asking::was_cancelled() {
+                        Ok(work.await)
+                    } else {
+                        Err(signal)
+                    },
                 };
-                if asking::is_open() {
-                    // The question is withdrawn before we go.
-                    work.await;
-                }
                 match ended {
                     _ if asking::was_cancelled() => {
                         say("legwork: cancelled; nothing was run");

@@ -14,13 +14,16 @@ use std::{
 };
 
 use legwork::{
-    ErrorKind, Observer, Stream, Task, ToolError,
+    ErrorKind, Observer, Stream, ToolError,
     output::{Cursor, Mask, MaskedStream, TaskOutput, replay_between},
 };
 use regex::bytes::Regex;
 
 use super::logs::readable;
-use crate::{arguments::LogsOptions, render::complain};
+use crate::{
+    arguments::LogsOptions,
+    render::{complain, now_ms},
+};
 
 /// A line that is longer is taken for several.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -43,9 +46,9 @@ impl WantedLines {
     }
 
     /// Where in the output the time begins that is wanted.
-    fn begin(&self, task: &Task, output: &TaskOutput) -> io::Result<Cursor> {
+    fn begin(&self, started_ms: i64, output: &TaskOutput) -> io::Result<Cursor> {
         let Some(since_ms) = self.since_ms else { return Ok(Cursor::default()) };
-        let after = u64::try_from(since_ms.saturating_sub(task.created_at_ms)).unwrap_or(0);
+        let after = u64::try_from(since_ms.saturating_sub(started_ms)).unwrap_or(0);
         output.at(Duration::from_millis(after))
     }
 }
@@ -58,7 +61,8 @@ pub(super) async fn show(
     follow: bool,
 ) -> Result<Option<ExitCode>, ToolError> {
     let output = readable(observer.output().await?, mask);
-    let begin = wanted.begin(observer.task(), &output).map_err(|error| unreadable(&error))?;
+    let started_ms = started_ms(observer).await?;
+    let begin = wanted.begin(started_ms, &output).map_err(|error| unreadable(&error))?;
     let lines = Rc::new(RefCell::new(Lines::new(wanted)));
     let filter = |stream| Filter::new(stream, mask, lines.clone());
     let (mut stdout, mut stderr) = (filter(Stream::Stdout), filter(Stream::Stderr));
@@ -88,6 +92,17 @@ pub(super) async fn show(
         observer.changed(done.stdout, done.stderr).await;
         output = readable(observer.output().await?, mask);
     }
+}
+
+/// When the command started, or a little later; it was registered before.
+async fn started_ms(observer: &mut Observer) -> Result<i64, ToolError> {
+    let ran = |duration_ms: u64| i64::try_from(duration_ms).unwrap_or(i64::MAX);
+    if let Some(outcome) = &observer.task().outcome {
+        return Ok(observer.task().updated_at_ms.saturating_sub(ran(outcome.duration_ms)));
+    }
+    let report = observer.report().await?;
+    let known = report.map(|report| now_ms().saturating_sub(ran(report.duration_ms)));
+    Ok(known.unwrap_or(observer.task().created_at_ms))
 }
 
 fn unreadable(error: &io::Error) -> ToolError {

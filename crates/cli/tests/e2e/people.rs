@@ -50,7 +50,7 @@ fn logs_without_an_id_are_of_the_newest_task_and_can_be_some_lines_of_it() {
 }
 
 #[test]
-fn logs_since_a_time_leave_out_what_came_before_and_hide_its_secrets_all_the_same() {
+fn logs_since_a_time_leave_out_what_came_before() {
     let scratch = Scratch::new();
     let gate = scratch.file("gate");
     let script = format!("echo early; {} wait-for {gate}; echo late", crate::common::fixture());

@@ -72,6 +72,8 @@ fn assert_hidden_afterwards(scratch: &Scratch) {
         ("ps", &[][..]),
         ("ps", &["--json"]),
         ("show", &["@"]),
+        ("logs", &["-n", "5"]),
+        ("logs", &["--since", "1h"]),
         ("show", &["@", "--json"]),
         ("logs", &["@"]),
         ("logs", &["@", "--json"]),
