@@ -324,3 +324,9 @@ pub fn parts(output: &Output) -> (Option<i32>, String, String) {
 pub fn announced_line(path: &str) -> u32 {
     eventually(path, || fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok())
 }
+
+/// A text in which every duration is the same.
+pub fn without_times(text: &str) -> String {
+    let times = regex::Regex::new(r"\b[0-9.]+ (ms|s|min)\b").unwrap();
+    times.replace_all(text, "TIME").into_owned()
+}

@@ -7,7 +7,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, announced, eventually, fixture, is_alive, open, parent, signal, text},
+    common::{
+        Scratch, announced, eventually, fixture, is_alive, open, parent, signal, text,
+        without_times,
+    },
     mcp::Wire,
 };
 
@@ -457,5 +460,5 @@ fn receipts_of_the_task_tools() {
     add("TaskInput", json!({ "input": "x" }));
     add("TaskStop", json!({}));
     add("TaskList", json!({}));
-    assert_snapshot!(told);
+    assert_snapshot!(without_times(&told));
 }
