@@ -3,6 +3,7 @@
 //! Whatever is tried is tried in a temporary state folder: nothing is left behind, and a folder
 //! that does not exist yet is not made.
 
+mod clients;
 mod layers;
 
 use std::{fmt::Write, path::Path, process::ExitCode};
@@ -70,6 +71,7 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
             (None, layers::of(Err(error)))
         }
     };
+    let clients = clients::found(&workspace);
     let healthy = checks.iter().all(|check| check.ok);
     let printed = if options.json {
         let of = |event: &str| -> Vec<&Value> {
@@ -81,9 +83,16 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
             "usage": usage, "rebuilds": of("rebuilt"), "set_aside": of("set_aside"),
             "layers": layers, "effective": effective,
             "configuration": Config::files(&workspace, &options.rules.policy),
+            "clients": clients,
         }))
     } else {
         let mut text = report(&checks, effective.as_ref(), &layers, Style::of_stdout());
+        if !clients.is_empty() {
+            text.push_str("\nClients with a configuration here:\n");
+        }
+        for client in &clients {
+            let _ = writeln!(text, "{}", client.line());
+        }
         for entry in &repairs {
             let _ = writeln!(text, "\n{}", describe_entry(entry));
         }

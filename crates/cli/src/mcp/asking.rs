@@ -92,7 +92,7 @@ fn form(approval: &Approval) -> Option<ElicitRequestParams> {
                 "enum": choices,
                 "default": "deny",
             },
-            "note": { "type": "string", "title": "A word to the model" },
+            "note": { "type": "string", "title": "Note for the model" },
         },
         "required": ["decision"],
     });

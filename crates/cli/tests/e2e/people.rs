@@ -150,6 +150,25 @@ fn the_doctor_leaves_no_task_and_reads_the_configuration() {
 }
 
 #[test]
+fn the_doctor_finds_the_clients_that_are_configured_here() {
+    let scratch = Scratch::new();
+    let home = scratch.workspace.path().join("home");
+    fs::create_dir_all(home.join(".codex")).unwrap();
+    fs::write(home.join(".codex/config.toml"), "[mcp_servers.legwork]\ncommand = \"legwork\"\n")
+        .unwrap();
+    fs::write(scratch.file(".mcp.json"), "{\"mcpServers\": {}}").unwrap();
+    let doctor = |more: &[&str]| {
+        let mut doctor = scratch.legwork("doctor");
+        text(&doctor.env("HOME", &home).args(more).output().unwrap().stdout)
+    };
+    let report = doctor(&[]);
+    assert!(report.contains("\nCodex: has legwork (~/.codex/config.toml)\n"), "{report}");
+    assert!(report.contains("\nClaude Code: does not have legwork ("), "{report}");
+    let report: serde_json::Value = serde_json::from_str(&doctor(&["--json"])).unwrap();
+    assert_eq!(report["clients"].as_array().unwrap().len(), 2, "{report:#}");
+}
+
+#[test]
 fn the_doctors_report() {
     let scratch = Scratch::new();
     for (width, colours) in [("60", "0"), ("80", "0"), ("120", "0"), ("80", "1")] {
