@@ -143,6 +143,7 @@ fn confirm(approval: &Approval, reply: Reply) -> io::Result<()> {
 /// What an answer does, in a sentence.
 pub(crate) fn consequence(approval: &Approval, reply: Reply) -> String {
     match reply {
+        Reply::Deny if !approval.lineage.is_empty() => "Refused: the program does not run.".into(),
         Reply::Deny => "Refused: the command does not run.".into(),
         Reply::AllowOnce => "Allowed once.".into(),
         Reply::AllowOnceUnconfined => "Allowed once, outside the sandbox.".into(),

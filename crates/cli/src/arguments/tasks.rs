@@ -70,9 +70,9 @@ pub(crate) struct PsOptions {
     /// Only tasks that were started since: `1h` ago, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = values::moment)]
     pub since: Option<i64>,
-    /// Most tasks to list
-    #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
+    /// Most tasks to list [default: 20; all of them with --quiet]
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// Print every column, uncut
     #[arg(long, short)]
     pub all_columns: bool,

@@ -102,7 +102,7 @@ impl Open {
                 in_time(approval.expires_at_ms).into(),
                 TableCell::new(caller.0, caller.1),
                 one_line(&approval.asked_by, 16).into(),
-                escaped(&approval.command).into(),
+                escaped(&subject(approval)).into(),
             ]);
         }
         let mut text = table.render(style);
@@ -113,16 +113,35 @@ impl Open {
     }
 }
 
+/// What a question is about: a command, or a program that a command is about to run.
+fn subject(approval: &Approval) -> String {
+    match &approval.cause {
+        Some(program) if !approval.lineage.is_empty() => {
+            format!("{program} (in {})", approval.command)
+        }
+        _ => approval.command.clone(),
+    }
+}
+
 /// A question with everything that there is to know of it.
 fn described(approval: &Approval) -> String {
     let (id, asked) = (&approval.approval_id, age(approval.created_at_ms));
     let expires = in_time(approval.expires_at_ms);
     let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
     text.push_str(&approval.question());
-    text.push_str(&format!(
-        "\nlegwork approve {id}            allow it once\n\
-         legwork approve {id} --session  allow it for as long as the caller runs\n"
-    ));
+    let replies = approval.replies();
+    text.push_str(&format!("\nlegwork approve {id}            allow it once\n"));
+    if replies.contains(&Reply::AllowOnceUnconfined) {
+        let option = "--outside-sandbox";
+        text.push_str(&format!(
+            "legwork approve {id} {option}  allow it once, without a sandbox\n"
+        ));
+    }
+    if replies.contains(&Reply::AllowSession) {
+        text.push_str(&format!(
+            "legwork approve {id} --session  allow it for as long as the caller runs\n"
+        ));
+    }
     if let (Some(_), Some(file)) = (&approval.proposed_rule, user_file()) {
         let file = file.display();
         text.push_str(&format!("legwork approve {id} --rule     save the rule in {file}\n"));
@@ -209,7 +228,7 @@ async fn answer(state: &StateChoice, id: &str, decision: Reply, note: Option<Str
     };
     match recorded {
         Ok(approval) => {
-            let command = escaped(&approval.command);
+            let command = escaped(&subject(&approval));
             print(&format!("{} {command}\n", consequence(&approval, decision)))
         }
         Err(error) => complain_of(&error),

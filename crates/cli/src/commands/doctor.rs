@@ -183,11 +183,15 @@ fn describe(usage: &Usage) -> String {
         Some(at_ms) => format!(", the oldest {} old", age(at_ms)),
         None => String::new(),
     };
+    let counted = |count: u64, name: &str| match count {
+        1 => format!("1 {name}"),
+        count => format!("{count} {name}s"),
+    };
     format!(
-        "ledger {}; {} tasks{oldest}; {} folders, {}",
+        "ledger {}; {}{oldest}; {}, {}",
         shown_bytes(usage.ledger_bytes),
-        usage.tasks,
-        usage.folders,
+        counted(usage.tasks, "task"),
+        counted(usage.folders, "folder"),
         shown_bytes(usage.folder_bytes)
     )
 }

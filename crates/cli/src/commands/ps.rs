@@ -18,6 +18,9 @@ use crate::{
 /// Lines of a screen that are not tasks: the titles, the count of the rest, the cursor's.
 const OTHER_LINES: u32 = 3;
 
+/// Most tasks that are listed by default.
+const LIMIT: u32 = 20;
+
 /// How often the times of running tasks are shown anew.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -25,7 +28,7 @@ pub(crate) async fn ps(options: PsOptions) -> ExitCode {
     match options.state.existing() {
         Err(error) => complain_of(&error),
         Ok(Some(engine)) if options.watch => watch(&engine, &options).await,
-        Ok(Some(engine)) => match Listed::read(&engine, filter(&options), options.limit).await {
+        Ok(Some(engine)) => match Listed::read(&engine, filter(&options), limit(&options)).await {
             Ok(listed) => show(&listed, &options),
             Err(error) => complain_of(&error),
         },
@@ -37,6 +40,11 @@ pub(crate) async fn ps(options: PsOptions) -> ExitCode {
         Ok(None) if options.quiet => ExitCode::SUCCESS,
         Ok(None) => print("No tasks\n"),
     }
+}
+
+/// Most tasks that are listed: ids alone are for another program, which wants all of them.
+fn limit(options: &PsOptions) -> u32 {
+    options.limit.unwrap_or(if options.quiet { u32::MAX } else { LIMIT })
 }
 
 fn filter(options: &PsOptions) -> TaskFilter {
@@ -98,7 +106,7 @@ async fn repaint(engine: &Engine, options: &PsOptions) -> Result<ExitCode, ToolE
     loop {
         let rows = terminal::size().filter(|_| on_terminal).map(|size| u32::from(size.rows));
         let room = rows.map_or(u32::MAX, |rows| rows.saturating_sub(OTHER_LINES).max(1));
-        let listed = Listed::read(engine, filter(options), options.limit.min(room)).await?;
+        let listed = Listed::read(engine, filter(options), limit(options).min(room)).await?;
         let runs = listed.tasks.iter().any(|task| !task.status.is_final());
         // Nothing is read anew in here: what was read is shown with the time that it is now.
         loop {

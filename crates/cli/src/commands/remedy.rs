@@ -62,20 +62,22 @@ fn indented(text: &str) -> String {
         .collect()
 }
 
-/// The rule that denies, as it would have to be written to ask instead, and its file.
+/// The rule that denies, as it would have to be written to deny no longer, and its file.
 pub(super) fn denied(rule: &str, files: &[PathBuf]) -> Option<String> {
     files.iter().rev().find_map(|file| {
         let text = std::fs::read_to_string(file).ok()?;
         let table: Table = toml::from_str(&text).ok()?;
-        let changed = in_rules(rule, &table).or_else(|| in_list(rule, &table))?;
-        Some(told(rule, file, &changed))
+        let asks = in_rules(rule, &table).map(|changed| ("To be asked instead", changed));
+        let allows = || in_list(rule, &table).map(|changed| ("To deny it no longer", changed));
+        let (purpose, changed) = asks.or_else(allows)?;
+        Some(told(rule, file, purpose, &changed))
     })
 }
 
-fn told(rule: &str, file: &Path, changed: &str) -> String {
+fn told(rule: &str, file: &Path, purpose: &str, changed: &str) -> String {
     let file = from_home(&file.display().to_string());
     let changed = indented(changed);
-    format!("The rule `{rule}` is in {file}. To be asked instead, change it there to:\n{changed}\n")
+    format!("The rule `{rule}` is in {file}. {purpose}, change it there to:\n{changed}\n")
 }
 
 /// A `[[rule]]` of this id, with another decision.

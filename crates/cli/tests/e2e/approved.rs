@@ -384,3 +384,23 @@ fn in_strict_mode_what_is_typed_to_a_shell_is_judged_as_a_command() {
     eventually("it ran", || fs::exists(&ran).unwrap().then_some(()));
     assert_eq!(send(json!({ "eof": true })), "sent");
 }
+
+#[test]
+fn a_no_that_comes_later_is_told_once_with_its_note() {
+    let scratch = Scratch::new();
+    let asked = || {
+        let mut strict = scratch.guarded("call", "strict", None);
+        let input = json!({ "cmd": "touch x", "login": false }).to_string();
+        let output = strict.args(["ExecCommand", &input, "--json"]).output().unwrap();
+        let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+        envelope["error"].clone()
+    };
+    let error = asked();
+    let id = error["details"]["approval_id"].as_str().unwrap();
+    let output = scratch.legwork("deny").args([id, "--note", "use make"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let error = asked();
+    assert_eq!(error["kind"], "approval_refused", "{error:#}");
+    assert!(error["message"].as_str().unwrap().contains("the person says: use make"), "{error:#}");
+    assert_eq!(asked()["kind"], "approval_unavailable", "it can be asked about again");
+}

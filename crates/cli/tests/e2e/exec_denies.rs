@@ -59,6 +59,8 @@ fn a_denied_program_is_run_by_no_script_no_makefile_and_no_interpreter() {
             let said = "legwork: rm is denied by the rule run_shell_command(rm)";
             assert!(stderr(&result).contains(said), "{command}: {result:#}");
         }
+        let audit = house.verb_of(&["audit", "show"]);
+        assert!(audit.contains("rm x: denied by the rule run_shell_command(rm)"), "{audit}");
         let input = json!({ "cmd": "./go-on", "login": false }).to_string();
         let receipt =
             house.legwork("call", OPERATOR).args(["ExecCommand", &input]).output().unwrap();

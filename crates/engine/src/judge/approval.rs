@@ -139,6 +139,9 @@ impl Judge {
             self.note_use(&earlier).await;
             return Ok((earlier, "an earlier answer".to_owned()));
         }
+        if let Some(no) = self.take_refusal(&approval).await? {
+            return Err(refusal(&no, "it was refused", no.note.as_deref()));
+        }
         self.say_that_we_ask()?;
         let own = approval.approval_id.clone();
         let approval = self.store.ledger.open_approval(approval).await?;
@@ -152,6 +155,8 @@ impl Judge {
             }
         };
         if answered.decision == Reply::Deny {
+            // It is told now, and not again.
+            self.take_refusal(&approval).await?;
             return Err(refusal(&approval, "it was refused", answered.note.as_deref()));
         }
         // The answer is good for one of all who wait for it; the others ask again.
@@ -236,6 +241,11 @@ impl Judge {
     /// Uses up an answer to this question, or to an equal one of this session.
     async fn take(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
         Ok(self.store.ledger.take_approval(&approval.key, &approval.session).await?)
+    }
+
+    /// Uses up a no to this question, or to an equal one of this session.
+    async fn take_refusal(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
+        Ok(self.store.ledger.take_refusal(&approval.key, &approval.session).await?)
     }
 
     /// Says that this session is here: its questions are nobody else's for as long as it is.
@@ -473,7 +483,10 @@ fn expired(approval: &Approval) -> ToolError {
         format!("this has to be approved, and nobody answered in time: {}", approval.reason),
     )
     .detail("approval_id", approval.approval_id.as_str())
-    .hint("ask the person to be there, then call again")
+    .hint(format!(
+        "ask the person to approve question `{}`, then make the same call again",
+        approval.approval_id
+    ))
 }
 
 fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {

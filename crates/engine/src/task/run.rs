@@ -22,6 +22,7 @@ use crate::{
     model::{Outcome, sandbox::SandboxReport},
     output::{SmallOutput, TaskOutput},
     place::{Attending, DROP_GRACE, Place, TamperCheck, Warden},
+    store::audit::AuditEntry,
 };
 
 /// How far a run is.
@@ -370,6 +371,7 @@ pub(super) async fn drive(
                     outcome.warnings = check.warnings().await;
                 }
                 questions.explain(&mut outcome);
+                note_refused(&tasks, &task_id, &outcome).await;
                 let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
                 let committed = settle(&tasks, &task_id, ended, &progress).await;
                 Failpoint::EngineBeforeFarewell.pass();
@@ -412,6 +414,18 @@ pub(super) async fn drive(
         }
     }
     tasks.leave(&task_id);
+}
+
+/// Notes the programs that a rule has kept the command from executing.
+async fn note_refused(tasks: &Tasks, task_id: &TaskId, outcome: &Outcome) {
+    for denial in outcome.denials.iter().filter(|denial| denial.rule.is_some()) {
+        let entry = AuditEntry::new("program_refused")
+            .own("task_id", task_id)
+            .own("layer", &denial.layer)
+            .with("rule", denial.rule.as_deref())
+            .with("what", denial.what.as_str());
+        tasks.store.note(entry).await;
+    }
 }
 
 /// Tells whoever waits what a warden said while its run goes on.

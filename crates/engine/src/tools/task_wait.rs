@@ -238,8 +238,6 @@ struct Ended {
     met: Option<(usize, Condition)>,
     /// Whether nothing could come any more.
     hopeless: bool,
-    /// How much each task had printed when the wait began.
-    began: Vec<Cursor>,
     /// How much of each the caller has been shown, if anything.
     seen: Vec<Option<Cursor>>,
 }
@@ -251,12 +249,9 @@ async fn first(
     conditions: &Until,
     wait: Duration,
 ) -> Result<Ended, ToolError> {
-    let mut began = Vec::new();
     let mut waits = JoinSet::new();
     for (place, task) in tasks.into_iter().enumerate() {
         let mut observer = engine.observe(task).await?;
-        let output = observer.output().await.unwrap_or_default();
-        began.push(Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() });
         let conditions = conditions.clone();
         waits.spawn(async move { (place, until(&mut observer, &conditions).await) });
     }
@@ -273,9 +268,9 @@ async fn first(
     match met.await {
         Ok(met) => met.map(|met: Option<_>| {
             let hopeless = met.is_none();
-            Ended { hopeless, met, began, seen: Vec::new() }
+            Ended { hopeless, met, seen: Vec::new() }
         }),
-        Err(_) => Ok(Ended { met: None, hopeless: false, began, seen: Vec::new() }),
+        Err(_) => Ok(Ended { met: None, hopeless: false, seen: Vec::new() }),
     }
 }
 
@@ -296,15 +291,10 @@ async fn describe(
         if place == shown
             && let Ok(mut observer) = engine.observe(task.clone()).await
         {
-            let seen = ended.seen.get(place).copied().flatten();
-            let from = seen.or(ended.began.get(place).copied()).unwrap_or_default();
-            let mut next;
+            // Whoever has seen nothing of it begins at the beginning.
+            let from = ended.seen.get(place).copied().flatten().unwrap_or_default();
+            let next;
             (printed, next) = Printed::since(&mut observer, from, budget_tokens).await;
-            if seen.is_none() && printed.text.is_none() && observer.is_over() {
-                // All of it was printed before the call, and nobody has seen any.
-                let all = Cursor::default();
-                (printed, next) = Printed::since(&mut observer, all, budget_tokens).await;
-            }
             note_seen(caller, &task.task_id, next);
             task = observer.task().clone();
         }

@@ -51,6 +51,7 @@ impl Entry<'_> {
                 let (tool, message) = (self.text("tool"), self.text("message"));
                 ("refused", format!("{by} called {tool}: {message}"))
             }
+            "program_refused" => ("refused", self.text("what")),
             "approval" => ("answered", self.answer()),
             "approval_used" => ("allowed", format!("{by} runs, by an earlier answer: {command}")),
             "input" => {
@@ -93,6 +94,9 @@ impl Entry<'_> {
         let (command, reason) = (self.text("command"), self.text("reason"));
         match self.text("verdict").as_str() {
             "allow" => ("allowed", format!("{by} runs with {tool}: {command}")),
+            "ask" if by.is_empty() => {
+                ("asked", format!("a person is asked, while it runs: {command} ({reason})"))
+            }
             "ask" => ("asked", format!("{by} needs an answer for: {command} ({reason})")),
             "deny" => ("denied", format!("{by} may not run: {command} ({reason})")),
             other => ("judged", format!("{other}: {command}")),

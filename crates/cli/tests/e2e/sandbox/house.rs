@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    common::{fixture, program, stop_tasks},
+    common::{fixture, program, stop_tasks, text},
     harness::{
         stage::{self, NOBODY},
         watch::{Times, Watch},
@@ -188,6 +188,13 @@ impl House {
         let mut command = self.outside(program());
         command.arg(verb).arg("--state").arg(self.path("state"));
         command
+    }
+
+    /// What a verb of several words prints.
+    pub fn verb_of(&self, words: &[&str]) -> String {
+        let mut command = self.outside(program());
+        command.args(words).arg("--state").arg(self.path("state"));
+        text(&command.output().unwrap().stdout)
     }
 
     /// The envelope of a call.

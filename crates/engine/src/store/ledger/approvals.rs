@@ -264,6 +264,35 @@ impl Ledger {
             .await
     }
 
+    /// Uses up a no to this command that nobody has been told of yet: it is told once, then the
+    /// command can be asked about again.
+    pub(crate) async fn take_refusal(
+        &self,
+        key: &str,
+        session: &str,
+    ) -> Result<Option<Approval>, LedgerError> {
+        let (key, session) = (key.to_owned(), session.to_owned());
+        let askers = self.writer.state.askers();
+        self.writer
+            .write(move |connection| {
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM approval
+                      WHERE key = ? AND decision = 'deny' AND used = 0 AND expires_at_ms > ?"
+                );
+                let mut statement = connection.prepare_cached(&sql)?;
+                let noes = statement.query_map((&key, now_ms()), read)?;
+                for no in noes.collect::<rusqlite::Result<Vec<_>>>()? {
+                    if no.session == session || is_gone(&askers, &no.session) {
+                        let sql = "UPDATE approval SET used = 1 WHERE id = ?";
+                        connection.prepare_cached(sql)?.execute([&no.approval_id])?;
+                        return Ok(Some(no));
+                    }
+                }
+                Ok(None)
+            })
+            .await
+    }
+
     /// Notes that a session is here that has asked something, until the result is dropped.
     pub(crate) fn note_asker(&self, session: &str) -> Result<Presence, LedgerError> {
         let askers = self.writer.state.askers();
