@@ -168,8 +168,13 @@ fn check(state: &Path, answered: &HashMap<usize, String>) {
     let mut call = legwork("call", state);
     call.args(["--mode", "open", "ExecCommand", "--json", r#"{"cmd":"echo on","login":false}"#]);
     assert_eq!(json_of(&call.output().unwrap())["result"]["stdout_preview"], "on");
-    // A line that was torn is noted by the next one.
-    run(program(), &["audit", "verify", "--state", text(state)]);
+    // A line that was torn is noted by the next one. The ledger may have reached the disk before
+    // the last lines of the log did: then it is said that they are missing, and the chain is whole.
+    let verify = ["audit", "verify", "--state", text(state)];
+    let verified = Command::new(program()).args(verify).output().unwrap();
+    let told = String::from_utf8_lossy(&verified.stderr);
+    let is_known = told.contains("after a power cut its end can be");
+    assert!(verified.status.success() || is_known, "{verified:?}");
 }
 
 /// Its outcome is the true one, or none; its output is what it printed, or the beginning of that.

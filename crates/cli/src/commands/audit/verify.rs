@@ -112,12 +112,13 @@ fn told(how: &Tampering, head: &AuditHead, path: &Path) -> String {
         ),
         Tampering::Cut => {
             format!(
-                "the audit log is cut: the ledger knows {length} bytes of {log}, and it has fewer"
+                "the audit log is cut: the ledger knows {length} bytes of {log}, and it has fewer; after a \
+                 power cut its end can be lost, too"
             )
         }
         Tampering::Rewritten => format!(
             "the audit log was rewritten: the line that ends at byte {length} of {log} is not the one that the \
-             ledger knows"
+             ledger knows; after a power cut its end can be another one, too"
         ),
     }
 }
