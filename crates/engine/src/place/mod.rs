@@ -270,6 +270,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// The words of a process's command line; none if there is no such process.
     fn command_line(&self, pid: u32) -> Option<String>;
 
+    /// Those of some processes that still run, with their command lines.
+    fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
+        pids.iter().filter_map(|pid| Some((*pid, self.command_line(*pid)?))).collect()
+    }
+
     /// Gives a line to a program of the user's with its arguments, or to the system's log if that
     /// is its name: not to anything that a caller chooses.
     fn tell(&self, program: Vec<String>, line: String) -> Soon<'static, io::Result<()>>;

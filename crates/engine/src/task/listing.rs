@@ -64,9 +64,9 @@ impl Tasks {
     async fn left_running(&self, workspace: Option<&str>) -> Result<Vec<Task>, ToolError> {
         let latest = self.store.ledger.list(workspace, true, LEFT_AMONG).await?;
         let has_left = |task: &Task| {
-            let left = task.outcome.iter().flat_map(|outcome| &outcome.background_pids);
-            let mut running = left.filter(|pid| self.place.command_line(**pid).is_some());
-            running.next().is_some() && self.place.is_alive(&task.warden).unwrap_or(false)
+            let left = task.outcome.as_ref().map(|outcome| outcome.background_pids.as_slice());
+            let runs = |pids: &[u32]| !self.place.processes(pids).is_empty();
+            left.is_some_and(runs) && self.place.is_alive(&task.warden).unwrap_or(false)
         };
         Ok(latest.into_iter().filter(has_left).collect())
     }

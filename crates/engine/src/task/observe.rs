@@ -236,8 +236,7 @@ impl Observer {
 
     /// Those of some processes that still run, with their command lines.
     pub(crate) fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
-        let line = |pid: &u32| Some((*pid, self.tasks.place.command_line(*pid)?));
-        pids.iter().filter_map(line).collect()
+        self.tasks.place.processes(pids)
     }
 
     /// Whether the command has ended.

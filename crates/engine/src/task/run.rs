@@ -156,8 +156,7 @@ impl Run {
 
     /// Those of some processes that still run, with their command lines.
     pub(crate) fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
-        let line = |pid: &u32| Some((*pid, self.place.command_line(*pid)?));
-        pids.iter().filter_map(line).collect()
+        self.place.processes(pids)
     }
 
     /// Waits until the command has ended and that is in the ledger.

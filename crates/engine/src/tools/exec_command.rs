@@ -328,12 +328,12 @@ async fn attend(
     caller: &Caller,
 ) -> Result<(Disposition, String), ToolError> {
     let wait = patience.wait;
-    let waits = run.waits_for_input(INPUT_WAIT);
+    let watched = patience.takes_input.then(|| run.waits_for_input(INPUT_WAIT));
     let waits = async {
-        if !patience.takes_input {
-            return std::future::pending().await;
+        match watched {
+            Some(waits) => waits.await,
+            None => std::future::pending().await,
         }
-        waits.await;
     };
     let ended = async {
         match &caller.progress {

@@ -160,10 +160,9 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let started = Instant::now();
     let seen: Vec<Option<Cursor>> =
         tasks.iter().map(|task| after.or_else(|| seen_by(caller, &task.task_id))).collect();
-    let mut ended = first(engine, tasks, &conditions, wait).await?;
-    ended.seen = seen;
+    let ended = first(engine, tasks, &conditions, wait).await?;
     let budget_tokens = effective_tokens(engine, input.max_output_tokens);
-    let mut waited = describe(engine, &ids, ended, budget_tokens, caller).await?;
+    let mut waited = describe(engine, &ids, ended, &seen, budget_tokens, caller).await?;
     waited.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     waited.sought = conditions.describe();
     let summary = waited.first_line();
@@ -238,8 +237,6 @@ struct Ended {
     met: Option<(usize, Condition)>,
     /// Whether nothing could come any more.
     hopeless: bool,
-    /// How much of each the caller has been shown, if anything.
-    seen: Vec<Option<Cursor>>,
 }
 
 /// Waits for the first condition of any task.
@@ -266,11 +263,8 @@ async fn first(
         Ok(None)
     });
     match met.await {
-        Ok(met) => met.map(|met: Option<_>| {
-            let hopeless = met.is_none();
-            Ended { hopeless, met, seen: Vec::new() }
-        }),
-        Err(_) => Ok(Ended { met: None, hopeless: false, seen: Vec::new() }),
+        Ok(met) => met.map(|met: Option<_>| Ended { hopeless: met.is_none(), met }),
+        Err(_) => Ok(Ended { met: None, hopeless: false }),
     }
 }
 
@@ -279,6 +273,7 @@ async fn describe(
     engine: &Engine,
     ids: &[&String],
     ended: Ended,
+    seen: &[Option<Cursor>],
     budget_tokens: u64,
     caller: &Caller,
 ) -> Result<Waited, ToolError> {
@@ -292,7 +287,7 @@ async fn describe(
             && let Ok(mut observer) = engine.observe(task.clone()).await
         {
             // Whoever has seen nothing of it begins at the beginning.
-            let from = ended.seen.get(place).copied().flatten().unwrap_or_default();
+            let from = seen.get(place).copied().flatten().unwrap_or_default();
             let next;
             (printed, next) = Printed::since(&mut observer, from, budget_tokens).await;
             note_seen(caller, &task.task_id, next);

@@ -111,7 +111,8 @@ impl ExecCall {
         let mut lineage = Vec::new();
         let mut process = process_of(self.thread).unwrap_or(self.thread);
         while lineage.len() < LINEAGE_MAX {
-            lineage.push(command_line(process));
+            let line = command_line(process).unwrap_or_else(|| "?".to_owned());
+            lineage.push(told(line.as_bytes()));
             match parent_of(process) {
                 Some(parent) if process != command && parent > 1 => process = parent,
                 _ => break,
@@ -174,17 +175,13 @@ fn status_field(process: u32, name: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-/// The words of a process's command line, for people.
-fn command_line(process: u32) -> String {
+/// The words of a process's command line; none if it has ended, or is one of the kernel's.
+pub fn command_line(process: u32) -> Option<String> {
     let mut line = Vec::new();
-    let words = File::open(format!("/proc/{process}/cmdline"));
-    let read = words.and_then(|file| file.take(LINE_BYTES_MAX).read_to_end(&mut line));
-    if read.is_err() {
-        return "?".to_owned();
-    }
-    let line = line.strip_suffix(b"\0").unwrap_or(&line);
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    told(&words.join(&b' '))
+    let file = File::open(format!("/proc/{process}/cmdline")).ok()?;
+    file.take(LINE_BYTES_MAX).read_to_end(&mut line).ok()?;
+    let words = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
+    (!words.is_empty()).then_some(words)
 }
 
 /// A file that would be executed.

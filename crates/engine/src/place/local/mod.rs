@@ -16,7 +16,7 @@ mod view;
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::{self, Read as _},
+    io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -235,7 +235,7 @@ impl Place for Local {
     }
 
     fn command_line(&self, pid: u32) -> Option<String> {
-        command_line(pid)
+        legwork_warden::command_line(pid)
     }
 
     fn tell(&self, program: Vec<String>, line: String) -> Soon<'static, io::Result<()>> {
@@ -244,18 +244,6 @@ impl Place for Local {
             told.unwrap_or_else(|| Err(io::Error::other("it was cut off")))
         })
     }
-}
-
-/// Most bytes that are read of a command line.
-const LINE_BYTES_MAX: u64 = 4096;
-
-fn command_line(pid: u32) -> Option<String> {
-    let mut line = Vec::new();
-    let file = std::fs::File::open(format!("/proc/{pid}/cmdline")).ok()?;
-    file.take(LINE_BYTES_MAX).read_to_end(&mut line).ok()?;
-    let words = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
-    // A process that has ended, or one of the kernel's, has no words.
-    (!words.is_empty()).then_some(words)
 }
 
 fn real_path(folder: &OwnedFd) -> io::Result<PathBuf> {
