@@ -38,10 +38,20 @@ Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]"
 impl StatePlace {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
+        self.open_for(tools, rules, false)
+    }
+
+    /// The same for one who starts a command at once.
+    pub(crate) fn open_to_run(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
+        self.open_for(tools, rules, true)
+    }
+
+    fn open_for(self, tools: Registry, rules: &Rules, at_once: bool) -> Result<Engine, ToolError> {
         let workspace = self.folder();
         let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.chosen();
+        options.at_once = at_once;
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
         options.for_the_user = hints::for_the_user;

@@ -34,7 +34,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         Ok(tools) => tools,
         Err(problem) => return complain(&problem),
     };
-    let engine = match options.place.open(tools, &options.guard.rules) {
+    let engine = match options.place.open_to_run(tools, &options.guard.rules) {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };

@@ -81,7 +81,8 @@ impl Engine {
             .map_err(|error| no_workspace(&options.workspace, &error))?;
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
         let rules = program_rules(&options.policy);
-        let place = Arc::new(Local::new(state.clone(), options.sandbox.clone(), &roots, &rules));
+        let (sandbox, at_once) = (options.sandbox.clone(), options.at_once);
+        let place = Arc::new(Local::new(state.clone(), sandbox, &roots, &rules, at_once));
         Self::open_at(place, state, (workspace, roots), options, registry)
     }
 

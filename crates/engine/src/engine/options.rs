@@ -47,6 +47,8 @@ pub struct Options {
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line
     /// does.
     pub all_workspaces: bool,
+    /// Whether a command follows at once: what it needs is then begun while the records are opened.
+    pub at_once: bool,
     /// Told of what had to be repaired in the state folder, at the start or later.
     pub on_repair: fn(&Repair),
     /// What can be done about an error, in words of the face: a command line names its verbs, a
@@ -82,6 +84,7 @@ impl Options {
             told: UserPrograms::default(),
             variables: Variables::default(),
             all_workspaces: false,
+            at_once: false,
             on_repair: |repair| tracing::warn!("{}", repair.message()),
             hint: |_| None,
             for_the_user: |_, _| None,

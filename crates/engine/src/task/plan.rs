@@ -454,7 +454,7 @@ mod tests {
 
     fn local(state: &Path) -> Local {
         let state = Arc::new(StateFolder::open(state).unwrap());
-        Local::new(state, SandboxSettings::default(), &[], &[])
+        Local::new(state, SandboxSettings::default(), &[], &[], false)
     }
 
     fn workdir(place: &Local, asked: &str, workspace: &Path) -> Result<PathBuf, ErrorKind> {

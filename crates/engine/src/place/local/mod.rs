@@ -60,18 +60,22 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Starts nothing yet. The first of the roots is the workspace; the rules are those on programs
-    /// that commands may not execute.
+    /// Starts nothing yet, unless a command follows at once. The first of the roots is the
+    /// workspace; the rules are those on programs that commands may not execute.
     pub(crate) fn new(
         state: Arc<StateFolder>,
         settings: SandboxSettings,
         roots: &[PathBuf],
         rules: &[ProgramRule],
+        at_once: bool,
     ) -> Self {
         state.ask_wardens_by(roll_call::roll_call);
         let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path(), rules));
         let owners = Arc::new(Owners::new(state.engines()));
-        let spawning = Spawning::new(state.clone(), owners.clone());
+        let mut spawning = Spawning::new(state.clone(), owners.clone());
+        if at_once {
+            spawning.begin();
+        }
         let pool = Pool::new(Box::new(spawning), sandboxing.clone());
         let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
         Self { state, boot_id: boot_id(), owners, pool, sandboxing, logins }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use legwork_warden::{
-    Spawner,
+    Spawner, hasten,
     protocol::{self, FromWarden},
     socket_pair,
 };
@@ -18,13 +18,13 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use super::{owner::Owners, pool::Forks, socket::Socket};
 use crate::{
     place::{PlaceError, Soon, Warden},
     state::StateFolder,
-    threads::in_thread,
+    threads::begin_in_thread,
 };
 
 /// How long a new warden may take to say hello.
@@ -39,12 +39,27 @@ pub(super) struct Spawning {
     state: Arc<StateFolder>,
     /// Held while one is started, so that others wait for that one.
     spawner: Mutex<Option<Spawner>>,
+    /// The first, if it was begun before anybody asked for it.
+    begun: Mutex<Option<oneshot::Receiver<io::Result<Spawner>>>>,
     owners: Arc<Owners>,
 }
 
 impl Spawning {
     pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
-        Self { state, spawner: Mutex::new(None), owners }
+        Self { state, spawner: Mutex::new(None), begun: Mutex::default(), owners }
+    }
+
+    /// Begins with the first, for a command that follows at once.
+    pub(super) fn begin(&mut self) {
+        hasten();
+        *self.begun.get_mut() = Some(begin_in_thread(self.launch()));
+    }
+
+    /// What starts one. For a thread: starting a process takes a while, and its hello may never
+    /// come.
+    fn launch(&self) -> impl FnOnce() -> io::Result<Spawner> + Send + 'static {
+        let state = self.state.clone();
+        move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd())
     }
 
     /// Forks a warden; a spawner that has died or does not answer is replaced once.
@@ -61,15 +76,15 @@ impl Spawning {
         }
     }
 
-    /// In a thread: starting a process takes a while, and its hello may never come.
+    /// The one that there is, or a new one.
     async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
         if let Some(spawner) = slot {
             return Ok(spawner);
         }
-        let state = self.state.clone();
-        let launch = move || Spawner::launch(state.tasks.as_fd(), state.wardens.as_fd());
-        let panicked = || Err(io::Error::other("the spawner could not be started"));
-        Ok(slot.insert(in_thread(launch).await.unwrap_or_else(panicked)?))
+        let begun = self.begun.lock().await.take();
+        let launched = begun.unwrap_or_else(|| begin_in_thread(self.launch()));
+        let panicked = |_| Err(io::Error::other("the spawner could not be started"));
+        Ok(slot.insert(launched.await.unwrap_or_else(panicked)?))
     }
 
     /// Starts the spawner; one that does not answer is replaced once.

@@ -2,13 +2,19 @@
 //!
 //! A repository may be large, or on a disk of another machine that does not answer. So it is looked
 //! at in a thread, and waited for no longer than a bound; what could not be looked at is said in
-//! the place of what would have been found.
+//! the place of what would have been found. One on a disk of this machine that was looked at in no
+//! time is looked at right here the next time: handing that over would cost more than the look.
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{self, Duration},
 };
+
+use rustix::fs::statfs;
 
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -27,6 +33,22 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How many are under way at a time, those included that nobody waits for any longer.
 const LOOKS_MAX: usize = 4;
 
+/// What takes no longer than this is looked at right here the next time.
+const NO_TIME: Duration = Duration::from_micros(500);
+
+/// The kernel's numbers of filesystems that are on disks and in memory of this machine: ext, XFS,
+/// Btrfs, F2FS, ZFS, bcachefs, tmpfs, and overlays of them.
+const LOCAL: [u64; 8] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+    0xCA45_1A4E,
+    0x0102_1994,
+    0x794C_7630,
+];
+
 /// What is looked at, and by how many.
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -38,6 +60,10 @@ pub(super) struct Watched {
     /// What of the listed paths is in those folders, once it is known.
     guarded: OnceLock<Vec<PathBuf>>,
     looks: Arc<Semaphore>,
+    /// Whether all of it is on disks of this machine, once it is known.
+    is_local: OnceLock<bool>,
+    /// Whether the next look is not worth a thread.
+    at_hand: AtomicBool,
     /// When the last look was begun.
     begun: Mutex<Instant>,
 }
@@ -62,6 +88,8 @@ impl Watched {
             deciding,
             guarded: OnceLock::new(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            is_local: OnceLock::new(),
+            at_hand: AtomicBool::new(false),
             begun: Mutex::new(Instant::now()),
         })
     }
@@ -80,20 +108,25 @@ impl Watched {
         Box::pin(async move { TamperCheck { watched, before: look.await } })
     }
 
-    /// Does something in a thread; none if that takes too long.
+    /// Does something, in a thread if it may take its time; none if it takes too long.
     fn look<T, F>(self: &Arc<Self>, work: F) -> impl Future<Output = Option<T>> + use<T, F>
     where
         T: Send + 'static,
         F: FnOnce(&Self) -> T + Send + 'static,
     {
-        let begun = match self.looks.clone().try_acquire_owned() {
-            Ok(permit) => Ok(self.begin(permit, work)),
-            Err(_) => Err((self.clone(), work)),
+        let begun = if self.at_hand.load(Ordering::Relaxed) {
+            Begun::Done(self.timed(work))
+        } else {
+            match self.looks.clone().try_acquire_owned() {
+                Ok(permit) => Begun::InThread(self.begin(permit, work)),
+                Err(_) => Begun::NotYet(self.clone(), work),
+            }
         };
         let looked = async move {
             let done = match begun {
-                Ok(done) => done,
-                Err((watched, work)) => {
+                Begun::Done(found) => return Some(found),
+                Begun::InThread(done) => done,
+                Begun::NotYet(watched, work) => {
                     // All of them are stuck.
                     if watched.last_begun().elapsed() > LOOK {
                         return None;
@@ -115,15 +148,44 @@ impl Watched {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let watched = self.clone();
         begin_in_thread(move || {
-            let found = work(&watched);
+            let found = watched.timed(work);
             drop(permit);
             found
         })
     }
 
+    /// Does something, and learns from it where to do it the next time.
+    fn timed<T>(&self, work: impl FnOnce(&Self) -> T) -> T {
+        let begun = time::Instant::now();
+        let found = work(self);
+        let quick = begun.elapsed() < NO_TIME;
+        self.at_hand.store(quick && self.is_local(), Ordering::Relaxed);
+        found
+    }
+
+    fn is_local(&self) -> bool {
+        let all = || self.folders.iter().chain(&self.writable).all(|path| is_on_this_machine(path));
+        *self.is_local.get_or_init(all)
+    }
+
     fn last_begun(&self) -> Instant {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A look that has been asked for.
+enum Begun<T, F> {
+    Done(T),
+    InThread(oneshot::Receiver<T>),
+    /// Others are under way.
+    NotYet(Arc<Watched>, F),
+}
+
+/// Whether a path is, or would be, on a disk that answers or is broken.
+fn is_on_this_machine(path: &Path) -> bool {
+    let found = path.ancestors().find_map(|path| statfs(path).ok());
+    let kind = found.and_then(|found| found.f_type.try_into().ok());
+    kind.is_some_and(|kind| LOCAL.contains(&kind))
 }
 
 impl TamperCheck {
@@ -166,6 +228,22 @@ mod tests {
         let check = watched.check().await;
         fs::write(&config, "[core]\npager = other\n").unwrap();
         assert_eq!(check.warnings().await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_quick_look_at_a_disk_of_this_machine_needs_no_thread_and_a_slow_one_does() {
+        let scratch = tempfile::tempdir().unwrap();
+        let watched = watched(scratch.path().to_owned());
+        let thread = || std::thread::current().id();
+        assert_ne!(watched.look(move |_| thread()).await, Some(thread()));
+        // A busy machine may take long for what is quick.
+        while !watched.at_hand.load(Ordering::Relaxed) {
+            watched.look(|_| ()).await;
+        }
+        assert_eq!(watched.look(move |_| thread()).await, Some(thread()));
+        watched.look(|_| std::thread::sleep(NO_TIME)).await;
+        assert_ne!(watched.look(move |_| thread()).await, Some(thread()));
+        assert!(!is_on_this_machine(Path::new("/proc/self")));
     }
 
     #[tokio::test(start_paused = true)]

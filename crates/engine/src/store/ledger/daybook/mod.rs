@@ -54,8 +54,9 @@ use crate::{
 /// How often a daybook is opened that is begun anew meanwhile.
 const OPENS_MAX: u32 = 10;
 
-/// A daybook that has grown by this much since it was begun is begun anew.
-const GROWN_BYTES: u64 = 1024 * 1024;
+/// A daybook that has grown by this much since it was begun is begun anew: each program that opens
+/// it reads it whole.
+const GROWN_BYTES: u64 = 256 * 1024;
 
 /// How somebody waits for the daybook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
