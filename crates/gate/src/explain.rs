@@ -23,6 +23,9 @@ pub struct Explanation {
     /// What to change in the command or the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// What the person who approved it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl Explanation {

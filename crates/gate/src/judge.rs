@@ -260,6 +260,7 @@ impl<'c> Case<'c> {
             command,
             span: Some(span),
             sandbox: None,
+            note: None,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };
         let substitution = None;

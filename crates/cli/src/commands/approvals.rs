@@ -37,7 +37,7 @@ pub(crate) async fn approvals(options: ApprovalsOptions) -> ExitCode {
         (Ok(open), Some(id)) => match open.one(id) {
             Err(error) => complain_of(&error),
             Ok(approval) if options.json => print_json(approval),
-            Ok(approval) => print(&described(approval)),
+            Ok(approval) => print(&described(approval, open.is_live(approval))),
         },
         (Ok(open), None) if options.json => print_json(&json!({ "approvals": open.approvals() })),
         (Ok(open), None) => print(&open.table(Style::of_stdout())),
@@ -62,6 +62,10 @@ impl Open {
 
     pub(super) fn approvals(&self) -> Vec<&Approval> {
         self.0.iter().map(|(approval, _)| approval).collect()
+    }
+
+    fn is_live(&self, approval: &Approval) -> bool {
+        self.0.iter().any(|(one, is_live)| *is_live && one.approval_id == approval.approval_id)
     }
 
     fn one(&self, prefix: &str) -> Result<&Approval, ToolError> {
@@ -124,7 +128,7 @@ fn subject(approval: &Approval) -> String {
 }
 
 /// A question with everything that there is to know of it.
-fn described(approval: &Approval) -> String {
+fn described(approval: &Approval, is_live: bool) -> String {
     let (id, asked) = (&approval.approval_id, age(approval.created_at_ms));
     let expires = in_time(approval.expires_at_ms);
     let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
@@ -137,7 +141,7 @@ fn described(approval: &Approval) -> String {
             "legwork approve {id} {option}  allow it once, without a sandbox\n"
         ));
     }
-    if replies.contains(&Reply::AllowSession) {
+    if is_live && replies.contains(&Reply::AllowSession) {
         text.push_str(&format!(
             "legwork approve {id} --session  allow it for as long as the caller runs\n"
         ));

@@ -1,7 +1,10 @@
 //! Tasks as a list shows them: short id, age, time, status, folder, command.
 
+use std::collections::HashSet;
+
 use legwork::{
-    EndedBy, Engine, Status, Task, TaskFilter, ToolError, gate::units::shown_ms, signal_name,
+    EndedBy, Engine, Status, Task, TaskFilter, TaskId, ToolError, gate::units::shown_ms,
+    signal_name,
 };
 
 use crate::{
@@ -28,6 +31,8 @@ pub(super) struct Listed {
     short: Vec<usize>,
     /// For each of them when it will be stopped for having no client.
     alone: Vec<Option<i64>>,
+    /// Those that wait for an answer to a question.
+    asking: HashSet<TaskId>,
 }
 
 impl Listed {
@@ -41,9 +46,19 @@ impl Listed {
         let short = engine.distinct_chars(tasks.iter().map(|it| it.task_id.clone()).collect());
         let short = short.await?;
         let alone = tasks.iter().map(|task| engine.alone_until_ms(task)).collect();
+        let open = engine.approvals().await?;
+        let asking = open.into_iter().filter_map(|question| question.task_id).collect();
         let mask = engine.mask();
         let tasks = tasks.into_iter().map(|task| task.masked(&mask)).collect();
-        Ok(Self { tasks, total, short, alone })
+        Ok(Self { tasks, total, short, alone, asking })
+    }
+
+    /// The status of one of them.
+    fn status(&self, task: &Task) -> (Tone, String) {
+        if self.asking.contains(&task.task_id) {
+            return (Tone::Notable, "asks".into());
+        }
+        status(task)
     }
 
     /// How many are not shown.
@@ -65,7 +80,7 @@ impl Listed {
         for ((task, short), alone) in self.tasks.iter().zip(&self.short).zip(&self.alone) {
             let id = task.task_id.as_str();
             let folder = cut_start(&escaped(&from_home(&task.workdir)), folder_width);
-            let (tone, status) = status(task);
+            let (tone, status) = self.status(task);
             let mut row: Vec<TableCell> = vec![
                 id.get(..(*short).max(ID_CHARS_MIN)).unwrap_or(id).to_owned().into(),
                 age(task.created_at_ms).into(),
@@ -94,7 +109,7 @@ impl Listed {
             "COMMAND",
         ]);
         for (task, alone) in self.tasks.iter().zip(&self.alone) {
-            let (tone, status) = status(task);
+            let (tone, status) = self.status(task);
             table.add([
                 task.task_id.to_string().into(),
                 time(task.created_at_ms).into(),

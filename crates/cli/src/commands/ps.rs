@@ -139,10 +139,14 @@ async fn repaint(engine: &Engine, options: &PsOptions) -> Result<ExitCode, ToolE
 async fn changed(events: &mut legwork::Events) {
     // Whoever has missed events looks anew, too.
     while let Ok(event) = events.next().await {
-        if event.what.task_id().is_some() && !is_growth(&event.what) {
+        if is_question(&event.what) || event.what.task_id().is_some() && !is_growth(&event.what) {
             return;
         }
     }
+}
+
+fn is_question(event: &EventKind) -> bool {
+    matches!(event, EventKind::QuestionOpened { .. } | EventKind::QuestionAnswered { .. })
 }
 
 fn is_growth(event: &EventKind) -> bool {

@@ -3,7 +3,7 @@
 use std::{fmt::Write, process::ExitCode};
 
 use legwork::{
-    Outcome, Report, Task,
+    Approval, Outcome, Report, Task,
     gate::units::{shown_bytes, shown_ms},
     output::TaskOutput,
     signal_name,
@@ -21,16 +21,26 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
-        Ok((observer.task().clone().masked(&engine.mask()), output, report))
+        let task = observer.task().clone().masked(&engine.mask());
+        let open = engine.approvals().await?;
+        let held = open.into_iter().find(|one| one.task_id.as_ref() == Some(&task.task_id));
+        Ok((task, output, report, held))
     };
     match shown.await {
         Err(error) => complain_of(&error),
-        Ok((task, _, _)) if options.json => print_json(&task),
-        Ok((task, output, report)) => print(&describe(&task, &output, report.as_ref())),
+        Ok((task, ..)) if options.json => print_json(&task),
+        Ok((task, output, report, held)) => {
+            print(&describe(&task, &output, report.as_ref(), held.as_ref()))
+        }
     }
 }
 
-fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String {
+fn describe(
+    task: &Task,
+    output: &TaskOutput,
+    report: Option<&Report>,
+    held: Option<&Approval>,
+) -> String {
     let mut lines = Lines::default();
     lines.add("Task", task.task_id.as_str());
     lines.add("Status", &status(task));
@@ -46,6 +56,11 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
     lines.add("Asked by", &format!("{asked_by} through {} ({})", task.tool, task.trust));
     lines
         .add("Started", &format!("{} ({} ago)", time(task.created_at_ms), age(task.created_at_ms)));
+    if let Some(question) = held {
+        let program = escaped(question.cause.as_deref().unwrap_or_default());
+        let id = &question.approval_id;
+        lines.add("Asks", &format!("may `{program}` run? legwork approvals {id} shows more"));
+    }
     match (&task.outcome, report) {
         (Some(outcome), report) => describe_outcome(&mut lines, outcome, report),
         (None, Some(report)) => describe_run(&mut lines, report),

@@ -76,6 +76,21 @@ fn a_late_answer_serves_no_call_that_differs_in_what_was_approved() {
 }
 
 #[test]
+fn what_the_person_who_approves_says_reaches_the_caller() {
+    let scratch = Scratch::new();
+    let input = json!({ "cmd": "echo done > log", "login": false }).to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.guarded("call", "strict", None);
+        command.args(["ExecCommand", &input]).args(arguments).output().unwrap()
+    };
+    let envelope: Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
+    let id = envelope["error"]["details"]["approval_id"].as_str().unwrap().to_owned();
+    approve(&scratch, &id, &["--note", "only this file"]);
+    let receipt = text(&run(&[]).stdout);
+    assert!(receipt.contains("The person who approved it says:\nonly this file"), "{receipt}");
+}
+
+#[test]
 fn a_question_shows_what_it_binds() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.file("sub")).unwrap();

@@ -241,10 +241,13 @@ fn a_program_that_a_rule_asks_about_waits_for_the_answer() {
         // A yes.
         let call = begin();
         let id = open_question(&house)["approval_id"].as_str().unwrap().to_owned();
-        assert!(house.verb("approve").arg(&id).output().unwrap().status.success());
+        let mut approve = house.verb("approve");
+        assert!(approve.args([&id, "--note", "mind it"]).output().unwrap().status.success());
         let result = end(call);
         assert_eq!(result["stdout_preview"], "touch gave 0", "{result:#}");
         assert!(made.exists());
+        let said = result["warnings"][0].as_str().unwrap();
+        assert!(said.ends_with("the person who allowed it says: mind it"), "{result:#}");
         assert_eq!(denials(&result), [], "{result:#}");
     }
 }
@@ -280,6 +283,62 @@ fn a_program_that_waits_for_an_answer_outlives_its_engine() {
     let wait = json!({ "task_ids": [task], "timeout_ms": 60_000 });
     let waited = second.tool("TaskWait", &wait);
     assert!(house.path("workspace/made").exists(), "{waited}");
+}
+
+/// A server with a rule that asks, and a promoted task that it holds: its id and the question's.
+fn held_task(house: &House) -> (Wire, String, String) {
+    house.script("workspace/release", "touch made");
+    let mut wire = Wire::spawn(house.legwork("mcp", OPERATOR));
+    wire.initialize();
+    wire.exec(&json!({ "cmd": "./release", "login": false, "yield_time_ms": 0 }));
+    let question = open_question(house);
+    let of = |name: &str| question[name].as_str().unwrap().to_owned();
+    (wire, of("task_id"), of("approval_id"))
+}
+
+#[test]
+fn a_task_that_a_question_holds_says_so_and_the_question_ends_with_it() {
+    let Some(house) = House::own() else { return };
+    let house = house.with_policy(ASK_TOUCH);
+    let (mut wire, task, question) = held_task(&house);
+    let told = format!("Waiting for approval: `touch made` (question {question})");
+    let wait = json!({ "task_ids": [task], "timeout_ms": 1 });
+    for (tool, input) in
+        [("TaskStatus", json!({ "task_id": task })), ("TaskList", json!({})), ("TaskWait", wait)]
+    {
+        let receipt = wire.tool(tool, &input);
+        assert!(receipt.contains(&told), "{tool}: {receipt}");
+    }
+    let listed = text(&house.verb("ps").output().unwrap().stdout);
+    assert!(listed.contains(" asks "), "{listed}");
+    let shown = text(&house.verb("show").arg(&task).output().unwrap().stdout);
+    assert!(shown.contains("may `touch made` run?"), "{shown}");
+    // It is over, and with it the question.
+    wire.tool("TaskStop", &json!({ "task_id": task }));
+    let listed = text(&house.verb("approvals").output().unwrap().stdout);
+    assert_eq!(listed, "No open questions\n");
+    let approved = house.verb("approve").arg(&question).output().unwrap();
+    assert!(!approved.status.success(), "{approved:?}");
+    assert!(!house.path("workspace/made").exists());
+}
+
+#[test]
+fn an_answer_reaches_a_program_whose_engine_is_gone() {
+    for (verb, expected) in [("approve", true), ("deny", false)] {
+        let Some(house) = House::own() else { return };
+        let house = house.with_policy(ASK_TOUCH);
+        let (mut wire, task, question) = held_task(&house);
+        signal(wire.child.id(), Signal::KILL);
+        wire.child.wait().unwrap();
+        let refused = house.verb("approve").args([&question, "--session"]).output().unwrap();
+        let complaint = text(&refused.stderr);
+        assert!(complaint.contains("the program that asked is gone"), "{complaint}");
+        let answered = house.verb(verb).arg(&question).output().unwrap();
+        assert!(answered.status.success(), "{answered:?}");
+        // It goes on without any server.
+        assert!(house.verb("wait").arg(&task).output().unwrap().status.code().is_some());
+        assert_eq!(house.path("workspace/made").exists(), expected);
+    }
 }
 
 #[test]

@@ -327,7 +327,11 @@ impl Engine {
 
     /// Answers the question whose id begins with this text; the first answer counts.
     pub async fn answer(&self, prefix: &str, answered: Answered) -> Result<Approval, ToolError> {
-        self.tasks.judge.answer(prefix, answered).await
+        let question = self.tasks.judge.answer(prefix, answered).await?;
+        if !self.is_asking(&question) {
+            self.tasks.pass_on(&question).await?;
+        }
+        Ok(question)
     }
 
     /// Says that somebody is here who answers questions, until the result is dropped: callers who

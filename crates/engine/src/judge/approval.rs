@@ -197,6 +197,7 @@ impl Judge {
             parts: self.parts(plan),
             refused,
             may_repeat: question.is_plain(),
+            task_id: None,
             lineage: Vec::new(),
             may_leave_sandbox: plan.starts_anew() && self.may_leave(wanted, caller.trust),
             proposed_rule: proposal(
@@ -239,12 +240,15 @@ impl Judge {
     }
 
     /// Uses up an answer to this question, or to an equal one of this session.
-    async fn take(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
+    pub(crate) async fn take(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
         Ok(self.store.ledger.take_approval(&approval.key, &approval.session).await?)
     }
 
     /// Uses up a no to this question, or to an equal one of this session.
-    async fn take_refusal(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
+    pub(crate) async fn take_refusal(
+        &self,
+        approval: &Approval,
+    ) -> Result<Option<Approval>, ToolError> {
         Ok(self.store.ledger.take_refusal(&approval.key, &approval.session).await?)
     }
 
@@ -291,6 +295,11 @@ impl Judge {
         if !approval.replies().contains(&answered.decision) {
             // Before it is answered, so that it can still be.
             return Err(no_such_reply(answered.decision));
+        }
+        if answered.decision == Reply::AllowSession && !self.is_asking(&approval) {
+            let problem = "the program that asked is gone: its session is over";
+            return Err(ToolError::new(ErrorKind::InvalidToolInput, problem)
+                .hint("allow it once: then the next equal call passes"));
         }
         let recorded = self.record(id, &answered).await?;
         recorded.ok_or_else(|| {
@@ -446,6 +455,7 @@ fn granted<F>(question: Question<F>, approval: &Approval, by: &str) -> Grant<F> 
         approved.rule = APPROVED_UNCONFINED.into();
         approved.sandbox = Some(Level::None);
     }
+    approved.note.clone_from(&approval.note);
     question.approve(approved)
 }
 

@@ -9,7 +9,7 @@ use legwork_gate::Explanation;
 use super::{Judge, approval::ApprovalKey};
 use crate::{
     clock::now_ms,
-    error::ToolError,
+    error::{ErrorKind, ToolError},
     model::{
         question::{Approval, SharedAsker},
         sandbox::Wanted,
@@ -35,12 +35,13 @@ pub(crate) struct AskedProgram<'a> {
 }
 
 impl Judge {
-    /// Asks whether a program may be executed; an error says why it may not.
+    /// Asks whether a program may be executed, and returns what the person who allows it says of
+    /// it; an error says why it may not.
     pub(crate) async fn ask_about_program(
         &self,
         asked: AskedProgram<'_>,
         face: Option<&SharedAsker>,
-    ) -> Result<(), ToolError> {
+    ) -> Result<Option<String>, ToolError> {
         let approval = self.about_program(&asked)?;
         let entry = AuditEntry::new("verdict")
             .own("task_id", &asked.task.task_id)
@@ -57,7 +58,24 @@ impl Judge {
             command: approval.cause.clone(),
             ..Explanation::default()
         };
-        self.obtain(approval, face, &explanation).await.map(drop)
+        match self.obtain(approval, face, &explanation).await {
+            Ok((taken, _)) => Ok(taken.note),
+            Err(error) => {
+                let id = || error.details.as_ref()?.get("approval_id")?.as_str();
+                if error.kind == ErrorKind::ApprovalUnavailable
+                    && let Some(id) = id()
+                {
+                    // The program waits no longer: the answer is for the next equal call.
+                    self.store.ledger.leave_approval(id).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a question is about this program, in this task.
+    pub(crate) fn is_about(&self, question: &Approval, asked: &AskedProgram<'_>) -> bool {
+        self.about_program(asked).is_ok_and(|about| about.key == question.key)
     }
 
     fn about_program(&self, asked: &AskedProgram<'_>) -> Result<Approval, ToolError> {
@@ -91,6 +109,7 @@ impl Judge {
             refused: Vec::new(),
             may_leave_sandbox: false,
             may_repeat: true,
+            task_id: Some(task.task_id.clone()),
             lineage: asked.lineage.to_vec(),
             parts: Vec::new(),
             proposed_rule: None,

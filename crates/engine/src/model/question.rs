@@ -10,7 +10,7 @@ use std::{
 use legwork_gate::visible;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::now_ms;
+use crate::{clock::now_ms, id::TaskId};
 
 /// A question about a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,10 @@ pub struct Approval {
     /// not say all that it runs.
     #[serde(default = "always")]
     pub may_repeat: bool,
+    /// The task that waits for the answer before it executes a program. When the task is over, so
+    /// is the question.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub task_id: Option<TaskId>,
     /// Where the question is about a program that the command is about to execute: the command
     /// lines of the processes that led to it, the command itself first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -259,6 +263,7 @@ mod tests {
             refused: vec!["/etc/\u{7}".into()],
             may_leave_sandbox: true,
             may_repeat: true,
+            task_id: None,
             lineage: Vec::new(),
             proposed_rule: None,
             decision: None,

@@ -14,16 +14,9 @@ use legwork_warden::{
     failpoint::Failpoint,
     protocol::{FromWarden, Order, ToWarden, is_understood},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
-use super::{
-    Running, Tasks,
-    programs::ProgramQuestions,
-    run::{self, Progress, RunControl},
-};
+use super::Tasks;
 use crate::{
     id::TaskId,
     place::{Channel, Inheritance, Soon, Warden},
@@ -130,23 +123,16 @@ impl Tasks {
             return Ok(Adoption::Done);
         }
         let Some(channel) = self.owned_channel(task).await else { return Ok(Adoption::NotYet) };
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let (sender, progress) = watch::channel(Progress::default());
-        // Nobody waits for it: it goes on as the task that it is.
-        let promoted = Arc::new(AtomicBool::new(true));
-        let control = RunControl::new(orders);
-        let questions = ProgramQuestions::new(task.task_id.clone(), control.clone());
-        let running = Running { control, progress, promoted };
-        self.hold(task.task_id.clone(), running);
         tracing::info!(task_id = %task.task_id, "adopted");
         let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
-        let id = task.task_id.clone();
-        tokio::spawn(run::drive(self.clone(), id, warden, inbox, sender, None, questions));
+        // Nobody waits for it: it goes on as the task that it is.
+        let promoted = Arc::new(AtomicBool::new(true));
+        self.drive(&task.task_id, warden, promoted, None, None);
         Ok(Adoption::Done)
     }
 
     /// A channel on which we are the owner of a task.
-    async fn owned_channel(&self, task: &Task) -> Option<Channel> {
+    pub(super) async fn owned_channel(&self, task: &Task) -> Option<Channel> {
         let mut channel = self.place.dial(&task.warden).await.ok()?;
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive_of_warden()).await {

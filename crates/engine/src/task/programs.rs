@@ -1,20 +1,30 @@
 //! Programs that a rule asks about while a command runs: each waits in its warden for an answer.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use legwork_warden::protocol::HeldProgram;
-use tokio::task::JoinSet;
+use legwork_warden::protocol::{FromWarden, HeldProgram, Order, ToWarden};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{Tasks, run::RunControl};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::program::AskedProgram,
-    model::{Denial, Outcome, question::SharedAsker},
+    model::{
+        Denial, Outcome,
+        question::{Approval, SharedAsker},
+    },
+    store::ledger::Task,
 };
+
+/// How long a warden may take to say which programs wait.
+const TOLD: Duration = Duration::from_secs(2);
 
 /// The questions that one run gives rise to. Dropping it ends the waiting for their answers.
 pub(super) struct ProgramQuestions {
@@ -24,6 +34,8 @@ pub(super) struct ProgramQuestions {
     asker: Option<(SharedAsker, Arc<AtomicBool>)>,
     waiting: JoinSet<()>,
     refused: Arc<Mutex<Vec<RefusedQuestion>>>,
+    /// What the person who allowed a program says of it.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 /// A program that may not be executed, and why.
@@ -34,15 +46,22 @@ struct RefusedQuestion {
 }
 
 impl ProgramQuestions {
-    /// Of a run whose orders go this way.
-    pub(super) fn new(task_id: TaskId, control: RunControl) -> Self {
-        Self { task_id, control, asker: None, waiting: JoinSet::new(), refused: Arc::default() }
-    }
-
-    /// The caller's own face is asked too, until the command is promoted: then no call is left in
-    /// which it could ask.
-    pub(super) fn by_way_of(self, asker: Option<SharedAsker>, promoted: Arc<AtomicBool>) -> Self {
-        Self { asker: asker.map(|asker| (asker, promoted)), ..self }
+    /// Of a run whose orders go this way. The caller's own face is asked too, until the command is
+    /// promoted: then no call is left in which it could ask.
+    pub(super) fn new(
+        task_id: TaskId,
+        control: RunControl,
+        asker: Option<SharedAsker>,
+        promoted: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            task_id,
+            control,
+            asker: asker.map(|asker| (asker, promoted)),
+            waiting: JoinSet::new(),
+            refused: Arc::default(),
+            said: Arc::default(),
+        }
     }
 
     /// Asks about a program, beside everything else.
@@ -50,24 +69,34 @@ impl ProgramQuestions {
         let (tasks, task_id, control) = (tasks.clone(), self.task_id.clone(), self.control.clone());
         let present = self.asker.as_ref().filter(|(_, gone)| !gone.load(Ordering::Relaxed));
         let asker = present.map(|(asker, _)| asker.clone());
-        let refused = self.refused.clone();
+        let (refused, said) = (self.refused.clone(), self.said.clone());
         self.waiting.spawn(async move {
             let answer = ask(&tasks, &task_id, &held, asker.as_ref()).await;
             let allowed = answer.is_ok();
-            if let Err(error) = answer {
-                let rule = held.rule.clone();
-                let program = name(&held.path).into_owned();
-                let why = reason(&error);
-                tracing::info!(%task_id, rule, program, "not executed: {why}");
-                let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-                refused.push(RefusedQuestion { rule, program, why });
+            match answer {
+                Ok(Some(note)) => {
+                    let words =
+                        format!("`{}`: the person who allowed it says: {note}", line(&held));
+                    said.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let rule = held.rule.clone();
+                    let program = name(&held.path).into_owned();
+                    let why = reason(&error);
+                    tracing::info!(%task_id, rule, program, "not executed: {why}");
+                    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+                    refused.push(RefusedQuestion { rule, program, why });
+                }
             }
             control.answer_program(held.number, allowed);
         });
     }
 
-    /// Says of each program that was asked about and not executed why that was.
+    /// Says of each program that was asked about and not executed why that was, and passes on what
+    /// a person said of one that was.
     pub(super) fn explain(&self, outcome: &mut Outcome) {
+        outcome.warnings.append(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner));
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         for RefusedQuestion { rule, program, why } in &*refused {
             let is_meant = |denial: &&mut Denial| {
@@ -80,27 +109,71 @@ impl ProgramQuestions {
     }
 }
 
-/// Asks about one program; an error says why it may not run.
+/// Asks about one program, and returns what the person who allows it says of it; an error says why
+/// it may not run.
 async fn ask(
     tasks: &Tasks,
     task_id: &TaskId,
     held: &HeldProgram,
     face: Option<&SharedAsker>,
-) -> Result<(), ToolError> {
+) -> Result<Option<String>, ToolError> {
+    let task = task_of(tasks, task_id).await?;
+    tasks.judge.ask_about_program(asked(&task, held), face).await
+}
+
+async fn task_of(tasks: &Tasks, task_id: &TaskId) -> Result<Task, ToolError> {
     let found = tasks.store.ledger.find(task_id.as_str()).await?;
-    let Some(task) = found.into_iter().find(|task| task.task_id == *task_id) else {
-        return Err(ToolError::new(ErrorKind::UnknownTask, "its task is not in the ledger"));
-    };
+    let found = found.into_iter().find(|task| task.task_id == *task_id);
+    let unknown = || ToolError::new(ErrorKind::UnknownTask, "its task is not in the ledger");
+    found.ok_or_else(unknown)
+}
+
+fn asked<'a>(task: &'a Task, held: &'a HeldProgram) -> AskedProgram<'a> {
     let file = if held.file.is_empty() { &held.path } else { &held.file };
-    let asked = AskedProgram {
-        task: &task,
+    AskedProgram {
+        task,
         rule: &held.rule,
         line: line(held),
         file: String::from_utf8_lossy(file).into_owned(),
         argv: &held.argv,
         lineage: &held.lineage,
-    };
-    tasks.judge.ask_about_program(asked, face).await
+    }
+}
+
+impl Tasks {
+    /// Takes an answer to the program that waits for it, if no engine is there that would: the
+    /// caller's is gone, and no other has adopted the command yet.
+    pub(crate) async fn pass_on(&self, question: &Approval) -> Result<(), ToolError> {
+        let Some(id) = &question.task_id else { return Ok(()) };
+        let task = task_of(self, id).await?;
+        if self.is_ours(id) || task.status.is_final() {
+            return Ok(());
+        }
+        // Whoever has it hears of the answer.
+        let Some(mut channel) = self.owned_channel(&task).await else { return Ok(()) };
+        let held = async {
+            loop {
+                match channel.receive(id.as_str()).await {
+                    Ok(FromWarden::ProgramHeld(held))
+                        if self.judge.is_about(question, &asked(&task, &held)) =>
+                    {
+                        return Some(held.number);
+                    }
+                    Ok(_) => {}
+                    Err(_) => return None,
+                }
+            }
+        };
+        let Ok(Some(number)) = timeout(TOLD, held).await else { return Ok(()) };
+        // What is told here is told to nobody else.
+        let allowed = self.judge.take(question).await?.is_some();
+        if !allowed {
+            self.judge.take_refusal(question).await?;
+        }
+        let order = Order::AnswerProgram { number, allowed };
+        let _ = channel.send(&ToWarden::Order { task: id.to_string(), order }).await;
+        Ok(())
+    }
 }
 
 /// Why a program may not run, for whoever reads of its end.

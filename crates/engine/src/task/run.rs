@@ -95,6 +95,8 @@ pub struct Run {
     /// Counts the caller as one who waits.
     attending: Option<Attending>,
     sandbox: Arc<SandboxReport>,
+    /// What the person who approved it says.
+    said: Option<String>,
     /// How much output was told of, whether or not it can be read.
     told: (u64, u64),
     over: bool,
@@ -134,9 +136,21 @@ impl Run {
             promoted,
             attending: Some(attending),
             sandbox,
+            said: None,
             told: (0, 0),
             over: false,
         }
+    }
+
+    /// The same with what the person who approved it says.
+    pub(super) fn approved_with(mut self, said: Option<String>) -> Self {
+        self.said = said;
+        self
+    }
+
+    /// What the person who approved it says.
+    pub fn approval_note(&self) -> Option<&str> {
+        self.said.as_deref()
     }
 
     /// The task's id.

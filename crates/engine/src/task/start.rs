@@ -30,10 +30,11 @@ use crate::{
     judge::APPROVED_UNCONFINED,
     model::{
         Caller, DuplicatePolicy, Outcome, Outputs,
+        question::SharedAsker,
         sandbox::{SandboxReport, Wanted},
         status::Status,
     },
-    place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox},
+    place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
     store::ledger::{LedgerError, Registered, Task, write_note},
 };
 
@@ -71,6 +72,7 @@ impl Tasks {
         // What a rule lets out of the sandbox is one file with its arguments: no shell may make
         // more of it.
         let let_out = wanted.level < grant.plan().wanted.level;
+        let said = grant.explanation().note.clone();
         let mut plan = grant.into_plan();
         if let Some((program, argv)) = let_out.then(|| plan.without_shell()).flatten() {
             (plan.program, plan.argv) = (program, argv);
@@ -94,22 +96,8 @@ impl Tasks {
             return Err(place_error(&error.into()));
         }
         Failpoint::EngineAfterStart.pass();
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let (sender, progress) = watch::channel(Progress::default());
-        let control = RunControl::new(orders);
-        let running = Running {
-            control: control.clone(),
-            progress: progress.clone(),
-            promoted: promoted.clone(),
-        };
-        self.hold(id.clone(), running);
-        let questions = ProgramQuestions::new(id.clone(), control.clone())
-            .by_way_of(caller.asker, promoted.clone());
-        let drive =
-            run::drive(self.clone(), id.clone(), warden, inbox, sender, tamper_check, questions);
-        tokio::spawn(drive);
+        let handles = self.drive(&id, warden, promoted.clone(), tamper_check, caller.asker);
         let program = plan.program.display().to_string();
-        let handles = (control, progress);
         let run = Run::new(
             id,
             program,
@@ -119,7 +107,27 @@ impl Tasks {
             self.attention.begin(),
             report,
         );
-        Ok(Submitted::Started(run))
+        Ok(Submitted::Started(run.approved_with(said)))
+    }
+
+    /// Lets a task of its own drive a warden that has a command, until that is over.
+    pub(super) fn drive(
+        self: &Arc<Self>,
+        id: &TaskId,
+        warden: Warden,
+        promoted: Arc<AtomicBool>,
+        tamper_check: Option<TamperCheck>,
+        asker: Option<SharedAsker>,
+    ) -> (RunControl, watch::Receiver<Progress>) {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (sender, progress) = watch::channel(Progress::default());
+        let control = RunControl::new(orders);
+        let handles = (control.clone(), progress.clone());
+        let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());
+        self.hold(id.clone(), Running { control, progress, promoted });
+        let (tasks, id) = (self.clone(), id.clone());
+        tokio::spawn(run::drive(tasks, id, warden, inbox, sender, tamper_check, questions));
+        handles
     }
 
     /// Starts a granted plan, in a task of its own unless that is done at once: a caller who leaves

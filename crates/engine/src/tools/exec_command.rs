@@ -13,7 +13,9 @@ use super::{
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
-    task_view::{ArtifactEntry, ProcessEntry, TASK_KIND, lasted, processes},
+    task_view::{
+        ArtifactEntry, HeldByQuestion, ProcessEntry, TASK_KIND, held_tasks, lasted, processes,
+    },
 };
 use crate::{
     engine::Engine,
@@ -166,6 +168,9 @@ struct Completed {
     /// What the sandbox does to paths that the command complained of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     sandbox_facts: Vec<String>,
+    /// What the person who approved it says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    approval_note: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -177,6 +182,12 @@ struct PromotedToTask {
     /// Whether the command is blocked reading its input; absent if that cannot be known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     waiting_for_input: Option<bool>,
+    /// The program that it is about to run, and may not before somebody says so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    waiting_for_approval: Option<HeldByQuestion>,
+    /// What the person who approved it says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    approval_note: Option<String>,
     /// From where `TaskOutput` goes on without a gap.
     next_cursor: String,
 }
@@ -352,6 +363,8 @@ async fn attend(
         let output = run.output_so_far().await;
         let mut promoted = promoted(run.task_id(), output, Status::Running, shown, caller).await;
         promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
+        promoted.waiting_for_approval = held_tasks(shown.engine).await.remove(run.task_id());
+        promoted.approval_note = run.approval_note().map(str::to_owned);
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let ended = match in_time {
@@ -398,6 +411,8 @@ async fn promoted(
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
         waiting_for_input: None,
+        waiting_for_approval: None,
+        approval_note: None,
     }
 }
 
@@ -458,6 +473,7 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         denials: outcome.denials.clone(),
         warnings: outcome.warnings.clone(),
         sandbox_facts: Vec::new(),
+        approval_note: run.approval_note().map(str::to_owned),
     })
 }
 
@@ -490,6 +506,9 @@ fn already_running(task: Task, summary: Option<String>) -> AlreadyRunning {
     }
 }
 
+/// What stands above the words of a person who approved a command.
+const APPROVED: &str = "The person who approved it says";
+
 fn render_completed(completed: &Completed) -> String {
     let mut text = match completed.exit_status {
         Some(code) => format!("Process exited with code {code}"),
@@ -502,6 +521,9 @@ fn render_completed(completed: &Completed) -> String {
         text.push_str(&format!("\nEnded by: {} ({})", by.as_str(), by.sentence()));
     }
     let mut block = |label: &str, content: &str| text.push_str(&format!("\n\n{label}:\n{content}"));
+    if let Some(note) = &completed.approval_note {
+        block(APPROVED, note);
+    }
     if let Some(stdout) = &completed.stdout_preview {
         block("stdout", stdout);
     }
@@ -563,6 +585,12 @@ fn render_promoted(promoted: &PromotedToTask) -> String {
         format!("Command promoted to background task\nTask: {}", promoted.task_handle.task_id);
     if promoted.waiting_for_input == Some(true) {
         text.push_str("\nWaiting for input: yes");
+    }
+    if let Some(question) = &promoted.waiting_for_approval {
+        text.push_str(&format!("\nWaiting for approval: {question}; a person answers it"));
+    }
+    if let Some(note) = &promoted.approval_note {
+        text.push_str(&format!("\n\n{APPROVED}:\n{note}"));
     }
     let output = promoted.initial_output_preview.as_deref();
     text.push_str("\n\nInitial output:\n");

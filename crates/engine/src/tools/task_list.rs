@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
-    task_view::{Lines, TaskBrief},
+    task_view::{Lines, TaskBrief, held_tasks},
 };
 use crate::{engine::Engine, error::ToolError, store::ledger::Task};
 
@@ -69,9 +69,9 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     };
     let finished_too = input.include_finished.unwrap_or(false);
     let (tasks, total) = engine.tasks_here(finished_too, limit).await?;
-    let mask = engine.mask();
+    let (mask, held) = (engine.mask(), held_tasks(engine).await);
     let brief = |task: &Task| {
-        let mut brief = TaskBrief::new(task, &mask);
+        let mut brief = TaskBrief::new(task, &mask).held_by(&held);
         if !finished_too && task.status.is_final() {
             brief.summary.push_str("; it left processes that still run");
         }
@@ -98,6 +98,7 @@ impl Receipt for List {
             lines.line(&format!("\nTask: {}", task.task_id));
             lines.line(&format!("Status: {} ({})", task.status.as_str(), task.summary));
             lines.line(&format!("Command: {}", task.command));
+            lines.held(task);
         }
         lines.into_text()
     }

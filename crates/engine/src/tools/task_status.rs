@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
-    task_view::{Lines, TaskView, numbers},
+    task_view::{Lines, TaskView, held_tasks, numbers},
 };
 use crate::{engine::Engine, error::ToolError};
 
@@ -58,7 +58,10 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     // files.
     let output = observer.output().await.unwrap_or_default();
     let report = observer.report().await?;
-    let task = TaskView::new(observer.task(), &engine.mask(), report.as_ref(), &output);
+    let mut task = TaskView::new(observer.task(), &engine.mask(), report.as_ref(), &output);
+    if !task.brief.status.is_final() {
+        task.brief = task.brief.held_by(&held_tasks(engine).await);
+    }
     let summary = task.brief.summary.clone();
     Ok(super::success(Known { task }, summary))
 }

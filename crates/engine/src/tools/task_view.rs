@@ -1,6 +1,6 @@
 //! What the task tools say of a task: the same fields and the same lines in all of them.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::HashMap, fmt, path::PathBuf};
 
 use jiff::Timestamp;
 use legwork_warden::protocol::Report;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::now_ms,
+    engine::Engine,
     id::TaskId,
     model::sandbox::{MissingLayer, SandboxReport},
     model::status::Status,
@@ -38,6 +39,34 @@ pub(super) struct TaskBrief {
     pub exit_status: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub signal: Option<i32>,
+    /// The program that it is about to run, and may not before somebody says so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waiting_for_approval: Option<HeldByQuestion>,
+}
+
+/// A question that holds a running command.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeldByQuestion {
+    pub approval_id: String,
+    pub program: String,
+}
+
+impl fmt::Display for HeldByQuestion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "`{}` (question {})", self.program, self.approval_id)
+    }
+}
+
+/// The questions that hold running commands, by task.
+pub(super) async fn held_tasks(engine: &Engine) -> HashMap<TaskId, HeldByQuestion> {
+    // Who cannot read them says less.
+    let open = engine.approvals().await.unwrap_or_default();
+    let mask = engine.mask();
+    let held = open.into_iter().filter_map(|question| {
+        let program = shortened(&mask.text(question.cause.as_deref().unwrap_or_default()));
+        Some((question.task_id?, HeldByQuestion { approval_id: question.approval_id, program }))
+    });
+    held.collect()
 }
 
 impl TaskBrief {
@@ -55,7 +84,14 @@ impl TaskBrief {
             command: shortened(&mask.text(&task.command)),
             exit_status: outcome.and_then(|outcome| outcome.exit_status),
             signal: outcome.and_then(|outcome| outcome.signal),
+            waiting_for_approval: None,
         }
+    }
+
+    /// The same with the question that holds it, if one does.
+    pub(super) fn held_by(mut self, held: &HashMap<TaskId, HeldByQuestion>) -> Self {
+        self.waiting_for_approval = held.get(&self.task_id).cloned();
+        self
     }
 }
 
@@ -246,6 +282,14 @@ impl Lines {
         }
         if let Some(signal) = task.signal {
             self.line(&format!("Signal: {} ({signal})", signal_name(signal)));
+        }
+        self.held(task);
+    }
+
+    /// Names the question that holds a task.
+    pub(super) fn held(&mut self, task: &TaskBrief) {
+        if let Some(question) = &task.waiting_for_approval {
+            self.line(&format!("Waiting for approval: {question}; a person answers it"));
         }
     }
 

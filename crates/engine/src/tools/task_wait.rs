@@ -1,6 +1,9 @@
 //! `TaskWait`: one call instead of polling.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use regex::Regex;
 use schemars::JsonSchema;
@@ -12,7 +15,7 @@ use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, effective_tokens, note_seen, schema,
     seen_by,
     task_output::{cursor, full_screen},
-    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts, lasted},
+    task_view::{ArtifactEntry, Lines, TaskBrief, artifacts, held_tasks, lasted},
 };
 use crate::{
     engine::Engine,
@@ -278,6 +281,7 @@ async fn describe(
     caller: &Caller,
 ) -> Result<Waited, ToolError> {
     let mut tasks = Vec::new();
+    let held = if ended.met.is_none() { held_tasks(engine).await } else { HashMap::new() };
     let mut printed = Printed::default();
     let shown = ended.met.as_ref().map_or(0, |(place, _)| *place);
     for (place, id) in ids.iter().enumerate() {
@@ -293,7 +297,7 @@ async fn describe(
             note_seen(caller, &task.task_id, next);
             task = observer.task().clone();
         }
-        tasks.push(TaskBrief::new(&task, &engine.mask()));
+        tasks.push(TaskBrief::new(&task, &engine.mask()).held_by(&held));
     }
     let task_id = ended
         .met

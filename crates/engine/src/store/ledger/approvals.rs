@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use super::{Ledger, LedgerError};
 use crate::{
     clock::now_ms,
-    id::random,
+    id::{TaskId, random},
     model::question::{Answered, Approval, Reply},
     presence::{Presence, is_here},
     state::make_private,
@@ -69,7 +69,13 @@ ALTER TABLE approval ADD COLUMN lineage TEXT NOT NULL DEFAULT '[]';
 
 const COLUMNS: &str = "id, key, session, tool, command, description, interpreter, workdir, workspace, \
     asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, may_repeat, \
-    lineage, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
+    task_id, lineage, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
+
+/// Whether a question can still be answered, at the time of its parameter: one about a program that
+/// a running command is about to execute ends with that command.
+const IS_OPEN: &str = "decision IS NULL AND expires_at_ms > ?
+    AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = approval.task_id
+                                         AND task.outcome IS NOT NULL)";
 
 /// A watcher of an older program that was not seen for this long is gone.
 const WATCHER_MS: i64 = 3_000;
@@ -101,6 +107,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         refused: serde_json::from_str(&row.get::<_, String>("refused")?).unwrap_or_default(),
         may_leave_sandbox: row.get("may_leave_sandbox")?,
         may_repeat: row.get("may_repeat")?,
+        task_id: row.get::<_, Option<String>>("task_id")?.map(TaskId::from),
         lineage: serde_json::from_str(&row.get::<_, String>("lineage")?).unwrap_or_default(),
         parts: serde_json::from_str(&row.get::<_, String>("parts")?).unwrap_or_default(),
         proposed_rule: row.get("proposed_rule")?,
@@ -130,15 +137,24 @@ fn joined(
     let mut statement = connection.prepare_cached(&sql)?;
     for open in statement.query_map((&new.key, now_ms()), read)? {
         let open = open?;
-        if open.session == new.session {
+        if open.session == new.session && open.task_id == new.task_id {
             return Ok(Some(open));
         }
         if is_gone(askers, &open.session) {
-            connection
-                .prepare_cached("UPDATE approval SET session = ?, description = ? WHERE id = ?")?
-                .execute((&new.session, &new.description, &open.approval_id))?;
-            let (session, description) = (new.session.clone(), new.description.clone());
-            return Ok(Some(Approval { description, session, ..open }));
+            let task_id = new.task_id.as_ref().map(TaskId::as_str);
+            let sql = "UPDATE approval SET session = ?, description = ?, task_id = ? WHERE id = ?";
+            connection.prepare_cached(sql)?.execute((
+                &new.session,
+                &new.description,
+                task_id,
+                &open.approval_id,
+            ))?;
+            return Ok(Some(Approval {
+                session: new.session.clone(),
+                description: new.description.clone(),
+                task_id: new.task_id.clone(),
+                ..open
+            }));
         }
     }
     Ok(None)
@@ -198,10 +214,9 @@ impl Ledger {
     /// The open questions, oldest first.
     pub(crate) async fn open_approvals(&self) -> Result<Vec<Approval>, LedgerError> {
         self.writer
-            .read_unposted(move |connection| {
+            .read(move |connection| {
                 let sql = format!(
-                    "SELECT {COLUMNS} FROM approval WHERE decision IS NULL AND expires_at_ms > ?
-                      ORDER BY created_at_ms"
+                    "SELECT {COLUMNS} FROM approval WHERE {IS_OPEN} ORDER BY created_at_ms"
                 );
                 let mut statement = connection.prepare_cached(&sql)?;
                 let rows = statement.query_map([now_ms()], read)?;
@@ -229,6 +244,17 @@ impl Ledger {
                         ":by": answered.by, ":id": id, ":now": now_ms(),
                     })?;
                 if written == 0 { Ok(None) } else { find(connection, &id) }
+            })
+            .await
+    }
+
+    /// Leaves a question open that its task waits for no longer: the next equal call may.
+    pub(crate) async fn leave_approval(&self, id: &str) -> Result<(), LedgerError> {
+        let id = id.to_owned();
+        self.writer
+            .write(move |connection| {
+                let sql = "UPDATE approval SET task_id = NULL WHERE id = ?";
+                connection.prepare_cached(sql)?.execute([&id]).map(drop)
             })
             .await
     }
@@ -360,11 +386,12 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
         .prepare_cached(
             "INSERT INTO approval (id, key, session, tool, command, description, interpreter,
                                    workdir, workspace, asked_by, trust, reason, rule, cause,
-                                   sandbox, refused, may_leave_sandbox, may_repeat, lineage,
-                                   parts, proposed_rule, created_at_ms, expires_at_ms)
+                                   sandbox, refused, may_leave_sandbox, may_repeat, task_id,
+                                   lineage, parts, proposed_rule, created_at_ms, expires_at_ms)
              VALUES (:id, :key, :session, :tool, :command, :description, :interpreter,
                      :workdir, :workspace, :asked_by, :trust, :reason, :rule, :cause,
-                     :sandbox, :refused, :leaves, :repeats, :lineage, :parts, :proposed, :created, :expires)",
+                     :sandbox, :refused, :leaves, :repeats, :task, :lineage, :parts, :proposed,
+                     :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
@@ -376,6 +403,7 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
             ":refused": serde_json::to_string(&new.refused).unwrap_or_default(),
             ":leaves": new.may_leave_sandbox,
             ":repeats": new.may_repeat,
+            ":task": new.task_id.as_ref().map(TaskId::as_str),
             ":lineage": serde_json::to_string(&new.lineage).unwrap_or_default(),
             ":parts": serde_json::to_string(&new.parts).unwrap_or_default(),
             ":proposed": new.proposed_rule, ":created": new.created_at_ms,

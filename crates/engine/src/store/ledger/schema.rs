@@ -7,7 +7,7 @@ use crate::store::anchor;
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts
 /// those done.
-pub(super) const MIGRATIONS: [&str; 9] = [
+pub(super) const MIGRATIONS: [&str; 10] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
@@ -18,6 +18,7 @@ pub(super) const MIGRATIONS: [&str; 9] = [
     approvals::WHAT_IS_BOUND,
     anchor::SCHEMA,
     approvals::PROGRAMS,
+    "ALTER TABLE approval ADD COLUMN task_id TEXT;",
 ];
 
 /// Version of the schema.

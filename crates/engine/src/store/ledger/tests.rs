@@ -393,6 +393,7 @@ pub(super) fn approval() -> Approval {
         refused: Vec::new(),
         may_leave_sandbox: false,
         may_repeat: true,
+        task_id: None,
         lineage: Vec::new(),
         parts: Vec::new(),
         proposed_rule: None,
