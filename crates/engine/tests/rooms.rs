@@ -19,7 +19,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ("plain_file", &[]),
     ("inotify", &[]),
     ("presence", &[]),
-    ("model", &["clock"]),
+    ("model", &["clock", "id"]),
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
@@ -79,7 +79,10 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ),
     (
         "engine",
-        &["error", "events", "id", "judge", "model", "output", "place", "state", "store", "task"],
+        &[
+            "error", "events", "id", "judge", "model", "output", "place", "state", "store", "task",
+            "threads",
+        ],
     ),
     ("tools", &["clock", "engine", "error", "id", "judge", "model", "output", "store", "task"]),
     ("service", &["engine", "error", "events", "model"]),

@@ -221,6 +221,13 @@ fn load_arguments() -> Result<ArgumentTable, toml::de::Error> {
     Ok(ArgumentTable { by_name: by_name(file.program, |entry| &entry.names), plain })
 }
 
+/// Reads the tables that are not read yet, so that the first command need not wait for that.
+pub fn read_tables() {
+    // Wrappers first: they are needed for every command.
+    let _ = (WRAPPERS.is_some(), DANGERS.is_some(), ARGUMENTS.is_some());
+    harmless::read_table();
+}
+
 /// The wrappers of a name; nothing when the table could not be read.
 pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
     Some(WRAPPERS.as_ref()?.get(name).map_or(&[], Vec::as_slice))

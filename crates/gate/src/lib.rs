@@ -54,6 +54,7 @@ mod verdict;
 mod writes;
 
 pub use check::{Checked, Circumstances, check, look};
+pub use data::read_tables;
 pub use explain::{Explanation, visible};
 pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;

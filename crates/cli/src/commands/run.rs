@@ -47,7 +47,7 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
 async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     request.wall_ms_max = common.wall_ms_max();
     let place = StatePlace { workspace: None, state: common.state.clone() };
-    let engine = match place.open_to_run(Registry::builtin(), &common.rules) {
+    let engine = match place.open_to_run(Registry::default(), &common.rules) {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };

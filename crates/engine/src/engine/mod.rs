@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::program_rules;
+use legwork_gate::{program_rules, read_tables};
 use serde_json::Value;
 
 pub use self::{
@@ -55,6 +55,7 @@ use crate::{
         Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
         observe::Observer, place_error, run::Run, sandbox_facts,
     },
+    threads::begin_in_thread,
 };
 
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
@@ -97,6 +98,13 @@ impl Engine {
         let opened = place.open_folder(&workspace);
         let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
         let mask = SharedMask::new(Mask::of_environment());
+        if options.at_once {
+            let mask = mask.get();
+            drop(begin_in_thread(move || {
+                read_tables();
+                mask.make_ready();
+            }));
+        }
         let store = Store::open(state, mask.clone())?;
         let mut judge = Judge::new(
             options.policy,

@@ -101,6 +101,11 @@ impl Mask {
         (!more.is_empty()).then(|| Self { secrets: secrets(), built: OnceLock::new() })
     }
 
+    /// Makes ready what the first text would wait for.
+    pub(crate) fn make_ready(&self) {
+        self.built();
+    }
+
     fn built(&self) -> &Built {
         self.built.get_or_init(|| Built::new(&self.secrets))
     }

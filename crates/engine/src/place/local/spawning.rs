@@ -9,7 +9,7 @@ use std::{
 };
 
 use legwork_warden::{
-    Spawner, hasten,
+    Spawner,
     protocol::{self, FromWarden},
     socket_pair,
 };
@@ -51,7 +51,6 @@ impl Spawning {
 
     /// Begins with the first, for a command that follows at once.
     pub(super) fn begin(&mut self) {
-        hasten();
         *self.begun.get_mut() = Some(begin_in_thread(self.launch()));
     }
 

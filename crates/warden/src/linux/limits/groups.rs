@@ -1,10 +1,13 @@
 //! The cgroups that hold limits: the warden's own for the number of processes, a task's for its
 //! memory.
 //!
-//! Entering a cgroup makes the kernel wait for all processors, which takes milliseconds. So a
-//! warden enters the one that counts processes once, when it is forked, and each command inherits
+//! A warden enters the one that counts processes once, when it is forked, and each command inherits
 //! it at no cost. Memory is another matter: there only the command's tree may be in it, or the
 //! warden could be what the kernel kills.
+//!
+//! Moving a process makes the kernel wait for all processors, which takes milliseconds. A thread
+//! that moves itself does not, and a process with one thread is moved by that all the same; but
+//! only version 1 moves threads. In version 2 a warden is born where it belongs.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,6 +22,12 @@ use std::{
 
 use super::places::LimitsPlace;
 use crate::linux::cgroup::{self, Cgroup};
+
+/// The file of version 1 by which a thread enters.
+const THREADS: &str = "tasks";
+
+/// The file of version 2 by which a process enters.
+const PROCESSES: &str = "cgroup.procs";
 
 /// The cgroup that counts the processes of a warden and its command.
 #[derive(Debug)]
@@ -57,10 +66,10 @@ impl Pids {
         Ok(Self { folder, home, events, max: None, refusals: 0 })
     }
 
-    /// Moves the calling process in, unless it was born there.
+    /// Moves the calling process in, which has one thread, unless it was born there.
     pub(in crate::linux) fn enter(&self) -> io::Result<()> {
         match self.home {
-            Some(_) => fs::write(self.folder.join("cgroup.procs"), "0"),
+            Some(_) => fs::write(self.folder.join(THREADS), "0"),
             None => Ok(()),
         }
     }
@@ -83,7 +92,7 @@ impl Pids {
     /// Leaves and removes it, where nobody else will.
     pub(in crate::linux) fn leave_and_remove(&self) {
         if let Some(home) = &self.home {
-            let _ = fs::write(home.join("cgroup.procs"), "0");
+            let _ = fs::write(home.join(THREADS), "0");
             let _ = fs::remove_dir(&self.folder);
         }
     }
@@ -93,6 +102,8 @@ impl Pids {
 #[derive(Debug)]
 pub(super) struct TaskGroup {
     folder: PathBuf,
+    /// The file by which a process with one thread enters.
+    door: &'static str,
     /// The file that counts what the kernel killed.
     kills: File,
     /// In version 2, the file that counts refused processes: the command is not among the warden's
@@ -127,7 +138,10 @@ impl TaskGroup {
             Ok((open(&folder, kills, false)?, refusals))
         };
         match set() {
-            Ok((kills, refusals)) => Ok(Self { folder, kills, refusals }),
+            Ok((kills, refusals)) => {
+                let door = if is_second { PROCESSES } else { THREADS };
+                Ok(Self { folder, door, kills, refusals })
+            }
             Err(error) => {
                 let _ = fs::remove_dir(&folder);
                 Err(error)
@@ -135,9 +149,9 @@ impl TaskGroup {
         }
     }
 
-    /// The file by which a process enters.
+    /// The file by which a process with one thread enters.
     pub(super) fn entrance(&self) -> io::Result<OwnedFd> {
-        Ok(open(&self.folder, "cgroup.procs", true)?.into())
+        Ok(open(&self.folder, self.door, true)?.into())
     }
 
     /// Whether the kernel has killed for memory in it.

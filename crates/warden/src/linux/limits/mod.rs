@@ -35,28 +35,12 @@ pub(super) use self::{
     places::{LimitsPlace, LimitsPlaces},
 };
 
-/// The stack of the thread that enters a cgroup ahead.
-const STACK_BYTES: usize = 64 * 1024;
-
 /// Processes of ours that are counted with a command's: the warden.
 const OURS: u64 = 1;
 
 /// The same with a sandbox: its init, and of the next one the init, the process in it, and who
 /// makes that.
 const OURS_SANDBOXED: u64 = 5;
-
-/// Lets the kernel wait for all processors now, in a thread of its own, so that the first warden
-/// need not: who enters a cgroup of version 1 soon after another does so at once.
-pub fn hasten() {
-    let enter_our_own = || {
-        if let Ok(LimitsPlace::First(own)) = LimitsPlaces::find().pids {
-            // We are in it already: nothing is moved.
-            let _ = fs::write(own.join("cgroup.procs"), "0");
-        }
-    };
-    // Where no thread can be had, the first warden waits.
-    let _ = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(enter_our_own);
-}
 
 /// Whether limits of whole trees can be held here.
 pub fn probe() -> Result<(), String> {
