@@ -150,6 +150,52 @@ fn the_doctor_leaves_no_task_and_reads_the_configuration() {
 }
 
 #[test]
+fn the_doctors_last_line_agrees_with_the_rows_above_it() {
+    let scratch = Scratch::new();
+    let last = |report: &str| report.lines().last().unwrap_or_default().to_owned();
+    let of_state = |state: &str| {
+        let mut doctor = Command::new(program());
+        doctor.args(["doctor", "--state", state]).env("XDG_CONFIG_HOME", scratch.state.path());
+        parts(&doctor.current_dir(scratch.workspace.path()).output().unwrap())
+    };
+    // Nobody can make a folder there, whatever the permissions say.
+    let (code, report, _) = of_state("/proc/x");
+    assert_eq!(code, Some(125), "{report}");
+    assert!(report.contains("state          FAILED  /proc/x cannot be created: "), "{report}");
+    assert_eq!(last(&report), "1 check failed: state", "{report}");
+    let new = scratch.file("new");
+    let (code, report, _) = of_state(&new);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(last(&report).starts_with("All checks passed"), "{report}");
+    assert_eq!(fs::read_dir(scratch.workspace.path()).unwrap().count(), 0, "nothing is left");
+    fs::create_dir(scratch.state.path().join("legwork")).unwrap();
+    let config = scratch.state.path().join("legwork/config.toml");
+    fs::write(&config, "[output]\nmax_token = 3\n").unwrap();
+    let (code, report, _) = of_state("/proc/x");
+    assert_eq!(code, Some(125), "{report}");
+    assert_eq!(last(&report), "2 checks failed: configuration, state", "{report}");
+    assert_eq!(last(&of_state(&new).1), "1 check failed: configuration");
+}
+
+#[test]
+fn the_doctor_tries_to_write_the_state_folder_that_there_is() {
+    let scratch = Scratch::new();
+    scratch.result("true");
+    let state = scratch.state.path().display();
+    let script = format!(
+        "mount --bind {state} {state} && mount -o remount,bind,ro {state} && \
+         exec {} doctor --state {state}",
+        program()
+    );
+    let Some(mut doctor) = crate::common::in_namespace(&script) else { return };
+    let doctor = doctor.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", "/nowhere");
+    let (code, report, told) = parts(&doctor.output().unwrap());
+    assert_eq!(code, Some(125), "{report}{told}");
+    assert!(report.contains("\nstate          FAILED "), "{report}{told}");
+    assert!(report.lines().last().unwrap().contains("failed: state"), "{report}");
+}
+
+#[test]
 fn the_doctor_finds_the_clients_that_are_configured_here() {
     let scratch = Scratch::new();
     let home = scratch.workspace.path().join("home");
