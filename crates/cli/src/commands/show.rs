@@ -9,9 +9,9 @@ use legwork::{
     signal_name,
 };
 
-use super::listed::age;
+use super::{background, listed::age};
 use crate::{
-    arguments::TaskOptions,
+    arguments::{StateChoice, TaskOptions},
     render::{complain_of, escaped, print, print_json, reason, time},
 };
 
@@ -21,12 +21,17 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
-        Ok((observer.task().clone().masked(&engine.mask()), output, report))
+        let left = engine.background_processes(observer.task());
+        Ok((observer.task().clone().masked(&engine.mask()), output, report, left))
     };
     match shown.await {
         Err(error) => complain_of(&error),
-        Ok((task, _, _)) if options.json => print_json(&task),
-        Ok((task, output, report)) => print(&describe(&task, &output, report.as_ref())),
+        Ok((task, ..)) if options.json => print_json(&task),
+        Ok((task, output, report, left)) => {
+            let mut text = describe(&task, &output, report.as_ref());
+            text.push_str(&describe_background(&task, &left, &options.state));
+            print(&text)
+        }
     }
 }
 
@@ -47,7 +52,7 @@ fn describe(task: &Task, output: &TaskOutput, report: Option<&Report>) -> String
     lines
         .add("Started", &format!("{} ({} ago)", time(task.created_at_ms), age(task.created_at_ms)));
     match (&task.outcome, report) {
-        (Some(outcome), report) => describe_outcome(&mut lines, outcome, report),
+        (Some(outcome), _) => describe_outcome(&mut lines, outcome),
         (None, Some(report)) => describe_run(&mut lines, report),
         (None, None) => {}
     }
@@ -74,7 +79,7 @@ fn describe_run(lines: &mut Lines, report: &Report) {
     }
 }
 
-fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report>) {
+fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     if let Some(code) = outcome.exit_status {
         lines.add("Exit status", &code.to_string());
     }
@@ -99,12 +104,18 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
     if dropped > 0 {
         lines.add("Not stored", &format!("{} of output", shown_bytes(dropped)));
     }
-    // What has ended since is not listed.
-    let left = report.map(|report| report.background_pids.as_slice()).unwrap_or_default();
-    if !left.is_empty() {
-        let pids: Vec<String> = left.iter().map(u32::to_string).collect();
-        lines.add("Left behind", &format!("processes {}", pids.join(", ")));
+}
+
+/// The processes that still run after the command's end, and how to end them.
+fn describe_background(task: &Task, left: &[(u32, String)], state: &StateChoice) -> String {
+    let mut lines = Lines::default();
+    for (index, line) in background::lines(left).iter().enumerate() {
+        lines.add(if index == 0 { "Background" } else { "" }, line);
     }
+    if !left.is_empty() {
+        lines.add("", &background::ending(task, left.len(), state));
+    }
+    lines.0
 }
 
 /// The status, with its reason in words.

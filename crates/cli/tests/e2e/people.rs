@@ -269,6 +269,46 @@ fn legwork_alone_tells_what_is_going_on() {
     assert_eq!(wrong.status.code(), Some(125), "{wrong:?}");
 }
 
+#[test]
+fn a_person_is_told_of_the_processes_that_a_command_left_behind_while_they_live() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let script = format!(
+        "{} ignore-term {ready} >/dev/null 2>&1 & while [ ! -e {ready} ]; do :; done; echo over",
+        crate::common::fixture()
+    );
+    let (code, out, told) = parts(&scratch.legwork("sh").arg(&script).output().unwrap());
+    let pid = crate::common::announced(&ready);
+    let task = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
+    assert_eq!((code, out.as_str()), (Some(0), "over\n"));
+    let process = format!("{pid} {} ignore-term {ready}", crate::common::fixture());
+    let shown: String = process.chars().take(99).collect();
+    let ending =
+        format!("`legwork stop {task} --state {}` ends it", scratch.state.path().display());
+    assert!(told.starts_with("legwork: the command left 1 process running in the"), "{told}");
+    assert!(told.contains(&shown) && told.contains(&ending), "{told}");
+    let run = |verb: &str, arguments: &[&str]| {
+        text(&scratch.legwork(verb).args(arguments).output().unwrap().stdout)
+    };
+    let listed = run("ps", &[]);
+    assert!(listed.contains("1 process ") && listed.contains("stop TASK ends them"), "{listed}");
+    assert!(run("ps", &["-a"]).contains("1 process "));
+    let details = run("show", &[&task]);
+    assert!(details.contains("\nBackground:   ") && details.contains(&shown), "{details}");
+    assert!(details.contains(&ending), "{details}");
+    let going_on = overview(&scratch, "80", "0");
+    assert!(going_on.contains("1 finished task left processes running\n"), "{going_on}");
+    assert!(going_on.contains("stop TASK ends them"), "{going_on}");
+    // The command that was told ends it; nobody is told of what is gone.
+    assert!(run("stop", &[&task, "--grace", "10"]).contains(&pid.to_string()));
+    let after = [run("ps", &[]), run("ps", &["-a"]), run("show", &[&task])];
+    let after = after.into_iter().chain([overview(&scratch, "80", "0")]);
+    for text in after {
+        assert!(!text.contains("1 process") && !text.contains("ends "), "{text}");
+        assert!(!text.contains(&format!("{pid} ")), "{text}");
+    }
+}
+
 /// A question in the ledger, whose asker is gone.
 fn ask(scratch: &Scratch, id: &str, command: &str, age_ms: i64) {
     let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
