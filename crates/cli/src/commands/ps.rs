@@ -53,7 +53,8 @@ fn filter(options: &PsOptions) -> TaskFilter {
         let real = path.canonicalize().or_else(|_| std::path::absolute(path));
         real.unwrap_or_else(|_| path.clone()).display().to_string()
     };
-    let chosen = TaskFilter { statuses: options.status.clone(), ..TaskFilter::default() };
+    let statuses = options.status.iter().map(|name| name.status()).collect();
+    let chosen = TaskFilter { statuses, ..TaskFilter::default() };
     let statuses = if options.running { TaskFilter::open() } else { chosen };
     let workspace = options.workspace.as_ref().map(real);
     TaskFilter { workspace, since_ms: options.since, ..statuses }

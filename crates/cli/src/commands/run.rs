@@ -272,7 +272,8 @@ fn code_of(outcome: &Outcome) -> ExitCode {
     for denial in outcome.denials.iter().filter(is_silent) {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
     }
-    if let Some(by) = outcome.ended_by.filter(|by| by.is_limit()) {
+    let is_told = |by: &EndedBy| by.is_limit() || *by == EndedBy::Timeout;
+    if let Some(by) = outcome.ended_by.filter(is_told) {
         say(&format!("legwork: {}", by.sentence()));
     }
     let code = match (outcome.ended_by, outcome.exit_status, outcome.signal) {

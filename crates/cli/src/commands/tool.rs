@@ -1,4 +1,5 @@
-//! Verbs that call a tool by hand: ids in full, the call, and its errors in the command line's words.
+//! Verbs that call a tool by hand: ids in full, the call, and its errors in the command line's
+//! words.
 
 use std::process::ExitCode;
 

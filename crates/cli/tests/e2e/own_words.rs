@@ -132,3 +132,75 @@ fn the_state_folder_can_be_named_before_the_verb() {
     assert_eq!(code, Some(125));
     assert!(told.contains("--state: this command has no state folder"), "{told}");
 }
+
+#[test]
+fn policy_check_says_what_it_cannot_read() {
+    let scratch = Scratch::new();
+    let check = |command: &str| {
+        let mut check = Command::new(program());
+        check.args(["policy", "check", command]).env("XDG_CONFIG_HOME", scratch.state.path());
+        parts(&check.current_dir(scratch.workspace.path()).output().unwrap())
+    };
+    for empty in ["", "  \n"] {
+        let (code, out, told) = check(empty);
+        assert_eq!((code, out.as_str()), (Some(125), ""), "{told}");
+        assert_eq!(told, "legwork: the command is empty: there is nothing to check\n");
+    }
+    let (_, told, _) = check("echo 'unclosed");
+    assert!(told.contains("not understood: a single quote is not closed; close it"), "{told}");
+    assert!(told.contains("(`'` at byte 5)\n"), "{told}");
+    assert!(!check("echo 'closed'").1.contains("not understood"));
+    let (code, told, _) = check("shred -u notes.txt");
+    assert_eq!(code, Some(126));
+    assert!(told.contains("overwrites files so that nothing can restore them"), "{told}");
+}
+
+#[test]
+fn the_audit_log_says_that_it_knows_no_such_task() {
+    let scratch = Scratch::new();
+    let task = scratch.result("true")["task_id"].as_str().unwrap().to_owned();
+    let show = |more: &[&str]| {
+        let mut show = Command::new(program());
+        show.args(["audit", "show", "--state"]).arg(scratch.state.path()).args(more);
+        parts(&show.output().unwrap())
+    };
+    let (code, out, told) = show(&["--task", "t_nosuch"]);
+    assert_eq!((code, out.as_str()), (Some(125), ""));
+    assert!(told.starts_with("legwork: the audit log has no entry about a task `t_nosuch`\n"));
+    // A task that is there, and entries that are not.
+    assert_eq!(
+        show(&["--task", &task, "--verdict", "deny"]),
+        (Some(0), String::new(), String::new())
+    );
+    assert!(show(&["--task", &task[..6]]).1.contains("exit code 0"));
+}
+
+#[test]
+fn a_folder_that_is_missing_is_not_called_outside() {
+    let scratch = Scratch::new();
+    let link = scratch.state.path().join("link");
+    std::os::unix::fs::symlink(scratch.workspace.path(), &link).unwrap();
+    for workdir in ["nosuch".to_owned(), format!("{}/nosuch", link.display()), "a/../b".to_owned()]
+    {
+        let error = scratch.exec(&json!({ "cmd": "true", "workdir": workdir }))["error"].clone();
+        assert_eq!(error["kind"], "workdir_not_found", "{error:#}");
+        let expected = format!("the working directory `{workdir}` does not exist");
+        assert_eq!(error["message"], expected.as_str());
+    }
+    // Of what is outside, nobody is told whether it is there.
+    for workdir in ["..", "../nosuch", "nosuch/../../..", "/nosuch"] {
+        let error = scratch.exec(&json!({ "cmd": "true", "workdir": workdir }))["error"].clone();
+        assert_eq!(error["kind"], "execution_root_violation", "{workdir}: {error:#}");
+    }
+}
+
+#[test]
+fn a_command_that_ran_into_its_time_limit_is_told_as_that() {
+    let scratch = Scratch::new();
+    let mut run = scratch.legwork("run");
+    let (code, out, told) =
+        parts(&run.args(["--timeout", "0.2", "--", "sleep", "1000"]).output().unwrap());
+    assert_eq!((code, out.as_str()), (Some(124), ""));
+    assert!(told.starts_with("legwork: the command was stopped: it ran into its limit of time"));
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
