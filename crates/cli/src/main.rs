@@ -16,8 +16,6 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::arguments::{Arguments, Verb};
 
 /// Exit code for failures of our own.
@@ -26,7 +24,7 @@ const OUR_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     // First of all: this process may be the spawner.
     legwork::init();
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(problem) => {
             let _ = problem.print();

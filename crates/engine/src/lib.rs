@@ -181,7 +181,7 @@ pub use legwork_warden::{
 };
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, Request, ShownOutput, Stdin, Total, Trust,
+    Outputs, Program, RefusedBy, Request, ShownOutput, Stdin, Total, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},

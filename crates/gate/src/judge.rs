@@ -226,11 +226,40 @@ impl<'c> Case<'c> {
         }
     }
 
-    /// The finding where nothing else was found.
+    /// The finding where nothing else was found: the rule that allows every part, or the default.
     fn default(&self) -> Finding {
+        let reading: &'c Reading = self.reading;
+        let allowed = |run: &'c Invocation| Some((run, self.allowing_rule(run)?));
+        let found = reading.runs.iter().find_map(allowed);
+        let missed = reading.runs.iter().find(|run| self.allowing_rule(run).is_none());
         let tool = self.subject.tool();
-        let reason = format!("no rule speaks of this command, and {tool} allows by default");
+        let reason = match (found, missed) {
+            (None, _) => format!("no rule matches, and {tool} allows by default"),
+            (Some(_), Some(run)) => {
+                format!("no rule matches `{}`, and {tool} allows by default", self.shown(run))
+            }
+            (Some((run, rule)), None) => match self.plain.get_or_init(|| self.plainness()) {
+                Ok(()) => return self.allowed_by(rule, run),
+                Err(NotPlain { what, offset }) => format!(
+                    "no rule can allow {what} (at byte {offset}), and {tool} allows by default"
+                ),
+            },
+        };
         let explanation = Explanation { rule: "default".into(), reason, ..Explanation::default() };
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_plain: false }
+    }
+
+    /// The finding that a rule allows a run, and with it the text.
+    fn allowed_by(&self, rule: &Rule, run: &Invocation) -> Finding {
+        let why = rule.because.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        let reason = format!("`{}` is allowed by the rule `{}`{why}", self.shown(run), rule.id);
+        let explanation = Explanation {
+            rule: rule.id.clone(),
+            reason,
+            command: self.text.get(run.span.start..run.span.end).map(str::to_owned),
+            span: Some(run.span),
+            ..Explanation::default()
+        };
         Finding { decision: Decision::Allow, explanation, substitution: None, is_plain: false }
     }
 
@@ -319,11 +348,7 @@ impl<'c> Case<'c> {
                 Certainty::Maybe => {
                     let remedy = "write the program and its arguments plainly, without expansions";
                     self.find(Decision::Ask, &rule.id, run.span, remedy, |case| {
-                        format!(
-                            "`{}` may be what the rule `{}` speaks of",
-                            case.shown(run),
-                            rule.id
-                        )
+                        format!("`{}` may match the rule `{}`", case.shown(run), rule.id)
                     });
                 }
                 Certainty::Yes => {
@@ -503,19 +528,12 @@ impl<'c> Case<'c> {
 
     /// The rule that allows a run, and why.
     fn covering_rule(&self, run: &Invocation) -> Option<(&'c str, Option<&'c str>)> {
+        if let Some(rule) = self.allowing_rule(run) {
+            return Some((&rule.id, rule.because.as_deref()));
+        }
         let redirects = self.redirects(run);
         let name = run.name();
         let shadowed = name.is_some_and(|name| self.functions.contains(name));
-        let allows = |rule: &&Rule| {
-            rule.decision == Decision::Allow
-                && rule.counts_for(self.subject)
-                && (!shadowed || rule.target == Target::Everything)
-                && rule.covers(run, &redirects)
-        };
-        let policy: &'c Policy = self.policy;
-        if let Some(rule) = policy.rules.iter().find(allows) {
-            return Some((&rule.id, rule.because.as_deref()));
-        }
         let plain = redirects.iter().all(|redirect| RedirectScope::None.covers(redirect));
         let Some(name) = name.filter(|_| plain && !shadowed) else {
             return (name.is_none() && plain).then_some(("syntax", None));
@@ -529,6 +547,19 @@ impl<'c> Case<'c> {
         let rest = run.words.get(1..).unwrap_or_default();
         let because = harmless::reads_only(name, rest, self.subject.sandboxed())?;
         Some(("safe", Some(because)))
+    }
+
+    /// The rule of the policy that allows a run.
+    fn allowing_rule(&self, run: &Invocation) -> Option<&'c Rule> {
+        let policy: &'c Policy = self.policy;
+        let allow = policy.rules.iter().filter(|rule| rule.decision == Decision::Allow);
+        let mut allow = allow.filter(|rule| rule.counts_for(self.subject)).peekable();
+        allow.peek()?;
+        let redirects = self.redirects(run);
+        let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
+        allow.find(|rule| {
+            (!shadowed || rule.target == Target::Everything) && rule.covers(run, &redirects)
+        })
     }
 
     /// Whether a full rule or a bare allow covers a run.

@@ -71,6 +71,16 @@ impl StateChoice {
         self.state.clone().or_else(|| variable.map(PathBuf::from))
     }
 
+    /// The option that names the state folder in a command that a person is told to type; nothing
+    /// where the folder is found without it.
+    pub(crate) fn as_option(&self) -> String {
+        let usual = StateFolder::default_path().ok();
+        match self.state.as_ref().filter(|path| Some(*path) != usual.as_ref()) {
+            Some(path) => format!(" --state {}", path.display()),
+            None => String::new(),
+        }
+    }
+
     /// The state folder, whether it exists or not.
     pub(crate) fn path(&self) -> Result<PathBuf, StateError> {
         self.chosen().map_or_else(StateFolder::default_path, Ok)

@@ -8,7 +8,7 @@ mod values;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use legwork::tools::export::Format;
 
 pub(crate) use self::{
@@ -26,12 +26,31 @@ pub(crate) use self::{
 /// Runs commands for AI agents: judged, sandboxed, supervised, recorded.
 #[derive(Debug, Parser)]
 #[command(name = "legwork", version, propagate_version = true)]
-#[command(args_conflicts_with_subcommands = true, after_help = examples::EXIT_CODES)]
+#[command(after_help = examples::EXIT_CODES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub state: StateChoice,
     #[command(subcommand)]
     pub verb: Option<Verb>,
+}
+
+impl Arguments {
+    /// Reads the command line; `--state` counts before the verb, too.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut arguments = Self::try_parse()?;
+        let (Some(verb), Some(given)) = (&mut arguments.verb, &arguments.state.state) else {
+            return Ok(arguments);
+        };
+        match verb.state() {
+            // What stands behind the verb goes before.
+            Some(state) => drop(state.state.get_or_insert_with(|| given.clone())),
+            None => {
+                let problem = "--state: this command has no state folder";
+                return Err(Self::command().error(ErrorKind::ArgumentConflict, problem));
+            }
+        }
+        Ok(arguments)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -99,6 +118,34 @@ pub(crate) enum Verb {
     /// Print ids for shell completions, one a line with a description
     #[command(hide = true)]
     CompleteIds(CompleteIdsOptions),
+}
+
+impl Verb {
+    /// The state folder that it works with, if it works with one.
+    fn state(&mut self) -> Option<&mut StateChoice> {
+        Some(match self {
+            Self::Mcp(options) => &mut options.place.state,
+            Self::Call(options) => &mut options.place.state,
+            Self::Run(options) => &mut options.common.state,
+            Self::Sh(options) => &mut options.common.state,
+            Self::Ps(options) => &mut options.state,
+            Self::Show(options) => &mut options.state,
+            Self::Logs(options) => &mut options.state,
+            Self::Attach(options) => &mut options.state,
+            Self::Send(options) => &mut options.state,
+            Self::Stop(options) => &mut options.state,
+            Self::Wait(options) => &mut options.state,
+            Self::Approvals(options) => &mut options.state,
+            Self::Approve(options) => &mut options.state,
+            Self::Deny(options) => &mut options.state,
+            Self::Audit(AuditVerb::Show(options)) => &mut options.state,
+            Self::Audit(AuditVerb::Verify(options)) => &mut options.state,
+            Self::Doctor(options) => &mut options.place.state,
+            Self::Gc(options) => &mut options.state,
+            Self::CompleteIds(options) => &mut options.state,
+            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) => return None,
+        })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use legwork::Status;
 
 use super::{
@@ -61,9 +61,10 @@ pub(crate) struct PsOptions {
     /// Only tasks that are running
     #[arg(long, short)]
     pub running: bool,
-    /// Only tasks of this status; may be repeated
-    #[arg(long, conflicts_with = "running", value_parser = values::status)]
-    pub status: Vec<Status>,
+    /// Only tasks of this status, in the words of the column STATUS; failed is every other end;
+    /// may be repeated
+    #[arg(long, value_enum, conflicts_with = "running")]
+    pub status: Vec<StatusName>,
     /// Only tasks of this workspace, and of folders in it
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
@@ -87,6 +88,43 @@ pub(crate) struct PsOptions {
     pub json: bool,
     #[command(flatten)]
     pub state: StateChoice,
+}
+
+/// The statuses as a list of tasks shows them; the aliases are their names in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusName {
+    // Not started yet
+    Queued,
+    // The command runs
+    Running,
+    // Being stopped
+    #[value(alias = "cancelling")]
+    Stopping,
+    // Ended with exit code 0
+    #[value(name = "exit-0", aliases = ["exit 0", "completed"])]
+    Exit0,
+    // Ended otherwise: another exit code, a signal, timeout, a limit, not started
+    Failed,
+    // Stopped on request, or for having no client
+    #[value(aliases = ["no client", "cancelled"])]
+    Stopped,
+    // The outcome is unknown
+    #[value(alias = "interrupted")]
+    Lost,
+}
+
+impl StatusName {
+    pub(crate) fn status(self) -> Status {
+        match self {
+            Self::Queued => Status::Queued,
+            Self::Running => Status::Running,
+            Self::Stopping => Status::Cancelling,
+            Self::Exit0 => Status::Completed,
+            Self::Failed => Status::Failed,
+            Self::Stopped => Status::Cancelled,
+            Self::Lost => Status::Interrupted,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

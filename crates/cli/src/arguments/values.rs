@@ -1,9 +1,9 @@
-//! Values with units, moments and statuses, as they are typed.
+//! Values with units, and moments, as they are typed.
 
 use std::time::Duration;
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use legwork::{Status, gate::units};
+use legwork::gate::units;
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
@@ -58,14 +58,6 @@ pub(super) fn moment(text: &str) -> Result<i64, String> {
         "write how long ago, such as 10m or 2d, or a time, such as 2026-01-31 or \
          2026-01-31T12:00:00Z"
             .into()
-    })
-}
-
-/// A status by its name.
-pub(super) fn status(text: &str) -> Result<Status, String> {
-    Status::from_name(text).ok_or_else(|| {
-        let known = Status::ALL.map(Status::as_str);
-        format!("the statuses are: {}", known.join(", "))
     })
 }
 

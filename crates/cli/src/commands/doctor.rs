@@ -6,7 +6,7 @@
 mod clients;
 mod layers;
 
-use std::{fmt::Write, path::Path, process::ExitCode};
+use std::{fmt::Write, io, path::Path, process::ExitCode};
 
 use legwork::{
     Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
@@ -96,6 +96,7 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
         for entry in &repairs {
             let _ = writeln!(text, "\n{}", describe_entry(entry));
         }
+        let _ = writeln!(text, "\n{}", conclusion(&checks, &layers, Style::of_stdout()));
         print(&text)
     };
     if healthy { printed } else { ExitCode::from(OUR_FAILURE) }
@@ -148,7 +149,10 @@ async fn examine(state: &StateChoice) -> Findings {
         }
     };
     let mut findings = Findings::default();
-    findings.checks.push(Check::ok("state", place));
+    findings.checks.push(match try_writing(&path) {
+        Ok(()) => Check::ok("state", place),
+        Err(error) => Check::failed("state", format!("{place} cannot be written: {error}")),
+    });
     findings.checks.push(match engine.check_ledger().await {
         Ok(()) => Check::ok("ledger", "database intact"),
         Err(error) => Check::of("ledger", &error),
@@ -167,15 +171,21 @@ async fn examine(state: &StateChoice) -> Findings {
 
 /// A state folder that the first task will make, if it can.
 fn not_there(path: &Path, place: &str) -> Check {
-    let Ok(path) = std::path::absolute(path) else { return Check::failed("state", place) };
-    let above = path.ancestors().find(|folder| folder.exists());
-    let writable = above
-        .is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok());
-    if writable {
-        Check::ok("state", format!("{place}, made with the first task"))
-    } else {
-        Check::failed("state", format!("{place} cannot be made: no permission"))
+    let above = std::path::absolute(path).and_then(|path| {
+        let above = path.ancestors().find(|folder| folder.exists());
+        above.map(Path::to_owned).ok_or_else(|| io::ErrorKind::NotFound.into())
+    });
+    match above.and_then(|folder| try_writing(&folder)) {
+        Ok(()) => Check::ok("state", format!("{place}, made with the first task")),
+        Err(error) => Check::failed("state", format!("{place} cannot be created: {error}")),
     }
+}
+
+/// Creates a folder in this one, and removes it. Permissions alone do not tell: the filesystem may
+/// be read-only, or of a kind that nobody can write, such as `/proc`.
+fn try_writing(folder: &Path) -> io::Result<()> {
+    let trial = tempfile::Builder::new().prefix(".legwork-doctor-").tempdir_in(folder);
+    trial.map_err(|error| error.kind().into()).and_then(TempDir::close)
 }
 
 fn describe(usage: &Usage) -> String {
@@ -280,6 +290,21 @@ fn report(
     }
     text.push_str(&layers::report(layers, style));
     text
+}
+
+/// The last line: whether all is well, in agreement with the rows above.
+fn conclusion(checks: &[Check], layers: &[ProtectionLayer], style: Style) -> String {
+    let failed: Vec<&str> = checks.iter().filter(|check| !check.ok).map(|it| it.name).collect();
+    let missing = layers::missing(layers).count();
+    let layers = if missing == 1 { "layer" } else { "layers" };
+    match (failed.len(), missing) {
+        (0, 0) => "All checks passed, and no protection is missing.".into(),
+        (0, _) => format!("All checks passed; {missing} {layers} of protection missing (above)."),
+        (1, _) => style.paint(Tone::Bad, &format!("1 check failed: {}", failed.join(", "))),
+        (count, _) => {
+            style.paint(Tone::Bad, &format!("{count} checks failed: {}", failed.join(", ")))
+        }
+    }
 }
 
 impl Effective {

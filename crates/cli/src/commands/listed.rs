@@ -7,6 +7,7 @@ use legwork::{
     signal_name,
 };
 
+use super::background::counted;
 use crate::{
     render::{escaped, now_ms, time},
     style::{Style, Tone, cut_start, from_home},
@@ -22,6 +23,9 @@ const FOLDER_FROM: usize = 70;
 /// What the column takes that says when a task is stopped for having no client.
 const ALONE_COLUMNS: usize = 14;
 
+/// What the column takes that counts processes in the background.
+const BACKGROUND_COLUMNS: usize = 12;
+
 /// Tasks to be shown.
 pub(super) struct Listed {
     pub tasks: Vec<Task>,
@@ -33,6 +37,8 @@ pub(super) struct Listed {
     alone: Vec<Option<i64>>,
     /// Those that wait for an answer to a question.
     asking: HashSet<TaskId>,
+    /// For each of them how many processes it left running in the background.
+    background: Vec<usize>,
 }
 
 impl Listed {
@@ -43,14 +49,27 @@ impl Listed {
         limit: u32,
     ) -> Result<Self, ToolError> {
         let (tasks, total) = engine.tasks_matching(filter, limit).await?;
+        Self::of(engine, tasks, total).await
+    }
+
+    /// Finished tasks that left processes running in the background.
+    pub(super) async fn left_running(engine: &Engine, limit: u32) -> Result<Self, ToolError> {
+        let mut tasks = engine.tasks_left_running().await?;
+        let total = tasks.len() as u64;
+        tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Self::of(engine, tasks, total).await
+    }
+
+    async fn of(engine: &Engine, tasks: Vec<Task>, total: u64) -> Result<Self, ToolError> {
         let short = engine.distinct_chars(tasks.iter().map(|it| it.task_id.clone()).collect());
         let short = short.await?;
         let alone = tasks.iter().map(|task| engine.alone_until_ms(task)).collect();
         let open = engine.approvals().await?;
         let asking = open.into_iter().filter_map(|question| question.task_id).collect();
+        let background = tasks.iter().map(|task| engine.background_processes(task).len()).collect();
         let mask = engine.mask();
         let tasks = tasks.into_iter().map(|task| task.masked(&mask)).collect();
-        Ok(Self { tasks, total, short, alone, asking })
+        Ok(Self { tasks, total, short, alone, asking, background })
     }
 
     /// The status of one of them.
@@ -61,6 +80,11 @@ impl Listed {
         status(task)
     }
 
+    /// Whether a task of the list left processes running.
+    pub(super) fn has_background(&self) -> bool {
+        self.background.iter().any(|count| *count > 0)
+    }
+
     /// How many are not shown.
     pub(super) fn more(&self) -> u64 {
         self.total.saturating_sub(self.tasks.len() as u64)
@@ -69,15 +93,19 @@ impl Listed {
     /// The list as it fits.
     pub(super) fn table(&self, style: Style) -> String {
         let is_alone = self.alone.iter().any(Option::is_some);
-        let taken = if is_alone { ALONE_COLUMNS } else { 0 };
+        let has_left = self.has_background();
+        let taken = if is_alone { ALONE_COLUMNS } else { 0 }
+            + if has_left { BACKGROUND_COLUMNS } else { 0 };
         let folders = style.width.is_none_or(|width| width >= FOLDER_FROM + taken);
         let folder_width = style.width.map_or(usize::MAX, |width| (width / 5).clamp(10, 30));
         let mut titles = vec!["TASK", "AGE", "TIME", "STATUS"];
         titles.extend(is_alone.then_some("NO CLIENT"));
+        titles.extend(has_left.then_some("BACKGROUND"));
         titles.extend(folders.then_some("FOLDER"));
         titles.push("COMMAND");
         let mut table = Table::new(titles);
-        for ((task, short), alone) in self.tasks.iter().zip(&self.short).zip(&self.alone) {
+        for (index, (task, short)) in self.tasks.iter().zip(&self.short).enumerate() {
+            let (alone, left) = (self.alone_at(index), self.left_at(index));
             let id = task.task_id.as_str();
             let folder = cut_start(&escaped(&from_home(&task.workdir)), folder_width);
             let (tone, status) = self.status(task);
@@ -87,7 +115,8 @@ impl Listed {
                 shown_ms(ran_ms(task)).into(),
                 TableCell::new(tone, status),
             ];
-            row.extend(is_alone.then(|| TableCell::new(Tone::Notable, stops(*alone))));
+            row.extend(is_alone.then(|| TableCell::new(Tone::Notable, stops(alone))));
+            row.extend(has_left.then(|| TableCell::new(Tone::Notable, left)));
             row.extend(folders.then(|| TableCell::new(Tone::Faint, folder)));
             row.push(escaped(&task.command).into());
             table.add(row);
@@ -103,19 +132,21 @@ impl Listed {
             "TIME",
             "STATUS",
             "NO CLIENT",
+            "BACKGROUND",
             "TOOL",
             "ASKED BY",
             "FOLDER",
             "COMMAND",
         ]);
-        for (task, alone) in self.tasks.iter().zip(&self.alone) {
+        for (index, task) in self.tasks.iter().enumerate() {
             let (tone, status) = self.status(task);
             table.add([
                 task.task_id.to_string().into(),
                 time(task.created_at_ms).into(),
                 shown_ms(ran_ms(task)).into(),
                 TableCell::new(tone, status),
-                TableCell::new(Tone::Notable, stops(*alone)),
+                TableCell::new(Tone::Notable, stops(self.alone_at(index))),
+                TableCell::new(Tone::Notable, self.left_at(index)),
                 escaped(&task.tool).into(),
                 escaped(&task.asked_by).into(),
                 escaped(&task.workdir).into(),
@@ -123,6 +154,16 @@ impl Listed {
             ]);
         }
         table.render(style.uncut())
+    }
+
+    fn alone_at(&self, index: usize) -> Option<i64> {
+        self.alone.get(index).copied().flatten()
+    }
+
+    /// How many processes a task left running, in words.
+    fn left_at(&self, index: usize) -> String {
+        let left = self.background.get(index).copied().filter(|left| *left > 0);
+        left.map(counted).unwrap_or_default()
     }
 }
 

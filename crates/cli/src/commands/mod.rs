@@ -3,6 +3,7 @@
 pub(crate) mod approvals;
 pub(crate) mod attach;
 pub(crate) mod audit;
+mod background;
 pub(crate) mod call;
 pub(crate) mod complete_ids;
 pub(crate) mod completions;

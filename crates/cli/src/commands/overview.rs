@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use legwork::{TaskFilter, ToolError};
 
-use super::{approvals::Open, listed::Listed};
+use super::{approvals::Open, background::HOW_TO_END, listed::Listed};
 use crate::{
     arguments::StateChoice,
     render::{complain_of, print},
@@ -39,6 +39,13 @@ async fn describe(state: &StateChoice, style: Style) -> Result<String, ToolError
         if running.more() > 0 {
             text.push_str(&format!("{} more: legwork ps -r\n", grouped(running.more())));
         }
+    }
+    let left = Listed::left_running(&engine, TASKS_MAX).await?;
+    if !left.tasks.is_empty() {
+        let title = format!("{} left processes running", count(left.total, "finished task"));
+        text.push_str(&format!("\n{}\n", style.paint(Tone::Strong, &title)));
+        text.push_str(&left.table(style));
+        text.push_str(&format!("{}\n", style.paint(Tone::Faint, HOW_TO_END)));
     }
     let questions = open.approvals().len() as u64;
     if questions > 0 {

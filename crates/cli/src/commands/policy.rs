@@ -9,7 +9,7 @@ use std::{
 
 use legwork::{
     Checker, Config, Engine, ErrorKind, HeldRule, Options, Registry, Tool, ToolError, Trust,
-    gate::{Checked, Decision, read},
+    gate::{Checked, Decision, Refusal, read},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -128,6 +128,9 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
         return batch(bench, tool).await;
     }
     let text = options.command.as_deref().unwrap_or_default();
+    if text.trim().is_empty() {
+        return complain("the command is empty: there is nothing to check");
+    }
     let judged = bench.judged(tool, text).await;
     let around = bench.circumstances(tool).await;
     let held = bench.engine.held_rules(bench.trust).await.unwrap_or_default();
@@ -248,7 +251,17 @@ fn explained(checked: &Checked, text: &str) -> String {
     out.push_str(&format!("\nruns:   {}\n", runs.join(", ")));
     out.push_str(&checked.explanation.render(text));
     out.push('\n');
+    if let Some(Refusal { construct, offset, reason }) = unread(checked, text) {
+        out.push_str(&format!("not understood: {reason} (`{construct}` at byte {offset})\n"));
+    }
     out
+}
+
+/// The first thing in a script that could not be read, where the reason of the verdict does not
+/// name it.
+fn unread(checked: &Checked, text: &str) -> Option<Refusal> {
+    let is_told = checked.explanation.rule == "not-understood";
+    read(text).refusal.filter(|_| !checked.understood && !is_told)
 }
 
 fn described(checked: &Checked) -> Value {

@@ -6,7 +6,7 @@ use legwork::{Engine, EventKind, Interest, TaskFilter, ToolError};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::listed::Listed;
+use super::{background::HOW_TO_END, listed::Listed};
 use crate::{
     arguments::PsOptions,
     render::{complain_of, print, print_json},
@@ -15,8 +15,9 @@ use crate::{
     terminal,
 };
 
-/// Lines of a screen that are not tasks: the titles, the count of the rest, the cursor's.
-const OTHER_LINES: u32 = 3;
+/// Lines of a screen that are not tasks: the titles, the count of the rest, how to end background
+/// processes, the cursor's.
+const OTHER_LINES: u32 = 4;
 
 /// Most tasks that are listed by default.
 const LIMIT: u32 = 20;
@@ -52,7 +53,8 @@ fn filter(options: &PsOptions) -> TaskFilter {
         let real = path.canonicalize().or_else(|_| std::path::absolute(path));
         real.unwrap_or_else(|_| path.clone()).display().to_string()
     };
-    let chosen = TaskFilter { statuses: options.status.clone(), ..TaskFilter::default() };
+    let statuses = options.status.iter().map(|name| name.status()).collect();
+    let chosen = TaskFilter { statuses, ..TaskFilter::default() };
     let statuses = if options.running { TaskFilter::open() } else { chosen };
     let workspace = options.workspace.as_ref().map(real);
     TaskFilter { workspace, since_ms: options.since, ..statuses }
@@ -79,6 +81,9 @@ fn text(listed: &Listed, options: &PsOptions, style: Style) -> String {
     if listed.more() > 0 {
         let more = format!("{} more: -n {}", grouped(listed.more()), listed.total);
         text.push_str(&format!("{}\n", style.paint(Tone::Faint, &more)));
+    }
+    if listed.has_background() {
+        text.push_str(&format!("{}\n", style.paint(Tone::Faint, HOW_TO_END)));
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use legwork::{Config, Engine, ErrorKind, StateFolder, ToolError, user_file};
+use legwork::{Config, Engine, ErrorKind, ToolError, user_file};
 use toml::{Table, Value};
 
 use crate::{arguments::StateChoice, style::from_home};
@@ -22,7 +22,7 @@ pub(super) async fn of(
             let id = error.text_detail("approval_id")?;
             let open = engine.approvals().await.ok()?;
             let approval = open.into_iter().find(|open| open.approval_id == id)?;
-            let named = named_state(state);
+            let named = state.as_option();
             let mut text = format!("To allow it once: legwork approve {id}{named}");
             if let Some(rule) = &approval.proposed_rule {
                 text.push_str(&format!(
@@ -33,15 +33,6 @@ pub(super) async fn of(
             Some(text)
         }
         _ => None,
-    }
-}
-
-/// The option that names the state folder, where it is not the default one.
-fn named_state(state: &StateChoice) -> String {
-    let usual = StateFolder::default_path().ok();
-    match state.state.as_ref().filter(|path| Some(*path) != usual.as_ref()) {
-        Some(path) => format!(" --state {}", path.display()),
-        None => String::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use rustix::{fs::fstat, process::Signal};
 
 use super::{
     attach::{Left, take_part},
+    background,
     copy::{Copier, Failure},
     remedy,
 };
@@ -67,11 +68,14 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
         Ok(run) => run,
         Err(error) => return not_allowed(&engine, &error, &common).await,
     };
-    if terminal.is_some() {
+    let task_id = run.task_id().clone();
+    let code = if terminal.is_some() {
         on_terminal(&engine, run).await
     } else {
         on_streams(run, signals).await
-    }
+    };
+    background::tell(&engine, task_id.as_str(), &common.state).await;
+    code
 }
 
 fn caller(request: &Request) -> Caller {
@@ -268,7 +272,8 @@ fn code_of(outcome: &Outcome) -> ExitCode {
     for denial in outcome.denials.iter().filter(is_silent) {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
     }
-    if let Some(by) = outcome.ended_by.filter(|by| by.is_limit()) {
+    let is_told = |by: &EndedBy| by.is_limit() || *by == EndedBy::Timeout;
+    if let Some(by) = outcome.ended_by.filter(is_told) {
         say(&format!("legwork: {}", by.sentence()));
     }
     let code = match (outcome.ended_by, outcome.exit_status, outcome.signal) {

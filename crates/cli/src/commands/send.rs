@@ -18,6 +18,9 @@ use crate::{
 const INPUT_BYTES_MAX: u64 = 1024 * 1024 + 1;
 
 pub(crate) async fn send(options: SendOptions) -> ExitCode {
+    if options.text.is_none() && options.key.is_none() && !options.eof {
+        return complain("nothing to send: give a text, --key or --eof");
+    }
     let text = match read(options.text.as_deref()) {
         Ok(text) => text,
         Err(error) => return complain(&format!("stdin: {error}")),

@@ -9,9 +9,9 @@ use legwork::{
     signal_name,
 };
 
-use super::listed::age;
+use super::{background, listed::age};
 use crate::{
-    arguments::TaskOptions,
+    arguments::{StateChoice, TaskOptions},
     render::{complain_of, escaped, print, print_json, reason, time},
 };
 
@@ -21,16 +21,19 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
+        let left = engine.background_processes(observer.task());
         let task = observer.task().clone().masked(&engine.mask());
         let open = engine.approvals().await?;
         let held = open.into_iter().find(|one| one.task_id.as_ref() == Some(&task.task_id));
-        Ok((task, output, report, held))
+        Ok((task, output, report, held, left))
     };
     match shown.await {
         Err(error) => complain_of(&error),
         Ok((task, ..)) if options.json => print_json(&task),
-        Ok((task, output, report, held)) => {
-            print(&describe(&task, &output, report.as_ref(), held.as_ref()))
+        Ok((task, output, report, held, left)) => {
+            let mut text = describe(&task, &output, report.as_ref(), held.as_ref());
+            text.push_str(&describe_background(&task, &left, &options.state));
+            print(&text)
         }
     }
 }
@@ -62,7 +65,7 @@ fn describe(
         lines.add("Asks", &format!("may `{program}` run? legwork approvals {id} shows more"));
     }
     match (&task.outcome, report) {
-        (Some(outcome), report) => describe_outcome(&mut lines, outcome, report),
+        (Some(outcome), _) => describe_outcome(&mut lines, outcome),
         (None, Some(report)) => describe_run(&mut lines, report),
         (None, None) => {}
     }
@@ -89,7 +92,7 @@ fn describe_run(lines: &mut Lines, report: &Report) {
     }
 }
 
-fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report>) {
+fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     if let Some(code) = outcome.exit_status {
         lines.add("Exit status", &code.to_string());
     }
@@ -114,12 +117,18 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome, report: Option<&Report
     if dropped > 0 {
         lines.add("Not stored", &format!("{} of output", shown_bytes(dropped)));
     }
-    // What has ended since is not listed.
-    let left = report.map(|report| report.background_pids.as_slice()).unwrap_or_default();
-    if !left.is_empty() {
-        let pids: Vec<String> = left.iter().map(u32::to_string).collect();
-        lines.add("Left behind", &format!("processes {}", pids.join(", ")));
+}
+
+/// The processes that still run after the command's end, and how to end them.
+fn describe_background(task: &Task, left: &[(u32, String)], state: &StateChoice) -> String {
+    let mut lines = Lines::default();
+    for (index, line) in background::lines(left).iter().enumerate() {
+        lines.add(if index == 0 { "Background" } else { "" }, line);
     }
+    if !left.is_empty() {
+        lines.add("", &background::ending(task, left.len(), state));
+    }
+    lines.0
 }
 
 /// The status, with its reason in words.

@@ -64,8 +64,9 @@ fn a_denied_program_is_run_by_no_script_no_makefile_and_no_interpreter() {
         let input = json!({ "cmd": "./go-on", "login": false }).to_string();
         let receipt =
             house.legwork("call", OPERATOR).args(["ExecCommand", &input]).output().unwrap();
-        let line = "rm x: denied by the rule run_shell_command(rm) (covered)";
-        assert!(text(&receipt.stdout).lines().any(|it| it == line), "{receipt:?}");
+        let block = "\nRefused by a rule:\nrm x: denied by the rule run_shell_command(rm)\n";
+        assert!(text(&receipt.stdout).contains(block), "{receipt:?}");
+        assert!(!text(&receipt.stdout).contains("Refused by the sandbox"), "{receipt:?}");
     }
 }
 
@@ -207,11 +208,12 @@ fn a_program_that_a_rule_asks_about_waits_for_the_answer() {
         house.script("workspace/inner", "touch \"$1\"");
         let made = house.path("workspace/a b");
         let input = json!({ "cmd": "./release", "login": false, "yield_time_ms": 60_000 });
-        let begin = || {
+        let begin_with = |more: &[&str]| {
             let mut call = house.legwork("call", OPERATOR);
-            call.args(["ExecCommand", &input.to_string(), "--json"]);
+            call.args(["ExecCommand", &input.to_string()]).args(more);
             call.stdout(Stdio::piped()).spawn().unwrap()
         };
+        let begin = || begin_with(&["--json"]);
         let end = |call: Child| -> Value {
             let output = call.wait_with_output().unwrap();
             let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -238,6 +240,16 @@ fn a_program_that_a_rule_asks_about_waits_for_the_answer() {
         assert_eq!(denials(&result), [("exec", "ask-touch")], "{result:#}");
         let what = result["denials"][0]["what"].as_str().unwrap();
         assert!(what.contains("the person says: not now"), "{what}");
+        assert_eq!(result["denials"][0]["by"], "person", "{result:#}");
+        // Another, whose receipt names who refused.
+        let call = begin_with(&[]);
+        let id = open_question(&house)["approval_id"].as_str().unwrap().to_owned();
+        assert!(house.verb("deny").arg(&id).output().unwrap().status.success());
+        let receipt = text(&call.wait_with_output().unwrap().stdout);
+        assert!(
+            receipt.contains("\nRefused by a person:\ntouch a b: asked about, and"),
+            "{receipt}"
+        );
         // A yes.
         let call = begin();
         let id = open_question(&house)["approval_id"].as_str().unwrap().to_owned();

@@ -131,7 +131,8 @@ fn a_thousand_tasks_fit_eighty_columns_newest_first() {
     assert!(ps(&scratch, 80, &["--workspace", "/elsewhere"]).contains("No task matches"));
     let wrong = scratch.legwork("ps").args(["--status", "done"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(125));
-    assert!(text(&wrong.stderr).contains("the statuses are: queued, running"), "{wrong:?}");
+    let listed = "[possible values: queued, running, stopping, exit-0, failed, stopped, lost]";
+    assert!(text(&wrong.stderr).contains(listed), "{wrong:?}");
     // Into a pipe, and with all columns, nothing is cut.
     let piped = text(&scratch.legwork("ps").env_remove("COLUMNS").output().unwrap().stdout);
     assert!(piped.contains(long.trim()), "{piped}");
@@ -266,6 +267,40 @@ fn what_a_person_started_outlives_what_a_program_left_alone() {
     });
     assert_eq!(of("sleep 1001")["status"], "running", "though it was alone for longer");
     assert!(ps(&scratch, 80, &[]).contains("no client"));
+}
+
+#[test]
+fn a_status_is_asked_for_in_the_words_of_the_list_or_of_json() {
+    let scratch = Scratch::new();
+    let lost = json!({ "exit_status": null, "lost": "reboot" });
+    // The words of the list, the name to ask by, the name in JSON, the outcome.
+    let kinds = [
+        ("exit 0", "exit-0", "completed", json!({})),
+        ("exit 3", "failed", "failed", json!({ "exit_status": 3 })),
+        ("stopped", "stopped", "cancelled", json!({ "ended_by": "stopped" })),
+        ("lost", "lost", "interrupted", lost),
+    ];
+    let ids: Vec<String> = ('a'..='d').map(|it| format!("t_{it}{}", "a".repeat(25))).collect();
+    let row = |(id, (_, _, status, more)): (&'_ String, &(_, _, &'static str, Value))| {
+        (id.clone(), *status, outcome(more))
+    };
+    let rows: Vec<(String, &str, Value)> = ids.iter().zip(&kinds).map(row).collect();
+    let rows: Vec<Row<'_>> = rows
+        .iter()
+        .map(|(id, status, outcome)| Row { id, status, outcome: outcome.clone(), ..Row::default() })
+        .collect();
+    fill(&scratch, &rows);
+    for (id, (shown, name, in_json, _)) in ids.iter().zip(&kinds) {
+        for name in [name, in_json] {
+            assert_eq!(ps(&scratch, 80, &["--status", name, "-q"]), format!("{id}\n"), "{name}");
+        }
+        let listed = ps(&scratch, 80, &["--status", name]);
+        assert!(listed.contains(&format!("  {shown}  ")), "{name}: {listed}");
+    }
+    assert_eq!(ps(&scratch, 80, &["--status", "exit 0", "-q"]), format!("{}\n", ids[0]));
+    for name in ["queued", "running", "stopping", "cancelling"] {
+        assert_eq!(ps(&scratch, 80, &["--status", name]), "No task matches\n", "{name}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod login;
 mod mcp;
 mod model_session;
 mod output;
+mod own_words;
 mod people;
 mod pids;
 mod policy;

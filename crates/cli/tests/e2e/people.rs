@@ -150,6 +150,52 @@ fn the_doctor_leaves_no_task_and_reads_the_configuration() {
 }
 
 #[test]
+fn the_doctors_last_line_agrees_with_the_rows_above_it() {
+    let scratch = Scratch::new();
+    let last = |report: &str| report.lines().last().unwrap_or_default().to_owned();
+    let of_state = |state: &str| {
+        let mut doctor = Command::new(program());
+        doctor.args(["doctor", "--state", state]).env("XDG_CONFIG_HOME", scratch.state.path());
+        parts(&doctor.current_dir(scratch.workspace.path()).output().unwrap())
+    };
+    // Nobody can make a folder there, whatever the permissions say.
+    let (code, report, _) = of_state("/proc/x");
+    assert_eq!(code, Some(125), "{report}");
+    assert!(report.contains("state          FAILED  /proc/x cannot be created: "), "{report}");
+    assert_eq!(last(&report), "1 check failed: state", "{report}");
+    let new = scratch.file("new");
+    let (code, report, _) = of_state(&new);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(last(&report).starts_with("All checks passed"), "{report}");
+    assert_eq!(fs::read_dir(scratch.workspace.path()).unwrap().count(), 0, "nothing is left");
+    fs::create_dir(scratch.state.path().join("legwork")).unwrap();
+    let config = scratch.state.path().join("legwork/config.toml");
+    fs::write(&config, "[output]\nmax_token = 3\n").unwrap();
+    let (code, report, _) = of_state("/proc/x");
+    assert_eq!(code, Some(125), "{report}");
+    assert_eq!(last(&report), "2 checks failed: configuration, state", "{report}");
+    assert_eq!(last(&of_state(&new).1), "1 check failed: configuration");
+}
+
+#[test]
+fn the_doctor_tries_to_write_the_state_folder_that_there_is() {
+    let scratch = Scratch::new();
+    scratch.result("true");
+    let state = scratch.state.path().display();
+    let script = format!(
+        "mount --bind {state} {state} && mount -o remount,bind,ro {state} && \
+         exec {} doctor --state {state}",
+        program()
+    );
+    let Some(mut doctor) = crate::common::in_namespace(&script) else { return };
+    let doctor = doctor.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", "/nowhere");
+    let (code, report, told) = parts(&doctor.output().unwrap());
+    assert_eq!(code, Some(125), "{report}{told}");
+    assert!(report.contains("\nstate          FAILED "), "{report}{told}");
+    assert!(report.lines().last().unwrap().contains("failed: state"), "{report}");
+}
+
+#[test]
 fn the_doctor_finds_the_clients_that_are_configured_here() {
     let scratch = Scratch::new();
     let home = scratch.workspace.path().join("home");
@@ -221,6 +267,46 @@ fn legwork_alone_tells_what_is_going_on() {
     }
     let wrong = Command::new(program()).arg("prune").output().unwrap();
     assert_eq!(wrong.status.code(), Some(125), "{wrong:?}");
+}
+
+#[test]
+fn a_person_is_told_of_the_processes_that_a_command_left_behind_while_they_live() {
+    let scratch = Scratch::new();
+    let ready = scratch.file("ready");
+    let script = format!(
+        "{} ignore-term {ready} >/dev/null 2>&1 & while [ ! -e {ready} ]; do :; done; echo over",
+        crate::common::fixture()
+    );
+    let (code, out, told) = parts(&scratch.legwork("sh").arg(&script).output().unwrap());
+    let pid = crate::common::announced(&ready);
+    let task = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
+    assert_eq!((code, out.as_str()), (Some(0), "over\n"));
+    let process = format!("{pid} {} ignore-term {ready}", crate::common::fixture());
+    let shown: String = process.chars().take(99).collect();
+    let ending =
+        format!("`legwork stop {task} --state {}` ends it", scratch.state.path().display());
+    assert!(told.starts_with("legwork: the command left 1 process running in the"), "{told}");
+    assert!(told.contains(&shown) && told.contains(&ending), "{told}");
+    let run = |verb: &str, arguments: &[&str]| {
+        text(&scratch.legwork(verb).args(arguments).output().unwrap().stdout)
+    };
+    let listed = run("ps", &[]);
+    assert!(listed.contains("1 process ") && listed.contains("stop TASK ends them"), "{listed}");
+    assert!(run("ps", &["-a"]).contains("1 process "));
+    let details = run("show", &[&task]);
+    assert!(details.contains("\nBackground:   ") && details.contains(&shown), "{details}");
+    assert!(details.contains(&ending), "{details}");
+    let going_on = overview(&scratch, "80", "0");
+    assert!(going_on.contains("1 finished task left processes running\n"), "{going_on}");
+    assert!(going_on.contains("stop TASK ends them"), "{going_on}");
+    // The command that was told ends it; nobody is told of what is gone.
+    assert!(run("stop", &[&task, "--grace", "10"]).contains(&pid.to_string()));
+    let after = [run("ps", &[]), run("ps", &["-a"]), run("show", &[&task])];
+    let after = after.into_iter().chain([overview(&scratch, "80", "0")]);
+    for text in after {
+        assert!(!text.contains("1 process") && !text.contains("ends "), "{text}");
+        assert!(!text.contains(&format!("{pid} ")), "{text}");
+    }
 }
 
 /// A question in the ledger, whose asker is gone.

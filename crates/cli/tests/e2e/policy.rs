@@ -228,3 +228,34 @@ fn users_can_test_their_own_rules() {
     assert_eq!(code, Some(1));
     assert!(shown.contains("expected allow, got deny: rm x"), "{shown}");
 }
+
+#[test]
+fn an_allow_rule_is_named_also_where_the_tool_allows_by_default() {
+    let scratch = Scratch::new();
+    let policy = "[[rule]]\nid = \"clean-build\"\ndecision = \"allow\"\nprogram = \"rm\"\n\
+                  args = [\"-rf\", \"build\"]\nexact = true\nbecause = \"it can be made again\"\n";
+    let file = scratch.file("rules.toml");
+    fs::write(&file, policy).unwrap();
+    let check = |command: &str| {
+        let mut check = Command::new(program());
+        check.args(["policy", "check", command, "--policy", &file]);
+        check.current_dir(scratch.workspace.path()).env("XDG_CONFIG_HOME", "/nowhere");
+        let output = check.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        text(&output.stdout)
+    };
+    let told = check("rm -rf build");
+    let reason =
+        "reason: `rm -rf build` is allowed by the rule `clean-build`: it can be made again";
+    assert!(told.contains(reason) && told.contains("rule:   clean-build\n"), "{told}");
+    let told = check("rm -rf build && make");
+    assert!(told.contains("no rule matches `make`, and ExecCommand allows by default"), "{told}");
+    let told = check("make");
+    assert!(told.contains("no rule matches, and ExecCommand allows by default"), "{told}");
+    // The verdict of a command that ran is explained the same way.
+    let mut call = scratch.guarded("call", "guarded", Some(policy));
+    let input = json!({ "cmd": "rm -rf build", "login": false }).to_string();
+    assert!(call.args(["ExecCommand", &input]).output().unwrap().status.success());
+    let log = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    assert!(log.contains("clean-build"), "{log}");
+}

@@ -278,6 +278,20 @@ impl Engine {
         self.tasks.alone_until_ms(task)
     }
 
+    /// The processes that a finished task left behind and that still run: their pids and command
+    /// lines, without secrets. [`Observer::stop`] ends them.
+    pub fn background_processes(&self, task: &Task) -> Vec<(u32, String)> {
+        let mask = self.mask();
+        let shown = |(pid, command): (u32, String)| (pid, mask.text(&command).into_owned());
+        self.tasks.left_by(task).into_iter().map(shown).collect()
+    }
+
+    /// Finished tasks of all workspaces that have [left processes
+    /// behind](Self::background_processes), newest first; of the latest 200.
+    pub async fn tasks_left_running(&self) -> Result<Vec<Task>, ToolError> {
+        self.tasks.left_running(None).await
+    }
+
     /// For each id, how many of its first characters are enough to tell it from all others.
     pub async fn distinct_chars(&self, ids: Vec<TaskId>) -> Result<Vec<usize>, ToolError> {
         self.tasks.distinct_chars(ids).await

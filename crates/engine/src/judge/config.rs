@@ -46,8 +46,14 @@ pub enum ConfigError {
 
 impl From<ConfigError> for ToolError {
     fn from(error: ConfigError) -> Self {
-        Self::new(ErrorKind::ConfigurationInvalid, format!("the configuration: {error}"))
-            .hint("fix that line, then try again")
+        let hint = match &error {
+            ConfigError::File { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "name a file that exists, then try again"
+            }
+            ConfigError::File { .. } => "make that file readable, then try again",
+            ConfigError::Policy(_) => "fix that line, then try again",
+        };
+        Self::new(ErrorKind::ConfigurationInvalid, format!("the configuration: {error}")).hint(hint)
     }
 }
 

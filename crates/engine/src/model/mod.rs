@@ -10,6 +10,8 @@ pub(crate) mod sandbox;
 pub(crate) mod status;
 
 pub use caller::{Caller, ShownOutput, Trust};
-pub(crate) use outcome::is_zero;
-pub use outcome::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, Total, signal_name};
+pub use outcome::{
+    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Total, signal_name,
+};
+pub(crate) use outcome::{REFUSED_BY_PERSON, is_zero};
 pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};

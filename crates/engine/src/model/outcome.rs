@@ -108,6 +108,7 @@ impl Outcome {
             program: None,
             arguments: Vec::new(),
             rule: None,
+            by: Some(RefusedBy::Sandbox),
         };
         let calls = ended.denials.iter().map(denial);
         let denials = calls.chain(ended.refused.iter().map(Denial::of)).collect();
@@ -115,10 +116,25 @@ impl Outcome {
     }
 }
 
-/// Something that the sandbox refused, as the kernel told.
+/// Who refused something while a command ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedBy {
+    /// The sandbox: the command may not do it.
+    Sandbox,
+    /// A rule denies it, or asks about it and nobody has answered.
+    Rule,
+    /// A rule asked about it, and a person said no.
+    Person,
+}
+
+/// How the reason begins of a program that a person refused.
+pub(crate) const REFUSED_BY_PERSON: &str = "asked about, and refused";
+
+/// Something that was refused while a command ran, by the sandbox, a rule or a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The layer that refused it.
+    /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program.
     pub layer: String,
     /// What was refused.
     pub what: String,
@@ -131,9 +147,18 @@ pub struct Denial {
     /// That rule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule: Option<String>,
+    /// Who refused it; older records do not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub by: Option<RefusedBy>,
 }
 
 impl Denial {
+    /// Who refused it.
+    pub fn refused_by(&self) -> RefusedBy {
+        let guess = if self.rule.is_some() { RefusedBy::Rule } else { RefusedBy::Sandbox };
+        self.by.unwrap_or(guess)
+    }
+
     /// A program that was not executed.
     fn of(refused: &protocol::RefusedProgram) -> Self {
         let protocol::RefusedProgram { program, arguments, rule, asks, covered } = refused;
@@ -149,6 +174,7 @@ impl Denial {
             program: Some(program.clone()),
             arguments: arguments.clone(),
             rule: Some(rule.clone()),
+            by: Some(RefusedBy::Rule),
         }
     }
 
@@ -158,6 +184,9 @@ impl Denial {
         if let (Some(program), Some(rule)) = (program, rule) {
             let command = [&[program.to_owned()][..], &self.arguments].concat().join(" ");
             self.what = format!("{command}: {why} (rule {rule})");
+            if why.starts_with(REFUSED_BY_PERSON) {
+                self.by = Some(RefusedBy::Person);
+            }
         }
     }
 }

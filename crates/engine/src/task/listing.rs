@@ -61,14 +61,21 @@ impl Tasks {
     }
 
     /// Tasks that are over, and of which processes still run in the background; of the latest.
-    async fn left_running(&self, workspace: Option<&str>) -> Result<Vec<Task>, ToolError> {
+    pub(crate) async fn left_running(
+        &self,
+        workspace: Option<&str>,
+    ) -> Result<Vec<Task>, ToolError> {
         let latest = self.store.ledger.list(workspace, true, LEFT_AMONG).await?;
-        let has_left = |task: &Task| {
-            let left = task.outcome.as_ref().map(|outcome| outcome.background_pids.as_slice());
-            let runs = |pids: &[u32]| !self.place.processes(pids).is_empty();
-            left.is_some_and(runs) && self.place.is_alive(&task.warden).unwrap_or(false)
-        };
-        Ok(latest.into_iter().filter(has_left).collect())
+        Ok(latest.into_iter().filter(|task| !self.left_by(task).is_empty()).collect())
+    }
+
+    /// The processes that a finished task left behind and that still run, with their command lines
+    /// as they are. Once its warden is gone, the pids may be those of others.
+    pub(crate) fn left_by(&self, task: &Task) -> Vec<(u32, String)> {
+        let left = task.outcome.as_ref().map(|outcome| outcome.background_pids.as_slice());
+        let Some(pids) = left.filter(|pids| !pids.is_empty()) else { return Vec::new() };
+        let is_alive = self.place.is_alive(&task.warden).unwrap_or(false);
+        if is_alive { self.place.processes(pids) } else { Vec::new() }
     }
 
     async fn listed(

@@ -373,7 +373,8 @@ fn open_workdir(
     let folder = match place.open_folder(&named) {
         Ok(folder) => folder,
         // Whether something outside exists is nobody's business.
-        Err(_) if !is_inside(&lexically(&named), roots) => return Err(outside(shown, roots)),
+        Err(_) if !is_inside(&meant(place, &named), roots) => return Err(outside(shown, roots)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(shown)),
         Err(error) => return Err(not_found(shown, &error.to_string())),
     };
     if !is_inside(&folder.path, roots) {
@@ -384,6 +385,15 @@ fn open_workdir(
 
 fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path.starts_with(root))
+}
+
+/// Where a folder would be that cannot be opened: links are followed as far as there are folders,
+/// so that one that is missing in a workspace is not taken for one outside.
+fn meant(place: &dyn Place, named: &Path) -> PathBuf {
+    let there = |above: &Path| Some((place.open_folder(above).ok()?.path, above.to_owned()));
+    let Some((real, above)) = named.ancestors().find_map(there) else { return lexically(named) };
+    let rest = named.strip_prefix(&above).unwrap_or(Path::new(""));
+    lexically(&real.join(rest))
 }
 
 /// The path with `.` and `..` taken out by name alone.
@@ -400,12 +410,17 @@ fn lexically(path: &Path) -> PathBuf {
 }
 
 fn not_found(shown: &str, problem: &str) -> ToolError {
-    ToolError::new(
-        ErrorKind::WorkdirNotFound,
-        format!("the working directory `{shown}` cannot be used: {problem}"),
-    )
-    .detail("workdir", shown)
-    .hint("name an existing folder, relative to the workspace")
+    unusable(shown, &format!("cannot be used: {problem}"))
+}
+
+fn missing(shown: &str) -> ToolError {
+    unusable(shown, "does not exist")
+}
+
+fn unusable(shown: &str, problem: &str) -> ToolError {
+    ToolError::new(ErrorKind::WorkdirNotFound, format!("the working directory `{shown}` {problem}"))
+        .detail("workdir", shown)
+        .hint("name an existing folder, relative to the workspace")
 }
 
 fn absolute(shown: &str) -> ToolError {

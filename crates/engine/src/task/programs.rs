@@ -182,7 +182,7 @@ fn reason(error: &ToolError) -> String {
     let said = detail("note").map(|note| format!("; the person says: {note}"));
     let said = said.unwrap_or_default();
     match error.kind {
-        ErrorKind::ApprovalRefused => format!("asked about, and refused{said}"),
+        ErrorKind::ApprovalRefused => format!("{}{said}", crate::model::REFUSED_BY_PERSON),
         ErrorKind::ApprovalExpired => "asked about, and nobody answered in time".to_owned(),
         ErrorKind::ApprovalUnavailable => {
             let id = detail("approval_id").unwrap_or("?");

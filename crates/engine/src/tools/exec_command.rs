@@ -23,8 +23,8 @@ use crate::{
     id::TaskId,
     model::status::Status,
     model::{
-        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, Request, Stdin, is_zero,
-        signal_name,
+        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, RefusedBy, Request,
+        Stdin, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -509,6 +509,21 @@ fn already_running(task: Task, summary: Option<String>) -> AlreadyRunning {
 /// What stands above the words of a person who approved a command.
 const APPROVED: &str = "The person who approved it says";
 
+/// Who can have refused something, each with the heading for it.
+const REFUSED: [(RefusedBy, &str); 3] = [
+    (RefusedBy::Sandbox, "Refused by the sandbox"),
+    (RefusedBy::Rule, "Refused by a rule"),
+    (RefusedBy::Person, "Refused by a person"),
+];
+
+/// One thing that was refused, in a line.
+fn refusal(denial: &Denial) -> String {
+    match denial.program {
+        Some(_) => denial.what.clone(),
+        None => format!("system call {}", denial.what),
+    }
+}
+
 fn render_completed(completed: &Completed) -> String {
     let mut text = match completed.exit_status {
         Some(code) => format!("Process exited with code {code}"),
@@ -551,10 +566,12 @@ fn render_completed(completed: &Completed) -> String {
             "stored output is not there any more: its folder was removed or altered",
         );
     }
-    if !completed.denials.is_empty() {
-        let refused =
-            completed.denials.iter().map(|denial| format!("{} ({})", denial.what, denial.layer));
-        block("Refused by the sandbox", &refused.collect::<Vec<_>>().join("\n"));
+    for (by, heading) in REFUSED {
+        let refused = completed.denials.iter().filter(|denial| denial.refused_by() == by);
+        let refused: Vec<String> = refused.map(refusal).collect();
+        if !refused.is_empty() {
+            block(heading, &refused.join("\n"));
+        }
     }
     if !completed.sandbox_facts.is_empty() {
         block("Sandbox", &completed.sandbox_facts.join("\n"));

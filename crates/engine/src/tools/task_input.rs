@@ -276,10 +276,9 @@ impl Input {
         if let Some(key) = &self.key
             && keys::bytes_of(key, false).is_none()
         {
-            return invalid(
-                "key",
-                format!("`{key}` is not known; the keys are: {}", keys::known()),
-            );
+            let problem = format!("`{key}` is not known; the keys are: {}", keys::known());
+            let hint = "name one of these keys, or send a text with `input`";
+            return Err(ToolError::invalid_field(NAME, "key", problem).hint(hint));
         }
         if self.wait_ms.is_some_and(|wait| wait > WAIT_MS_MAX) {
             return invalid("wait_ms", format!("is over the limit of {WAIT_MS_MAX}"));
@@ -321,12 +320,9 @@ async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result
             (false, "enter") => bytes.push(b'\n'),
             (false, "ctrl-d") => ends = true,
             (false, name) if name.starts_with("ctrl-") => {
-                return Err(ToolError::invalid_field(
-                    NAME,
-                    "key",
-                    "needs a terminal, and the task has none: use TaskStop with `signal` `INT` to \
-                     interrupt it",
-                ));
+                let problem = "needs a terminal, and the task has none";
+                return Err(ToolError::invalid_field(NAME, "key", problem)
+                    .hint("use TaskStop with `signal` `INT` to interrupt it"));
             }
             _ => bytes.extend(bytes_of_key(observer, report, key).await?),
         }

@@ -190,6 +190,7 @@ pub(super) fn cursor(tool: &str, text: &str, task: &TaskId) -> Result<Cursor, To
             "after",
             "is no cursor of this task: pass the one from an answer about it, as it was",
         )
+        .hint("leave `after` out to go on from what you were shown, or pass `start`")
     })
 }
 

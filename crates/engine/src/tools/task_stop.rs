@@ -73,9 +73,9 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
     let name = input.signal.as_deref().unwrap_or("TERM");
     let Some(signal) = signal_number(name) else {
-        let problem =
-            format!("`{name}` is not known: use TERM, INT, HUP, QUIT, USR1, USR2 or KILL");
-        return Err(ToolError::invalid_field(NAME, "signal", problem));
+        let problem = format!("`{name}` is not known");
+        return Err(ToolError::invalid_field(NAME, "signal", problem)
+            .hint("use TERM, INT, HUP, QUIT, USR1, USR2 or KILL"));
     };
     let grace_ms = input.grace_ms.unwrap_or(GRACE_MS_DEFAULT);
     if grace_ms > GRACE_MS_MAX {

@@ -199,7 +199,10 @@ impl Conditions {
                     .multi_line(true)
                     .size_limit(REGEX_COMPILED_BYTES_MAX)
                     .build()
-                    .map_err(|error| invalid("until.output_matches", unusable(&error)))?,
+                    .map_err(|error| {
+                        let problem = format!("is no regular expression: {error}");
+                        invalid("until.output_matches", problem).hint(regex_hint(&error))
+                    })?,
             ),
             None => None,
         };
@@ -223,15 +226,14 @@ impl Conditions {
     }
 }
 
-/// Why a regular expression cannot be used.
-fn unusable(error: &regex::Error) -> String {
+/// What to write instead of a regular expression that cannot be used.
+fn regex_hint(error: &regex::Error) -> &'static str {
     let text = error.to_string();
-    let hint = if text.contains("look-around") || text.contains("backreference") {
-        " (wait for a simpler text, and look closer at the output afterwards)"
+    if text.contains("look-around") || text.contains("backreference") {
+        "wait for a simpler text, and look closer at the output afterwards"
     } else {
-        ""
-    };
-    format!("is no regular expression: {text}{hint}")
+        "put `\\` before each of . * + ? ( ) [ ] { } | ^ $ that means itself"
+    }
 }
 
 /// How a wait ended.

@@ -6,7 +6,7 @@ mod words;
 
 use std::{collections::VecDeque, process::ExitCode};
 
-use legwork::{StateFolder, ToolError, open_state};
+use legwork::{ErrorKind, StateFolder, ToolError, open_state};
 use serde_json::Value;
 
 use self::follow::Log;
@@ -56,9 +56,11 @@ async fn shown(options: &AuditShowOptions, folder: &StateFolder) -> std::io::Res
     let mut held: VecDeque<Value> = VecDeque::new();
     // Of all that is there only the last ones; what comes later is shown as it comes.
     let mut count = options.last;
+    let mut is_known = options.task.is_none();
     loop {
         let mut code = ExitCode::SUCCESS;
         log.read(|entry| {
+            is_known = is_known || is_of_task(options, &entry);
             if !wanted(options, &entry) || code != ExitCode::SUCCESS {
                 return;
             }
@@ -75,8 +77,11 @@ async fn shown(options: &AuditShowOptions, folder: &StateFolder) -> std::io::Res
         for entry in held.drain(..) {
             code = print(&line(options, style, &entry));
         }
-        if code != ExitCode::SUCCESS || !options.follow {
+        if code != ExitCode::SUCCESS {
             return Ok(code);
+        }
+        if !options.follow {
+            return Ok(if is_known { code } else { unknown_task(options) });
         }
         log.grown().await?;
     }
@@ -89,10 +94,24 @@ fn line(options: &AuditShowOptions, style: Style, entry: &Value) -> String {
     format!("{}\n", folded(&describe(entry), style.width.unwrap_or(usize::MAX)))
 }
 
+/// Whether an entry is about the task that was named, if one was.
+fn is_of_task(options: &AuditShowOptions, entry: &Value) -> bool {
+    let of = entry.get("task_id").and_then(Value::as_str).unwrap_or_default();
+    options.task.as_ref().is_none_or(|task| of.starts_with(task.as_str()))
+}
+
+fn unknown_task(options: &AuditShowOptions) -> ExitCode {
+    let task = options.task.as_deref().unwrap_or_default();
+    let problem = format!("the audit log has no entry about a task `{task}`");
+    complain_of(
+        &ToolError::new(ErrorKind::UnknownTask, problem).hint("`legwork ps` lists the tasks"),
+    )
+}
+
 fn wanted(options: &AuditShowOptions, entry: &Value) -> bool {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     let at_ms = entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
-    options.task.as_ref().is_none_or(|task| text("task_id").starts_with(task.as_str()))
+    is_of_task(options, entry)
         && options.verdict.is_none_or(|verdict| text("verdict") == verdict.as_str())
         && options.since.is_none_or(|since| at_ms >= since)
         && options.until.is_none_or(|until| at_ms <= until)

@@ -60,6 +60,11 @@ pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Protectio
     layers
 }
 
+/// The layers that this machine lacks.
+pub(super) fn missing(layers: &[ProtectionLayer]) -> impl Iterator<Item = &ProtectionLayer> {
+    layers.iter().filter(|layer| !layer.available)
+}
+
 /// The layers for a person: first what is there, in one line, then what is missing and why.
 pub(super) fn report(layers: &[ProtectionLayer], style: Style) -> String {
     let there: Vec<&str> =
@@ -67,13 +72,10 @@ pub(super) fn report(layers: &[ProtectionLayer], style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let there = format!("Protection that this machine has: {}", there.join(", "));
     let mut text = format!("\n{}\n", folded(&there, width));
-    let missing: Vec<&ProtectionLayer> = layers.iter().filter(|layer| !layer.available).collect();
-    if missing.is_empty() {
-        text.push_str("Nothing is missing.\n");
-        return text;
+    if missing(layers).next().is_some() {
+        text.push_str("Missing here:\n");
     }
-    text.push_str("Missing here:\n");
-    for layer in missing {
+    for layer in missing(layers) {
         let name = style.paint(Tone::Notable, &format!("{:<14}", layer.name));
         let _ = writeln!(text, "{name} {}", layer.reason.as_deref().unwrap_or_default());
     }

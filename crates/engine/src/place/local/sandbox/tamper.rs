@@ -78,10 +78,13 @@ pub(crate) struct TamperCheck {
 
 impl Watched {
     pub(super) fn new(
-        folders: Vec<PathBuf>,
+        mut folders: Vec<PathBuf>,
         writable: Vec<PathBuf>,
         deciding: Vec<PathBuf>,
     ) -> Arc<Self> {
+        // A repository is named several times where it is in no other folder than its own.
+        folders.sort_unstable();
+        folders.dedup();
         Arc::new(Self {
             folders,
             writable,
