@@ -76,6 +76,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-6.sql"),
         include_str!("fixtures/schema-7.sql"),
         include_str!("fixtures/schema-8.sql"),
+        include_str!("fixtures/schema-9.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
