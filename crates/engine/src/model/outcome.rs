@@ -1,4 +1,4 @@
-//! How a run ended, as it is recorded.
+//! The outcome of a run as it is recorded: exit, signal, limits, output totals, refusals.
 
 use legwork_warden::{
     protocol,
