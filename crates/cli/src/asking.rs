@@ -1,4 +1,4 @@
-//! Asks the person at our terminal.
+//! Questions at the terminal: shows one to the person who sits there, and reads the answer.
 
 use std::{
     fs::{File, OpenOptions},

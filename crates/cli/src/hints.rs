@@ -1,4 +1,4 @@
-//! Hints about errors that name verbs and options of the command line.
+//! Hints for errors, in terms of the command line's verbs and options.
 
 use legwork::{ErrorKind, StateFolder, StateProblem, ToolError};
 

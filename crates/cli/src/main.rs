@@ -1,4 +1,5 @@
-//! The `legwork` program: every face of the library.
+//! The program `legwork`: reads the command line and runs the verb. The work is done by the
+//! library.
 
 #![forbid(unsafe_code)]
 

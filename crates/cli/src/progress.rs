@@ -1,4 +1,4 @@
-//! Says what we wait for, once that takes a while and somebody looks.
+//! Progress on a terminal: says on stderr what a verb waits for, once that has taken half a second.
 
 use std::{
     io::{self, Write},

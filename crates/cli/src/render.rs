@@ -1,4 +1,4 @@
-//! What people see: complaints, times, one-line commands.
+//! Prints for people: data on stdout, errors and hints on stderr, times, commands in one line.
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,4 @@
-//! Signals that reach us, as futures.
+//! Catches signals that are sent to this process, and offers them as futures.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,4 +1,5 @@
-//! Our own terminal: raw while a task's terminal is shown on it, and what is typed there.
+//! Our own terminal: its size, raw mode while a task's terminal is shown on it, and the keys that
+//! are typed.
 
 use std::{
     io,

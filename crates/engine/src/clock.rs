@@ -1,5 +1,5 @@
-//! The clocks: the wall clock, for what people read, and those of the kernel, by which time is
-//! known to pass.
+//! Clocks: the wall clock, for times that people read, and the kernel's monotonic clocks, for
+//! measuring.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

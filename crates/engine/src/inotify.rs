@@ -1,4 +1,4 @@
-//! Changes of files, told by the kernel.
+//! Waits for changes of files with inotify.
 
 use std::{ffi::CStr, io, path::Path};
 

@@ -1,4 +1,4 @@
-//! Reading a small file that a command may have put there.
+//! Reads a small file safely, although a command may have replaced it.
 //!
 //! Where a command can write, a name may stand for anything: a pipe that never ends, a device, a
 //! file without end, a link to a secret. Reading it must neither wait nor fill the memory, nor tell

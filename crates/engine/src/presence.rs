@@ -1,5 +1,5 @@
-//! Files that say who is there: each is locked for as long as its process lives, which the kernel
-//! sees to.
+//! Presence files: a process holds a lock on its file for as long as it lives, so others can tell
+//! that it does.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

@@ -1,4 +1,5 @@
-//! Work that would hold up the event loop, in a thread; where none can be had, right here.
+//! Runs blocking work in a thread, so that it does not hold up the event loop; without a thread it
+//! runs in place.
 //!
 //! Tokio's own threads end the program's task with a panic when the system gives no more of them. A
 //! ledger that is slow for a moment is better than a call that is never answered. A few threads

@@ -1,4 +1,4 @@
-//! Looks at the small programs that are given to `sed` and `awk`: only what surely prints is known.
+//! Recognises `sed` and `awk` programs that only print; any other one counts as unknown.
 
 use crate::reading::Word;
 

@@ -1,4 +1,4 @@
-//! The shipped tables: what is known of programs and their options.
+//! The tables that come with Legwork: programs, their options, and what is known of them.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,4 @@
-//! Sees where something that was downloaded becomes code: `curl … | sh`, `bash <(curl …)`,
-//! `eval "$(wget …)"`.
+//! Finds downloads that are run unseen: `curl … | sh`, `bash <(curl …)`, `eval "$(wget …)"`.
 
 use crate::{
     interpreters::is_interpreter,

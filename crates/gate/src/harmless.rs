@@ -1,5 +1,5 @@
-//! What is known to be harmless: the words of a program that make it do nothing but what its name
-//! says. Whatever is not known is not harmless.
+//! Recognises commands that only read, by the options and arguments that are known to be harmless.
+//! Everything else is not harmless.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! Rules that are held beyond the text: what a command may not execute, however it comes to it.
+//! Exports the rules that are also enforced when a program is executed, not only in the command's
+//! text.
 //!
 //! The text is judged first. But a script, a Makefile or an interpreter runs programs that no text
 //! names, so the rules of the user's own files that deny a program, or ask about one, are also

@@ -1,4 +1,4 @@
-//! Programs that run whatever they are given.
+//! Interpreters: programs that run whatever code they are given.
 
 use crate::unwrap::basename;
 

@@ -1,5 +1,5 @@
-//! Why an allow that is nearly the right one does not cover a command: the word of the rule that
-//! keeps it from doing so.
+//! Explains why an allow rule that nearly matches a command does not cover it: names the word that
+//! differs.
 
 use crate::{
     matching::{Certainty, begins_with, has_flag},

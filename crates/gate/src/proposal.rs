@@ -1,4 +1,4 @@
-//! The rule that would allow a command for good: exactly this one, and nothing that could be more.
+//! Proposes the rule that would allow exactly one command, and nothing more.
 
 use crate::{
     data,

@@ -1,5 +1,5 @@
-//! Commands that take code from their input: what is typed to a shell later is as good as a
-//! command of its own.
+//! Commands that read code from their input, such as shells: what is sent to them later is judged
+//! like a command.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! What the gate knows of a text: its simple commands, its substitutions, and what it did not
-//! understand.
+//! The result of reading a text: its simple commands, its substitutions, and what was not
+//! understood.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! What goes in and what comes out: subjects, verdicts, and the grant that only the gate can make.
+//! The types of the gate's input and output: subjects, verdicts, and the grant that only the gate
+//! can make.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The paths that a command surely names to write to: a person who is asked about it can be told
+//! Lists the paths that a command is sure to write to, so that a person who is asked can be told
 //! which of them a sandbox will refuse.
 //!
 //! Nothing is decided by this. What is not known from the text alone is left out.

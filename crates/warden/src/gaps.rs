@@ -1,5 +1,4 @@
-//! What is not kept of a command's streams: one stretch of each, noted behind the exit record in
-//! its file.
+//! Gaps: the part of each stream that was not kept, noted behind the exit record in its file.
 //!
 //! Artifacts keep the offsets of the streams: a byte is where it was when it came, whatever was
 //! dropped before it. A gap is noted before its bytes are removed, so that whoever reads first and

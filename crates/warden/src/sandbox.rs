@@ -1,4 +1,4 @@
-//! What a command is confined to, and what of that the machine really does.
+//! The sandbox as data: the profile of a command, and the layers that are really in force.
 
 use serde::{Deserialize, Serialize};
 

@@ -41,14 +41,12 @@ impl Arguments {
         let (Some(verb), Some(given)) = (&mut arguments.verb, &arguments.state.state) else {
             return Ok(arguments);
         };
-        match verb.state() {
-            // What stands behind the verb goes before.
-            Some(state) => drop(state.state.get_or_insert_with(|| given.clone())),
-            None => {
-                let problem = "--state: this command has no state folder";
-                return Err(Self::command().error(ErrorKind::ArgumentConflict, problem));
-            }
-        }
+        let Some(state) = verb.state() else {
+            let problem = "--state: this command has no state folder";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, problem));
+        };
+        // What stands behind the verb goes before.
+        state.state.get_or_insert_with(|| given.clone());
         Ok(arguments)
     }
 }

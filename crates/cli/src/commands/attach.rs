@@ -1,4 +1,5 @@
-//! `legwork attach`: takes part in a running task. Leaving never stops it.
+//! `legwork attach`: connects this terminal, or these streams, to a running task. Detaching never
+//! stops the task.
 
 use std::{io::Write, process::ExitCode, time::Duration};
 

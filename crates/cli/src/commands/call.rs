@@ -1,4 +1,4 @@
-//! `legwork call`: one tool call.
+//! `legwork call`: calls one tool, as a model would, and prints its receipt.
 
 use std::{
     io::{self, Read},

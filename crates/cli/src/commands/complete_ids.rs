@@ -1,4 +1,5 @@
-//! `legwork complete-ids`: ids for a shell that completes one, each with its command.
+//! `legwork complete-ids`: prints task ids or question ids for shell completions, each with its
+//! command.
 
 use std::process::ExitCode;
 

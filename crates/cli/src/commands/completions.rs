@@ -1,5 +1,5 @@
-//! `legwork completions`: a script for a shell, made from the command line itself; ids are asked of
-//! the program when they are needed.
+//! `legwork completions`: prints a completion script for a shell. The script calls `legwork
+//! complete-ids` when it needs ids.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Copies a task's streams to our own, as they grow: byte for byte, or with their secrets masked.
+//! Copies a task's stdout and stderr to ours while they grow, byte for byte or with secrets masked.
 
 use std::{
     io::{self, Write},

@@ -1,4 +1,5 @@
-//! `legwork doctor`: what this machine can do, tried out and not guessed, and what is configured.
+//! `legwork doctor`: checks this machine, the configuration and the state folder by trying them
+//! out.
 //!
 //! Whatever is tried is tried in a temporary state folder: nothing is left behind, and a folder
 //! that does not exist yet is not made.

@@ -1,4 +1,5 @@
-//! Tasks as a list shows them: short id, age, time, status, folder, command.
+//! The table of tasks that `ps` and `legwork` alone print: short id, age, time, status, folder,
+//! command.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Some lines of a task's output: the last ones, those since a time, those that match.
+//! Selects lines of a task's output: the last N, those since a time, those that match (`logs -n`,
+//! `--since`, `--grep`).
 //!
 //! All of the output goes through the mask, also what is not shown: a secret that begins before the
 //! first line that is wanted would not be known by its end.

@@ -1,4 +1,5 @@
-//! `legwork logs`: a task's output, each stream to its own, with secrets masked or exactly.
+//! `legwork logs`: prints a task's stdout and stderr to ours, with secrets masked, or exactly
+//! (`--raw`).
 
 use std::{
     io::{self, BufWriter, Write},

@@ -1,4 +1,5 @@
-//! `legwork` alone: what is going on.
+//! `legwork` without a verb: the running tasks, what finished ones left running, and open
+//! questions.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! `legwork policy`: the verdict on a command, and what would change it; nothing is run.
+//! `legwork policy`: prints the verdict on a command and the rule that would change it. Runs
+//! nothing.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! `legwork ps`: the tasks of the state folder.
+//! `legwork ps`: lists the tasks of the state folder, newest first.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What would let a refused command run: the TOML, and the file to put it in.
+//! Tells what would allow a refused command: the TOML to add, and the file to put it in.
 
 use std::path::{Path, PathBuf};
 

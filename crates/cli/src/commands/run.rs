@@ -1,4 +1,5 @@
-//! `legwork run` and `legwork sh`: like the command itself, but supervised and recorded.
+//! `legwork run` and `legwork sh`: run a command with our streams or terminal and return its exit
+//! code, supervised and recorded.
 
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 

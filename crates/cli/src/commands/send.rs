@@ -1,4 +1,4 @@
-//! `legwork send`: input for a task.
+//! `legwork send`: sends text, a key or the end of input to a task.
 
 use std::{
     io::{self, Read},

@@ -1,5 +1,5 @@
-//! Verbs that call a tool by hand: ids in full, the call, and its errors in the command line's
-//! words.
+//! Helpers for verbs that call a tool (`wait`, `stop`, `send`): find full ids, call, translate the
+//! tool's errors to options.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! `legwork tools`: what the registry has, in the forms that people, models and programs take.
+//! `legwork tools`: lists the tools, or prints their definitions for a protocol or a model
+//! provider.
 
 use std::{fmt::Write, process::ExitCode};
 

@@ -1,4 +1,5 @@
-//! `legwork wait`: until a task has ended, or something else is so.
+//! `legwork wait`: waits for a task to end, or for output, silence, a port, a path or a read of
+//! input.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Asks the person behind the client, in the way of each protocol era.
+//! Asks the person at an MCP client about a command (elicitation), as each version of the protocol
+//! does it.
 //!
 //! Before 2026-07-28 the server sends the client a request and waits. Since then a call is answered
 //! with what is needed (`input_required`), and the client calls again with the person's answer and

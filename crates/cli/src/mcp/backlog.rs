@@ -1,4 +1,5 @@
-//! The way to the client over stdout, and the news that the client has left.
+//! Writes messages to the client over stdout, counts those that it has not read, and notices when
+//! it has left.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! JSON lines over stdin and stdout, with an answer to everything.
+//! The MCP transport: JSON lines over stdin and stdout. Every line is answered, also a wrong one.
 //!
 //! rmcp's own line transport drops what it cannot parse, drops lines that are too long, and ends
 //! the server when the first message is no request. A client that made a mistake should be told

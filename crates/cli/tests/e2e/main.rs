@@ -51,6 +51,7 @@ mod task_output;
 mod task_verbs;
 mod tasks;
 mod terminal;
+mod texts;
 mod three_tools;
 mod told;
 mod torture;

@@ -201,6 +201,6 @@ fn a_command_that_ran_into_its_time_limit_is_told_as_that() {
     let (code, out, told) =
         parts(&run.args(["--timeout", "0.2", "--", "sleep", "1000"]).output().unwrap());
     assert_eq!((code, out.as_str()), (Some(124), ""));
-    assert!(told.starts_with("legwork: the command was stopped: it ran into its limit of time"));
+    assert!(told.starts_with("legwork: the command was stopped: it reached its time limit"));
     assert_eq!(told.lines().count(), 1, "{told}");
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Replaces what is different each time.
-fn stable(text: &str, replaced: &[(&str, &str)]) -> String {
+pub fn stable(text: &str, replaced: &[(&str, &str)]) -> String {
     let mut shown = text.to_owned();
     for (pattern, by) in replaced {
         shown = regex::Regex::new(pattern).unwrap().replace_all(&shown, *by).into_owned();
@@ -310,7 +310,7 @@ fn a_person_is_told_of_the_processes_that_a_command_left_behind_while_they_live(
 }
 
 /// A question in the ledger, whose asker is gone.
-fn ask(scratch: &Scratch, id: &str, command: &str, age_ms: i64) {
+pub fn ask(scratch: &Scratch, id: &str, command: &str, age_ms: i64) {
     let ledger = rusqlite::Connection::open(scratch.state.path().join("ledger.db")).unwrap();
     let now = jiff::Timestamp::now().as_millisecond();
     ledger

@@ -1,4 +1,4 @@
-//! A command of the host program: put together, then awaited or started.
+//! `Command`: a builder with which a host program runs a command of its own.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,4 @@
-//! A command that has ended: how, and what it printed.
+//! `Finished`: the result of a command that has ended: exit code, signal and output.
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! A task that is held: waited for, read, typed to, stopped.
+//! `TaskHandle`: a running task in the hands of a host program: wait, read, send input, stop,
+//! detach.
 
 use std::time::Duration;
 

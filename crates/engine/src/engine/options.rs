@@ -1,4 +1,4 @@
-//! How an engine is set up.
+//! `Options`: workspace, state folder, configuration and callbacks for opening an engine.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The output of a task as it comes.
+//! `OutputStream`: a task's output, chunk by chunk, while it is printed.
 
 use std::{borrow::Cow, io, sync::Arc};
 

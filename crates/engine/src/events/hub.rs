@@ -1,4 +1,5 @@
-//! The stream of a process, its readers, and who is told when somebody comes or goes.
+//! The event hub of a process: keeps the newest events, serves their readers, and says when readers
+//! come or go.
 
 use std::{
     any::Any,

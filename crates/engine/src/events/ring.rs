@@ -1,4 +1,4 @@
-//! The newest events, numbered, and what became of the older ones.
+//! A ring buffer of the newest events, numbered. Of older events it knows only that they are gone.
 
 use std::{
     collections::{BTreeMap, HashMap},

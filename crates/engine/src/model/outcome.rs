@@ -1,4 +1,4 @@
-//! How a run ended, as it is recorded.
+//! The outcome of a run as it is recorded: exit, signal, limits, output totals, refusals.
 
 use legwork_warden::{
     protocol,
@@ -300,9 +300,11 @@ impl EndedBy {
     /// What to tell of it.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Timeout => "the command was stopped: it ran into its limit of time",
-            Self::Stopped => "the command was stopped: somebody asked for it",
-            Self::Abandoned => "the command was stopped: nobody came back for it",
+            Self::Timeout => "the command was stopped: it reached its time limit",
+            Self::Stopped => "the command was stopped on request",
+            Self::Abandoned => {
+                "the command was stopped: no client was connected to it (orphan_ttl_ms)"
+            }
             Self::CpuLimit => "the command was stopped: it used up its processor time (cpu_ms_max)",
             Self::OomKilled => {
                 "the kernel killed processes of the command: they used more memory than memory_bytes_max"

@@ -1,4 +1,4 @@
-//! A command that somebody wants to run.
+//! A request: the command that a caller wants to run, and how.
 
 use std::{ffi::OsString, fs::File, os::fd::OwnedFd, path::PathBuf, time::Duration};
 

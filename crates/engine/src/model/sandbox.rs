@@ -1,4 +1,4 @@
-//! What a command is confined to, and what of that was in force.
+//! The sandbox as data: its levels and settings, and a report of the layers that were in force.
 
 use std::{fmt, path::PathBuf};
 

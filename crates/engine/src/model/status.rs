@@ -18,9 +18,9 @@ pub enum Status {
     Completed,
     /// Another exit code, a signal, a timeout, or it never started.
     Failed,
-    /// Stopped because somebody asked, or nobody came back for it.
+    /// Stopped on request, or because no client was connected to it.
     Cancelled,
-    /// What became of it cannot be known.
+    /// The outcome is unknown.
     Interrupted,
 }
 

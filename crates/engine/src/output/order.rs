@@ -1,4 +1,4 @@
-//! The order in which a task's two streams came, from the rows of its timeline.
+//! The order in which a task's stdout and stderr were printed, from its timeline file.
 
 use std::{io, time::Duration};
 

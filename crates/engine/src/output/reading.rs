@@ -1,4 +1,4 @@
-//! Reading an output in pieces of bounded size, in the order in which it came.
+//! Reads an output in chunks of bounded size, in the order in which it was printed.
 
 use std::{collections::VecDeque, io};
 

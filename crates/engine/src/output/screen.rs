@@ -1,4 +1,4 @@
-//! What a terminal shows: its bytes, played into an emulator.
+//! The screen of a terminal task: plays its bytes into a terminal emulator.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! One or both of a task's streams, as one run of bytes in the order in which they came.
+//! Merges a task's stdout and stderr into one sequence of bytes, in the order in which they were
+//! printed.
 
 use std::{collections::VecDeque, io, path::Path};
 

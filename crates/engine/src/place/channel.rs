@@ -1,4 +1,4 @@
-//! A connection to a warden, wherever that runs: messages in order, over whatever carries them.
+//! A connection to a warden: sends and receives messages in order, over any transport.
 
 use std::task::{Context, Poll};
 use std::{collections::VecDeque, fmt, future::poll_fn, io, os::fd::BorrowedFd};

@@ -1,4 +1,4 @@
-//! Where wardens run: the only room that assumes a machine.
+//! The place where wardens run: the only room that assumes a machine.
 //!
 //! A [`Place`] forks wardens and dials them, says whether one lives and ends what a dead one left,
 //! resolves programs and folders, reads what tasks have stored, watches paths, and knows the boot

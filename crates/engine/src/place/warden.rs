@@ -1,4 +1,4 @@
-//! A warden, as the engine holds it: ready to be given a command, or busy with one.
+//! A warden in the engine's hands: idle and ready for a command, or busy with one.
 
 use std::{
     io,

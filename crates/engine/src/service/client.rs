@@ -1,4 +1,4 @@
-//! A client of a service: what it has asked for and not yet read.
+//! One client of a service, with limits on the answers that it has not read.
 //!
 //! A client that does not read must not fill our memory. While much is unread, no call of it
 //! begins; when much waits to begin as well, nothing more should be read from it. What has begun

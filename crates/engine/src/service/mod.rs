@@ -1,5 +1,4 @@
-//! The life of a server, whatever its face: how it begins, how much it takes on at once, how it
-//! ends.
+//! Runs a server with any face: start, limits on concurrent calls, shutdown.
 //!
 //! A face (MCP over stdio, HTTP, a host program) makes a [`Service`] of an engine and a [`Client`]
 //! for each connection. Calls go through [`Client::call`], which keeps them within the service's

@@ -1,5 +1,5 @@
-//! Something else in the place of one of our files or folders: it is set aside under another name,
-//! never removed.
+//! Sets aside what stands in the place of one of our files or folders: it is renamed, never
+//! removed.
 //!
 //! A folder where a file belongs (a container's mount makes one), a link that leads nowhere, a
 //! pipe: none of them can be opened as what it should be, and each may be somebody's. A link that

@@ -1,4 +1,4 @@
-//! What was damaged in a state folder, and what was done about it.
+//! Reports of repairs in a state folder: what was damaged, and what was done about it.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Adoption: a long-lived engine takes over the commands whose engine is gone.
+//! Adoption: an engine that stays takes over the commands of an engine that has ended.
 //!
 //! An owner keeps a command from being stopped as abandoned, and records its end as soon as it
 //! comes. The end of an engine is told by the place; one of those who hear of it becomes the heir:

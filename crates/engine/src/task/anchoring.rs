@@ -1,5 +1,5 @@
-//! Sending the end of the audit log elsewhere, where whoever can write the state folder cannot
-//! reach it.
+//! Sends the hash at the end of the audit log to a program or to syslog (`[audit] anchor`), out of
+//! reach of whoever can write the state folder.
 
 use std::{
     sync::{Arc, Weak},

@@ -1,4 +1,5 @@
-//! What nobody would tell of, for those who look at tasks live.
+//! Watches running tasks for those who read events live: waits for input, and ends that no engine
+//! would record.
 //!
 //! The kernel has no event for a wait for input: the wardens of tasks with a terminal are asked to
 //! look for it. And a task without an engine ends without anybody who records that: its warden is

@@ -1,4 +1,4 @@
-//! Judges texts as they would be judged before they run, and runs nothing.
+//! Judges commands without running them, for `legwork policy check`.
 
 use std::{path::Path, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Input to a task whose command takes it for code: it is noted, and in strict mode judged like a
-//! command where a shell would read it.
+//! Input to a task whose command reads it as code (a shell, an interpreter): it is noted in the
+//! audit log, and in strict mode judged like a command where a shell would read it.
 //!
 //! Input that is taken for data is not noted: it may be a password.
 

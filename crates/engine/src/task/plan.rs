@@ -1,4 +1,4 @@
-//! From a request to a plan: everything resolved, opened and decided, nothing started.
+//! Makes a plan of a request: resolves and opens everything that the start needs. Starts nothing.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,4 @@
-//! A run: one command under way. A driver owns the warden's channel; callers hold a [`Run`].
+//! A run: one command in progress. A driver owns the warden's channel; callers hold a [`Run`].
 
 use std::{
     io,

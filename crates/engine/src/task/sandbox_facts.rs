@@ -1,5 +1,5 @@
-//! What a caller should know of the sandbox: in general, and of the paths that a failed command
-//! complains about.
+//! Describes the sandbox to a caller: in general, and for the paths that a failed command names in
+//! its errors.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
-//! How tasks end: recorded in the ledger and the audit log, and settled when only a row is left of
-//! them.
+//! Records how tasks end, in the ledger and the audit log, and settles tasks whose warden is gone.
 
 use std::{io, sync::Arc, time::Duration};
 

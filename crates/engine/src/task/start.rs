@@ -1,4 +1,5 @@
-//! From a grant to a running command: warden, ledger, process, in this order.
+//! Starts a granted command: takes a warden, registers the task in the ledger, starts the process,
+//! in this order.
 
 use std::{
     future::poll_fn,

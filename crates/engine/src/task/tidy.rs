@@ -1,4 +1,4 @@
-//! Keeping the state folder in order: the clean-up, asked for or quietly, and what it takes on the
+//! Cleans up the state folder, on request or in the background, and measures what it takes on the
 //! disk.
 
 use std::{

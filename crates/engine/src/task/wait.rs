@@ -1,5 +1,5 @@
-//! Waiting for a task: event driven where the kernel has an event, looked for by the warden
-//! elsewhere.
+//! Waits for a condition on a task: by kernel events where there are some; a port and a read of
+//! input are polled by the warden.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! What can be said of a command's text without running it.
+//! Measures a command's text for the model: length, estimated tokens, here-documents and inline
+//! scripts.
 
 use serde::{Deserialize, Serialize};
 

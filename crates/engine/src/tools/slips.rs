@@ -1,4 +1,4 @@
-//! The commonest slips in a tool's input, and the word that would have been right.
+//! Hints for the commonest mistakes in a tool's input: the name of the field that was meant.
 
 /// Names that mean the same in different tools: whoever writes one of them is told which one it is
 /// here.

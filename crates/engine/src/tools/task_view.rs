@@ -1,4 +1,4 @@
-//! What the task tools say of a task: the same fields and the same lines in all of them.
+//! The view of a task that the task tools share: the same fields and the same lines in all of them.
 
 use std::{collections::HashMap, fmt, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! `TaskWait`: one call instead of polling.
+//! `TaskWait`: waits for a task to end or for another condition, in one call instead of polling.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Reads arithmetic, and knows when it could make code of data.
+//! Reads arithmetic, and finds where bash could run data in it as code.
 
 use super::{
     NESTING_MAX, Reader, Step,

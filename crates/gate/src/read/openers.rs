@@ -1,5 +1,5 @@
-//! The search of last resort: where a text was not understood, anything that looks like a
-//! substitution is one.
+//! Searches for substitutions in a text that was not understood: anything that looks like one
+//! counts as one.
 
 use crate::reading::Substitution;
 

@@ -1,4 +1,4 @@
-//! Remembers substitutions in quoted text: some constructs make code of such data while they run.
+//! Remembers substitutions in quoted text: some constructs run such text as code later.
 
 use super::{Arithmetics, Reader};
 use crate::reading::{Span, Substitution};

@@ -1,4 +1,4 @@
-//! Knows what makes code of data: builtins, and variables that the shell or programs act on.
+//! Builtins and variables by which a shell or a program runs data as code.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! A cgroup per warden, where one can be made: the one means that ends a whole tree at a stroke.
+//! A cgroup per warden, where the machine allows one: with it the kernel kills a whole process tree
+//! at once.
 //!
 //! A warden is born into its cgroup and the command inherits it at no cost. Before the warden kills
 //! the cgroup it leaves it. Nothing here is required: without it the tree is frozen and killed

@@ -1,5 +1,5 @@
-//! When a command has to end: counted in time since boot, so that the time in which the machine
-//! slept counts as it does for whoever waits. All else is counted in time awake.
+//! A command's deadline, counted in time since boot: time in which the machine was suspended
+//! counts, as it does for whoever waits. All else is counted in time awake.
 //!
 //! A `poll` sleeps in time awake. So the clock is looked at now and then, and a deadline that
 //! passed in the machine's sleep is found soon after it. A `timerfd` would find it at once, for a

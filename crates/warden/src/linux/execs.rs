@@ -1,4 +1,4 @@
-//! What a process is about to execute, read while the kernel holds it.
+//! Reads which program a process is about to execute, while the kernel holds the process.
 //!
 //! The memory is the process's own, and another thread of it can change it between our look and the
 //! kernel's. So this is for commands that err. Against those that fight, the view of the files

@@ -1,4 +1,4 @@
-//! What is written to a command's stdin or typed on its terminal, and whether it waits for that.
+//! Writes to a command's stdin or terminal, and tells whether the command is waiting for input.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! An engine's hold on its spawner: starting it, asking it for wardens, and letting go of it.
+//! The engine's side of the spawner: starts it, asks it for wardens, and lets go of it.
 
 use std::{
     ffi::OsStr,

@@ -1,4 +1,5 @@
-//! What is left of a warden that was killed together with its spawner.
+//! Ends, or at least names, the processes that a warden left when it was killed together with its
+//! spawner.
 //!
 //! Its command dies with it, but what the command has started does not, and no process of ours has
 //! it for a child. What is in the warden's cgroups is known to be its: there it is ended at a

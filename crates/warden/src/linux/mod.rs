@@ -1,4 +1,4 @@
-//! The Linux side: subreaper, pidfd, `/proc`, cgroup.
+//! The Linux implementation: child subreaper, pidfds, `/proc`, cgroups, namespaces.
 
 mod cgroup;
 mod command;

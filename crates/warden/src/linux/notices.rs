@@ -1,4 +1,5 @@
-//! Refused system calls, as the kernel tells of them.
+//! Receives the kernel's notices (seccomp) of system calls that a sandboxed command is refused, and
+//! of programs that it executes.
 //!
 //! The filter of a sandboxed command does not refuse by itself: it asks the warden, which says no
 //! and remembers. So a denial is known, not guessed from what a program prints. Only calls that are

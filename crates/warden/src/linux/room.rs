@@ -1,4 +1,4 @@
-//! How much output may be kept: the limit of the task, and what the disk has room for.
+//! How much output may be stored: the task's limit, and the free space of the disk.
 
 use std::{os::fd::BorrowedFd, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The wardens that live, in memory that they do not inherit.
+//! The spawner's list of living wardens, in memory that the wardens do not inherit.
 //!
 //! A warden shares the spawner's pages until one of the two writes to them. Were this list on the
 //! heap, the heap would grow with every warden, and each new one would soon have a copy of all of

@@ -1,4 +1,5 @@
-//! Signals of spawner and warden: all blocked, the few that matter read from a descriptor.
+//! Signals of spawner and warden: all are blocked, and the few that matter are read from a
+//! signalfd.
 
 use std::{
     io, mem,

@@ -1,4 +1,4 @@
-//! Ends a whole tree: a polite signal, a grace, then no mercy and no survivor.
+//! Stops a whole process tree: a polite signal, a grace period, then SIGKILL until nothing is left.
 
 use std::{
     os::fd::OwnedFd,

@@ -1,4 +1,4 @@
-//! The bytes of one stream, in memory or in a file, and what of them is not kept.
+//! Stores the bytes of one stream, in memory or in a file, and knows what was dropped.
 //!
 //! A file keeps the offsets of its stream. What is dropped from its middle becomes a hole: the disk
 //! is given back, and everything behind it stays where it is.

@@ -1,4 +1,4 @@
-//! What the kernel has no event for, looked for with growing pauses: an open port, a wait for
+//! Polls, with growing pauses, for what the kernel has no event for: an open port, a wait for
 //! input.
 
 use std::{

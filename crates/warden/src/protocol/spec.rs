@@ -1,4 +1,4 @@
-//! What a warden is told to start.
+//! The specification of a command that an engine sends to a warden.
 //!
 //! It may change freely: it only ever goes to wardens that the engine itself has forked.
 

@@ -1,4 +1,4 @@
-//! The audit log as it grows.
+//! Reads the audit log line by line, and waits for new lines (`audit show -f`).
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! `legwork audit`: the record of verdicts, answers and outcomes, and whether it is intact.
+//! `legwork audit`: prints the log of verdicts, answers and outcomes, or verifies its hash chain.
 
 mod follow;
 mod verify;

@@ -1,4 +1,4 @@
-//! `legwork audit verify`: whether a line of the log was changed, removed or inserted.
+//! `legwork audit verify`: finds lines of the audit log that were changed, removed or inserted.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! An entry of the audit log in words.
+//! Describes one entry of the audit log in a sentence.
 
 use legwork::{gate::units::shown_ms, signal_name};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The MCP clients whose configuration is found here, and whether they know `legwork`.
+//! Finds the configuration files of known MCP clients, and whether each starts `legwork`.
 
 use std::{
     env, fs,

@@ -1,4 +1,5 @@
-//! The layers of protection: which are in force on this machine, and why others are not.
+//! The layers of protection (namespaces, Landlock, seccomp, cgroups): which this machine has, and
+//! why others are missing.
 
 use std::{fmt::Write, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What dead wardens and engines leave of themselves: sockets, locks, processes.
+//! Cleans up after dead wardens and engines: their sockets, locks and processes.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! This machine.
+//! `Local`: the place that is this machine.
 
 mod dead;
 mod login;

@@ -1,4 +1,5 @@
-//! Which engine a warden was forked for, whether that engine lives, and when one has ended.
+//! The engines of this machine: which one a warden belongs to, whether it lives, and when one has
+//! ended.
 //!
 //! An engine knows more of its commands than anybody else: it may have heard of an end that it has
 //! not committed yet when the warden dies. So whoever finds a dead warden leaves it to the engine,

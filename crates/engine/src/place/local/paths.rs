@@ -1,4 +1,4 @@
-//! Waiting for a path to exist, told by the kernel.
+//! Waits for a path to exist, with inotify.
 
 use std::{io, path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Wardens, forked ahead and used again.
+//! The pool of wardens: some are forked ahead, and each serves one command after another.
 //!
 //! Whoever needs a warden takes an idle one, or waits in a queue that is fed by wardens that come
 //! back and by a few forks at a time. So a burst of short commands is served by the wardens it

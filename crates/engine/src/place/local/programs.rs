@@ -1,4 +1,4 @@
-//! Programs of this machine: where they are, and what is wrong with one that cannot be executed.
+//! Finds programs on this machine, and explains why one cannot be executed.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! The socket of a warden on this machine, as what carries its messages.
+//! Carries a warden's messages over its Unix socket.
 
 use std::{
     io,

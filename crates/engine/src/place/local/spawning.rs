@@ -1,5 +1,4 @@
-//! The spawner of this machine: started when it is needed, replaced when it has died, asked for
-//! wardens.
+//! Starts the spawner when it is needed, replaces it when it has died, and asks it for wardens.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Telling another program something: one line on its standard input.
+//! Runs a program of the user's and gives it one line on its standard input.
 
 use std::{
     io::{self, Write},

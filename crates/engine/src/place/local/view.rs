@@ -1,4 +1,4 @@
-//! What a sandbox shows of the files, and which of them it lets be written, told from outside.
+//! Answers whether a sandbox shows a path and lets it be written, without entering the sandbox.
 
 use std::{
     ffi::OsStr,

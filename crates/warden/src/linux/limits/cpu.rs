@@ -1,4 +1,5 @@
-//! The processor time of a whole tree, looked at no more often than it could have run out.
+//! Measures the processor time of a whole process tree, no more often than the limit could have
+//! been reached.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! How a run ends: the process, then what is left in its pipes, then the outcome.
+//! Ends a run: waits for the process, drains its pipes, then makes the outcome.
 
 use std::{
     os::fd::BorrowedFd,

@@ -1,4 +1,4 @@
-//! What a run is given to read.
+//! Writes input to a run's stdin or terminal, and closes it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,4 +1,4 @@
-//! How a command is started: streams, limits, process, in this order.
+//! Starts a command: makes its streams, sets its limits, starts its process, in this order.
 
 use std::{
     ffi::{CStr, CString},

@@ -1,4 +1,4 @@
-//! The rights of an administrator, which no confined process has.
+//! Drops all capabilities: no sandboxed process has the rights of an administrator.
 
 /// Gives up every capability, for good. Whether none is left.
 ///

@@ -1,4 +1,4 @@
-//! Where the programs are that are denied as a whole, and what covers them.
+//! Finds the files of programs that a rule denies as a whole, and covers them in the sandbox.
 //!
 //! A name is covered in every folder of programs. So is the file that it leads to, if that is the
 //! same program: it has the same name, that name and a version (`python3.11` behind `python3`), or

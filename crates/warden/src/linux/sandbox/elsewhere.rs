@@ -1,4 +1,4 @@
-//! Other ways to the same file: a folder that is mounted in two places shows it twice.
+//! Finds other paths of the same file: a folder that is mounted in two places shows it twice.
 //!
 //! What is hidden or guarded has to be so everywhere. Image-based systems mount a home folder below
 //! `/sysroot` as well, others keep it in `/persist`; containers share folders under other names.

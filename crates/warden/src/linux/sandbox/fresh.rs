@@ -1,4 +1,4 @@
-//! What a profile means just now: which of its paths exist, and whether that is still so.
+//! Checks that a sandbox which was made ahead still fits: which paths of its profile exist now.
 //!
 //! A sandbox that was made ahead shows the files as they were. Its mounts are private copies: what
 //! was mounted since is not there. A secret that did not exist could not be covered, and one that

@@ -1,4 +1,4 @@
-//! The rules that a process cannot shed: what may be written, whom it may signal and talk to.
+//! Landlock rules, which a process cannot drop: what it may write, signal and connect to.
 //!
 //! With namespaces these rules are the second lock on the same door. Without them they are the only
 //! one: then secrets are kept by leaving them out of what may be read, which means listing their

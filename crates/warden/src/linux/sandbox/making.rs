@@ -1,4 +1,5 @@
-//! Making sandboxes: a template, copies of it, or what is left where namespaces are refused.
+//! Makes sandboxes: from a template, from a copy of it, or with the layers that are left where
+//! namespaces are refused.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! Mounts, one by one: taken aside, made, attached, changed.
+//! Wrappers of the mount system calls: clone, create, attach, change.
 
 use std::{
     ffi::{CString, OsStr},

@@ -1,5 +1,4 @@
-//! The command's process before it has a command: made ahead, inside the sandbox, with nothing left
-//! to give up.
+//! The process that waits in a sandbox for its command: made ahead, without privileges.
 //!
 //! It is a child of the warden, made by an [usher](super::usher) inside the sandbox. It gives up
 //! its rights, hands over where its refused system calls are told, and waits. What it is then sent,

@@ -1,4 +1,4 @@
-//! Sockets of other programs that have a path.
+//! Hides the Unix sockets of other programs that have a path.
 //!
 //! A mount that may only be read does not keep anybody from connecting, and Landlock knows nothing
 //! of such sockets. Most are in folders that are covered anyway; those that are not are covered one

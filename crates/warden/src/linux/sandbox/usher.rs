@@ -1,4 +1,5 @@
-//! The usher: enters a sandbox for a moment, to make a process there or to show something.
+//! The usher: a short-lived process that enters a sandbox to make a process there or to show
+//! artifacts in it.
 //!
 //! A process that is a child of the warden and a member of the sandbox's pid namespace takes two
 //! steps: an [`usher`] enters the namespaces, in the warden's memory while the warden sleeps, and

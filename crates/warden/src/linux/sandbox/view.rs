@@ -1,5 +1,5 @@
-//! The view of the files that a confined command gets: everything as it is, but read-only, with
-//! holes.
+//! The filesystem view of a sandboxed command: everything read-only, except for the paths that may
+//! be written and those that are hidden.
 //!
 //! It is made in two steps. Most of it is the same for every command ([`prepare`]) and can be made
 //! once, as a mount namespace that later ones are copies of. The rest is each command's own

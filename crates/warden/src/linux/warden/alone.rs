@@ -1,4 +1,4 @@
-//! How long a command may still run on without an engine, for whoever looks.
+//! Publishes when a command without an engine will be stopped.
 //!
 //! The time is that of the adoption socket's file, so that a list of tasks can tell it without a
 //! word: whoever spoke with the warden would count as somebody who looks after the command.

@@ -1,4 +1,4 @@
-//! How a run ends: by itself, by a stop or by a limit; and what then becomes of the warden.
+//! Ends a run, whether by itself, by a stop or by a limit, and decides whether the warden goes on.
 
 use std::{
     os::fd::AsFd,

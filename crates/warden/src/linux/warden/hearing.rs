@@ -1,4 +1,4 @@
-//! The warden's peers: who they are, what they ask for, and what they are told.
+//! Handles the warden's connections: who they are, what they ask for, and what they are told.
 
 use std::time::{Duration, Instant};
 

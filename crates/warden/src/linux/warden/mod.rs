@@ -1,4 +1,4 @@
-//! The warden: one thread, one `poll`, no surprises.
+//! The warden: one thread around one `poll`.
 //!
 //! It [sleeps](turn) until something happens, [hears](hearing) its engine and observers,
 //! [starts](starting) a command, sees to it that it [ends](ending), and ends itself when there is

@@ -1,4 +1,4 @@
-//! How the warden starts a command, in a sandbox if it is to be in one.
+//! Starts a command, in a sandbox if it is to have one.
 
 use std::{
     io,

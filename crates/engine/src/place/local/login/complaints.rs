@@ -1,5 +1,5 @@
-//! What a profile says when the sandbox does not let it write: complaints about the sandbox, and no
-//! part of what the command prints.
+//! Recognises complaints of a login profile that the sandbox does not let write: they do not count
+//! as output of the profile.
 
 /// What programs say of a file that they may not write.
 const WORDS: [&str; 7] = [

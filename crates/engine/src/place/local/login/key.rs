@@ -1,4 +1,4 @@
-//! What the effect of a login depends on, as far as that can be known.
+//! The cache key of a login: everything that its effect is known to depend on.
 
 use std::{
     ffi::{OsStr, OsString},

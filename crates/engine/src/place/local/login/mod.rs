@@ -1,4 +1,5 @@
-//! Login shells at the price of ordinary ones, where that is proved to be the same.
+//! Replaces login shells by ordinary ones with the same environment, where that is proved to have
+//! the same effect.
 //!
 //! A login shell reads the user's profile first, which can cost a hundred times as much as the
 //! command. Most profiles change nothing but the environment. Then the command is run with that

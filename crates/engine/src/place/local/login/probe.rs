@@ -1,4 +1,4 @@
-//! Looks at logins: runs them as any command is run, by a warden, in the same sandbox, but not as
+//! Probes logins: runs them as any command is run, by a warden, in the same sandbox, but not as
 //! tasks.
 //!
 //! They are in no list, since nobody asked for them: the script is ours, and the profile is one

@@ -1,4 +1,4 @@
-//! Scripts that could see the little that is left of a difference.
+//! Finds scripts that could tell a replaced login from a real one: they get a real one.
 //!
 //! In dash nothing is left. A bash that has read a profile has `PIPESTATUS` and another `$_` before
 //! its first command, and one entry in `BASH_ARGC`. Whoever looks at those, or lists all variables,

@@ -1,4 +1,4 @@
-//! Everything that a script can see of its shell, as the scripts beside this file print it.
+//! The state of a shell as a script can see it, as the scripts beside this file print it.
 
 use legwork_warden::protocol::Environment;
 

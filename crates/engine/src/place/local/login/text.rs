@@ -1,5 +1,5 @@
-//! What only the text of a profile can tell: functions of a dash, which it cannot list, and effects
-//! outside of the shell.
+//! Searches the text of a profile for what its shell's state cannot show: functions of dash, and
+//! effects outside the shell.
 //!
 //! The text is what the shell shows that it reads (`-v`), whatever file it is in. The tests err on
 //! the side of doubt.

@@ -1,4 +1,4 @@
-//! What the policy keeps commands from executing, as far as every command is meant.
+//! The rules on programs that hold for every command, prepared for the warden.
 
 use std::{
     env,

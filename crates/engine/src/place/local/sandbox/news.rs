@@ -1,4 +1,4 @@
-//! What a command has brought that others run or trust: told with the result.
+//! Warns when a command has created files that others run or trust, such as git hooks.
 //!
 //! Not everything can be guarded. An operator may configure a repository, a new one has to get its
 //! files, and what does not exist yet cannot be kept as it is. So what git would run, and what is

@@ -1,4 +1,4 @@
-//! Which tasks' artifacts a sandboxed command may read: the latest of its workspace.
+//! Lists the tasks whose artifacts a sandboxed command may read: the latest of its workspace.
 //!
 //! One small file a workspace, shared by every process: a line for each run that has a folder. It
 //! costs nothing where no run has one, and no question to the ledger where some have.

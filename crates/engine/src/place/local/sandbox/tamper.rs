@@ -1,4 +1,5 @@
-//! Whether a command changed what others run or trust: looked at before it and after it.
+//! Warns when a command has changed files that others run or trust: compares them before it and
+//! after it.
 //!
 //! A repository may be large, or on a disk of another machine that does not answer. So it is looked
 //! at in a thread, and waited for no longer than a bound; what could not be looked at is said in
