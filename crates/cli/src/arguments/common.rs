@@ -38,6 +38,11 @@ Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]"
 impl StatePlace {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
+        Engine::open_with(self.options(rules)?, tools)
+    }
+
+    /// How an engine is set up here with these rules.
+    pub(crate) fn options(&self, rules: &Rules) -> Result<Options, ToolError> {
         let workspace = self.folder();
         let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
@@ -45,7 +50,7 @@ impl StatePlace {
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
         options.for_the_user = hints::for_the_user;
-        Engine::open_with(options, tools)
+        Ok(options)
     }
 
     /// The folder that commands run in.
