@@ -35,6 +35,10 @@ pub(crate) struct ServeOptions {
     pub place: StatePlace,
     #[command(flatten)]
     pub rules: Rules,
+    /// Add the JSON envelope to each MCP result as structuredContent (several clients then drop the
+    /// text)
+    #[arg(long)]
+    pub structured: bool,
 }
 
 #[derive(Debug, Subcommand)]

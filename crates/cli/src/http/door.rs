@@ -47,6 +47,7 @@ impl Door {
     ) -> Response<Body> {
         let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
+        self.face.metrics.request(response.status());
         let headers = response.headers_mut();
         if crowded {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -104,6 +105,7 @@ impl Door {
         if let Some(holder) = self.face.keyring.holder(secret) {
             return Ok(holder);
         }
+        self.face.metrics.wrong_token();
         let wait = self.face.attempts.note(self.peer(peer, headers));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

@@ -68,8 +68,6 @@ pub(super) async fn stream(call: Call) -> Handled {
     let engine = call.face.realms.own.engine();
     let opened = async {
         let answerer = wanted.answering.then(|| engine.watch_approvals()).transpose()?;
-        let keep = || engine.events(None, Interest::Changes);
-        call.face.keeper.get_or_try_init(keep).await?;
         Ok::<_, ToolError>((engine.events(after, interest).await?, answerer))
     };
     let (events, answerer) = match opened.await {

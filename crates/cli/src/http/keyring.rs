@@ -16,6 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    mcp::Sessions,
     realms::Standing,
     tokens::{Stamp, Token, TokenFile, digest},
 };
@@ -28,7 +29,6 @@ const REQUESTS_MAX: usize = 512;
 const CLOCK_TRUSTED: Duration = Duration::from_secs(30);
 
 /// A token that counts, for as long as it does.
-#[derive(Debug)]
 pub(super) struct Holder {
     pub token: Token,
     digest: [u8; 32],
@@ -38,45 +38,46 @@ pub(super) struct Holder {
     pub places: Arc<Semaphore>,
     /// What it stands on, once it has come.
     pub standing: OnceCell<Arc<Standing>>,
+    /// Its sessions of MCP, once it has one.
+    pub sessions: OnceCell<Sessions>,
 }
 
 impl Holder {
     fn new(token: Token) -> Option<Self> {
         let digest = HEXLOWER.decode(token.sha256.as_bytes()).ok()?.try_into().ok()?;
         let (revoked, places) = (CancellationToken::new(), Arc::new(Semaphore::new(REQUESTS_MAX)));
-        Some(Self { token, digest, revoked, places, standing: OnceCell::new() })
+        let (standing, sessions) = (OnceCell::new(), OnceCell::new());
+        Some(Self { token, digest, revoked, places, standing, sessions })
     }
 
-    /// Waits until the token is revoked or expires.
-    pub(super) async fn ended(&self) {
-        let expired = async {
-            loop {
-                let Some(end) = self.token.expires_at_ms else {
-                    return std::future::pending().await;
-                };
-                let Ok(left) = u64::try_from(end.saturating_sub(now_ms())) else { return };
-                if left == 0 {
-                    return;
-                }
-                // The wall clock may be set in the meantime.
-                tokio::time::sleep(Duration::from_millis(left).min(CLOCK_TRUSTED)).await;
+    /// Waits until the token is revoked or expires; holds nothing of this.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (revoked, end) = (self.revoked.clone(), self.token.expires_at_ms);
+        async move {
+            tokio::select! {
+                () = revoked.cancelled() => {}
+                () = expired(end) => {}
             }
-        };
-        tokio::select! {
-            () = self.revoked.cancelled() => {}
-            () = expired => {}
         }
     }
 }
 
+/// Waits until the wall clock shows this time.
+async fn expired(end_ms: Option<i64>) {
+    let Some(end_ms) = end_ms else { return std::future::pending().await };
+    while let Ok(left @ 1..) = u64::try_from(end_ms.saturating_sub(now_ms())) {
+        // The clock may be set in the meantime.
+        tokio::time::sleep(Duration::from_millis(left).min(CLOCK_TRUSTED)).await;
+    }
+}
+
 /// The holders of tokens.
-#[derive(Debug)]
 pub(super) struct Keyring {
     file: TokenFile,
     known: Mutex<Known>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Known {
     /// The state of the file that was read; none before the first time, too.
     stamp: Option<Stamp>,

@@ -13,6 +13,8 @@ mod health;
 mod hosts;
 mod keyring;
 mod listen;
+mod mcp;
+mod metrics;
 mod openapi;
 mod realms;
 mod refusal;
@@ -21,11 +23,7 @@ pub(crate) mod tokens;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use legwork::Events;
-use tokio::{
-    sync::{OnceCell, Semaphore},
-    task::JoinSet,
-};
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::listen::Listen;
@@ -36,6 +34,7 @@ use self::{
     hosts::Hosts,
     keyring::Keyring,
     listen::{Accepted, Listener},
+    metrics::Metrics,
     realms::Realms,
     tokens::TokenFile,
 };
@@ -70,9 +69,9 @@ pub(super) struct HttpFace {
     idle: Duration,
     /// Cancelled when the server ends.
     closing: CancellationToken,
-    /// A reader of events that reads nothing: while there is one the engine keeps the newest ones,
-    /// so that a client that comes back misses none.
-    keeper: OnceCell<Events>,
+    metrics: Arc<Metrics>,
+    /// Whether results of MCP have the envelope, too.
+    structured: bool,
     /// When the server began, in milliseconds since 1970.
     began_at_ms: i64,
 }
@@ -91,6 +90,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let state = realms.own.engine().state().path().to_owned();
+    let audit = realms.own.engine().state().audit();
     let tokens = TokenFile::new(options.token_file.as_deref(), &state);
     let face = Arc::new(HttpFace {
         realms,
@@ -100,7 +100,8 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         behind_proxy: options.behind_proxy,
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
-        keeper: OnceCell::new(),
+        metrics: Arc::new(Metrics::new(&audit)),
+        structured: options.structured,
         began_at_ms: now_ms(),
     });
     print(&format!("{}\n", listener.address()));
@@ -112,6 +113,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     tokio::select! {
         () = accept_all(&door, &listener, &mut connections) => {}
         () = face.keyring.watch() => {}
+        () = face.metrics.follow(face.realms.own.engine()) => {}
         _ = signals.next() => {}
     }
     // From here on nobody can come in.

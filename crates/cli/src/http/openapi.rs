@@ -87,6 +87,10 @@ fn operation(route: &Route, engine: &Engine) -> Value {
 fn result(route: &Route) -> Value {
     match route.path {
         "/api/v1/events" => json!({ "text/event-stream": { "schema": { "type": "string" } } }),
+        "/mcp" => json!({
+            "application/json": { "schema": { "type": "object" } },
+            "text/event-stream": { "schema": { "type": "string" } },
+        }),
         "/metrics" => json!({ "text/plain": { "schema": { "type": "string" } } }),
         _ => json!({ "application/json": { "schema": { "type": "object" } } }),
     }

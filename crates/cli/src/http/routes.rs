@@ -6,7 +6,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{RawPathParams, Request, State},
-    http::{HeaderMap, Response, StatusCode, Uri},
+    http::{HeaderMap, Method, Response, StatusCode, Uri, request::Parts},
     response::IntoResponse,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     HttpFace, api, events,
     keyring::Holder,
-    openapi,
+    mcp, metrics, openapi,
     realms::Standing,
     refusal::{Refusal, failed},
     tokens::Role::{self, Agent, Operator, Viewer},
@@ -30,6 +30,7 @@ pub(super) struct Call {
     pub standing: Arc<Standing>,
     /// The id in the path, where it has one.
     pub id: String,
+    pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -132,6 +133,14 @@ pub(super) const ROUTES: &[Route] = &[
         "Follow what happens to tasks and questions, as server-sent events"),
     route!(GET "/api/v1/openapi.json", ALL, false, Input::Nothing, openapi::document,
         "This document"),
+    route!(POST "/mcp", [Operator, Agent], false, Input::Nothing, mcp::exchange,
+        "MCP, Streamable HTTP: a message of the client"),
+    route!(GET "/mcp", [Operator, Agent], false, Input::Nothing, mcp::exchange,
+        "MCP, Streamable HTTP: messages of the server to a session"),
+    route!(DELETE "/mcp", [Operator, Agent], false, Input::Nothing, mcp::exchange,
+        "MCP, Streamable HTTP: the end of a session"),
+    route!(GET "/metrics", [Operator, Viewer], true, Input::Nothing, metrics::scrape,
+        "Numbers for Prometheus"),
 ];
 
 /// The routes, with their roles kept.
@@ -179,7 +188,8 @@ async fn admitted(
     let (parts, body) = request.into_parts();
     // The door has collected it.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let call = Call { face, holder, standing, id, uri: parts.uri, headers: parts.headers, body };
+    let Parts { method, uri, headers, .. } = parts;
+    let call = Call { face, holder, standing, id, method, uri, headers, body };
     (route.handler)(call).await.unwrap_or_else(IntoResponse::into_response)
 }
 

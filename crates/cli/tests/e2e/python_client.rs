@@ -1,4 +1,4 @@
-//! Drives `legwork mcp` with the official Python client, in both protocol eras.
+//! Drives `legwork mcp` and `legwork serve` with the official Python client, in both protocol eras.
 //!
 //! The client lives in an environment of its own below the target folder, made on first use.
 
@@ -44,7 +44,7 @@ fn python_is_here() -> bool {
     here
 }
 
-fn drive(version: &str, era: &str) {
+fn drive(version: &str, era: &str, way: &str) {
     if !python_is_here() {
         return;
     }
@@ -54,7 +54,7 @@ fn drive(version: &str, era: &str) {
         .arg(script)
         .args([era, program()])
         .args([scratch.state.path(), scratch.workspace.path()])
-        .arg(fixture())
+        .args([fixture(), way])
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
@@ -65,10 +65,20 @@ fn drive(version: &str, era: &str) {
 
 #[test]
 fn the_python_client_of_the_older_era() {
-    drive("1.30.0", "legacy");
+    drive("1.30.0", "legacy", "stdio");
 }
 
 #[test]
 fn the_python_client_of_the_newer_era() {
-    drive("2.3.0", "modern");
+    drive("2.3.0", "modern", "stdio");
+}
+
+#[test]
+fn the_python_client_of_the_older_era_over_http() {
+    drive("1.30.0", "legacy", "http");
+}
+
+#[test]
+fn the_python_client_of_the_newer_era_over_http() {
+    drive("2.3.0", "modern", "http");
 }

@@ -154,6 +154,7 @@ async fn tool(call: Call, name: &str, input: Value) -> Handled {
         return Err(Refusal::forbidden(format!("the token may not call {name}")));
     }
     let called = standing.client.call(name, input, &caller(token)).await;
+    call.face.metrics.call(name, &called);
     if let Some(error) = called.error() {
         return Ok(failed(error));
     }

@@ -3,6 +3,8 @@
 mod client;
 mod events;
 mod listening;
+mod mcp;
+mod metrics;
 mod roles;
 mod tasks;
 mod tokens;
