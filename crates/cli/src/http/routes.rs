@@ -188,9 +188,19 @@ async fn admitted(
     let (parts, body) = request.into_parts();
     // The door has collected it.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let ended = holder.ended();
     let Parts { method, uri, headers, .. } = parts;
     let call = Call { face, holder, standing, id, method, uri, headers, body };
-    (route.handler)(call).await.unwrap_or_else(IntoResponse::into_response)
+    let handled = tokio::select! {
+        handled = (route.handler)(call) => handled,
+        // What it waited for is stopped, as if its caller had left.
+        () = ended => Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "the token was revoked or has expired",
+        )),
+    };
+    handled.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn nothing_here(request: Request) -> Response<Body> {

@@ -5,17 +5,19 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use crate::common::{Scratch, fixture, program};
 
-/// An environment with this version of the `mcp` package.
-fn environment(version: &str) -> PathBuf {
+/// An environment of this name with these packages.
+pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let place = target.join(format!("python-mcp-{version}"));
+    let place = target.join(format!("python-{name}"));
     let python = place.join("bin/python");
-    let mark = place.join("complete-with-jsonschema");
-    if !mark.exists() {
+    let mark = place.join("complete");
+    let wanted = packages.join(" ");
+    if std::fs::read_to_string(&mark).ok().as_deref() != Some(&wanted) {
         let run = |program: &Path, arguments: &[&str]| {
             let status = Command::new(program).args(arguments).status();
             assert!(
@@ -25,15 +27,24 @@ fn environment(version: &str) -> PathBuf {
             );
         };
         run(Path::new("python3"), &["-m", "venv", "--clear", place.to_str().unwrap()]);
-        let package = format!("mcp=={version}");
-        run(&python, &["-m", "pip", "install", "--quiet", &package, "jsonschema==4.25.1"]);
-        std::fs::write(mark, "").unwrap();
+        run(&python, &[&["-m", "pip", "install", "--quiet"], packages].concat());
+        std::fs::write(mark, wanted).unwrap();
     }
     python
 }
 
+/// One environment is made by one test at a time.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// An environment with this version of the `mcp` package.
+fn client(version: &str) -> PathBuf {
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let package = format!("mcp=={version}");
+    environment(&format!("mcp-{version}"), &[&package, "jsonschema==4.25.1"])
+}
+
 /// Whether there is a Python that can make environments; where it is required it must be there.
-fn python_is_here() -> bool {
+pub fn python_is_here() -> bool {
     let probe = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
     let here = probe.is_ok_and(|output| output.status.success());
     let required = std::env::var_os("LEGWORK_REQUIRE_PYTHON").is_some();
@@ -50,7 +61,7 @@ fn drive(version: &str, era: &str, way: &str) {
     }
     let scratch = Scratch::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/python_client.py");
-    let output = Command::new(environment(version))
+    let output = Command::new(client(version))
         .arg(script)
         .args([era, program()])
         .args([scratch.state.path(), scratch.workspace.path()])

@@ -5,6 +5,7 @@ mod events;
 mod listening;
 mod mcp;
 mod metrics;
+mod openapi;
 mod roles;
 mod tasks;
 mod tokens;

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use serde_json::{Value, json};
 
 use super::{Serving, bearer, token, token_verb};
-use crate::common::{Scratch, eventually, parts, text};
+use crate::common::{Scratch, announced_line, eventually, is_alive, parts, text};
 
 fn file(scratch: &Scratch) -> std::path::PathBuf {
     scratch.state.path().join("tokens.json")
@@ -97,12 +97,28 @@ fn revocation_takes_effect_at_once_also_for_what_is_connected() {
         stream
     };
     let (mut staying, mut going) = (open(&stays), open(&goes));
+    // A command that is waited for under another one.
+    let agent = token(&scratch, "agent", &["--role", "agent"]);
+    let pid = scratch.file("pid");
+    let cmd = format!("echo $$ > {pid}; exec sleep 600");
+    let body = json!({ "cmd": cmd, "login": false, "yield_time_ms": 600_000 }).to_string();
+    let mut waiting = serving.connect();
+    waiting.request("POST", "/api/v1/tasks", &[bearer(&agent)], &body);
+    let pid = announced_line(&pid);
+    assert!(token_verb(&scratch, &["revoke", "agent"]).status.success());
+    assert_eq!(waiting.read().status, 401);
+    eventually("it is stopped", || (!is_alive(pid)).then_some(()));
     assert!(token_verb(&scratch, &["revoke", "goes"]).status.success());
-    assert_eq!(going.chunk(), None, "its stream has ended");
+    // Its stream ends, and is not cut.
+    while let Some(chunk) = going.chunk() {
+        assert!(chunk.contains("id: "), "{chunk}");
+    }
     assert_eq!(serving.get("/api/v1/tasks", &goes).status, 401);
     assert_eq!(serving.get("/api/v1/tasks", &stays).status, 200);
     scratch.result("true");
-    assert!(staying.chunk().unwrap().contains("task_started"));
+    let heard =
+        eventually("it goes on", || staying.chunk().filter(|chunk| chunk.contains("task_started")));
+    assert!(heard.contains("id: "), "{heard}");
     // One that is added counts at once, too.
     let late = token(&scratch, "late", &["--role", "viewer"]);
     assert_eq!(serving.get("/api/v1/tasks", &late).status, 200);
