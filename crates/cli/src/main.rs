@@ -7,6 +7,7 @@ mod arguments;
 mod asking;
 mod commands;
 mod hints;
+mod http;
 mod mcp;
 mod progress;
 mod render;
@@ -51,6 +52,8 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
     };
     match verb {
         Verb::Mcp(options) => mcp::serve(options).await,
+        Verb::Serve(options) => Box::pin(http::serve(options)).await,
+        Verb::Token(verb) => commands::token::token(verb),
         Verb::Call(options) => commands::call::call(options).await,
         Verb::Run(options) => commands::run::run(options).await,
         Verb::Sh(options) => commands::run::sh(options).await,

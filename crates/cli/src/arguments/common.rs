@@ -38,24 +38,26 @@ Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]"
 impl StatePlace {
     /// Opens the engine with these tools and rules.
     pub(crate) fn open(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
-        self.open_for(tools, rules, false)
+        Engine::open_with(self.options(rules)?, tools)
     }
 
     /// The same for one who starts a command at once.
     pub(crate) fn open_to_run(self, tools: Registry, rules: &Rules) -> Result<Engine, ToolError> {
-        self.open_for(tools, rules, true)
+        let mut options = self.options(rules)?;
+        options.at_once = true;
+        Engine::open_with(options, tools)
     }
 
-    fn open_for(self, tools: Registry, rules: &Rules, at_once: bool) -> Result<Engine, ToolError> {
+    /// How an engine is set up here with these rules.
+    pub(crate) fn options(&self, rules: &Rules) -> Result<Options, ToolError> {
         let workspace = self.folder();
         let config = rules.config(&workspace)?;
         let mut options = Options::configured(workspace, config);
         options.state = self.state.chosen();
-        options.at_once = at_once;
         options.on_repair = tell_of_repair;
         options.hint = hints::of;
         options.for_the_user = hints::for_the_user;
-        Engine::open_with(options, tools)
+        Ok(options)
     }
 
     /// The folder that commands run in.

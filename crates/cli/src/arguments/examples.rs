@@ -23,6 +23,34 @@ Examples:
   legwork mcp --workspace ~/project --ask strict
   legwork mcp --tools ExecCommand,TaskOutput,TaskStop";
 
+pub(super) const SERVE: &str = "\
+Every request needs a token, also on this machine: `legwork token add`. Tasks go on when the \
+server ends. Other machines reach it through a proxy that speaks TLS, with --behind-proxy.
+
+Examples:
+  legwork serve
+  legwork serve --listen 127.0.0.1:0 --workspace ~/project
+  legwork serve --listen unix:/run/user/1000/legwork.sock";
+
+pub(super) const TOKEN_ADD: &str = "\
+The token is printed once; only its hash is kept.
+
+Examples:
+  legwork token add laptop --role operator
+  legwork token add ci --role agent --workspace ~/project --expires 30d
+  legwork token add dashboard --role viewer";
+
+pub(super) const TOKEN_LIST: &str = "\
+Examples:
+  legwork token list
+  legwork token list --json";
+
+pub(super) const TOKEN_REVOKE: &str = "\
+It takes effect at once, also for what is connected.
+
+Examples:
+  legwork token revoke ci";
+
 pub(super) const CALL: &str = r#"Examples:
   legwork call ExecCommand '{"cmd": "make test"}'
   legwork call TaskList '{}' --json

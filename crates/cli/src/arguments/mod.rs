@@ -3,6 +3,7 @@
 mod common;
 mod examples;
 mod questions;
+mod serving;
 mod tasks;
 mod values;
 
@@ -12,11 +13,14 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind
 use legwork::tools::export::Format;
 
 pub(crate) use self::{
-    common::{Guard, Rules, StateChoice, StatePlace, chosen, has_records, tell_of_repair},
+    common::{
+        Guard, Rules, StateChoice, StatePlace, TrustName, chosen, has_records, tell_of_repair,
+    },
     questions::{
         ApprovalsOptions, ApproveOptions, AuditShowOptions, AuditVerb, AuditVerifyOptions,
         DenyOptions, PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb,
     },
+    serving::{ServeOptions, TokenAddOptions, TokenListOptions, TokenRevokeOptions, TokenVerb},
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
         StopOptions, TaskOptions, WaitOptions,
@@ -56,6 +60,12 @@ pub(crate) enum Verb {
     /// Serve the tools to an MCP client over stdin and stdout
     #[command(after_help = examples::MCP)]
     Mcp(McpOptions),
+    /// Serve the tools, the tasks and the questions over HTTP
+    #[command(after_help = examples::SERVE)]
+    Serve(ServeOptions),
+    /// Manage the tokens of `legwork serve`
+    #[command(subcommand)]
+    Token(TokenVerb),
     /// Call one tool and print its receipt
     #[command(after_help = examples::CALL)]
     Call(CallOptions),
@@ -123,6 +133,10 @@ impl Verb {
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {
             Self::Mcp(options) => &mut options.place.state,
+            Self::Serve(options) => &mut options.place.state,
+            Self::Token(TokenVerb::Add(options)) => &mut options.file.state,
+            Self::Token(TokenVerb::List(options)) => &mut options.file.state,
+            Self::Token(TokenVerb::Revoke(options)) => &mut options.file.state,
             Self::Call(options) => &mut options.place.state,
             Self::Run(options) => &mut options.common.state,
             Self::Sh(options) => &mut options.common.state,

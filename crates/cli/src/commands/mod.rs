@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod stop;
+pub(crate) mod token;
 mod tool;
 pub(crate) mod tools;
 pub(crate) mod wait;

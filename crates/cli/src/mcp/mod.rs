@@ -1,4 +1,5 @@
-//! MCP over stdin and stdout. All knowledge of rmcp's types is in this folder.
+//! MCP: the tools as a server of any transport, and the one over stdin and stdout. All knowledge of
+//! rmcp's types is in this folder, but for its transport over HTTP (`http/mcp`).
 
 mod asking;
 mod backlog;
@@ -11,9 +12,10 @@ use legwork::Service;
 use rmcp::{ServiceExt, transport::stdio_pipes};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::server::{Offer, Server, Tally};
 use crate::{
     arguments::McpOptions,
-    mcp::{backlog::Backlog, server::Server, transport::StdioTransport},
+    mcp::{backlog::Backlog, transport::StdioTransport},
     render::{complain, complain_of},
     signals::{Caught, ENDING},
 };
@@ -49,8 +51,8 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     let backlog = Arc::new(Backlog::new(writer, client.clone(), gone.clone()));
     let transport = StdioTransport::new(reader, backlog, gone.clone());
     let engine = service.engine().clone();
-    let server = match Server::new(engine, client, options.structured, trust).await {
-        Ok(server) => server,
+    let server = match Offer::new(engine, options.structured, trust, None).await {
+        Ok(offer) => Server::new(offer, client),
         Err(problem) => return complain(&problem),
     };
     let connection = async {

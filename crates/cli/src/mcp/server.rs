@@ -31,30 +31,83 @@ const CLIENT_NAME_CHARS: usize = 100;
 /// How often a client that asked for progress hears of a command that prints nothing.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Serves one client.
-pub(super) struct Server {
+/// What is served to a client, whatever the transport. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Offer {
     engine: Engine,
     structured: bool,
     trust: Trust,
-    seal: Seal,
+    /// The tools, where they are not all of the engine's.
+    tools: Option<Arc<[String]>>,
+    /// Whether the person behind the client may answer questions.
+    may_answer: bool,
+    /// Who the client is known as, besides the name that it gives itself.
+    known_as: Option<Arc<str>>,
+    /// Told of every call that was answered.
+    tally: Option<Arc<Tally>>,
+    seal: Arc<Seal>,
+    instructions: Arc<str>,
+}
+
+/// Counts the answers to calls of a tool.
+pub(crate) type Tally = dyn Fn(&str, &Answer) + Send + Sync;
+
+impl Offer {
+    /// Offers the tools of an engine to clients of this trust.
+    pub(crate) async fn new(
+        engine: Engine,
+        structured: bool,
+        trust: Trust,
+        tools: Option<Arc<[String]>>,
+    ) -> Result<Self, String> {
+        let seal = Arc::new(Seal::new()?);
+        let (may_answer, known_as, tally) = (true, None, None);
+        let instructions = "".into();
+        let mut offer = Self {
+            engine,
+            structured,
+            trust,
+            tools,
+            may_answer,
+            known_as,
+            tally,
+            seal,
+            instructions,
+        };
+        let mut texts: Vec<String> =
+            offer.definitions().map(|tool| tool.instructions.to_owned()).collect();
+        texts.extend(offer.engine.sandbox_told(trust).await.ok());
+        offer.instructions = texts.join("\n\n").into();
+        Ok(offer)
+    }
+
+    /// The same to a client that is known as somebody, and may answer questions or not.
+    pub(crate) fn to(mut self, known_as: &str, may_answer: bool, tally: Arc<Tally>) -> Self {
+        (self.known_as, self.may_answer) = (Some(known_as.into()), may_answer);
+        self.tally = Some(tally);
+        self
+    }
+
+    fn offers(&self, tool: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool))
+    }
+
+    fn definitions(&self) -> impl Iterator<Item = &Definition> {
+        self.engine.registry().definitions().filter(|tool| self.offers(tool.name))
+    }
+}
+
+/// Serves one client.
+pub(crate) struct Server {
+    offer: Offer,
     client: Arc<Client>,
     /// What the client has been shown of the tasks.
     seen: ShownOutput,
-    instructions: String,
 }
 
 impl Server {
-    pub(super) async fn new(
-        engine: Engine,
-        client: Arc<Client>,
-        structured: bool,
-        trust: Trust,
-    ) -> Result<Self, String> {
-        let mut texts: Vec<String> =
-            engine.registry().definitions().map(|tool| tool.instructions.to_owned()).collect();
-        texts.extend(engine.sandbox_told(trust).await.ok());
-        let (seal, seen, instructions) = (Seal::new()?, ShownOutput::default(), texts.join("\n\n"));
-        Ok(Self { engine, structured, trust, seal, client, seen, instructions })
+    pub(crate) fn new(offer: Offer, client: Arc<Client>) -> Self {
+        Self { offer, client, seen: ShownOutput::default() }
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -73,7 +126,7 @@ impl Server {
             None => CallToolResult::success(content),
             Some(_) => CallToolResult::error(content),
         };
-        if self.structured {
+        if self.offer.structured {
             result.structured_content = serde_json::to_value(answer.envelope()).ok();
         }
         result
@@ -82,8 +135,13 @@ impl Server {
     fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let name = context.client_info().map(|client| client.name);
         let name: Option<String> = name.map(|name| name.chars().take(CLIENT_NAME_CHARS).collect());
-        let mut caller = Caller::operator(name.unwrap_or_else(|| "mcp".into()));
-        caller.trust = self.trust;
+        let name = name.unwrap_or_else(|| "mcp".into());
+        let name = match &self.offer.known_as {
+            Some(known_as) => format!("{name} ({known_as})"),
+            None => name,
+        };
+        let mut caller = Caller::operator(name);
+        caller.trust = self.offer.trust;
         caller.seen = self.seen.clone();
         caller
     }
@@ -117,7 +175,7 @@ impl ServerHandler for Server {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("legwork", env!("CARGO_PKG_VERSION"));
-        info.instructions = Some(self.instructions.clone());
+        info.instructions = Some(self.offer.instructions.to_string());
         info
     }
 
@@ -126,7 +184,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.engine.registry().definitions().map(Self::tool).collect();
+        let tools = self.offer.definitions().map(Self::tool).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -136,22 +194,23 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.clone();
-        if self.engine.registry().get(&name).is_none() {
+        let engine = &self.offer.engine;
+        if engine.registry().get(&name).is_none() || !self.offer.offers(&name) {
             let shown: String = name.chars().take(CLIENT_NAME_CHARS).collect();
-            let problem = format!("there is no tool `{}`", self.engine.mask().text(&shown));
+            let problem = format!("there is no tool `{}`", engine.mask().text(&shown));
             return Err(ErrorData::invalid_params(problem, None));
         }
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         if caller.progress.is_none() {
             // Nothing tells the client that the command still runs.
-            caller.answer_within = Some(self.engine.settings().answer_within);
+            caller.answer_within = Some(engine.settings().answer_within);
         }
-        let way = Way::of(&context, self.engine.settings().elicit);
+        let way = Way::of(&context, self.offer.may_answer && engine.settings().elicit);
         if way == Way::Request {
             caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
         }
-        if let Err(error) = self.seal.take_answer(&self.engine, &request, &caller.name).await {
+        if let Err(error) = self.offer.seal.take_answer(engine, &request, &caller.name).await {
             let answer = Answer::failed(&name, error);
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
@@ -159,8 +218,11 @@ impl ServerHandler for Server {
         let call = self.client.call(&name, input, &caller);
         tokio::select! {
             answer = call => {
+                if let Some(tally) = &self.offer.tally {
+                    tally(&name, &answer);
+                }
                 if way == Way::Retry
-                    && let Some(question) = self.seal.question(&self.engine, &request, &answer).await
+                    && let Some(question) = self.offer.seal.question(engine, &request, &answer).await
                 {
                     return Ok(question);
                 }

@@ -48,7 +48,7 @@ impl Scratch {
         command.current_dir(self.workspace.path()).stdin(Stdio::null()).env("SHELL", "/bin/sh");
         // Whatever the user of this machine has configured.
         command.env("XDG_CONFIG_HOME", self.state.path());
-        if matches!(verb, "call" | "mcp" | "run" | "sh") {
+        if matches!(verb, "call" | "mcp" | "run" | "serve" | "sh") {
             // Most tests are not about the gate; those that are choose for themselves.
             command.args(["--mode", "open"]);
         }

@@ -17,6 +17,7 @@ mod exec_denies;
 mod farewell;
 mod faults;
 mod harness;
+mod http;
 mod ledger;
 mod limits;
 mod limits_output;

@@ -1,4 +1,4 @@
-"""Drives `legwork mcp` with the official Python client, of the older era or the newer."""
+"""Drives `legwork mcp` or `legwork serve` with the official Python client, of the older era or the newer."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import asynccontextmanager
 
-era, legwork, state, workspace, fixture = sys.argv[1:6]
+era, legwork, state, workspace, fixture, way = sys.argv[1:7]
 ARGUMENTS = ["mcp", "--state", state, "--workspace", workspace]
 HERE = os.path.dirname(__file__)
 
@@ -18,7 +18,11 @@ HERE = os.path.dirname(__file__)
 async def connect(*more, person=None):
     """A session that can list and call, whichever package it comes from; a person may answer questions."""
     arguments = [*ARGUMENTS, *(more or ("--mode", "open"))]
-    if era == "legacy":
+    if way == "http":
+        async with serving(*(more or ("--mode", "open"))) as (url, headers):
+            async with connect_over_http(url, headers, person) as client:
+                yield client
+    elif era == "legacy":
         from mcp import ClientSession, StdioServerParameters
         from mcp.client.stdio import stdio_client
 
@@ -37,6 +41,60 @@ async def connect(*more, person=None):
             assert client.protocol_version == "2026-07-28", client.protocol_version
             assert client.server_info.name == "legwork", client.server_info
             yield client
+
+
+served = 0
+
+
+@asynccontextmanager
+async def serving(*more):
+    """A server over HTTP, and the headers of an operator; which tools it has is the token's affair."""
+    global served
+    served += 1
+    more, tools = list(more), []
+    if "--tools" in more:
+        at = more.index("--tools")
+        tools = more[at : at + 2]
+        del more[at : at + 2]
+    name = ["token", "add", f"python-{served}", "--role", "operator", "--state", state]
+    made = subprocess.run(
+        [legwork, *name, "--workspace", workspace, *tools], capture_output=True, check=True
+    )
+    place = ["--listen", "127.0.0.1:0", "--state", state, "--workspace", workspace]
+    server = subprocess.Popen([legwork, "serve", *place, *more], stdout=subprocess.PIPE, text=True)
+    try:
+        url = server.stdout.readline().strip() + "/mcp"
+        yield url, {"Authorization": f"Bearer {made.stdout.decode().strip()}"}
+    finally:
+        server.terminate()
+        assert server.wait() == 0
+
+
+@asynccontextmanager
+async def connect_over_http(url, headers, person):
+    from mcp.client.streamable_http import streamable_http_client
+
+    if era == "legacy":
+        import httpx
+        from mcp import ClientSession
+
+        async with httpx.AsyncClient(headers=headers, timeout=120) as http:
+            async with streamable_http_client(url, http_client=http) as (read, write, session_id):
+                async with ClientSession(read, write, elicitation_callback=person) as session:
+                    info = await session.initialize()
+                    assert info.serverInfo.name == "legwork", info
+                    assert session_id(), "the older era has sessions"
+                    yield session
+    else:
+        import httpx2
+        from mcp import Client
+
+        async with httpx2.AsyncClient(headers=headers, timeout=120) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with Client(transport, elicitation_callback=person) as client:
+                assert client.protocol_version == "2026-07-28", client.protocol_version
+                assert client.server_info.name == "legwork", client.server_info
+                yield client
 
 
 def is_error(result):

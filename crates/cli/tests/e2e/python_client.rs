@@ -1,21 +1,23 @@
-//! Drives `legwork mcp` with the official Python client, in both protocol eras.
+//! Drives `legwork mcp` and `legwork serve` with the official Python client, in both protocol eras.
 //!
 //! The client lives in an environment of its own below the target folder, made on first use.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use crate::common::{Scratch, fixture, program};
 
-/// An environment with this version of the `mcp` package.
-fn environment(version: &str) -> PathBuf {
+/// An environment of this name with these packages.
+pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let place = target.join(format!("python-mcp-{version}"));
+    let place = target.join(format!("python-{name}"));
     let python = place.join("bin/python");
-    let mark = place.join("complete-with-jsonschema");
-    if !mark.exists() {
+    let mark = place.join("complete");
+    let wanted = packages.join(" ");
+    if std::fs::read_to_string(&mark).ok().as_deref() != Some(&wanted) {
         let run = |program: &Path, arguments: &[&str]| {
             let status = Command::new(program).args(arguments).status();
             assert!(
@@ -25,15 +27,24 @@ fn environment(version: &str) -> PathBuf {
             );
         };
         run(Path::new("python3"), &["-m", "venv", "--clear", place.to_str().unwrap()]);
-        let package = format!("mcp=={version}");
-        run(&python, &["-m", "pip", "install", "--quiet", &package, "jsonschema==4.25.1"]);
-        std::fs::write(mark, "").unwrap();
+        run(&python, &[&["-m", "pip", "install", "--quiet"], packages].concat());
+        std::fs::write(mark, wanted).unwrap();
     }
     python
 }
 
+/// One environment is made by one test at a time.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// An environment with this version of the `mcp` package.
+fn client(version: &str) -> PathBuf {
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let package = format!("mcp=={version}");
+    environment(&format!("mcp-{version}"), &[&package, "jsonschema==4.25.1"])
+}
+
 /// Whether there is a Python that can make environments; where it is required it must be there.
-fn python_is_here() -> bool {
+pub fn python_is_here() -> bool {
     let probe = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
     let here = probe.is_ok_and(|output| output.status.success());
     let required = std::env::var_os("LEGWORK_REQUIRE_PYTHON").is_some();
@@ -44,17 +55,17 @@ fn python_is_here() -> bool {
     here
 }
 
-fn drive(version: &str, era: &str) {
+fn drive(version: &str, era: &str, way: &str) {
     if !python_is_here() {
         return;
     }
     let scratch = Scratch::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/python_client.py");
-    let output = Command::new(environment(version))
+    let output = Command::new(client(version))
         .arg(script)
         .args([era, program()])
         .args([scratch.state.path(), scratch.workspace.path()])
-        .arg(fixture())
+        .args([fixture(), way])
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
@@ -65,10 +76,20 @@ fn drive(version: &str, era: &str) {
 
 #[test]
 fn the_python_client_of_the_older_era() {
-    drive("1.30.0", "legacy");
+    drive("1.30.0", "legacy", "stdio");
 }
 
 #[test]
 fn the_python_client_of_the_newer_era() {
-    drive("2.3.0", "modern");
+    drive("2.3.0", "modern", "stdio");
+}
+
+#[test]
+fn the_python_client_of_the_older_era_over_http() {
+    drive("1.30.0", "legacy", "http");
+}
+
+#[test]
+fn the_python_client_of_the_newer_era_over_http() {
+    drive("2.3.0", "modern", "http");
 }

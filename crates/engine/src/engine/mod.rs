@@ -165,6 +165,12 @@ impl Engine {
         self.tasks.place.warm_up(usual).await.map_err(|error| place_error(&error.into()))
     }
 
+    /// Whether a command of a caller of this trust could start now: the ledger takes records, and a
+    /// warden with its sandbox is ready. Nothing is started.
+    pub async fn ready(&self, trust: Trust) -> Result<(), ToolError> {
+        self.tasks.ready(trust).await
+    }
+
     /// Whether nothing is started with less than the whole sandbox.
     pub fn requires_protection(&self) -> bool {
         self.tasks.judge.requires_protection()

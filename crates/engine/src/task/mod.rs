@@ -242,6 +242,16 @@ impl Tasks {
         }
     }
 
+    /// Whether a command of this trust could start now: the ledger takes records, and a warden with
+    /// its sandbox is ready.
+    pub(crate) async fn ready(&self, trust: Trust) -> Result<(), ToolError> {
+        self.store.ledger.is_writable().await?;
+        let ready = self.place.ready(self.judge.wanted(trust)).await;
+        let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;
+        self.place.give_back(warden);
+        sandbox.map_or(Ok(()), |sandbox| self.check(&sandbox))
+    }
+
     /// An error if a sandbox is less than is required.
     fn check(&self, sandbox: &Sandbox) -> Result<(), ToolError> {
         if self.judge.requires_protection() && !sandbox.is_whole() {

@@ -361,8 +361,10 @@ fn console_blocks_print_what_the_pages_show() {
     for page in Page::all() {
         let blocks = page.blocks();
         let console = blocks.iter().any(|block| block.info == "console");
-        let needs_python = blocks.iter().any(|block| block.body.contains("python3 "));
-        if !console || (needs_python && !has_program("python3", &["-c", "0"])) {
+        let needs = |program: &str| blocks.iter().any(|block| block.body.contains(program));
+        let lacks_python = needs("python3 ") && !has_program("python3", &["-c", "0"]);
+        let lacks_curl = needs("$ curl ") && !has_program("curl", &["--version"]);
+        if !console || lacks_python || lacks_curl {
             continue;
         }
         let (written, wrong) = followed(&page);

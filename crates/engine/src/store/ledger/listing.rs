@@ -12,8 +12,12 @@ pub struct TaskFilter {
     pub statuses: Vec<Status>,
     /// Only those of this workspace, by its absolute path, and of workspaces inside of it.
     pub workspace: Option<String>,
+    /// Of that workspace alone, and not of those inside of it.
+    pub exact: bool,
     /// Only those that were registered at this time or later, in milliseconds since 1970.
     pub since_ms: Option<i64>,
+    /// Only those that were registered before the task of this id: the next page. They all count.
+    pub before: Option<String>,
 }
 
 impl TaskFilter {
@@ -23,23 +27,31 @@ impl TaskFilter {
         Self { statuses: open.collect(), ..Self::default() }
     }
 
-    /// The condition; `?1` is the workspace, `?2` the time.
+    /// The condition; `?1` is the workspace, `?2` the time, `?3` the id of the task before.
     fn sql(&self) -> String {
         let statuses = names(|status| self.statuses.is_empty() || self.statuses.contains(&status));
         let is_open = !self.statuses.is_empty() && !self.statuses.iter().any(|it| it.is_final());
         // Most rows have ended, and the index holds the few that have not.
         let few = if is_open { "INDEXED BY task_open WHERE outcome IS NULL AND" } else { "WHERE" };
+        let inside =
+            if self.exact { "" } else { "OR substr(workspace, 1, length(?1) + 1) = ?1 || '/'" };
         format!(
             "{few} status IN ({statuses}) AND created_at_ms >= ?2
-                  AND (?1 IS NULL OR workspace = ?1
-                       OR substr(workspace, 1, length(?1) + 1) = ?1 || '/')"
+                  AND (?1 IS NULL OR workspace = ?1 {inside})
+                  AND (?3 IS NULL OR sequence < (SELECT sequence FROM task WHERE id = ?3))"
         )
     }
 
     /// The values of the condition.
     fn values(&self) -> (Option<&str>, i64) {
-        let workspace = self.workspace.as_deref().map(|path| path.trim_end_matches('/'));
-        (workspace.filter(|path| !path.is_empty()), self.since_ms.unwrap_or(i64::MIN))
+        let inside = |path: &str| path.trim_end_matches('/').len();
+        let workspace = match self.workspace.as_deref() {
+            // The root is a workspace like any other; what is inside of it is everything.
+            Some(path) if self.exact => Some(path),
+            Some(path) => path.get(..inside(path)).filter(|path| !path.is_empty()),
+            None => None,
+        };
+        (workspace, self.since_ms.unwrap_or(i64::MIN))
     }
 }
 
@@ -60,16 +72,18 @@ impl Ledger {
             let (condition, (workspace, since_ms)) = (filter.sql(), filter.values());
             let sql = format!(
                 "SELECT {} FROM task WHERE sequence IN
-                     (SELECT sequence FROM task {condition} ORDER BY sequence DESC LIMIT ?3)
+                     (SELECT sequence FROM task {condition} ORDER BY sequence DESC LIMIT ?4)
                   ORDER BY sequence DESC",
                 Task::COLUMNS,
             );
             let mut statement = connection.prepare_cached(&sql)?;
-            let rows = statement.query_map((workspace, since_ms, limit), Task::read)?;
+            let rows =
+                statement.query_map((workspace, since_ms, &filter.before, limit), Task::read)?;
             let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
             let mut statement =
                 connection.prepare_cached(&format!("SELECT count(*) FROM task {condition}"))?;
-            let total: i64 = statement.query_row((workspace, since_ms), |row| row.get(0))?;
+            let total: i64 =
+                statement.query_row((workspace, since_ms, None::<String>), |row| row.get(0))?;
             Ok((rows, total.cast_unsigned()))
         });
         listed.await.map(|(rows, total)| (readable(rows), total))

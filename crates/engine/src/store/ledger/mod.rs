@@ -155,6 +155,11 @@ impl Ledger {
         self.writer.stay();
     }
 
+    /// Takes the ledger's lock for writing, and writes nothing.
+    pub(crate) async fn is_writable(&self) -> Result<(), LedgerError> {
+        self.writer.write(|_| Ok(())).await
+    }
+
     /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one
     /// has yet to end. All in one atomic step.
     pub(crate) async fn register(

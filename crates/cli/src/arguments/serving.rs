@@ -1,0 +1,107 @@
+//! Options of the server over HTTP and of its tokens.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+
+use super::{
+    common::{Rules, StateChoice, StatePlace, TrustName},
+    examples, values,
+};
+use crate::http::{
+    Listen,
+    tokens::{self, Role},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// Address to listen on: HOST:PORT (port 0 is any free one) or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7117")]
+    pub listen: Listen,
+    /// Allow an address that other machines reach: a proxy that speaks TLS stands in front of it
+    #[arg(long)]
+    pub behind_proxy: bool,
+    /// A name that clients may use for this server in their Host and Origin headers, besides
+    /// localhost and the address; may be repeated
+    #[arg(long, value_name = "HOST")]
+    pub allow_host: Vec<String>,
+    /// Close a connection that sends no request, or no end of its headers, for this long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::seconds)]
+    pub idle_timeout: Duration,
+    /// File of the tokens [default: tokens.json in the state folder]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub place: StatePlace,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// Add the JSON envelope to each MCP result as structuredContent (several clients then drop the
+    /// text)
+    #[arg(long)]
+    pub structured: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Add a token and print it, once
+    #[command(after_help = examples::TOKEN_ADD)]
+    Add(TokenAddOptions),
+    /// List the tokens, without their secrets
+    #[command(after_help = examples::TOKEN_LIST)]
+    List(TokenListOptions),
+    /// Revoke a token
+    #[command(after_help = examples::TOKEN_REVOKE)]
+    Revoke(TokenRevokeOptions),
+}
+
+/// Where the tokens are.
+#[derive(Debug, Args)]
+pub(crate) struct TokenFileChoice {
+    /// File of the tokens [default: tokens.json in the state folder]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub state: StateChoice,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenAddOptions {
+    /// Name of the token, for the list and the audit log
+    #[arg(value_parser = tokens::name)]
+    pub name: String,
+    /// What its holder may do
+    #[arg(long, value_enum)]
+    pub role: Role,
+    /// Trust in its commands [default: by its role]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub trust: Option<TrustName>,
+    /// Folder that its commands run in, and the only one whose tasks it sees [default: the
+    /// server's folder]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    /// Tools that it can call, separated by commas, or all [default: those that a model is offered]
+    #[arg(long, value_name = "LIST|all")]
+    pub tools: Option<String>,
+    /// How long it counts, such as 12h or 30d [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = values::seconds)]
+    pub expires: Option<Duration>,
+    #[command(flatten)]
+    pub file: TokenFileChoice,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenListOptions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub file: TokenFileChoice,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenRevokeOptions {
+    /// Name of the token
+    pub name: String,
+    #[command(flatten)]
+    pub file: TokenFileChoice,
+}

@@ -1,0 +1,32 @@
+//! This machine and this server, in numbers.
+
+use axum::http::StatusCode;
+use serde_json::json;
+
+use super::super::{
+    refusal::{answer, failed},
+    routes::{Call, Handled},
+};
+
+pub(in crate::http) async fn show(call: Call) -> Handled {
+    let engine = call.standing.engine();
+    let looked = async {
+        let usage = engine.usage().await?;
+        let sandbox = engine.protection(call.holder.token.trust).await?;
+        Ok((usage, sandbox))
+    };
+    Ok(match looked.await {
+        Err(error) => failed(&error),
+        Ok((usage, sandbox)) => {
+            let machine = json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "began_at_ms": call.face.began_at_ms,
+                "workspace": engine.workspace().display().to_string(),
+                "state": engine.state().path().display().to_string(),
+                "usage": usage,
+                "sandbox": *sandbox,
+            });
+            answer(StatusCode::OK, &machine)
+        }
+    })
+}

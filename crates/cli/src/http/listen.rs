@@ -1,0 +1,160 @@
+//! The address that `serve` listens on, and whether it may.
+
+use std::{
+    fmt, fs, io,
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
+
+/// An address to listen on, as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// `HOST:PORT`; port 0 is any free one.
+    Tcp(String),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "write HOST:PORT, such as 127.0.0.1:7117, or unix:PATH";
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(EXPECTED) } else { Ok(Self::Unix(path.into())) };
+        }
+        let is_address = text
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if is_address { Ok(Self::Tcp(text.to_owned())) } else { Err(EXPECTED) }
+    }
+}
+
+/// A socket that is listened on.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// A connection that was accepted.
+pub(super) enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Peer {
+    /// Another address, or this machine's own.
+    Address(IpAddr),
+    /// A process of this machine, over a unix socket.
+    Local,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(formatter, "{address}"),
+            Self::Local => formatter.write_str("the unix socket"),
+        }
+    }
+}
+
+impl Listener {
+    /// Listens, if that exposes nothing: plain HTTP carries tokens in the clear, so an address that
+    /// other machines reach is refused unless a proxy in front of it is said to be there.
+    pub(super) async fn open(listen: &Listen, behind_proxy: bool) -> Result<Self, String> {
+        match listen {
+            Listen::Unix(path) => open_unix(path),
+            Listen::Tcp(address) => {
+                let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
+                let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
+                let exposed = found.iter().find(|found| !found.ip().is_loopback());
+                if let Some(exposed) = exposed.filter(|_| !behind_proxy) {
+                    return Err(format!(
+                        "refusing to listen on {exposed}: other machines reach it, and plain HTTP \
+                         would show them the tokens; listen on 127.0.0.1 or unix:PATH behind a \
+                         proxy that speaks TLS, or say --behind-proxy if only such a proxy reaches \
+                         this address"
+                    ));
+                }
+                Ok(Self::Tcp(TcpListener::bind(found.as_slice()).await.map_err(failed)?))
+            }
+        }
+    }
+
+    /// The address for people: port 0 has become a number.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Tcp(listener) => listener
+                .local_addr()
+                .map_or_else(|_| "http://?".into(), |address| format!("http://{address}")),
+            Self::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Answers are small, and Nagle's algorithm would hold each back for 40 ms.
+                stream.set_nodelay(true)?;
+                Ok((Accepted::Tcp(stream), Peer::Address(address.ip().to_canonical())))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Accepted::Unix(stream), Peer::Local))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Listens on a unix socket that only its owner can connect to. A socket that nobody listens on any
+/// more is replaced; anything else in its place is left alone.
+fn open_unix(path: &Path) -> Result<Listener, String> {
+    let shown = path.display();
+    let failed = |error: io::Error| format!("cannot listen on unix:{shown}: {error}");
+    if let Ok(found) = fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(format!(
+                "cannot listen on unix:{shown}: there is a file that is no socket"
+            ));
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(format!("cannot listen on unix:{shown}: another program does already"));
+        }
+        fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(Listener::Unix(listener, path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_with_a_port_or_a_socket() {
+        assert_eq!("unix:/run/x".parse(), Ok(Listen::Unix("/run/x".into())));
+        for good in ["127.0.0.1:0", "localhost:7117", "[::1]:80"] {
+            assert_eq!(good.parse(), Ok(Listen::Tcp(good.into())));
+        }
+        for wrong in ["", "7117", ":7117", "localhost", "localhost:x", "localhost:70000", "unix:"] {
+            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `legwork serve`: the built program, spoken to in real HTTP.
+
+mod client;
+mod events;
+mod listening;
+mod mcp;
+mod metrics;
+mod openapi;
+mod prometheus;
+mod roles;
+mod tasks;
+mod tokens;
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use self::client::{Reply, Wire};
+use crate::common::{Scratch, program, signal, text};
+
+/// A server that ends with the test.
+pub struct Serving {
+    child: Child,
+    /// What it printed: `http://127.0.0.1:PORT` or `unix:PATH`.
+    pub address: String,
+    said: Arc<Mutex<String>>,
+}
+
+impl Serving {
+    /// A server on a free port.
+    pub fn start(scratch: &Scratch, more: &[&str]) -> Self {
+        let mut command = scratch.legwork("serve");
+        command.args(["--listen", "127.0.0.1:0"]).args(more);
+        Self::spawn(command)
+    }
+
+    pub fn spawn(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let saying = said.clone();
+        thread::spawn(move || {
+            let mut block = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut block) {
+                saying.lock().unwrap().push_str(&String::from_utf8_lossy(&block[..count]));
+            }
+        });
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        assert!(!address.is_empty(), "it did not start: {}", said.lock().unwrap());
+        Self { child, address: address.trim().to_owned(), said }
+    }
+
+    /// What it said on stderr.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// A connection of one's own.
+    pub fn connect(&self) -> Wire {
+        Wire::connect(&self.address)
+    }
+
+    pub fn get(&self, path: &str, token: &str) -> Reply {
+        self.connect().send("GET", path, &[bearer(token)], "")
+    }
+
+    pub fn post(&self, path: &str, token: &str, body: &Value) -> Reply {
+        self.connect().send("POST", path, &[bearer(token)], &body.to_string())
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn end(mut self, with: Signal) -> ExitStatus {
+        signal(self.child.id(), with);
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.child.try_wait().unwrap().is_none() {
+            signal(self.child.id(), Signal::TERM);
+            self.child.wait().unwrap();
+        }
+    }
+}
+
+/// The header that has a token.
+pub fn bearer(token: &str) -> (&'static str, String) {
+    ("Authorization", format!("Bearer {token}"))
+}
+
+/// Makes a token, and returns it.
+pub fn token(scratch: &Scratch, name: &str, more: &[&str]) -> String {
+    let output = token_verb(scratch, &[&["add", name], more].concat());
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout).trim().to_owned()
+}
+
+/// `legwork token VERB`.
+pub fn token_verb(scratch: &Scratch, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    command.arg("token").args(arguments).arg("--state").arg(scratch.state.path());
+    command.current_dir(scratch.workspace.path()).stdin(Stdio::null()).output().unwrap()
+}

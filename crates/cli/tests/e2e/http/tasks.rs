@@ -1,0 +1,165 @@
+//! `/api/v1`: tasks from their start to their end, and what is known of them.
+
+use serde_json::{Value, json};
+
+use super::{Serving, token};
+use crate::common::{Scratch, eventually};
+
+struct Stage {
+    // Before the scratch place, which must be left empty.
+    serving: Serving,
+    scratch: Scratch,
+    operator: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let operator = token(&scratch, "me", &["--role", "operator"]);
+        let serving = Serving::start(&scratch, &[]);
+        Self { serving, scratch, operator }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.serving.get(&format!("/api/v1/{path}"), &self.operator).good()
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.serving.post(&format!("/api/v1/{path}"), &self.operator, body).good()
+    }
+
+    fn run(&self, cmd: &str) -> Value {
+        self.post("tasks", &json!({ "cmd": cmd, "login": false }))
+    }
+}
+
+#[test]
+fn a_command_from_its_start_to_its_end() {
+    let stage = Stage::new();
+    let ran = stage.run("echo out; echo err >&2; exit 3");
+    assert_eq!((&ran["disposition"], &ran["exit_status"]), (&json!("completed"), &json!(3)));
+    assert_eq!((&ran["stdout_preview"], &ran["stderr_preview"]), (&json!("out"), &json!("err")));
+    // One that stays.
+    let script = "while read line; do echo got $line; done; echo end";
+    let input = json!({
+        "cmd": script, "login": false, "yield_time_ms": 0, "accepts_input": true,
+    });
+    let started = stage.post("tasks", &input);
+    let task = started["task_handle"]["task_id"].as_str().unwrap().to_owned();
+    let at = |what: &str| format!("tasks/{task}{what}");
+    assert_eq!(stage.get(&at(""))["task"]["status"], "running");
+    let typed = stage.post(&at("/input"), &json!({ "input": "one\n" }));
+    assert_eq!(typed["accepted_input"], true);
+    let until = json!({ "until": { "output_matches": "got one" }, "timeout_ms": 30_000 });
+    assert_eq!(stage.post(&at("/wait"), &until)["met"], true);
+    let first = stage.get(&at("/output"));
+    assert_eq!(first["output_preview"], "got one");
+    // From a cursor on, only what is new; and a second look without one is the same as the first.
+    let cursor = first["next_cursor"].as_str().unwrap();
+    stage.post(&at("/input"), &json!({ "input": "two\n" }));
+    let until = json!({ "until": { "output_matches": "got two" }, "timeout_ms": 30_000 });
+    assert_eq!(stage.post(&at("/wait"), &until)["met"], true);
+    let next = stage.get(&at(&format!("/output?after={cursor}&block=true")));
+    assert_eq!(next["output_preview"], "got two\n");
+    assert_eq!(stage.get(&at("/output"))["output_preview"], "got one\ngot two");
+    stage.post(&at("/input"), &json!({ "eof": true }));
+    let ended = stage.post(&at("/wait"), &json!({ "timeout_ms": 30_000 }));
+    assert_eq!(ended["met"], true, "{ended:#}");
+    assert_eq!(stage.get(&at(""))["task"]["exit_status"], 0);
+    // One that is stopped.
+    let started = stage.post("tasks", &json!({ "cmd": "sleep 600", "yield_time_ms": 0 }));
+    let task = started["task_handle"]["task_id"].as_str().unwrap();
+    let stopped = stage.post(&format!("tasks/{task}/stop"), &json!({}));
+    assert_eq!(stopped["stop_requested"], true, "{stopped:#}");
+    assert_eq!(stage.get(&format!("tasks/{task}"))["task"]["status"], "cancelled");
+}
+
+#[test]
+fn the_list_is_filtered_and_paged() {
+    let stage = Stage::new();
+    let ids: Vec<String> = (0..7)
+        .map(|number| {
+            let ran = stage.run(&format!("exit {}", number % 2));
+            ran["task_id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+    let of = |listed: &Value| -> Vec<String> {
+        let tasks = listed["tasks"].as_array().unwrap().iter();
+        tasks.map(|task| task["task_id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (mut all, mut query) = (Vec::new(), "tasks?limit=3".to_owned());
+    loop {
+        let page = stage.get(&query);
+        assert_eq!(page["total"], 7);
+        all.extend(of(&page));
+        let Some(next) = page["next_before"].as_str() else { break };
+        query = format!("tasks?limit=3&before={next}");
+    }
+    assert_eq!(all, newest_first);
+    let failed = stage.get("tasks?status=failed,running");
+    assert_eq!((of(&failed).len(), &failed["total"]), (3, &json!(3)));
+    let oldest = format!("tasks?status=failed&before={}", ids[1]);
+    assert_eq!(of(&stage.get(&oldest)), Vec::<String>::new());
+}
+
+#[test]
+fn mistakes_are_told_in_the_shape_of_the_tools_errors() {
+    let stage = Stage::new();
+    let ask = |path: &str| {
+        let reply = stage.serving.get(&format!("/api/v1/{path}"), &stage.operator);
+        (reply.status, reply.kind())
+    };
+    for path in ["tasks?limit=0", "tasks?limit=x", "tasks?status=odd", "tasks?color=red"] {
+        assert_eq!(ask(path), (400, "invalid_request".into()), "{path}");
+    }
+    assert_eq!(ask("tasks/t_none"), (404, "unknown_task".into()));
+    assert_eq!(ask("questions/a_none"), (404, "unknown_approval".into()));
+    assert_eq!(ask("nothing"), (404, "not_found".into()));
+    let post = |body: &Value| {
+        let reply = stage.serving.post("/api/v1/tasks", &stage.operator, body);
+        (reply.status, reply.kind())
+    };
+    assert_eq!(post(&json!({ "cmd": " " })), (400, "invalid_tool_input".into()));
+    assert_eq!(post(&json!({ "command": "ls" })), (400, "invalid_tool_input".into()));
+    assert_eq!(post(&json!([1])), (400, "invalid_tool_input".into()));
+}
+
+#[test]
+fn rules_the_audit_log_and_the_machine() {
+    let stage = Stage::new();
+    let checked = stage.post("policy/check", &json!({ "command": "ls | wc -l" }));
+    assert_eq!(checked["verdict"], "allow", "{checked:#}");
+    let ran = stage.run("echo audited");
+    let task = ran["task_id"].as_str().unwrap();
+    let entries = eventually("its outcome is noted", || {
+        let log = stage.get(&format!("audit?task_id={task}"));
+        let entries = log["entries"].as_array().unwrap().clone();
+        (entries.len() == 2).then_some(entries)
+    });
+    // Newest first.
+    assert_eq!(entries[0]["event"], "outcome");
+    assert_eq!(
+        (&entries[1]["event"], &entries[1]["asked_by"]),
+        (&json!("verdict"), &json!("token me"))
+    );
+    assert_eq!(stage.get("audit?verdict=deny")["entries"], json!([]));
+    let machine = stage.get("machine");
+    assert_eq!(machine["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(machine["usage"]["tasks"], 1);
+    let folder = stage.scratch.state.path().canonicalize().unwrap();
+    assert_eq!(machine["state"], folder.to_str().unwrap());
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_command_with_it() {
+    let stage = Stage::new();
+    let pid = stage.scratch.file("pid");
+    let cmd = format!("echo $$ > {pid}; exec sleep 600");
+    let body = json!({ "cmd": cmd, "login": false, "yield_time_ms": 600_000 }).to_string();
+    let mut wire = stage.serving.connect();
+    wire.request("POST", "/api/v1/tasks", &[super::bearer(&stage.operator)], &body);
+    let pid = crate::common::announced_line(&pid);
+    drop(wire);
+    eventually("it is stopped", || (!crate::common::is_alive(pid)).then_some(()));
+}
