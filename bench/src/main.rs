@@ -15,6 +15,7 @@ mod client;
 mod crowd;
 mod gate;
 mod history;
+mod http;
 mod login;
 mod measure;
 mod report;

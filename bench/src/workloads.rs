@@ -16,6 +16,7 @@ use crate::{
     crowd::running,
     gate::gate,
     history::history,
+    http::http,
     login::login,
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
@@ -28,7 +29,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 12] = [
+pub const ALL: [(&str, Workload); 13] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -41,13 +42,14 @@ pub const ALL: [(&str, Workload); 12] = [
     ("history", history),
     ("login", login),
     ("gate", gate),
+    ("http", http),
 ];
 
 /// After this long everything that a call leaves to do is done.
 const AT_REST: Duration = Duration::from_millis(10);
 
 /// The command of the trivial call, raw.
-const TRUE: [&str; 4] = ["/bin/sh", "-c", "--", "true"];
+pub const TRUE: [&str; 4] = ["/bin/sh", "-c", "--", "true"];
 
 fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
     let rounds = if quick { 300 } else { 3000 };
