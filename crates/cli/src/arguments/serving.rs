@@ -10,7 +10,7 @@ use super::{
 };
 use crate::http::{
     Listen,
-    tokens::{self, Role},
+    tokens::{self, TokenRole},
 };
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct TokenAddOptions {
     pub name: String,
     /// What its holder may do
     #[arg(long, value_enum)]
-    pub role: Role,
+    pub role: TokenRole,
     /// Trust in its commands [default: by its role]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub trust: Option<TrustName>,

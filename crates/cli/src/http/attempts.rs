@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::listen::Peer;
+use super::listen::HttpPeer;
 use crate::render::say;
 
 /// How long the answer to the first wrong token takes; each further one takes twice as long.
@@ -28,7 +28,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// The peers that came with a wrong token.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(Mutex<HashMap<Peer, Failed>>);
+pub(super) struct Attempts(Mutex<HashMap<HttpPeer, Failed>>);
 
 #[derive(Debug)]
 struct Failed {
@@ -39,7 +39,7 @@ struct Failed {
 
 impl Attempts {
     /// Notes a wrong token; the answer is to wait for so long.
-    pub(super) fn note(&self, peer: Peer) -> Duration {
+    pub(super) fn note(&self, peer: HttpPeer) -> Duration {
         let now = Instant::now();
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
@@ -70,10 +70,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_wrong_token_waits_longer_until_the_peer_is_quiet() {
         let attempts = Attempts::default();
-        let waits: Vec<u128> = (0..8).map(|_| attempts.note(Peer::Local).as_millis()).collect();
+        let waits: Vec<u128> = (0..8).map(|_| attempts.note(HttpPeer::Local).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(attempts.note(Peer::Address([127, 0, 0, 1].into())), FIRST, "another peer");
+        assert_eq!(attempts.note(HttpPeer::Address([127, 0, 0, 1].into())), FIRST, "another peer");
         tokio::time::advance(FORGOTTEN).await;
-        assert_eq!(attempts.note(Peer::Local), FIRST);
+        assert_eq!(attempts.note(HttpPeer::Local), FIRST);
     }
 }

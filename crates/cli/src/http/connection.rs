@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::{door::Door, listen::Peer};
+use super::{door::Door, listen::HttpPeer};
 
 /// Most bytes of a request's headers; hyper answers 431 to more.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -28,7 +28,7 @@ const HEADERS_MAX: usize = 100;
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// Serves a connection until it ends, or until the server does.
-pub(super) async fn attend<S>(door: Arc<Door>, stream: S, peer: Peer, crowded: bool)
+pub(super) async fn attend<S>(door: Arc<Door>, stream: S, peer: HttpPeer, crowded: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

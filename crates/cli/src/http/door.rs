@@ -16,8 +16,8 @@ use serde_json::json;
 use super::{
     HttpFace, health,
     keyring::Holder,
-    listen::Peer,
-    refusal::{Refusal, answer},
+    listen::HttpPeer,
+    refusal::{HttpRefusal, answer},
     tokens::PREFIX,
 };
 
@@ -41,7 +41,7 @@ impl Door {
     /// Answers a request; whoever comes while it is crowded is told so and nothing else.
     pub(super) async fn answer(
         &self,
-        peer: Peer,
+        peer: HttpPeer,
         crowded: bool,
         request: Request<Incoming>,
     ) -> Response<Body> {
@@ -60,9 +60,9 @@ impl Door {
 
     async fn enter(
         &self,
-        peer: Peer,
+        peer: HttpPeer,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, HttpRefusal> {
         let face = &self.face;
         let headers = request.headers();
         face.hosts.check(headers)?;
@@ -77,7 +77,7 @@ impl Door {
         let holder = self.holder(peer, headers).await?;
         let Ok(_place) = holder.places.clone().try_acquire_owned() else {
             let message = "too many requests of this token are under way";
-            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
+            return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
                 .hint("wait for some of their answers, then try again"));
         };
         let (mut parts, body) = request.into_parts();
@@ -89,7 +89,11 @@ impl Door {
     }
 
     /// The holder of the token that a request brings.
-    async fn holder(&self, peer: Peer, headers: &HeaderMap) -> Result<Arc<Holder>, Refusal> {
+    async fn holder(
+        &self,
+        peer: HttpPeer,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Holder>, HttpRefusal> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let secret = match (given.next(), given.next()) {
             (Some(one), None) => one.to_str().ok().and_then(bearer),
@@ -116,17 +120,17 @@ impl Door {
     }
 
     /// Where a request comes from: behind a proxy, what that says of it.
-    fn peer(&self, peer: Peer, headers: &HeaderMap) -> Peer {
+    fn peer(&self, peer: HttpPeer, headers: &HeaderMap) -> HttpPeer {
         let told = headers.get_all("x-forwarded-for").iter().next_back();
         let told = told.filter(|_| self.face.behind_proxy).and_then(|told| told.to_str().ok());
         // The proxy adds what it has seen at the end; what stands before it anybody can write.
         let last = told.and_then(|told| told.rsplit(',').next());
-        last.and_then(|last| last.trim().parse().ok()).map_or(peer, Peer::Address)
+        last.and_then(|last| last.trim().parse().ok()).map_or(peer, HttpPeer::Address)
     }
 
-    fn unknown(&self, headers: &HeaderMap, message: &str, error: &str) -> Refusal {
+    fn unknown(&self, headers: &HeaderMap, message: &str, error: &str) -> HttpRefusal {
         let url = format!("{}{METADATA}", self.base(headers));
-        Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+        HttpRefusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
             .hint("`legwork token add` makes a token on the machine of the server")
             .challenge(format!("Bearer realm=\"legwork\"{error}, resource_metadata=\"{url}\""))
     }
@@ -150,9 +154,10 @@ impl Door {
     }
 }
 
-fn crowded() -> Refusal {
+fn crowded() -> HttpRefusal {
     let message = "too many connections are open";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "limit_exceeded", message).hint("try again later")
+    HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "limit_exceeded", message)
+        .hint("try again later")
 }
 
 /// The token of an Authorization header.
@@ -163,7 +168,7 @@ fn bearer(header: &str) -> Option<&str> {
 
 /// Addresses end up in logs, histories and Referer headers: a token there is refused, so that
 /// nobody gets used to it.
-fn refuse_token_in(uri: &Uri) -> Result<(), Refusal> {
+fn refuse_token_in(uri: &Uri) -> Result<(), HttpRefusal> {
     let fields = uri.query().unwrap_or_default().split('&');
     let is_named = |field: &str| {
         let name = field.split('=').next().unwrap_or_default();
@@ -173,23 +178,23 @@ fn refuse_token_in(uri: &Uri) -> Result<(), Refusal> {
     if fields.next().is_none() && !uri.to_string().contains(PREFIX) {
         return Ok(());
     }
-    Err(Refusal::invalid("a token does not belong into an address: it is kept in logs there")
+    Err(HttpRefusal::invalid("a token does not belong into an address: it is kept in logs there")
         .hint("send it as Authorization: Bearer TOKEN, and revoke this one if it is in use"))
 }
 
 /// A whole body, within limits.
-async fn collected(body: Incoming) -> Result<Bytes, Refusal> {
+async fn collected(body: Incoming) -> Result<Bytes, HttpRefusal> {
     let body = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIME_MAX, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let message = format!("the body is over the limit of {BODY_BYTES_MAX} bytes");
-            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
+            Err(HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
-        Ok(Err(error)) => Err(Refusal::invalid(format!("the body cannot be read: {error}"))),
+        Ok(Err(error)) => Err(HttpRefusal::invalid(format!("the body cannot be read: {error}"))),
         Err(_) => {
             let message = "the body did not arrive in time";
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message))
+            Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message))
         }
     }
 }

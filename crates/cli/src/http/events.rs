@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     keyring::Holder,
     realms::Standing,
-    refusal::{Refusal, failed},
+    refusal::{HttpRefusal, failed},
     routes::{Call, Handled},
-    tokens::Role,
+    tokens::TokenRole,
 };
 
 /// Frames that wait for a client.
@@ -57,8 +57,8 @@ struct Wanted {
 
 pub(super) async fn stream(call: Call) -> Handled {
     let wanted: Wanted = call.query()?;
-    if wanted.answering && call.holder.token.role != Role::Operator {
-        return Err(Refusal::forbidden("only an operator answers questions"));
+    if wanted.answering && call.holder.token.role != TokenRole::Operator {
+        return Err(HttpRefusal::forbidden("only an operator answers questions"));
     }
     let last = call.headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(str::to_owned).or(wanted.after);

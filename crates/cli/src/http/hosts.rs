@@ -6,7 +6,7 @@
 
 use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
 
-use super::{listen::Listen, refusal::Refusal};
+use super::{listen::Listen, refusal::HttpRefusal};
 
 /// The names that are allowed, in lower case and without a port.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Hosts {
     }
 
     /// Refuses a request that names another server, or that comes from another server's page.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
         let mut given = headers.get_all(header::HOST).iter();
         let named = match (given.next(), given.next()) {
             (Some(one), None) => one.to_str().ok().and_then(host),
@@ -32,7 +32,7 @@ impl Hosts {
         };
         if !named.is_some_and(|named| self.0.contains(&named)) {
             let message = "the Host header does not name this server";
-            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message)
+            return Err(HttpRefusal::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message)
                 .hint("start the server with --allow-host NAME to serve it under another name"));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
@@ -40,7 +40,7 @@ impl Hosts {
             return Ok(());
         }
         let message = "the Origin header names another site";
-        Err(Refusal::new(StatusCode::FORBIDDEN, "wrong_origin", message)
+        Err(HttpRefusal::new(StatusCode::FORBIDDEN, "wrong_origin", message)
             .hint("start the server with --allow-host NAME if that site is its own"))
     }
 

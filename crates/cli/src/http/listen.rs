@@ -48,14 +48,14 @@ pub(super) enum Accepted {
 
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Peer {
+pub(super) enum HttpPeer {
     /// Another address, or this machine's own.
     Address(IpAddr),
     /// A process of this machine, over a unix socket.
     Local,
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for HttpPeer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(formatter, "{address}"),
@@ -98,17 +98,17 @@ impl Listener {
     }
 
     /// The next connection.
-    pub(super) async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+    pub(super) async fn accept(&self) -> io::Result<(Accepted, HttpPeer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Answers are small, and Nagle's algorithm would hold each back for 40 ms.
                 stream.set_nodelay(true)?;
-                Ok((Accepted::Tcp(stream), Peer::Address(address.ip().to_canonical())))
+                Ok((Accepted::Tcp(stream), HttpPeer::Address(address.ip().to_canonical())))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Accepted::Unix(stream), Peer::Local))
+                Ok((Accepted::Unix(stream), HttpPeer::Local))
             }
         }
     }

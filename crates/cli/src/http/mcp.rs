@@ -24,9 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     realms::may_call,
-    refusal::Refusal,
+    refusal::HttpRefusal,
     routes::{Call, Handled},
-    tokens::Role,
+    tokens::TokenRole,
 };
 use crate::mcp::{Offer, Server, Tally};
 
@@ -47,7 +47,7 @@ pub(super) async fn exchange(call: Call) -> Handled {
     let sessions = call.holder.sessions.get_or_try_init(|| open(&call)).await?;
     if begins_session(&call) && sessions.manager.sessions.read().await.len() >= SESSIONS_MAX {
         let message = format!("this token has {SESSIONS_MAX} sessions already");
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
+        return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
             .hint("end some of them with DELETE, then try again"));
     }
     let service = sessions.service.clone();
@@ -70,17 +70,17 @@ fn begins_session(call: &Call) -> bool {
 }
 
 /// Makes a token ready for sessions, which end with it.
-async fn open(call: &Call) -> Result<Sessions, Refusal> {
+async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
     let (token, engine) = (&call.holder.token, call.standing.engine());
     let names = engine.registry().definitions().map(|tool| tool.name.to_owned());
     let tools = names.filter(|name| may_call(token, engine, name)).collect();
     let offer = Offer::new(engine.clone(), call.face.structured, token.trust, Some(tools)).await;
     let offer = offer.map_err(|problem| {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "tool_execution_failed", problem)
+        HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "tool_execution_failed", problem)
     })?;
     let metrics = call.face.metrics.clone();
     let tally: Arc<Tally> = Arc::new(move |tool: &str, answer: &Answer| metrics.call(tool, answer));
-    let may_answer = token.role == Role::Operator;
+    let may_answer = token.role == TokenRole::Operator;
     let offer = offer.to(&format!("token {}", token.name), may_answer, tally);
     let service = call.standing.service.clone();
     let mut manager = LocalSessionManager::default();

@@ -9,7 +9,7 @@ use std::{
 use legwork::{Caller, Client, Engine, Registry, Service, ToolError};
 use tokio::sync::Mutex;
 
-use super::tokens::{Role, Token};
+use super::tokens::{Token, TokenRole};
 use crate::arguments::{Rules, StatePlace};
 
 /// The services of a server, each with the rules of its workspace.
@@ -29,7 +29,7 @@ impl Realms {
         let mut options = place.options(&rules)?;
         options.all_workspaces = true;
         let engine = Engine::open_with(options, Registry::builtin())?;
-        let own = Service::begin(engine, Role::Operator.usual_trust()).await?;
+        let own = Service::begin(engine, TokenRole::Operator.usual_trust()).await?;
         Ok(Self { place, rules, own, confined: Mutex::default() })
     }
 
@@ -37,8 +37,8 @@ impl Realms {
     pub(super) async fn of(&self, token: &Token) -> Result<Standing, ToolError> {
         let confined = match (&token.workspace, token.role) {
             (Some(workspace), _) => Some(workspace.as_path()),
-            (None, Role::Agent) => Some(self.own.engine().workspace()),
-            (None, Role::Operator | Role::Viewer) => None,
+            (None, TokenRole::Agent) => Some(self.own.engine().workspace()),
+            (None, TokenRole::Operator | TokenRole::Viewer) => None,
         };
         let service = match confined {
             Some(workspace) => self.confined_to(workspace, token).await?,

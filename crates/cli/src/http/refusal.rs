@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// An error of the HTTP face itself, in the shape of a tool's error.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Refusal {
+pub(super) struct HttpRefusal {
     #[serde(skip)]
     pub status: StatusCode,
     kind: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Refusal {
     challenge: Option<String>,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(super) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         let retryable =
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -59,7 +59,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response<Body> {
         let status = self.status;
         let mut response = answer(status, &json!({ "error": self }));

@@ -19,8 +19,8 @@ use super::{
     keyring::Holder,
     mcp, metrics, openapi,
     realms::Standing,
-    refusal::{Refusal, failed},
-    tokens::Role::{self, Agent, Operator, Viewer},
+    refusal::{HttpRefusal, failed},
+    tokens::TokenRole::{self, Agent, Operator, Viewer},
 };
 
 /// A request that was let in.
@@ -38,21 +38,21 @@ pub(super) struct Call {
 
 impl Call {
     /// The fields of the query.
-    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, HttpRefusal> {
         let query = axum::extract::Query::<T>::try_from_uri(&self.uri);
-        query.map(|query| query.0).map_err(|error| Refusal::invalid(error.body_text()))
+        query.map(|query| query.0).map_err(|error| HttpRefusal::invalid(error.body_text()))
     }
 
     /// The body, which is JSON; nothing counts as an empty object.
-    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, HttpRefusal> {
         let text: &[u8] = if self.body.trim_ascii().is_empty() { b"{}" } else { &self.body };
         serde_json::from_slice(text)
-            .map_err(|error| Refusal::invalid(format!("the body is not as expected: {error}")))
+            .map_err(|error| HttpRefusal::invalid(format!("the body is not as expected: {error}")))
     }
 }
 
 /// What a handler brings.
-pub(super) type Handled = Result<Response<Body>, Refusal>;
+pub(super) type Handled = Result<Response<Body>, HttpRefusal>;
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
@@ -72,7 +72,7 @@ pub(super) struct Route {
     pub method: &'static str,
     pub path: &'static str,
     /// Who may use it.
-    pub roles: &'static [Role],
+    pub roles: &'static [TokenRole],
     /// Whether it tells of all workspaces, so that a token that is confined to one may not use it.
     pub everywhere: bool,
     pub summary: &'static str,
@@ -98,7 +98,7 @@ macro_rules! route {
     };
 }
 
-const ALL: [Role; 3] = [Operator, Agent, Viewer];
+const ALL: [TokenRole; 3] = [Operator, Agent, Viewer];
 
 /// Every route that needs a token, in the order of the document.
 pub(super) const ROUTES: &[Route] = &[
@@ -171,7 +171,7 @@ async fn admitted(
     let role = holder.token.role;
     if !route.roles.contains(&role) {
         let message = format!("a token of the role {} may not do this", role.as_str());
-        return Refusal::forbidden(message).into_response();
+        return HttpRefusal::forbidden(message).into_response();
     }
     let opened =
         holder.standing.get_or_try_init(async || face.realms.of(&holder.token).await.map(Arc::new));
@@ -181,7 +181,7 @@ async fn admitted(
     };
     if route.everywhere && standing.workspace.is_some() {
         let message = "a token that is confined to a workspace may not do this";
-        return Refusal::forbidden(message).into_response();
+        return HttpRefusal::forbidden(message).into_response();
     }
     let id = params.iter().find(|(name, _)| *name == "id");
     let id = id.map(|(_, id)| id.to_owned()).unwrap_or_default();
@@ -194,7 +194,7 @@ async fn admitted(
     let handled = tokio::select! {
         handled = (route.handler)(call) => handled,
         // What it waited for is stopped, as if its caller had left.
-        () = ended => Err(Refusal::new(
+        () = ended => Err(HttpRefusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
             "the token was revoked or has expired",
@@ -205,12 +205,12 @@ async fn admitted(
 
 async fn nothing_here(request: Request) -> Response<Body> {
     let message = format!("there is nothing at {}", request.uri().path());
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
+    HttpRefusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
 }
 
 async fn wrong_method(request: Request) -> Response<Body> {
     let message = format!("{} is not possible here", request.method());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message).into_response()
+    HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message).into_response()
 }
 
 /// What is said of a route in the document.

@@ -32,7 +32,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// What the holder of a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Role {
+pub(crate) enum TokenRole {
     /// Runs commands, answers questions, sees everything
     Operator,
     /// Runs commands and sees their tasks; answers no question
@@ -41,7 +41,7 @@ pub(crate) enum Role {
     Viewer,
 }
 
-impl Role {
+impl TokenRole {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -66,7 +66,7 @@ impl Role {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
     pub name: String,
-    pub role: Role,
+    pub role: TokenRole,
     pub trust: Trust,
     /// The workspace that it is confined to; none: the server's own for commands, and for an
     /// operator or a viewer the tasks of all.
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(file.read(), Ok(Vec::new()));
         let token = Token {
             name: "a".into(),
-            role: Role::Agent,
+            role: TokenRole::Agent,
             trust: Trust::TrustedIntegration,
             workspace: None,
             tools: None,

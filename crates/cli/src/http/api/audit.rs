@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{
-    refusal::{Refusal, answer},
+    refusal::{HttpRefusal, answer},
     routes::{Call, Handled},
 };
 
@@ -66,7 +66,7 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
     let wanted: Wanted = call.query()?;
     let limit = wanted.limit.unwrap_or(PAGE);
     if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(Refusal::invalid(format!("`limit` must be 1 to {PAGE_MAX}")));
+        return Err(HttpRefusal::invalid(format!("`limit` must be 1 to {PAGE_MAX}")));
     }
     let path = call.standing.engine().state().audit();
     let read = tokio::task::spawn_blocking(move || page(&path, &wanted, limit)).await;
@@ -76,7 +76,7 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
         }
         Err(error) => {
             let message = format!("the audit log cannot be read: {error}");
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message))
+            Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message))
         }
     }
 }

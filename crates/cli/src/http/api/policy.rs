@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::{
     realms::may_call,
-    refusal::{Refusal, answer, failed},
+    refusal::{HttpRefusal, answer, failed},
     routes::{Call, Handled},
 };
 
@@ -41,7 +41,7 @@ pub(in crate::http) async fn check(call: Call) -> Handled {
     let name = asked.tool.as_deref().unwrap_or("ExecCommand");
     let definition = engine.registry().get(name).map(Tool::definition);
     let Some(definition) = definition.filter(|_| may_call(&call.holder.token, engine, name)) else {
-        return Err(Refusal::invalid(format!("the token knows no tool `{name}`")));
+        return Err(HttpRefusal::invalid(format!("the token knows no tool `{name}`")));
     };
     let takes_argv = definition.takes_argv;
     let mut checker = match engine.checker(name, call.holder.token.trust).await {
@@ -53,7 +53,7 @@ pub(in crate::http) async fn check(call: Call) -> Handled {
         (None, Some(argv)) if takes_argv => checker.argv(argv),
         _ => {
             let wanted = if takes_argv { "argv" } else { "command" };
-            return Err(Refusal::invalid(format!("{name} takes `{wanted}`, and that alone")));
+            return Err(HttpRefusal::invalid(format!("{name} takes `{wanted}`, and that alone")));
         }
     };
     let mut described = serde_json::to_value(&judged).unwrap_or_default();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{
-    refusal::{Refusal, answer as respond, failed},
+    refusal::{HttpRefusal, answer as respond, failed},
     routes::{Call, Handled},
 };
 
@@ -58,7 +58,7 @@ struct Said {
 pub(in crate::http) async fn answer(call: Call) -> Handled {
     let said: Said = call.body()?;
     if said.note.as_ref().is_some_and(|note| note.chars().count() > NOTE_CHARS_MAX) {
-        return Err(Refusal::invalid(format!("`note` is over {NOTE_CHARS_MAX} characters")));
+        return Err(HttpRefusal::invalid(format!("`note` is over {NOTE_CHARS_MAX} characters")));
     }
     let approval = match found(&call).await {
         Ok(approval) => approval,
@@ -67,7 +67,7 @@ pub(in crate::http) async fn answer(call: Call) -> Handled {
     if !approval.replies().contains(&said.decision) {
         let known: Vec<&str> = approval.replies().into_iter().map(Reply::as_str).collect();
         let message = format!("this question can be answered with: {}", known.join(", "));
-        return Err(Refusal::invalid(message));
+        return Err(HttpRefusal::invalid(message));
     }
     let answered = Answered {
         decision: said.decision,

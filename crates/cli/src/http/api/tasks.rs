@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::{
     realms::{caller, may_call},
-    refusal::{Refusal, answer, failed},
+    refusal::{HttpRefusal, answer, failed},
     routes::{Call, Handled},
 };
 
@@ -50,13 +50,13 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
     let wanted: Listing = call.query()?;
     let limit = wanted.limit.unwrap_or(PAGE);
     if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(Refusal::invalid(format!("`limit` must be 1 to {PAGE_MAX}")));
+        return Err(HttpRefusal::invalid(format!("`limit` must be 1 to {PAGE_MAX}")));
     }
     let mut statuses = Vec::new();
     for name in wanted.status.iter().flat_map(|names| names.split(',')) {
         let Some(status) = Status::from_name(name) else {
             let known = Status::ALL.map(Status::as_str).join(", ");
-            return Err(Refusal::invalid(format!("the statuses are: {known}")));
+            return Err(HttpRefusal::invalid(format!("the statuses are: {known}")));
         };
         statuses.push(status);
     }
@@ -64,7 +64,7 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
     // Whoever is confined sees its workspace alone, whatever it asks for.
     let is_other = wanted.workspace.is_some() && own.is_some() && wanted.workspace != own;
     if is_other {
-        return Err(Refusal::forbidden("the token is confined to another workspace"));
+        return Err(HttpRefusal::forbidden("the token is confined to another workspace"));
     }
     if let Some(before) = &wanted.before
         && let Err(error) = engine.task_here(before).await
@@ -151,7 +151,7 @@ fn with_id(call: &Call, mut fields: Map<String, Value>) -> Value {
 async fn tool(call: Call, name: &str, input: Value) -> Handled {
     let (token, standing) = (&call.holder.token, &call.standing);
     if !may_call(token, standing.engine(), name) {
-        return Err(Refusal::forbidden(format!("the token may not call {name}")));
+        return Err(HttpRefusal::forbidden(format!("the token may not call {name}")));
     }
     let called = standing.client.call(name, input, &caller(token)).await;
     call.face.metrics.call(name, &called);
