@@ -487,23 +487,25 @@ fn refusal(approval: &Approval, why: &str, note: Option<&str>) -> ToolError {
     error.hint("do without this command, or ask the person what to do instead")
 }
 
+/// What a caller can do about a question that nobody has answered.
+fn answer_first(approval: &Approval) -> String {
+    let id = &approval.approval_id;
+    format!("ask the person to approve question `{id}`, then make the same call again")
+}
+
 fn expired(approval: &Approval) -> ToolError {
     ToolError::new(
         ErrorKind::ApprovalExpired,
         format!("this has to be approved, and nobody answered in time: {}", approval.reason),
     )
     .detail("approval_id", approval.approval_id.as_str())
-    .hint(format!(
-        "ask the person to approve question `{}`, then make the same call again",
-        approval.approval_id
-    ))
+    .hint(answer_first(approval))
 }
 
 fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {
-    let id = &approval.approval_id;
     let problem =
         format!("this has to be approved, and nobody can be asked now: {}", approval.reason);
     explained(ErrorKind::ApprovalUnavailable, problem, explanation)
-        .detail("approval_id", id.as_str())
-        .hint(format!("ask the person to approve question `{id}`, then make the same call again"))
+        .detail("approval_id", approval.approval_id.as_str())
+        .hint(answer_first(approval))
 }
