@@ -33,6 +33,9 @@ fn main() -> ExitCode {
             return ExitCode::from(if problem.use_stderr() { OUR_FAILURE } else { 0 });
         }
     };
+    if arguments.verb.as_ref().is_some_and(Verb::starts_at_once) {
+        legwork::init_at_once();
+    }
     start_log();
     // One thread: a call is a few system calls, and handing it between threads costs more than they
     // do.

@@ -212,6 +212,15 @@ pub fn init() {
     legwork_warden::take_over_if_spawner();
 }
 
+/// Prepares for a command that follows at once, for a program that starts, runs one command and
+/// ends: call it in `main`, after [`init`] and before the first thread.
+///
+/// Saves the second start of the program by a fork. It is never required, and does nothing in a
+/// process that has several threads already.
+pub fn init_at_once() {
+    legwork_warden::fork_spawner_ahead();
+}
+
 /// Keeps the page about tools true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-a-tool.md")]

@@ -14,6 +14,14 @@ use crate::{
     reading::Word,
 };
 
+/// The text of a table, as the build has turned it into JSON.
+macro_rules! table {
+    ($name:literal) => {
+        include_str!(concat!(env!("OUT_DIR"), "/", $name, ".json"))
+    };
+}
+pub(crate) use table;
+
 /// What the rest of a wrapper's words is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -188,8 +196,8 @@ fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Ve
 }
 
 /// Reads the table of wrappers.
-fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, toml::de::Error> {
-    let file: WrapperFile = toml::from_str(include_str!("../data/wrappers.toml"))?;
+fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, serde_json::Error> {
+    let file: WrapperFile = serde_json::from_str(table!("wrappers"))?;
     let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();
     for wrapper in file.wrapper {
         for name in &wrapper.names {
@@ -200,8 +208,8 @@ fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, toml::de::Error> {
 }
 
 /// Reads the table of dangers.
-fn load_dangers() -> Result<Dangers, toml::de::Error> {
-    let file: DangerFile = toml::from_str(include_str!("../data/dangerous.toml"))?;
+fn load_dangers() -> Result<Dangers, serde_json::Error> {
+    let file: DangerFile = serde_json::from_str(table!("dangerous"))?;
     let by_name = by_name(file.danger, |entry| &entry.programs);
     let prefixes = by_name.iter().filter_map(|(name, entries)| {
         Some((name.strip_suffix('*')?.to_owned(), entries.first()?.clone()))
@@ -215,8 +223,8 @@ fn load_dangers() -> Result<Dangers, toml::de::Error> {
 }
 
 /// Reads the table of arguments.
-fn load_arguments() -> Result<ArgumentTable, toml::de::Error> {
-    let file: ArgumentFile = toml::from_str(include_str!("../data/arguments.toml"))?;
+fn load_arguments() -> Result<ArgumentTable, serde_json::Error> {
+    let file: ArgumentFile = serde_json::from_str(table!("arguments"))?;
     let plain = file.plain.names.into_iter().collect();
     Ok(ArgumentTable { by_name: by_name(file.program, |entry| &entry.names), plain })
 }
@@ -298,9 +306,8 @@ pub(crate) fn keeps_its_arguments(name: &str) -> bool {
 /// The tool that a short form of this name is about, empty for every tool; none if there is no such
 /// form.
 pub(crate) fn short_form(name: &str) -> Option<&'static str> {
-    static FORMS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-        toml::from_str(include_str!("../data/short_forms.toml")).unwrap_or_default()
-    });
+    static FORMS: LazyLock<HashMap<String, String>> =
+        LazyLock::new(|| serde_json::from_str(table!("short_forms")).unwrap_or_default());
     FORMS.get(name).map(String::as_str)
 }
 

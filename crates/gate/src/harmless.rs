@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     content::only_prints,
+    data::table,
     reading::{Form, Word},
 };
 
@@ -47,8 +48,8 @@ type HarmlessTable = HashMap<String, Vec<Arc<Harmless>>>;
 /// Where the shipped file is broken there is nothing, and then nothing is harmless.
 static TABLE: LazyLock<Option<HarmlessTable>> = LazyLock::new(|| load().ok());
 
-fn load() -> Result<HarmlessTable, toml::de::Error> {
-    let file: HarmlessFile = toml::from_str(include_str!("../data/harmless.toml"))?;
+fn load() -> Result<HarmlessTable, serde_json::Error> {
+    let file: HarmlessFile = serde_json::from_str(table!("harmless"))?;
     let mut table = HarmlessTable::new();
     for entry in file.harmless.into_iter().map(Arc::new) {
         for name in &entry.programs {

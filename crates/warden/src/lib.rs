@@ -25,8 +25,9 @@ pub mod sandbox;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect, end_left_by, is_alive,
-    keep_heap, raise_own_open_files, resume, send, socket_pair, take_over_if_spawner,
+    CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect, end_left_by,
+    fork_spawner_ahead, is_alive, keep_heap, raise_own_open_files, resume, send, socket_pair,
+    take_over_if_spawner,
 };
 
 #[cfg(not(target_os = "linux"))]

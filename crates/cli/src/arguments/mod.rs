@@ -129,6 +129,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether it is there to start commands, the first of them at once.
+    pub(crate) fn starts_at_once(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Call(_) | Self::Mcp(_) | Self::Serve(_))
+    }
+
     /// The state folder that it works with, if it works with one.
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {

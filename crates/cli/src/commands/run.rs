@@ -70,13 +70,36 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
         Err(error) => return not_allowed(&engine, &error, &common).await,
     };
     let task_id = run.task_id().clone();
-    let code = if terminal.is_some() {
+    let over = if terminal.is_some() {
         on_terminal(&engine, run).await
     } else {
         on_streams(run, signals).await
     };
-    background::tell(&engine, task_id.as_str(), &common.state).await;
-    code
+    // Only then: who reads the ledger writes to it first, and that takes longer than a command.
+    if over.leaves_processes {
+        background::tell(&engine, task_id.as_str(), &common.state).await;
+    }
+    over.code
+}
+
+/// What we end with.
+struct Over {
+    code: ExitCode,
+    /// Whether the command left processes running.
+    leaves_processes: bool,
+}
+
+impl From<ExitCode> for Over {
+    fn from(code: ExitCode) -> Self {
+        Self { code, leaves_processes: false }
+    }
+}
+
+impl From<&Outcome> for Over {
+    fn from(outcome: &Outcome) -> Self {
+        let leaves_processes = !outcome.background_pids.is_empty();
+        Self { code: code_of(outcome), leaves_processes }
+    }
 }
 
 fn caller(request: &Request) -> Caller {
@@ -115,7 +138,7 @@ async fn not_allowed(engine: &Engine, error: &ToolError, common: &RunCommon) -> 
 }
 
 /// Gives the command a terminal that is joined with ours.
-async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
+async fn on_terminal(engine: &Engine, mut run: Run) -> Over {
     let joined = async {
         let task = engine.task(run.task_id().as_str()).await?;
         let mut observer = engine.observe(task).await?;
@@ -130,26 +153,24 @@ async fn on_terminal(engine: &Engine, mut run: Run) -> ExitCode {
         Ok(Left::Signal(number)) => {
             run.control().signal(i32::from(number), true);
             engine.stop_all(HANG_UP_GRACE).await;
-            return ExitCode::from(128 + number);
+            return ExitCode::from(128 + number).into();
         }
         Ok(Left::Ended | Left::Detached) => {}
         // It is not to run on unseen. If it never started, its own error says more.
         Err(error) => {
             engine.stop_all(HANG_UP_GRACE).await;
-            return match run.ended().await {
-                Err(start) => refused(&start),
-                Ok(_) => refused(&error),
-            };
+            let start = run.ended().await.err();
+            return refused(&start.unwrap_or(error)).into();
         }
     }
     match run.ended().await {
-        Ok(ended) => code_of(&ended.outcome),
-        Err(error) => refused(&error),
+        Ok(ended) => Over::from(&*ended.outcome),
+        Err(error) => refused(&error).into(),
     }
 }
 
 /// Passes the command's streams on to ours.
-async fn on_streams(mut run: Run, mut signals: Caught) -> ExitCode {
+async fn on_streams(mut run: Run, mut signals: Caught) -> Over {
     let control = run.control();
     let mut passing = Passing::new(control.clone());
     let ended = {
@@ -163,8 +184,11 @@ async fn on_streams(mut run: Run, mut signals: Caught) -> ExitCode {
         }
     };
     match ended {
-        Ok(outcome) => passing.complete(&outcome).unwrap_or_else(|| code_of(&outcome)),
-        Err(error) => refused(&error),
+        Ok(outcome) => {
+            let over = Over::from(&*outcome);
+            Over { code: passing.complete(&outcome).unwrap_or(over.code), ..over }
+        }
+        Err(error) => refused(&error).into(),
     }
 }
 

@@ -8,9 +8,10 @@
 //! in its place says so in its first line.
 
 use std::{
+    borrow::Cow,
     fmt::Write as _,
     fs::{self, File},
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -42,7 +43,9 @@ use crate::{
 /// What the first line follows.
 const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Bytes that are read at the end of the file to find its last line.
+/// Bytes that are read at the end of the file to find its last line: few at first, which is nearly
+/// always enough.
+const SHORT_TAIL_BYTES: u64 = 8 * 1024;
 const TAIL_BYTES: u64 = 512 * 1024;
 
 /// What a line begins with.
@@ -271,7 +274,7 @@ impl Appender {
             Some((at, hash)) if *at == size => {
                 Some(End { at: size, hash: hash.clone(), torn_bytes: 0 })
             }
-            _ => end_of(&mut self.file, size)?,
+            _ => end_of(&self.file, size)?,
         };
         let Some(End { mut at, hash: mut previous, torn_bytes }) = known else {
             self.moved.push(set_aside(&self.path, "has no entry of an audit log in it".into())?);
@@ -320,19 +323,22 @@ fn digest(body: &str) -> String {
 }
 
 /// Where the log ends; none if nothing of what is there is an entry.
-fn end_of(file: &mut File, size: u64) -> io::Result<Option<End>> {
-    let start = size.saturating_sub(TAIL_BYTES);
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(start))?;
-    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
-    let Some(newline) = tail.iter().rposition(|byte| *byte == b'\n') else {
+fn end_of(file: &File, size: u64) -> io::Result<Option<End>> {
+    let tail = Tail::read(file, size, SHORT_TAIL_BYTES)?;
+    if let Some(line) = tail.last_line()
+        && let Some((_, hash)) = split(&line)
+    {
+        return Ok(Some(tail.end(hash.to_owned())));
+    }
+    let tail = Tail::read(file, size, TAIL_BYTES)?;
+    if tail.lines_bytes == 0 {
         // Nothing yet, or a first line that was torn.
-        let is_beginning = LINE_BEGINS.starts_with(&tail) || tail.starts_with(LINE_BEGINS);
-        let is_ours = start == 0 && is_beginning;
-        return Ok(is_ours.then(|| End { at: 0, hash: GENESIS.into(), torn_bytes: size }));
-    };
-    let whole = tail.get(..newline).unwrap_or_default();
-    let mut lines = whole.rsplit(|byte| *byte == b'\n');
+        let is_beginning =
+            LINE_BEGINS.starts_with(&tail.bytes) || tail.bytes.starts_with(LINE_BEGINS);
+        let is_ours = tail.start == 0 && is_beginning;
+        return Ok(is_ours.then(|| tail.end(GENESIS.into())));
+    }
+    let mut lines = tail.lines();
     let last = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
     let hash = match split(&last) {
         Some((_, hash)) => hash.to_owned(),
@@ -340,8 +346,45 @@ fn end_of(file: &mut File, size: u64) -> io::Result<Option<End>> {
         None if lines.any(is_entry) => digest(&last),
         None => return Ok(None),
     };
-    let at = start + newline as u64 + 1;
-    Ok(Some(End { at, hash, torn_bytes: size.saturating_sub(at) }))
+    Ok(Some(tail.end(hash)))
+}
+
+/// The last bytes of a log.
+struct Tail {
+    /// Where they begin.
+    start: u64,
+    bytes: Vec<u8>,
+    /// How many of them are lines that have ended.
+    lines_bytes: usize,
+}
+
+impl Tail {
+    fn read(file: &File, size: u64, bytes_max: u64) -> io::Result<Self> {
+        let start = size.saturating_sub(bytes_max);
+        let mut bytes = vec![0; usize::try_from(size - start).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, start)?;
+        let newline = bytes.iter().rposition(|byte| *byte == b'\n');
+        Ok(Self { start, bytes, lines_bytes: newline.map_or(0, |at| at + 1) })
+    }
+
+    /// The lines that have ended, the last one first.
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let ended = self.bytes.get(..self.lines_bytes.saturating_sub(1)).unwrap_or_default();
+        ended.rsplit(|byte| *byte == b'\n')
+    }
+
+    /// The last line that has ended, if all of it is here.
+    fn last_line(&self) -> Option<Cow<'_, str>> {
+        let mut lines = self.lines();
+        let last = lines.next()?;
+        (self.start == 0 || lines.next().is_some()).then(|| String::from_utf8_lossy(last))
+    }
+
+    /// The end of a log of which the last line has this hash.
+    fn end(&self, hash: String) -> End {
+        let at = self.start + self.lines_bytes as u64;
+        End { at, hash, torn_bytes: (self.bytes.len() - self.lines_bytes) as u64 }
+    }
 }
 
 /// Whether a line looks like one of ours.

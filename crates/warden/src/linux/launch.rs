@@ -4,12 +4,13 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd},
         unix::process::CommandExt,
     },
-    process::{Child, Command, Stdio},
+    panic::catch_unwind,
+    process::{Command, Stdio},
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -17,8 +18,9 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, open, stat},
     io::ioctl_fionbio,
-    process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
+    process::{Pid, Resource, Rlimit, Signal, WaitOptions, chdir, kill_process, prlimit, waitpid},
 };
 
 use super::{
@@ -42,6 +44,9 @@ const WAITER_STACK_BYTES: usize = 64 * 1024;
 /// Whether [`take_over_if_spawner`] has been called in this process.
 static READY: AtomicBool = AtomicBool::new(false);
 
+/// A spawner that was forked before anybody asked for one.
+static AHEAD: Mutex<Option<Spawner>> = Mutex::new(None);
+
 /// The limit of open files that this process had before it was raised.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
@@ -57,8 +62,32 @@ pub fn raise_own_open_files() {
 pub fn take_over_if_spawner() {
     READY.store(true, Ordering::Relaxed);
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(SPAWNER_ARGUMENT)) {
-        let code = i32::from(serve(rustix::stdio::stdin()).is_err());
-        std::process::exit(code);
+        be_spawner();
+    }
+}
+
+/// Serves on standard input.
+fn be_spawner() -> ! {
+    let served = catch_unwind(|| serve(rustix::stdio::stdin()));
+    std::process::exit(i32::from(!matches!(served, Ok(Ok(())))))
+}
+
+/// Forks the first spawner right here, for a program that is about to start a command: that saves
+/// the second start of the program, which takes longer than most commands.
+///
+/// Call it in `main` while the process has one thread and has opened nothing yet. It does nothing
+/// where there are more threads or the fork fails: then the first spawner is started like any
+/// other.
+pub fn fork_spawner_ahead() {
+    /// A folder has a link from its parent, one from itself, and one from each folder in it.
+    const LINKS_WITH_ONE_THREAD: u64 = 3;
+    let is_alone = stat("/proc/self/task")
+        .is_ok_and(|threads| u64::from(threads.st_nlink) == LINKS_WITH_ONE_THREAD);
+    if !is_alone {
+        return;
+    }
+    if let Ok(spawner) = Spawner::forked() {
+        *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(spawner);
     }
 }
 
@@ -66,17 +95,36 @@ pub fn take_over_if_spawner() {
 #[derive(Debug)]
 pub struct Spawner {
     control: OwnedFd,
-    pid: u32,
-    /// There until it is given up.
-    child: Option<Child>,
+    /// Our child.
+    pid: Pid,
+    /// Whether it has been collected, or somebody else will do that: then the number is no longer
+    /// ours to use.
+    is_left: bool,
 }
 
 impl Spawner {
-    /// Starts this program again as a spawner. Waits for its hello, a few seconds at most.
+    /// Starts this program again as a spawner, unless one was forked ahead. Waits for its hello, a
+    /// few seconds at most.
     ///
     /// Fails when [`take_over_if_spawner`] was not called: the second start would run the host
     /// program's own `main` instead.
     pub fn launch(tasks: BorrowedFd<'_>, wardens: BorrowedFd<'_>) -> io::Result<Self> {
+        let ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut spawner = ahead.map_or_else(Self::started, Ok)?;
+        match spawner.expect_hello().and_then(|()| spawner.set_up(tasks, wardens)) {
+            Ok(()) => Ok(spawner),
+            Err(error) => {
+                // It has no wardens yet: nobody needs it, whatever it is held up by.
+                if spawner.is_running() {
+                    let _ = kill_process(spawner.pid, Signal::KILL);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A second start of this program.
+    fn started() -> io::Result<Self> {
         if !READY.load(Ordering::Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -85,7 +133,6 @@ impl Spawner {
             ));
         }
         let (control, other) = socket::socket_pair()?;
-        ioctl_fionbio(&control, true)?;
         let child = Command::new("/proc/self/exe")
             .arg0("legwork")
             .arg(SPAWNER_ARGUMENT)
@@ -94,15 +141,45 @@ impl Spawner {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut spawner = Self { control, pid: child.id(), child: Some(child) };
-        match spawner.expect_hello().and_then(|()| spawner.set_up(tasks, wardens)) {
-            Ok(()) => Ok(spawner),
-            Err(error) => {
-                // It has no wardens yet: nobody needs it, whatever it is held up by.
-                let _ = spawner.child.as_mut().map(Child::kill);
-                Err(error)
+        Self::of(control, child.id().cast_signed())
+    }
+
+    /// A fork of this process, which has one thread and owns no descriptor but the first three.
+    fn forked() -> io::Result<Self> {
+        let (control, other) = socket::socket_pair()?;
+        // SAFETY: there is one thread, so that the child may do whatever this process may.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                let prepared = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+                    .and_then(|null| {
+                        rustix::stdio::dup2_stdin(&other)?;
+                        rustix::stdio::dup2_stdout(&null)?;
+                        rustix::stdio::dup2_stderr(&null)?;
+                        chdir("/")
+                    });
+                // The spawner closes whatever is open beside the first three, these among them.
+                let _ = (control.into_raw_fd(), other.into_raw_fd());
+                if prepared.is_err() {
+                    std::process::exit(1);
+                }
+                be_spawner()
             }
+            child => Self::of(control, child),
         }
+    }
+
+    fn of(control: OwnedFd, child: i32) -> io::Result<Self> {
+        let pid = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
+        ioctl_fionbio(&control, true)?;
+        Ok(Self { control, pid, is_left: false })
+    }
+
+    /// Whether it has not ended; collects it if it has. While it is true, the number is its own.
+    fn is_running(&mut self) -> bool {
+        self.is_left =
+            self.is_left || !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None));
+        !self.is_left
     }
 
     /// Asks for a warden that speaks on the other end of `channel`. Never waits: a spawner that has
@@ -113,22 +190,20 @@ impl Spawner {
 
     /// Process id of the spawner.
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
     /// Lets go of a spawner that does not answer, without waiting for it. If it was only stopped by
     /// a signal, it goes on, finds that nobody asks it any more, and ends with the last of its
     /// wardens.
     pub fn give_up(mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        if let Some(pid) = Pid::from_raw(self.pid.cast_signed())
-            && matches!(child.try_wait(), Ok(None))
-        {
-            // It is our child and has not been collected, so that the number is its own.
-            let _ = kill_process(pid, Signal::CONT);
+        if self.is_running() {
+            let _ = kill_process(self.pid, Signal::CONT);
             // Where no thread can be had, it is collected when this process ends.
             let waiter = std::thread::Builder::new().stack_size(WAITER_STACK_BYTES);
-            let _ = waiter.spawn(move || child.wait());
+            let pid = self.pid;
+            let _ = waiter.spawn(move || waitpid(Some(pid), WaitOptions::empty()));
+            self.is_left = true;
         }
     }
 
@@ -143,11 +218,9 @@ impl Spawner {
 
     /// Gives it what its wardens need.
     fn set_up(&self, tasks: BorrowedFd<'_>, wardens: BorrowedFd<'_>) -> io::Result<()> {
-        if let Some(before) = OPEN_FILES.get()
-            && let Some(pid) = Pid::from_raw(self.pid.cast_signed())
-        {
+        if let Some(before) = OPEN_FILES.get() {
             // It is our child and has just spoken, so that the number is its own.
-            prlimit(Some(pid), Resource::Nofile, *before)?;
+            prlimit(Some(self.pid), Resource::Nofile, *before)?;
         }
         self.ask(&ToSpawner::Setup, &[tasks, wardens])
     }
@@ -202,9 +275,8 @@ impl Drop for Spawner {
         // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
         // is at once, and then it is collected here; otherwise it is left to them.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        let Some(child) = &mut self.child else { return };
         let patience = Instant::now() + FAREWELL;
-        while matches!(child.try_wait(), Ok(None)) && Instant::now() < patience {
+        while self.is_running() && Instant::now() < patience {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
