@@ -19,8 +19,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open, stat},
-    io::ioctl_fionbio,
-    process::{Pid, Resource, Rlimit, Signal, WaitOptions, chdir, kill_process, prlimit, waitpid},
+    io::{Errno, ioctl_fionbio},
+    process::{
+        Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, chdir, kill_process, pidfd_open,
+        prlimit, waitpid,
+    },
 };
 
 use super::{
@@ -79,10 +82,8 @@ fn be_spawner() -> ! {
 /// where there are more threads or the fork fails: then the first spawner is started like any
 /// other.
 pub fn fork_spawner_ahead() {
-    /// A folder has a link from its parent, one from itself, and one from each folder in it.
-    const LINKS_WITH_ONE_THREAD: u64 = 3;
-    let is_alone = stat("/proc/self/task")
-        .is_ok_and(|threads| u64::from(threads.st_nlink) == LINKS_WITH_ONE_THREAD);
+    // The folder has two links of its own, and one for each thread.
+    let is_alone = stat("/proc/self/task").is_ok_and(|threads| threads.st_nlink == 3);
     if !is_alone {
         return;
     }
@@ -257,17 +258,22 @@ impl Spawner {
     /// Waits until there is something to read.
     fn wait_until(&self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left =
-            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&left)) {
+        match wait_for(&self.control, left) {
             Ok(0) => {
                 let problem = "the spawner did not say hello";
                 Err(io::Error::new(io::ErrorKind::TimedOut, problem))
             }
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Waits until a descriptor can be read; 0 is that it took too long.
+fn wait_for(descriptor: &OwnedFd, time: Duration) -> Result<usize, Errno> {
+    let time =
+        Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&time))
 }
 
 impl Drop for Spawner {
@@ -275,9 +281,11 @@ impl Drop for Spawner {
         // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
         // is at once, and then it is collected here; otherwise it is left to them.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        let patience = Instant::now() + FAREWELL;
-        while self.is_running() && Instant::now() < patience {
-            std::thread::sleep(Duration::from_micros(200));
+        if self.is_running()
+            && let Ok(its_end) = pidfd_open(self.pid, PidfdFlags::empty())
+        {
+            let _ = wait_for(&its_end, FAREWELL);
+            self.is_running();
         }
     }
 }

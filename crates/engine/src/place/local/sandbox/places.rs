@@ -22,7 +22,8 @@ use crate::state::{
 
 /// The lists that come with the program.
 static SHIPPED: LazyLock<SandboxPlaces> =
-    LazyLock::new(|| toml::from_str(include_str!("paths.toml")).unwrap_or_default());
+    LazyLock::new(|| serde_json::from_str(SHIPPED_TEXT).unwrap_or_default());
+const SHIPPED_TEXT: &str = include_str!(concat!(env!("OUT_DIR"), "/paths.json"));
 
 /// Lists of paths.
 #[derive(Debug, Default, Deserialize)]
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_shipped_lists_are_read_whole() {
-        let places: SandboxPlaces = toml::from_str(include_str!("paths.toml")).unwrap();
+        let places: SandboxPlaces = serde_json::from_str(SHIPPED_TEXT).unwrap();
         assert!(places.unreadable.len() > 80 && places.unwritable.len() > 40);
         assert!(places.cache.iter().any(|cache| cache.program == "cargo"));
         for path in places.unreadable.iter().chain(&places.unwritable) {
