@@ -37,6 +37,21 @@ fn exit_codes_as_a_shell_gives_them() {
     assert_eq!(sh.status.code(), Some(5));
 }
 
+/// What waits for the disk takes longer than most commands.
+#[test]
+fn a_short_run_commits_nothing_to_the_ledger_and_is_there_for_whoever_reads_it() {
+    let scratch = Scratch::new();
+    let run = || {
+        let status = scratch.legwork("run").args(["--", "true"]).status().unwrap();
+        assert!(status.success());
+        let ledger = scratch.state.path().join("ledger.db");
+        std::fs::metadata(ledger).unwrap().modified().unwrap()
+    };
+    let made = run();
+    assert_eq!((run(), run()), (made, made), "written to");
+    assert_eq!(scratch.tasks().len(), 3);
+}
+
 #[test]
 fn a_program_that_does_not_start_is_explained() {
     let scratch = Scratch::new();

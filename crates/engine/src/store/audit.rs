@@ -590,6 +590,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_chain_goes_on_behind_lines_of_any_length() {
+        let (folder, path) = written(2).await;
+        // Just shorter and just longer than what is read first, and much longer.
+        let short = usize::try_from(SHORT_TAIL_BYTES).unwrap();
+        let (rest, long) = (add_line(&mut String::new(), &entry(1), GENESIS).len(), 20 * short);
+        for length in (short - rest - 400..short + 100).step_by(37).chain([long]) {
+            let entry = AuditEntry::new("verdict").with("text", "x".repeat(length));
+            opened(&folder).append(entry, &Mask::default()).await.unwrap();
+        }
+        opened(&folder).append(entry(9), &Mask::default()).await.unwrap();
+        let verified = verify(&path).unwrap();
+        assert_eq!((verified.repairs, verified.broken), (0, None));
+    }
+
+    #[tokio::test]
     async fn every_changed_byte_is_found() {
         let (_folder, path) = written(4).await;
         let whole = std::fs::read(&path).unwrap();
