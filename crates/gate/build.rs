@@ -1,5 +1,5 @@
-//! Turns the tables, which people read and write as TOML, into JSON: that is read ten times as fast,
-//! and every start of the program reads them.
+//! Turns the tables, which people read and write as TOML, into JSON: that is read ten times as
+//! fast, and every start of the program reads them.
 
 use std::{env, error::Error, fs, path::Path};
 

@@ -1,9 +1,9 @@
 //! The engine's event stream as server-sent events.
 //!
 //! The id of an event is its cursor, so that a client that comes back with Last-Event-ID goes on
-//! where it was. What it cannot be told any more is said as an event `lagged`: look anew. A client
-//! that does not read holds a few frames here; the rest stays in the engine's ring, whose length is
-//! bounded.
+//! where it was, also at another server of the same state folder. What it cannot be told any more
+//! is said as an event `lagged`: look anew. A client that does not read holds a few frames here;
+//! the rest stays in the engine's ring, whose length is bounded.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

@@ -3,6 +3,7 @@
 
 use std::{
     any::Any,
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +13,7 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    Event, EventCursor, EventKind, Interest, Lagged,
+    Event, EventCursor, EventKind, Interest, Lagged, Lasting, QuestionMark,
     ring::{NextEvent, Ring},
 };
 use crate::id::TaskId;
@@ -78,6 +79,28 @@ impl Hub {
         self.newest.send_replace(newest);
     }
 
+    /// What is told from now on comes from here in the daybook.
+    pub(crate) fn stand_at(&self, book: u64, offset: u64) {
+        let mut shared = self.shared();
+        if let Some(lasting) = &mut shared.ring.lasting {
+            (lasting.book, lasting.offset) = (book, offset);
+        }
+    }
+
+    /// What is told from now on is told with this being known of the questions.
+    pub(crate) fn mark_questions(&self, questions: QuestionMark) {
+        let mut shared = self.shared();
+        if let Some(lasting) = &mut shared.ring.lasting {
+            lasting.questions = questions;
+        }
+    }
+
+    /// The place up to which everything has been told.
+    pub(crate) fn told(&self) -> EventCursor {
+        let shared = self.shared();
+        shared.ring.cursor(shared.ring.newest())
+    }
+
     /// Tells all readers that something happened which nobody can name.
     pub(crate) fn lose(&self) {
         let newest = {
@@ -116,17 +139,20 @@ impl Hub {
         self.live_readers.send_modify(|readers| *readers += usize::from(live));
         self.nudge.notify_one();
         let (hub, newest) = (self.clone(), self.newest.subscribe());
-        Events { hub, newest, seen, lagged: false, live, source }
+        let at = EventCursor { stream: 0, sequence: 0, lasting: None };
+        let earlier = VecDeque::new();
+        Events { hub, newest, seen, at, earlier, lagged: false, live, source }
     }
 
     /// From now on it is fed, and everything that happens is told.
-    pub(crate) fn begin(&self, stream: u64) {
+    pub(crate) fn begin(&self, stream: u64, lasting: Lasting) {
         let mut shared = self.shared();
         if shared.ring.newest() == 0 {
             shared.ring = Ring::new(stream, EVENTS_MAX);
         }
         // What came while nobody listened is not known.
         shared.ring.lose();
+        shared.ring.lasting = Some(lasting);
         shared.live = false;
         self.fed.store(true, Ordering::Release);
     }
@@ -196,8 +222,12 @@ impl Hub {
 pub struct Events {
     hub: Arc<Hub>,
     newest: watch::Receiver<u64>,
-    /// The number of the last event that it got.
+    /// The number of the last event that it got of this stream.
     seen: u64,
+    /// The place of the last event that it got.
+    at: EventCursor,
+    /// What happened before this stream, or was told in another one.
+    earlier: VecDeque<Arc<Event>>,
     /// Whether it has missed something that it was not told of.
     lagged: bool,
     live: bool,
@@ -215,8 +245,32 @@ impl Events {
         // Whoever names no place is told what happened since it came, if it was fed by then.
         self.seen = place.flatten().unwrap_or(self.seen.max(shared.ring.lost()));
         self.lagged = place == Some(None);
+        self.at = shared.ring.cursor(self.seen);
         drop(shared);
         self
+    }
+
+    /// Whether the place that was asked for is none of this stream.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lagged
+    }
+
+    /// Takes a place of another stream: first all that happened since is told, then what comes
+    /// after `told` in this stream. `lagged` says that something else happened between the two.
+    pub(crate) fn resume(
+        &mut self,
+        after: EventCursor,
+        earlier: Vec<Event>,
+        told: EventCursor,
+        lagged: bool,
+    ) {
+        let shared = self.hub.shared();
+        self.earlier = earlier.into_iter().map(Arc::new).collect();
+        if self.live {
+            // Nobody says again how much a task had printed by then.
+            self.earlier.extend(shared.ring.growth().cloned());
+        }
+        (self.seen, self.at, self.lagged) = (told.sequence, after, lagged);
     }
 
     /// The next event, in order. An error says that some were missed, and the reader goes on behind
@@ -254,21 +308,31 @@ impl Events {
 
     /// The place of the last event that it got.
     pub fn cursor(&self) -> EventCursor {
-        self.hub.shared().ring.cursor(self.seen)
+        self.at
     }
 
     fn look(&mut self) -> NextEvent {
+        if let Some(event) = self.earlier.pop_front() {
+            // Of what is told again, only the place in the daybook means anything.
+            if event.cursor.stream == 0 {
+                self.at = event.cursor;
+            }
+            return NextEvent::Next(event);
+        }
         let shared = self.hub.shared();
         loop {
             let found = if self.lagged { NextEvent::Lost } else { shared.ring.after(self.seen) };
             match &found {
                 NextEvent::Next(event) => {
-                    self.seen = event.cursor.sequence;
+                    (self.seen, self.at) = (event.cursor.sequence, event.cursor);
                     if event.what.is_live() && !self.live {
                         continue;
                     }
                 }
-                NextEvent::Lost => (self.seen, self.lagged) = (shared.ring.newest(), false),
+                NextEvent::Lost => {
+                    (self.seen, self.lagged) = (shared.ring.newest(), false);
+                    self.at = shared.ring.cursor(self.seen);
+                }
                 NextEvent::Nothing => {}
             }
             return found;

@@ -157,19 +157,54 @@ pub enum Interest {
     Live,
 }
 
-/// A place in the stream of one process. As text it can travel; one of another process is
-/// recognised as such.
+/// A place in the stream of one process. As text it can travel, and another process on the same
+/// state folder goes on from it, for as long as the daybook is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCursor {
-    /// Names the stream: every process has its own.
+    /// Names the stream: every process has its own. None has 0: what is told again has no number.
     stream: u64,
     /// Goes up by at least one with every event.
     sequence: u64,
+    /// The same place for other processes, where that is known.
+    lasting: Option<Lasting>,
+}
+
+/// A place that means the same in every process, and after the death of the one that told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lasting {
+    /// Names the daybook.
+    pub book: u64,
+    /// Where its last entry ends that was told.
+    pub offset: u64,
+    /// What was known of the questions.
+    pub questions: QuestionMark,
+}
+
+/// Tells two states of the ledger's questions apart: the place of the newest, and the sum of the
+/// places of those that are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct QuestionMark {
+    pub newest: u64,
+    pub over: u64,
+}
+
+impl EventCursor {
+    /// The place of an event that is told again.
+    pub(crate) fn again(lasting: Lasting) -> Self {
+        Self { stream: 0, sequence: 0, lasting: Some(lasting) }
+    }
+
+    /// The place for other processes.
+    pub(crate) fn lasting(&self) -> Option<Lasting> {
+        self.lasting
+    }
 }
 
 impl fmt::Display for EventCursor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:016x}-{}", self.stream, self.sequence)
+        write!(formatter, "{:016x}-{}", self.stream, self.sequence)?;
+        let Some(Lasting { book, offset, questions }) = self.lasting else { return Ok(()) };
+        write!(formatter, "-{book:016x}-{offset}-{}-{}", questions.newest, questions.over)
     }
 }
 
@@ -182,9 +217,19 @@ impl FromStr for EventCursor {
     type Err = NoEventCursor;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (stream, sequence) = text.split_once('-').ok_or(NoEventCursor)?;
-        let stream = u64::from_str_radix(stream, 16).map_err(|_| NoEventCursor)?;
-        let cursor = Self { stream, sequence: sequence.parse().map_err(|_| NoEventCursor)? };
+        let name = |text: &str| u64::from_str_radix(text, 16).map_err(|_| NoEventCursor);
+        let number = |text: &str| text.parse::<u64>().map_err(|_| NoEventCursor);
+        let parts: Vec<&str> = text.split('-').collect();
+        let (stream, sequence, lasting) = match parts.as_slice() {
+            [stream, sequence] => (stream, sequence, None),
+            [stream, sequence, book, offset, newest, over] => {
+                let questions = QuestionMark { newest: number(newest)?, over: number(over)? };
+                let lasting = Lasting { book: name(book)?, offset: number(offset)?, questions };
+                (stream, sequence, Some(lasting))
+            }
+            _ => return Err(NoEventCursor),
+        };
+        let cursor = Self { stream: name(stream)?, sequence: number(sequence)?, lasting };
         // Other spellings of the same numbers are none of ours.
         if cursor.to_string() == text { Ok(cursor) } else { Err(NoEventCursor) }
     }

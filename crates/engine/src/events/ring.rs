@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Event, EventCursor, EventKind};
+use super::{Event, EventCursor, EventKind, Lasting};
 use crate::id::TaskId;
 
 /// The newest events. Nothing in here waits or tells.
@@ -24,6 +24,8 @@ pub(super) struct Ring {
     lost: u64,
     /// The lowest number from which on live events are complete.
     live_from: u64,
+    /// Where other processes are who have heard everything up to here, where that is known.
+    pub(super) lasting: Option<Lasting>,
     events_max: usize,
 }
 
@@ -41,7 +43,7 @@ pub(super) enum NextEvent {
 impl Ring {
     pub(super) fn new(stream: u64, events_max: usize) -> Self {
         let (events, grown) = (BTreeMap::new(), HashMap::new());
-        Self { stream, events, grown, newest: 0, lost: 0, live_from: 0, events_max }
+        Self { stream, events, grown, newest: 0, lost: 0, live_from: 0, lasting: None, events_max }
     }
 
     /// Adds an event.
@@ -58,7 +60,9 @@ impl Ring {
             }
             _ => {}
         }
-        let event = Event { cursor: self.cursor(self.newest), at_ms, workspace, what };
+        let cursor =
+            EventCursor { stream: self.stream, sequence: self.newest, lasting: self.lasting };
+        let event = Event { cursor, at_ms, workspace, what };
         self.events.insert(self.newest, Arc::new(event));
         while self.events.len() > self.events_max {
             let Some((number, dropped)) = self.events.pop_first() else { return };
@@ -113,7 +117,18 @@ impl Ring {
 
     /// The cursor of a number.
     pub(super) fn cursor(&self, sequence: u64) -> EventCursor {
-        EventCursor { stream: self.stream, sequence }
+        let before = self.events.range(..=sequence).next_back();
+        let lasting = match before {
+            _ if sequence >= self.newest => self.lasting,
+            Some((_, event)) => event.cursor.lasting,
+            None => None,
+        };
+        EventCursor { stream: self.stream, sequence, lasting }
+    }
+
+    /// The newest words about the output of tasks.
+    pub(super) fn growth(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.grown.values().filter_map(|number| self.events.get(number))
     }
 }
 

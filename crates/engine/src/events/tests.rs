@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Event, EventCursor, EventKind, Events, Hub, Interest, Lagged,
+    Event, EventCursor, EventKind, Events, Hub, Interest, Lagged, Lasting, QuestionMark,
     ring::{NextEvent, Ring},
 };
 use crate::{id::TaskId, model::status::Status};
@@ -158,7 +158,7 @@ fn a_printer_alone_drives_nothing_else_out() {
 #[test]
 fn a_place_is_known_again_only_if_all_that_follows_can_be_told() {
     let mut ring = Ring::new(7, 4);
-    let at = |stream, sequence| EventCursor { stream, sequence };
+    let at = |stream, sequence| EventCursor { stream, sequence, lasting: None };
     for number in 1..=6 {
         ring.push(0, None, started(number));
     }
@@ -173,8 +173,13 @@ fn a_place_is_known_again_only_if_all_that_follows_can_be_told() {
 
 #[test]
 fn a_cursor_is_the_same_after_a_journey_as_text() {
-    let cursor = EventCursor { stream: 0xab, sequence: 12 };
+    let cursor = EventCursor { stream: 0xab, sequence: 12, lasting: None };
     assert_eq!(cursor.to_string(), "00000000000000ab-12");
+    assert_eq!(cursor.to_string().parse(), Ok(cursor));
+    let questions = QuestionMark { newest: 3, over: 4 };
+    let lasting = Some(Lasting { book: 0xcd, offset: 99, questions });
+    let cursor = EventCursor { lasting, ..cursor };
+    assert_eq!(cursor.to_string(), "00000000000000ab-12-00000000000000cd-99-3-4");
     assert_eq!(cursor.to_string().parse(), Ok(cursor));
     for other in ["", "-", "12", "ab-12", "00000000000000AB-12", "00000000000000ab-012", "x-1"] {
         assert!(other.parse::<EventCursor>().is_err(), "{other}");
@@ -183,7 +188,7 @@ fn a_cursor_is_the_same_after_a_journey_as_text() {
 
 #[test]
 fn an_event_is_flat_json() {
-    let cursor = EventCursor { stream: 1, sequence: 2 };
+    let cursor = EventCursor { stream: 1, sequence: 2, lasting: None };
     let event = Event { cursor, at_ms: 3, workspace: Some("/w".into()), what: ended(4) };
     let json = serde_json::to_value(&event).unwrap();
     let expected = serde_json::json!({
@@ -195,7 +200,7 @@ fn an_event_is_flat_json() {
 
 fn hub() -> Arc<Hub> {
     let hub = Arc::new(Hub::default());
-    hub.begin(1);
+    hub.begin(1, Lasting::default());
     hub
 }
 
@@ -293,7 +298,7 @@ fn what_is_not_known_any_more_is_not_passed_over_in_silence() {
     assert!(hub.end_if_unread());
     // Nobody is told of this.
     hub.tell(0, None, started(1));
-    hub.begin(2);
+    hub.begin(2, Lasting::default());
     hub.tell(0, None, started(2));
     let mut back = hub.join(Interest::Changes, Arc::new(())).begin(Some(cursor));
     assert!(matches!(now(&mut back), Some(Err(_))));

@@ -75,6 +75,12 @@ impl Wire {
         stream.flush().unwrap();
     }
 
+    /// Writes, and says whether all of it could be: who is refused early may find nobody there.
+    pub fn try_write(&mut self, bytes: &[u8]) -> bool {
+        let stream = self.reader.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush()).is_ok()
+    }
+
     /// Writes a request.
     pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, String)], body: &str) {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");

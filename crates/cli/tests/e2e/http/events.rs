@@ -1,32 +1,38 @@
 //! `/api/v1/events`: nothing is missed, or that is said.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fs, path::Path};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Serving, bearer, client::Wire, token};
-use crate::common::Scratch;
+use crate::common::{Scratch, eventually, fixture};
 
 /// A client of the stream.
-struct Following {
+pub struct Following {
     wire: Wire,
     frames: VecDeque<(String, String, Value)>,
-    last_id: String,
+    pub last_id: String,
 }
 
 impl Following {
-    fn open(serving: &Serving, secret: &str, query: &str, last: Option<&str>) -> Self {
+    pub fn open(serving: &Serving, secret: &str, query: &str, last: Option<&str>) -> Self {
         let mut headers = vec![bearer(secret)];
         headers.extend(last.map(|last| ("Last-Event-ID", last.to_owned())));
         let mut wire = serving.connect();
         wire.request("GET", &format!("/api/v1/events{query}"), &headers, "");
         let head = wire.head().unwrap();
         assert_eq!(head.header("content-type"), Some("text/event-stream"), "{head:?}");
+        Self::of(wire)
+    }
+
+    /// A connection on which a stream has begun.
+    pub fn of(wire: Wire) -> Self {
         Self { wire, frames: VecDeque::new(), last_id: String::new() }
     }
 
     /// The name and the data of the next event.
-    fn next(&mut self) -> (String, Value) {
+    pub fn next(&mut self) -> (String, Value) {
         loop {
             if let Some((id, name, data)) = self.frames.pop_front() {
                 self.last_id = id;
@@ -48,7 +54,7 @@ impl Following {
     }
 
     /// Reads until a task has ended, and returns the ids of the tasks that have started.
-    fn until_end_of(&mut self, task: &str) -> Vec<String> {
+    pub fn until_end_of(&mut self, task: &str) -> Vec<String> {
         let mut started = Vec::new();
         loop {
             let (name, data) = self.next();
@@ -63,7 +69,7 @@ impl Following {
     }
 }
 
-fn run(serving: &Serving, secret: &str, cmd: &str) -> String {
+pub fn run(serving: &Serving, secret: &str, cmd: &str) -> String {
     let ran = serving.post("/api/v1/tasks", secret, &json!({ "cmd": cmd, "login": false })).good();
     ran["task_id"].as_str().unwrap().to_owned()
 }
@@ -102,16 +108,34 @@ fn a_place_that_is_not_known_is_said_to_be_lost() {
         let heard = if heard == "following" { following.next().0 } else { heard };
         assert_eq!(heard, "lagged", "{last}");
     }
-    // A server that was killed knows no place of before, and its tasks all the same.
-    let mut following = Following::open(&serving, &operator, "", None);
-    following.next();
-    let last = following.last_id.clone();
-    serving.end(rustix::process::Signal::KILL);
+}
+
+#[test]
+fn a_server_killed_in_mid_stream_is_followed_by_one_that_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let operator = token(&scratch, "me", &["--role", "operator"]);
     let serving = Serving::start(&scratch, &[]);
-    let mut following = Following::open(&serving, &operator, "", Some(&last));
-    let first = following.next().0;
-    let heard = if first == "following" { following.next().0 } else { first };
-    assert_eq!(heard, "lagged");
+    let mut following = Following::open(&serving, &operator, "?live=true", None);
+    assert_eq!(following.next().0, "following");
+    let (ready, go_on) = (scratch.file("ready"), scratch.file("go-on"));
+    let wait = format!("touch {ready}; {} wait-then-print {go_on} done; exit 7", fixture());
+    let input = json!({ "cmd": wait, "login": false, "yield_time_ms": 0 });
+    let started = serving.post("/api/v1/tasks", &operator, &input).good();
+    let task = started["task_handle"]["task_id"].as_str().unwrap().to_owned();
+    eventually("the command runs", || Path::new(&ready).exists().then_some(()));
+    let before = run(&serving, &operator, "true");
+    assert_eq!(following.until_end_of(&before), [task.clone(), before]);
+    let last = following.last_id.clone();
+    serving.end(Signal::KILL);
+    // While there is no server a task begins and ends, and the one that waits does.
+    let between = scratch.result("true")["task_id"].as_str().unwrap().to_owned();
+    fs::write(&go_on, "").unwrap();
+    let serving = Serving::start(&scratch, &[]);
+    let mut following = Following::open(&serving, &operator, "?live=true", Some(&last));
+    assert_eq!(following.next().0, "following");
+    assert_eq!(following.until_end_of(&task), [between]);
+    let shown = serving.get(&format!("/api/v1/tasks/{task}"), &operator).good();
+    assert_eq!(shown["task"]["exit_status"], 7, "{shown}");
 }
 
 #[test]

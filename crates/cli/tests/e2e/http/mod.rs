@@ -2,6 +2,7 @@
 
 mod client;
 mod events;
+mod faults;
 mod listening;
 mod mcp;
 mod metrics;

@@ -1,9 +1,13 @@
 //! Telling others what happens: every entry, by whomever it was written, once and in order.
 
-use std::sync::Arc;
+use std::{collections::HashMap, os::unix::fs::FileExt, sync::Arc};
 
-use super::{Daybook, DaybookEntry, HEADER_BYTES, LedgerError, What};
-use crate::events::{EventKind, Hub};
+use super::{
+    super::task::Task,
+    Daybook, DaybookEntry, HEADER_BYTES, LedgerError, What,
+    entry::{Next, next},
+};
+use crate::events::{Event, EventCursor, EventKind, Hub, Lasting, QuestionMark};
 
 impl Daybook {
     /// From the next entry on everything is told.
@@ -21,6 +25,7 @@ impl Daybook {
                 // one.
                 hub.lose();
             }
+            hub.stand_at(new.name(), new.read);
         }
         *self = new;
     }
@@ -47,23 +52,76 @@ impl Daybook {
             (_, Some(open)) => open.row(),
             _ => None,
         };
-        let task_id = entry.task.clone();
-        let what = match &entry.what {
-            What::Start(_) => {
-                let tty = registered.as_ref().is_some_and(|task| task.tty);
-                EventKind::TaskStarted { task_id, tty }
-            }
-            What::Cancelling => EventKind::TaskCancelling { task_id },
-            What::TaskEnd(end) => {
-                let (status, reason) = (end.status, end.reason.clone());
-                EventKind::TaskEnded { task_id, status, reason }
-            }
-            What::Forget => EventKind::TaskRemoved { task_id },
-            What::Closed(_) | What::Anchor(_) => return,
-        };
-        let workspace = registered.map(|task| Arc::from(task.workspace.as_str()));
-        hub.tell(entry.at_ms, workspace, what);
+        hub.stand_at(self.name(), self.read);
+        if let Some(what) = event(entry, registered.as_deref()) {
+            let workspace = registered.map(|task| Arc::from(task.workspace.as_str()));
+            hub.tell(entry.at_ms, workspace, what);
+        }
     }
+
+    /// Its name in cursors.
+    fn name(&self) -> u64 {
+        let (name, _) = self.generation.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        u64::from_le_bytes(*name)
+    }
+
+    /// Where it has been read to, for other processes.
+    pub(in crate::store::ledger) fn place(&self, questions: QuestionMark) -> Lasting {
+        Lasting { book: self.name(), offset: self.read, questions }
+    }
+
+    /// What was written between a place and where it has been read to; none if that cannot be
+    /// known.
+    pub(in crate::store::ledger) fn since(&self, place: Lasting) -> Option<Vec<Event>> {
+        let header = HEADER_BYTES as u64;
+        let length = usize::try_from(self.read.checked_sub(header)?).ok()?;
+        if place.book != self.name() || place.offset > self.read {
+            return None;
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, header).ok()?;
+        let (mut rest, mut end) = (bytes.as_slice(), header);
+        let mut is_an_end = place.offset == header;
+        let (mut workspaces, mut events) = (HashMap::new(), Vec::new());
+        while let Next::DaybookEntry(entry, length) = next(rest) {
+            (rest, end) = (rest.get(length..)?, end + length as u64);
+            is_an_end |= end == place.offset;
+            let registered = match &entry.what {
+                What::Start(start) => start.row(),
+                _ => None,
+            };
+            if let Some(task) = &registered {
+                let workspace: Arc<str> = task.workspace.as_str().into();
+                workspaces.insert(entry.task.clone(), workspace);
+            }
+            if end > place.offset.max(self.carried)
+                && let Some(what) = event(&entry, registered.as_deref())
+            {
+                let cursor = EventCursor::again(Lasting { offset: end, ..place });
+                let workspace = workspaces.get(&entry.task).cloned();
+                events.push(Event { cursor, at_ms: entry.at_ms, workspace, what });
+            }
+        }
+        (is_an_end && rest.is_empty()).then_some(events)
+    }
+}
+
+/// What an entry tells; nothing if that is of no interest to others.
+fn event(entry: &DaybookEntry, registered: Option<&Task>) -> Option<EventKind> {
+    let task_id = entry.task.clone();
+    Some(match &entry.what {
+        What::Start(_) => {
+            let tty = registered.is_some_and(|task| task.tty);
+            EventKind::TaskStarted { task_id, tty }
+        }
+        What::Cancelling => EventKind::TaskCancelling { task_id },
+        What::TaskEnd(end) => {
+            let (status, reason) = (end.status, end.reason.clone());
+            EventKind::TaskEnded { task_id, status, reason }
+        }
+        What::Forget => EventKind::TaskRemoved { task_id },
+        What::Closed(_) | What::Anchor(_) => return None,
+    })
 }
 
 #[cfg(test)]

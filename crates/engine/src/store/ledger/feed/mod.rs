@@ -55,13 +55,32 @@ impl Ledger {
         // Counts from here on, so that a stream which goes on does not end just now.
         let reader = writer.hub.join(interest, writer.clone());
         let alone = writer.feeding.clone().lock_owned().await;
-        if !writer.hub.is_fed() {
+        if writer.hub.is_fed() {
+            drop(alone);
+        } else {
             // In a task of its own, so that it goes on if whoever asked does not.
             let (sender, begun) = oneshot::channel();
             tokio::spawn(feed(writer.clone(), alone, sender));
             begun.await.unwrap_or(Err(LedgerError::Cut))?;
         }
-        Ok(reader.begin(after))
+        let mut reader = reader.begin(after);
+        if let Some(after) = after.filter(|_| reader.is_lost()) {
+            self.resume(&mut reader, after).await?;
+        }
+        Ok(reader)
+    }
+
+    /// Finds the place that a cursor of another process stands for, if everything that happened
+    /// since is known.
+    async fn resume(&self, reader: &mut Events, after: EventCursor) -> Result<(), LedgerError> {
+        let Some(place) = after.lasting() else { return Ok(()) };
+        let hub = self.writer.hub.clone();
+        // Under the lock all entries have been told, and no other one comes between.
+        let found = self.writer.note(move |page| Ok((page.book().since(place), hub.told())));
+        let (Some(earlier), told) = found.await? else { return Ok(()) };
+        let questions = told.lasting().map(|told| told.questions);
+        reader.resume(after, earlier, told, questions != Some(place.questions));
+        Ok(())
     }
 
     /// How many readers of the stream look at tasks live.
@@ -140,9 +159,9 @@ impl Feed {
         };
         // What is asked already is no news.
         feed.compare_questions(writer).await?;
-        let hub = writer.hub.clone();
+        let (hub, questions) = (writer.hub.clone(), feed.questions.mark);
         let begin = move |page: &mut Page<'_>| {
-            hub.begin(stream);
+            hub.begin(stream, page.book().place(questions));
             page.book().tell_to(hub.clone());
             Ok(())
         };
@@ -209,9 +228,13 @@ impl Feed {
     }
 
     async fn questions_changed(&mut self, writer: &Arc<Writer>) -> Result<(), LedgerError> {
-        for (workspace, what) in self.compare_questions(writer).await? {
-            self.hub.tell(now_ms(), Some(workspace), what);
-        }
+        let mut happened = self.compare_questions(writer).await?;
+        let last = happened.pop();
+        let tell = |(workspace, what)| self.hub.tell(now_ms(), Some(workspace), what);
+        happened.into_iter().for_each(tell);
+        // Whoever has heard of the last one knows all of them.
+        self.hub.mark_questions(self.questions.mark);
+        last.into_iter().for_each(tell);
         Ok(())
     }
 

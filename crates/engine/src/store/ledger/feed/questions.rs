@@ -7,7 +7,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::{events::EventKind, model::question::Reply};
+use crate::{
+    events::{EventKind, QuestionMark},
+    model::question::Reply,
+};
 
 /// The open questions, as they were last known.
 #[derive(Debug, Default, Clone)]
@@ -15,6 +18,8 @@ pub(super) struct Questions {
     open: HashMap<String, Open>,
     /// The place of the newest one that was ever seen.
     newest: i64,
+    /// What is known of all.
+    pub mark: QuestionMark,
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +65,7 @@ impl Questions {
                 self.take(known, now_ms, &mut happened);
             }
         }
+        self.mark = mark(connection, newest, now_ms)?;
         Ok(happened)
     }
 
@@ -79,6 +85,14 @@ impl Questions {
     pub(super) fn next_end_ms(&self) -> Option<i64> {
         self.open.values().map(|open| open.expires_at_ms).min()
     }
+}
+
+/// What is known of the questions at this time.
+fn mark(connection: &Connection, newest: i64, now_ms: i64) -> rusqlite::Result<QuestionMark> {
+    let sql = "SELECT coalesce(sum(rowid), 0) FROM approval
+                WHERE decision IS NOT NULL OR expires_at_ms <= ?";
+    let over: i64 = connection.prepare_cached(sql)?.query_row([now_ms], |row| row.get(0))?;
+    Ok(QuestionMark { newest: newest.cast_unsigned(), over: over.cast_unsigned() })
 }
 
 /// The questions beyond this place, oldest first.

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::{super::tests::*, *};
 use crate::{
-    events::{Event, EventKind, Lagged},
+    events::{Event, EventCursor, EventKind, Lagged, Lasting},
     id::TaskId,
     model::{
         Outcome,
@@ -141,6 +141,93 @@ async fn hear(events: &mut Events, expected: &[EventKind]) {
             assert!(begun, "{} instead of {}", id_of(&event.what), id_of(what));
         }
     }
+}
+
+/// What is told from a place on, until this task has started.
+async fn heard_after(events: &mut Events, last: &Task) -> Vec<EventKind> {
+    let mut heard = Vec::new();
+    while heard.last() != Some(&started(last)) {
+        heard.push(next(events).await);
+    }
+    heard
+}
+
+#[tokio::test]
+async fn another_process_goes_on_at_every_place_of_one_that_was_killed() {
+    for seed in 0..4 {
+        let (_folder, state) = state();
+        let killed = Ledger::open(state.clone()).unwrap();
+        let (mut dice, mut open) = (seed, Vec::new());
+        // Before anybody listened, and carried over from an older daybook.
+        act(&mut dice, &killed, &mut open).await;
+        renew(&state);
+        let mut events = killed.events(None, Interest::Changes).await.unwrap();
+        let mut places = vec![events.cursor()];
+        for _ in 0..20 {
+            act(&mut dice, &killed, &mut open).await;
+        }
+        let end = begin(&killed, 200).await;
+        let mut told = Vec::new();
+        while told.last() != Some(&started(&end)) {
+            told.push(next(&mut events).await);
+            places.push(events.cursor());
+        }
+        drop((events, killed));
+        let other = Ledger::open(state.clone()).unwrap();
+        let mut brisk = other.events(None, Interest::Changes).await.unwrap();
+        let last = begin(&other, 201).await;
+        told.push(started(&last));
+        next(&mut brisk).await;
+        for (number, place) in places.iter().enumerate() {
+            // As text, and once more from where it has come to by then.
+            let place = place.to_string().parse().ok();
+            let mut events = other.events(place, Interest::Changes).await.unwrap();
+            assert_eq!(events.cursor(), place.unwrap(), "it has got nothing yet");
+            let first = next(&mut events).await;
+            assert_eq!(first, told[number]);
+            let mut events = other.events(Some(events.cursor()), Interest::Changes).await.unwrap();
+            let rest = if first == started(&last) {
+                Vec::new()
+            } else {
+                heard_after(&mut events, &last).await
+            };
+            assert_eq!(rest, told[number + 1..]);
+            let silence = timeout(Duration::from_millis(5), events.next()).await;
+            assert!(silence.is_err(), "twice: {silence:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_of_another_process_is_lost_with_its_daybook_and_beside_missed_questions() {
+    let (_folder, state) = state();
+    let one = Ledger::open(state.clone()).unwrap();
+    one.open_approval(question(1, 60_000)).await.unwrap();
+    let mut events = one.events(None, Interest::Changes).await.unwrap();
+    let first = begin(&one, 1).await;
+    next(&mut events).await;
+    let place = events.cursor();
+    let two = Ledger::open(state.clone()).unwrap();
+    let mut same = two.events(Some(place), Interest::Changes).await.unwrap();
+    let second = begin(&two, 2).await;
+    assert_eq!(next(&mut same).await, started(&second));
+    // A place that is no end of an entry, or beyond the last one.
+    for offset in [place.lasting().unwrap().offset - 1, 1 << 40] {
+        let wrong = EventCursor::again(Lasting { offset, ..place.lasting().unwrap() });
+        is_lagged(&mut two.events(Some(wrong), Interest::Changes).await.unwrap()).await;
+    }
+    one.open_approval(question(2, 60_000)).await.unwrap();
+    let three = Ledger::open(state.clone()).unwrap();
+    let mut missed = three.events(Some(place), Interest::Changes).await.unwrap();
+    assert_eq!(next(&mut missed).await, started(&second), "what can be told is told");
+    assert!(patiently(missed.next()).await.is_err());
+    renew(&state);
+    let four = Ledger::open(state.clone()).unwrap();
+    let mut lost = four.events(Some(place), Interest::Changes).await.unwrap();
+    assert!(patiently(lost.next()).await.is_err());
+    four.cancelling(&first.task_id).await.unwrap();
+    let task_id = first.task_id.clone();
+    assert_eq!(next(&mut lost).await, EventKind::TaskCancelling { task_id });
 }
 
 async fn is_lagged(events: &mut Events) -> Lagged {
@@ -392,10 +479,11 @@ async fn a_stream_outlives_its_readers_by_a_moment_and_ends_then() {
     drop(ledger.events(None, Interest::Changes).await.unwrap());
     tokio::time::sleep(PACE * 4).await;
     assert!(!ledger.writer.hub.is_fed());
-    begin(&ledger, 3).await;
+    let missed = begin(&ledger, 3).await;
     assert!(!ledger.writer.daybook().is_telling());
+    // What was not told is in the daybook.
     let mut back = ledger.events(Some(cursor), Interest::Live).await.unwrap();
-    is_lagged(&mut back).await;
+    assert_eq!(next(&mut back).await, started(&missed));
     let new = begin(&ledger, 4).await;
     assert_eq!(next(&mut back).await, started(&new));
 }
