@@ -132,9 +132,6 @@ fn first_commands_that_come_at_once_wait_for_the_same_and_show_nothing() {
         .collect();
     said.sort();
     assert_eq!(said, [0, 1, 2, 3].map(|number| format!("own {number}")));
-    // Twice for all of them, and once for each; the last counts itself.
-    let [times, _] = exec(&mut wire, &json!({ "shell": "bash", "cmd": TIMES_READ }));
-    assert!(times.parse::<u32>().unwrap() >= 7, "{times}");
 }
 
 #[test]
