@@ -128,18 +128,43 @@ pub(crate) fn cut_start(text: &str, width: usize) -> String {
 
 /// A text in lines of at most this width, broken at spaces; all but the first are indented.
 pub(crate) fn folded(text: &str, width: usize) -> String {
-    const INDENT: &str = "    ";
+    folded_below(text, width, 4)
+}
+
+/// The same with an indent of so many columns.
+fn folded_below(text: &str, width: usize, indent: usize) -> String {
     let mut lines = String::new();
     let mut line = String::new();
     for word in text.split_inclusive(' ') {
         let is_begun = !line.trim().is_empty();
         if is_begun && columns(&line) + columns(word.trim_end()) > width {
             lines.push_str(&format!("{}\n", line.trim_end()));
-            INDENT.clone_into(&mut line);
+            line = " ".repeat(indent);
         }
         line.push_str(word);
     }
     lines + &line
+}
+
+/// Prose in lines that fit; what is indented is to be copied, and stays as it is.
+pub(crate) fn folded_prose(text: &str, style: Style) -> String {
+    let Some(width) = style.width else { return text.to_owned() };
+    let fold = |line: &str| match line.chars().next() {
+        Some(' ') => line.to_owned(),
+        // A sentence; anything else begins with a label.
+        Some(first) if first.is_uppercase() => folded_below(line, width, 0),
+        _ => folded(line, width),
+    };
+    text.lines().map(|line| format!("{}\n", fold(line))).collect()
+}
+
+/// A value behind its label, in lines that fit; all but the first begin below the value.
+pub(crate) fn labelled(label: &str, value: &str, style: Style) -> String {
+    const LABEL: usize = 14;
+    const VALUE_MIN: usize = 20;
+    let width = style.width.map_or(usize::MAX, |width| width.saturating_sub(LABEL).max(VALUE_MIN));
+    let value = folded_below(value, width, 0).replace('\n', &format!("\n{}", " ".repeat(LABEL)));
+    format!("{}{value}\n", padded(label, LABEL))
 }
 
 /// A text with spaces behind it, up to a width.
@@ -189,6 +214,28 @@ mod tests {
                 assert!(columns(&cut_start(text, width)) <= width, "{text} {width}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_folded_fits_and_what_is_to_be_copied_stays_whole() {
+        let style = Style { colours: false, width: Some(30) };
+        let copied = "    key = \"a long line of a configuration\"\n";
+        let prose = format!(
+            "why: two three four five six seven\n{copied}One two three four five six seven\n"
+        );
+        let shown = format!(
+            "why: two three four five six\n    seven\n{copied}One two three four five six\nseven\n"
+        );
+        assert_eq!(folded_prose(&prose, style), shown);
+        assert_eq!(folded_prose(&prose, style.uncut()), prose);
+        let below = " ".repeat(14);
+        assert_eq!(
+            labelled("Why:", "one two three four five /a/path/that/is/too/long", style),
+            format!(
+                "Why:          one two three four\n{below}five\n{below}/a/path/that/is/too/long\n"
+            )
+        );
+        assert_eq!(labelled("Why:", "a b", style.uncut()), "Why:          a b\n");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 14] = [
+const BELONGS: [(&str, FileKind); 16] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
@@ -38,6 +38,8 @@ const BELONGS: [(&str, FileKind); 14] = [
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),
     ("retention.json.new", FileKind::File),
+    ("logins.json", FileKind::File),
+    ("logins.json.new", FileKind::File),
     ("ledger.db.lock", FileKind::File),
     ("ledger.db.rebuild", FileKind::File),
     ("ledger.db.new", FileKind::File),
@@ -191,6 +193,11 @@ impl StateFolder {
     /// The audit log's file.
     pub fn audit(&self) -> PathBuf {
         self.path.join("audit.jsonl")
+    }
+
+    /// The file of what login profiles say to the sandbox.
+    pub(crate) fn logins(&self) -> PathBuf {
+        self.path.join("logins.json")
     }
 
     /// Where a look at a login is kept if it takes long.

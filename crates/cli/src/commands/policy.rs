@@ -22,6 +22,7 @@ use crate::{
     arguments::{PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb},
     hints,
     render::{DENIED, complain, complain_of, print, print_json},
+    style::{Style, folded_prose, from_home},
 };
 
 pub(crate) async fn policy(verb: PolicyVerb) -> ExitCode {
@@ -154,7 +155,8 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
         if let Some(change) = change {
             told.push_str(&format!("\n{change}"));
         }
-        print(&format!("{told}{}", holds(&held)))
+        let told = format!("{told}{}", holds(&held));
+        print(&folded_prose(&told, Style::of_stdout()))
     };
     match checked.verdict {
         Decision::Allow => printed,
@@ -221,7 +223,8 @@ fn told(around: &Value) -> String {
     let sandbox = of("sandbox");
     let missing =
         if whole || sandbox == "none" { "" } else { " (layers are missing here: legwork doctor)" };
-    format!("judged for: {} in {}, sandbox {sandbox}{missing}", of("trust"), of("workspace"))
+    let workspace = from_home(of("workspace"));
+    format!("judged for: {} in {workspace}, sandbox {sandbox}{missing}", of("trust"))
 }
 
 fn name(verdict: Decision) -> &'static str {

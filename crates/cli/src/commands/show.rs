@@ -1,6 +1,6 @@
 //! `legwork show`: the details of one task.
 
-use std::{fmt::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use legwork::{
     Approval, Outcome, Report, Task,
@@ -13,6 +13,7 @@ use super::{background, listed::age};
 use crate::{
     arguments::{StateChoice, TaskOptions},
     render::{complain_of, escaped, print, print_json, reason, time},
+    style::{Style, labelled},
 };
 
 pub(crate) async fn show(options: TaskOptions) -> ExitCode {
@@ -44,7 +45,7 @@ fn describe(
     report: Option<&Report>,
     held: Option<&Approval>,
 ) -> String {
-    let mut lines = Lines::default();
+    let mut lines = Lines::new();
     lines.add("Task", task.task_id.as_str());
     lines.add("Status", &status(task));
     lines.add("Command", &escaped(&task.command));
@@ -76,7 +77,7 @@ fn describe(
             lines.add(name, &format!("{}, {place}", shown_bytes(artifact.kept_bytes())));
         }
     }
-    lines.0
+    lines.text
 }
 
 fn describe_run(lines: &mut Lines, report: &Report) {
@@ -121,14 +122,14 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
 
 /// The processes that still run after the command's end, and how to end them.
 fn describe_background(task: &Task, left: &[(u32, String)], state: &StateChoice) -> String {
-    let mut lines = Lines::default();
+    let mut lines = Lines::new();
     for (index, line) in background::lines(left).iter().enumerate() {
         lines.add(if index == 0 { "Background" } else { "" }, line);
     }
     if !left.is_empty() {
         lines.add("", &background::ending(task, left.len(), state));
     }
-    lines.0
+    lines.text
 }
 
 /// The status, with its reason in words.
@@ -138,12 +139,19 @@ fn status(task: &Task) -> String {
     format!("{status}{}", why.unwrap_or_default())
 }
 
-#[derive(Default)]
-struct Lines(String);
+/// Lines of labels and values, as they fit our stdout.
+struct Lines {
+    text: String,
+    style: Style,
+}
 
 impl Lines {
+    fn new() -> Self {
+        Self { text: String::new(), style: Style::of_stdout() }
+    }
+
     fn add(&mut self, label: &str, value: &str) {
         let label = if label.is_empty() { String::new() } else { format!("{label}:") };
-        let _ = writeln!(self.0, "{label:<13} {value}");
+        self.text.push_str(&labelled(&label, value, self.style));
     }
 }

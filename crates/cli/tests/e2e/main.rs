@@ -33,6 +33,7 @@ mod pids;
 mod policy;
 mod power_cut;
 mod process;
+mod profiles;
 mod promptness;
 mod python_client;
 mod read_only;

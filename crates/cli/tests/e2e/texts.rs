@@ -19,6 +19,8 @@ fn printed(scratch: &Scratch, (width, colours): (&str, &str), arguments: &[&str]
     command.args(arguments).current_dir(scratch.workspace.path());
     command.env("LEGWORK_STATE", scratch.state.path()).env("XDG_CONFIG_HOME", "/nowhere");
     command.env("COLUMNS", width).env("CLICOLOR_FORCE", colours).env("TZ", "UTC");
+    // Paths are short, and lines are folded at the same words everywhere.
+    command.env("HOME", scratch.workspace.path());
     let (code, out, told) = parts(&command.output().unwrap());
     let command = arguments.join(" ");
     let code = code.map_or("?".to_owned(), |code| code.to_string());
@@ -36,7 +38,7 @@ fn printed(scratch: &Scratch, (width, colours): (&str, &str), arguments: &[&str]
             (r"after \d+ ms|after [\d.]+ s", "after TIME"),
             (r"c\d+\.\d+\.[0-9a-f]{8}", "CURSOR"),
             // What this machine has differs, and so does the size of a ledger.
-            (r"(judged for: [^,]*), .*", "$1, SANDBOX"),
+            (r"(?s)(judged for: [^,]*), .*?\n\n", "$1, SANDBOX\n\n"),
             (r"(?m)^(  deny .*): text.*$", "$1: LAYERS"),
             (r"kept: \d+ KiB", "kept: SIZE"),
             (r"folders, \d+ K?i?B", "folders, SIZE"),

@@ -99,6 +99,8 @@ pub(crate) struct Sandbox {
     pub report: Arc<SandboxReport>,
     /// Variables that commands in it are given.
     pub variables: Vec<(String, OsString)>,
+    /// Stands for all that it lets a command do.
+    pub mark: [u8; 32],
 }
 
 impl Sandbox {
@@ -146,9 +148,11 @@ impl Drop for Attending {
     }
 }
 
-/// A command that wants a login shell, and nothing that only a real login could give it.
+/// A command that wants a login shell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoginWish<'a> {
+    /// Whether it wants nothing that only a real login could give it.
+    pub is_plain: bool,
     pub program: &'a Path,
     pub script: &'a str,
     pub workdir: &'a Folder,
@@ -225,8 +229,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// once, and waited for no longer than a bound.
     fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>>;
 
-    /// Takes the profile out of a command that wants a login, if its effect is known.
-    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec);
+    /// Takes the profile out of a command that wants a login, if its effect is known; else what the
+    /// profile is known to say to the sandbox. The command starts when what is returned is through:
+    /// that is what stderr begins with and is to be left out.
+    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec)
+    -> Option<Soon<'static, Vec<u8>>>;
 
     /// Connects to a warden; an error means that it is gone, or too busy to take another connection
     /// now.

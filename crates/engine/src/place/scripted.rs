@@ -731,7 +731,13 @@ impl Place for Scripted {
         None
     }
 
-    fn shorten_login(&self, _wish: LoginWish<'_>, _spec: &mut Spec) {}
+    fn shorten_login(
+        &self,
+        _wish: LoginWish<'_>,
+        _spec: &mut Spec,
+    ) -> Option<Soon<'static, Vec<u8>>> {
+        None
+    }
 
     fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
         let mut world = self.world();

@@ -6,6 +6,7 @@ pub(crate) mod adopt;
 mod anchoring;
 mod attend;
 mod checker;
+mod delayed;
 mod failures;
 pub(crate) mod input;
 mod listing;

@@ -15,7 +15,10 @@ use legwork_warden::protocol::{
 use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
-use super::{Tasks, adopt::record_again, failures::start_error, programs::ProgramQuestions};
+use super::{
+    Tasks, adopt::record_again, delayed::DelayedStart, failures::start_error,
+    programs::ProgramQuestions,
+};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -41,6 +44,13 @@ pub(crate) struct Progress {
     spilled: bool,
     /// Set when it is over.
     pub end: Option<Ending>,
+}
+
+impl Progress {
+    /// Answers who asks for a report of a command that has not been started yet.
+    pub(super) fn report_nothing(&mut self) {
+        self.reported += 1;
+    }
 }
 
 /// How a run was over.
@@ -352,22 +362,23 @@ impl Drop for Run {
 pub(super) async fn drive(
     tasks: Arc<Tasks>,
     task_id: TaskId,
-    mut warden: Warden,
+    (mut warden, delayed): (Warden, Option<DelayedStart>),
     mut orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
     mut tamper_check: Option<TamperCheck>,
     mut questions: ProgramQuestions,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
+    if let Some(delayed) = delayed {
+        for wanted in delayed.start(&mut warden, &mut orders, &progress).await {
+            give(&tasks, &task_id, &mut warden, wanted).await;
+        }
+    }
     loop {
         let message = tokio::select! {
             message = warden.channel.receive(task_id.as_str()) => message,
             Some(wanted) = orders.recv() => {
-                if matches!(wanted, Order::Stop { .. }) {
-                    let _ = tasks.store.ledger.cancelling(&task_id).await;
-                }
-                // A warden that is gone is noticed by the receive above.
-                let _ = warden.channel.send(&order(wanted)).await;
+                give(&tasks, &task_id, &mut warden, wanted).await;
                 continue;
             }
         };
@@ -427,6 +438,15 @@ pub(super) async fn drive(
         }
     }
     tasks.leave(&task_id);
+}
+
+/// Gives an order to a warden; one that is gone is noticed by whoever listens to it.
+async fn give(tasks: &Tasks, task_id: &TaskId, warden: &mut Warden, order: Order) {
+    if matches!(order, Order::Stop { .. }) {
+        let _ = tasks.store.ledger.cancelling(task_id).await;
+    }
+    let task = task_id.to_string();
+    let _ = warden.channel.send(&ToWarden::Order { task, order }).await;
 }
 
 /// Notes the programs that a rule has kept the command from executing.

@@ -3,6 +3,7 @@
 
 use std::{
     future::poll_fn,
+    io,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     sync::{Arc, atomic::AtomicBool},
     task::Poll,
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     Running, Submitted, Tasks,
+    delayed::DelayedStart,
     failures::{place_error, too_many_tasks},
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
@@ -80,25 +82,26 @@ impl Tasks {
             plan.kind = PlanKind::Argv(Vec::new());
         }
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
-        if let Some(wish) = self.login_wish(&plan, wanted) {
-            self.place.shorten_login(wish, &mut spec);
-        }
+        let wish = self.login_wish(&plan, wanted);
+        let preamble = wish.and_then(|wish| self.place.shorten_login(wish, &mut spec));
         let tamper_check = match looking {
             Some(looking) => Some(looking.await),
             None => None,
         };
-        let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
-        with.extend(plan.given.as_ref().map(AsFd::as_fd));
         let promoted = Arc::new(AtomicBool::new(false));
         warden.attend(id.as_str(), promoted.clone());
-        if let Err(error) = warden.start(spec, &with).await {
+        let program = plan.program.display().to_string();
+        let mut delayed = None;
+        if let Some(preamble) = preamble {
+            delayed = Some(DelayedStart::new(spec, plan, preamble));
+        } else if let Err(error) = start_now(&mut warden, spec, &plan).await {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
             return Err(place_error(&error.into()));
         }
         Failpoint::EngineAfterStart.pass();
-        let handles = self.drive(&id, warden, promoted.clone(), tamper_check, caller.asker);
-        let program = plan.program.display().to_string();
+        let driven = (warden, delayed);
+        let handles = self.drive(&id, driven, promoted.clone(), tamper_check, caller.asker);
         let run = Run::new(
             id,
             program,
@@ -111,11 +114,11 @@ impl Tasks {
         Ok(Submitted::Started(run.approved_with(said)))
     }
 
-    /// Lets a task of its own drive a warden that has a command, until that is over.
+    /// Lets a task of its own drive a warden that has a command, or gets one, until that is over.
     pub(super) fn drive(
         self: &Arc<Self>,
         id: &TaskId,
-        warden: Warden,
+        driven: (Warden, Option<DelayedStart>),
         promoted: Arc<AtomicBool>,
         tamper_check: Option<TamperCheck>,
         asker: Option<SharedAsker>,
@@ -127,7 +130,7 @@ impl Tasks {
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());
         self.hold(id.clone(), Running { control, progress, promoted });
         let (tasks, id) = (self.clone(), id.clone());
-        tokio::spawn(run::drive(tasks, id, warden, inbox, sender, tamper_check, questions));
+        tokio::spawn(run::drive(tasks, id, driven, inbox, sender, tamper_check, questions));
         handles
     }
 
@@ -165,13 +168,14 @@ impl Tasks {
         Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
     }
 
-    /// The login that a command asks for; none if it wants none, or one that can only be real: a
-    /// profile may look at a terminal, or read what is meant for the command.
+    /// The login that a command asks for, if it does. With a terminal or an open stdin it can only
+    /// be a real one: a profile may look at a terminal, or read what is meant for the command.
     fn login_wish<'a>(&'a self, plan: &'a Plan, wanted: Wanted) -> Option<LoginWish<'a>> {
         let is_login = matches!(plan.kind, PlanKind::Script { login: true, .. });
         let is_plain =
             plan.stdin == protocol::StdinSource::Null && plan.outputs == Outputs::Separate;
-        (is_login && is_plain).then(|| LoginWish {
+        is_login.then(|| LoginWish {
+            is_plain,
             program: &plan.program,
             script: &plan.text,
             workdir: &plan.workdir,
@@ -270,6 +274,13 @@ impl Tasks {
             note,
         }
     }
+}
+
+/// Starts a command with what belongs to it.
+async fn start_now(warden: &mut Warden, spec: Spec, plan: &Plan) -> io::Result<()> {
+    let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
+    with.extend(plan.given.as_ref().map(AsFd::as_fd));
+    warden.start(spec, &with).await
 }
 
 fn milliseconds(duration: Duration) -> u64 {

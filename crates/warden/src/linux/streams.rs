@@ -149,10 +149,13 @@ impl Streams {
         Ok((ours, ends))
     }
 
-    /// Leaves out what stderr is known to begin with.
+    /// Leaves out what stderr is known to begin with, wherever that goes.
     pub(super) fn leave_out(&mut self, preamble: Vec<u8>) {
-        let [_, stderr] = &mut self.pipes;
-        stderr.preamble = Preamble { bytes: preamble, come: 0 };
+        let [stdout, stderr] = &mut self.pipes;
+        let is_separate = stderr.reader.is_some();
+        let bytes = if self.terminal.is_some() { as_on_terminal(&preamble) } else { preamble };
+        let pipe = if is_separate { stderr } else { stdout };
+        pipe.preamble = Preamble { bytes, come: 0 };
     }
 
     /// The command has been started, with these ends.
@@ -190,6 +193,16 @@ impl Streams {
         let foreground = self.terminal.as_ref().map(Terminal::foreground_group);
         self.input.as_ref().map(|input| input.source(foreground))
     }
+}
+
+/// A text as a terminal passes it on.
+fn as_on_terminal(text: &[u8]) -> Vec<u8> {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let ended = |line: &[u8]| match line.strip_suffix(b"\n") {
+        Some(line) => [line, b"\r\n"].concat(),
+        None => line.to_vec(),
+    };
+    lines.flat_map(ended).collect()
 }
 
 /// A pseudo terminal.
@@ -309,13 +322,28 @@ impl Pipe {
             // A terminal whose other end is closed answers with an error, not with an end.
             Err(_) => self.reader = None,
         }
-        self.preamble.take_out(buffer, self.reader.is_none());
+        // What still holds the stream open when the command has ended does not hold back its bytes.
+        self.preamble.take_out(buffer, self.reader.is_none() || self.caught_up);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_began_like_a_preamble_are_not_lost_where_something_holds_the_stream_open() {
+        let (mut pipe, writer) = Pipe::open(Stream::Stderr).unwrap();
+        pipe.preamble = Preamble { bytes: b"no home\n".to_vec(), come: 0 };
+        rustix::io::write(&writer, b"no h").unwrap();
+        let (mut buffer, mut all) = (Vec::new(), Vec::new());
+        for ended in [false, true, true] {
+            pipe.read(&mut buffer, ended);
+            all.extend_from_slice(&buffer);
+        }
+        assert_eq!(all, b"no h");
+        assert_eq!(as_on_terminal(b"a\nb\nc"), b"a\r\nb\r\nc");
+    }
 
     #[test]
     fn a_preamble_is_left_out_if_it_is_what_comes_and_nothing_else_is() {

@@ -32,7 +32,7 @@ pub struct Spec {
     /// The sandbox it goes into: the one that the warden was last told of.
     pub sandbox: Option<Sandboxed>,
     /// What stderr is known to begin with before the command itself prints anything: it is left
-    /// out, if it really comes.
+    /// out, if it really comes, also where stderr goes to a terminal or to stdout.
     pub stderr_preamble: Vec<u8>,
     /// What the engine wants to be written as `spec` into the task's folder.
     pub note: Vec<u8>,

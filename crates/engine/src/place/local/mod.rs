@@ -190,8 +190,12 @@ impl Place for Local {
         self.sandboxing.tamper_check(wanted)
     }
 
-    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec) {
-        self.logins.shorten(wish, spec);
+    fn shorten_login(
+        &self,
+        wish: LoginWish<'_>,
+        spec: &mut Spec,
+    ) -> Option<Soon<'static, Vec<u8>>> {
+        self.logins.shorten(wish, spec)
     }
 
     fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {

@@ -11,14 +11,20 @@
 //!
 //! Any doubt means a real login: another shell, a terminal, an open stdin, output, a profile that
 //! hangs, that changes from one look to the next, or that could not be looked at. No call waits for
-//! a look: until something is known, its login is real. Only an engine that stays looks at all.
+//! that: until something is known, its login is real. Only an engine that stays looks at all.
+//!
+//! A real login in a sandbox lets the profile say what it may not write. Any engine listens to that
+//! before it shows it to anybody ([`heard`]): that is what the first such command waits for.
 
 mod complaints;
+mod heard;
+mod kept;
 mod key;
 mod probe;
 mod screen;
 mod state;
 mod text;
+mod traced;
 
 use std::{
     collections::HashMap,
@@ -32,10 +38,13 @@ use std::{
 use legwork_warden::protocol::{Environment, Spec};
 use tokio::sync::watch;
 
-use self::key::{Login, LoginKey};
+use self::{
+    heard::Heard,
+    key::{Login, LoginKey, Shell},
+};
 use super::{pool::Pool, sandbox::Sandboxing};
 use crate::{
-    place::{Attention, LoginWish},
+    place::{Attention, LoginWish, Soon},
     state::StateFolder,
 };
 
@@ -66,19 +75,15 @@ pub(super) struct Logins {
     /// Set in an engine that stays.
     looks: AtomicBool,
     known: Mutex<HashMap<LoginKey, Known>>,
+    /// What profiles say to the sandbox.
+    heard: Heard,
     /// Held while one is looked at: one at a time.
     turn: tokio::sync::Mutex<()>,
     closing: watch::Sender<bool>,
 }
 
-/// What a look at a login has shown.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Shown {
-    /// The environment that does the same; none if it has to be a real login.
-    environment: Option<Arc<Environment>>,
-    /// What the profile says to the sandbox each time, where the login has to be real.
-    complaints: Arc<[u8]>,
-}
+/// The environment that does the same as a login; none if it has to be a real one.
+type Shown = Option<Arc<Environment>>;
 
 /// What was seen of a login.
 #[derive(Debug, Clone)]
@@ -101,6 +106,7 @@ impl Logins {
             state,
             looks: AtomicBool::new(false),
             known: Mutex::default(),
+            heard: Heard::default(),
             turn: tokio::sync::Mutex::default(),
             closing: watch::Sender::default(),
         }
@@ -115,7 +121,8 @@ impl Logins {
     pub(super) async fn close(&self) {
         self.looks.store(false, Ordering::Relaxed);
         self.closing.send_replace(true);
-        let _ = tokio::time::timeout(CLOSING, self.turn.lock()).await;
+        let over = async { (self.turn.lock().await, self.heard.busy.write().await) };
+        let _ = tokio::time::timeout(CLOSING, over).await;
     }
 
     /// Waits until nothing is looked at any more.
@@ -134,13 +141,13 @@ impl Logins {
     /// What is known of a login, and whether the caller is to look.
     fn find(&self, key: LoginKey) -> (Shown, bool) {
         let mut known = self.lock();
-        let unknown = || Known { shown: Shown::default(), since: Instant::now(), pending: false };
+        let unknown = || Known { shown: None, since: Instant::now(), pending: false };
         let is_new = !known.contains_key(&key);
         let entry = known.entry(key).or_insert_with(unknown);
         let age = entry.since.elapsed();
         let look = !entry.pending && (is_new || age > RENEW_AT);
         entry.pending |= look;
-        let shown = if age < AGE_MAX { entry.shown.clone() } else { Shown::default() };
+        let shown = if age < AGE_MAX { entry.shown.clone() } else { None };
         forget_oldest(&mut known);
         (shown, look)
     }
@@ -166,28 +173,44 @@ fn forget_oldest(known: &mut HashMap<LoginKey, Known>) {
 
 impl Logins {
     /// Takes the profile out of a command that wants a login, if its effect is known to be the
-    /// environment alone.
-    pub(super) fn shorten(self: &Arc<Self>, wish: LoginWish<'_>, spec: &mut Spec) {
-        if !self.looks.load(Ordering::Relaxed) {
-            return;
-        }
-        let Some(login) = Login::of(wish, spec) else { return };
-        let (shown, look) = self.find(login.key());
-        if let Some(environment) = shown.environment
-            && !screen::sees_the_difference(login.shell, wish.script)
+    /// environment alone; else what it says to the sandbox. The command is to wait for what is
+    /// returned: that is left out of its stderr.
+    pub(super) fn shorten(
+        self: &Arc<Self>,
+        wish: LoginWish<'_>,
+        spec: &mut Spec,
+    ) -> Option<Soon<'static, Vec<u8>>> {
+        let login = Login::of(wish, spec)?;
+        if let Some(shell) = login.shell
+            && wish.is_plain
+            && self.looks.load(Ordering::Relaxed)
+            && self.replace(shell, wish, spec)
         {
-            spec.argv = login.shell.without_profile(&spec.argv);
-            spec.environment = (*environment).clone();
-        } else {
-            spec.stderr_preamble = shown.complaints.to_vec();
+            return None;
         }
+        self.leave_out(login, spec)
+    }
+
+    /// Replaces a login by the environment that does the same, if that is known, and lets it be
+    /// looked at if it is not.
+    fn replace(self: &Arc<Self>, shell: Shell, wish: LoginWish<'_>, spec: &mut Spec) -> bool {
+        let Some(login) = Login::of(wish, spec) else { return false };
+        let (shown, look) = self.find(login.key());
         if look {
-            tokio::spawn(self.clone().look_at(login, wish.attention.clone()));
+            tokio::spawn(self.clone().look_at(login, shell, wish.attention.clone()));
+        }
+        match shown.filter(|_| !screen::sees_the_difference(shell, wish.script)) {
+            Some(environment) => {
+                spec.argv = shell.without_profile(&spec.argv);
+                spec.environment = (*environment).clone();
+                true
+            }
+            None => false,
         }
     }
 
     /// Looks at a login when nobody waits for anything, and remembers what was seen.
-    async fn look_at(self: Arc<Self>, login: Login, attention: Attention) {
+    async fn look_at(self: Arc<Self>, login: Login, shell: Shell, attention: Attention) {
         let _turn = self.turn.lock().await;
         for _ in 0..QUIET_TRIES {
             if self.pause(QUIET).await.is_none() {
@@ -198,12 +221,12 @@ impl Logins {
             }
         }
         let (key, since) = (login.key(), Instant::now());
-        let shown = self.prove(&login).await;
-        let replaced = shown.environment.is_some();
+        let shown = self.prove(&login, shell).await;
+        let replaced = shown.is_some();
         tracing::debug!(program = ?login.program, replaced, "looked at a login");
         // Whatever was changed meanwhile was perhaps seen by halves.
         let is_same = login.key() == key;
-        self.remember(key, if is_same { shown } else { Shown::default() }, since);
+        self.remember(key, shown.filter(|_| is_same), since);
     }
 }
 
@@ -225,32 +248,28 @@ mod tests {
         Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)
     }
 
-    fn shown() -> Shown {
+    fn environment() -> Arc<Environment> {
         let environment = Environment { inherited: false, set: Vec::new(), unset: Vec::new() };
-        Shown { environment: Some(Arc::new(environment)), complaints: Arc::default() }
+        Arc::new(environment)
     }
 
     #[test]
     fn one_caller_looks_and_what_was_seen_is_used_for_five_minutes_at_most() {
         let logins = logins();
-        assert_eq!(logins.find([1; 32]), (Shown::default(), true));
-        assert_eq!(logins.find([1; 32]), (Shown::default(), false), "somebody looks already");
+        assert_eq!(logins.find([1; 32]), (None, true));
+        assert_eq!(logins.find([1; 32]), (None, false), "somebody looks already");
         let now = Instant::now();
-        logins.remember([1; 32], shown(), now);
-        assert_eq!(logins.find([1; 32]), (shown(), false));
-        assert_eq!(logins.find([2; 32]), (Shown::default(), true), "another login");
+        logins.remember([1; 32], Some(environment()), now);
+        assert_eq!(logins.find([1; 32]), (Some(environment()), false));
+        assert_eq!(logins.find([2; 32]), (None, true), "another login");
         let Some(old) = now.checked_sub(RENEW_AT + Duration::from_secs(1)) else { return };
-        logins.remember([1; 32], shown(), old);
-        assert_eq!(logins.find([1; 32]), (shown(), true), "renewed in time");
+        logins.remember([1; 32], Some(environment()), old);
+        assert_eq!(logins.find([1; 32]), (Some(environment()), true), "renewed in time");
         let Some(too_old) = now.checked_sub(AGE_MAX) else { return };
-        logins.remember([1; 32], shown(), too_old);
-        assert_eq!(logins.find([1; 32]), (Shown::default(), true), "too old to be used");
-        logins.remember([1; 32], Shown::default(), now);
-        assert_eq!(
-            logins.find([1; 32]),
-            (Shown::default(), false),
-            "a real login is remembered as well"
-        );
+        logins.remember([1; 32], Some(environment()), too_old);
+        assert_eq!(logins.find([1; 32]), (None, true), "too old to be used");
+        logins.remember([1; 32], None, now);
+        assert_eq!(logins.find([1; 32]), (None, false), "a real login is remembered as well");
     }
 
     #[test]

@@ -55,47 +55,35 @@ struct SeenLogin {
 }
 
 /// What a look printed.
-struct Printed {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+pub(super) struct Printed {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 impl Logins {
-    /// The environment that does the same as this login, none at the slightest doubt; and then what
-    /// its profile says to the sandbox each time.
-    pub(super) async fn prove(self: &Arc<Self>, login: &Login) -> Shown {
-        let mut complaints = Vec::new();
-        let environment = self.replacement(login, &mut complaints).await.map(Arc::new);
-        Shown { environment, complaints: complaints.into() }
-    }
-
-    /// The environment that does the same as this login; what two logins complained of alike is
-    /// noted whatever comes of it.
-    async fn replacement(
-        self: &Arc<Self>,
-        login: &Login,
-        complaints: &mut Vec<u8>,
-    ) -> Option<Environment> {
-        let login_argv = login.argv("-lc", script(login.shell));
+    /// The environment that does the same as this login, none at the slightest doubt.
+    pub(super) async fn prove(self: &Arc<Self>, login: &Login, shell: Shell) -> Shown {
+        let login_argv = login.argv("-lc", script(shell));
         let first = self.state_of(login, &login_argv, &login.environment).await?;
         self.pause(APART).await?;
         let second = self.state_of(login, &login_argv, &login.environment).await?;
         if first.complaints == second.complaints {
-            complaints.clone_from(&first.complaints);
+            self.hear_again(login, &first.complaints).await;
         }
-        let dice_are_loaded = login.shell == Shell::Bash && first.random == second.random;
+        let dice_are_loaded = shell == Shell::Bash && first.random == second.random;
         let is_same = first.state == second.state && first.complaints == second.complaints;
         if !is_same || dice_are_loaded {
             return None;
         }
         let shown = self.look(login, &login.argv("-lvc", ":"), &login.environment).await?;
-        if may_do_more(login.shell, &without(&shown.stderr, &first.complaints)) {
+        if may_do_more(shell, &without(&shown.stderr, &first.complaints)) {
             return None;
         }
-        let environment = first.state.environment(login.shell);
-        let argv = login.shell.without_profile(&login_argv);
+        let environment = first.state.environment(shell);
+        let argv = shell.without_profile(&login_argv);
         let replaced = self.state_of(login, &argv, &environment).await?;
-        (replaced.state == first.state && replaced.complaints.is_empty()).then_some(environment)
+        let is_proved = replaced.state == first.state && replaced.complaints.is_empty();
+        is_proved.then(|| Arc::new(environment))
     }
 
     /// The state of a shell that is started so.
@@ -117,7 +105,7 @@ impl Logins {
     }
 
     /// Runs the shell; none unless it ended by itself, well, and left nothing behind.
-    async fn look(
+    pub(super) async fn look(
         self: &Arc<Self>,
         login: &Login,
         argv: &[Vec<u8>],

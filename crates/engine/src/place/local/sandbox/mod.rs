@@ -23,6 +23,7 @@ use legwork_warden::{
     protocol::Sandboxed,
     sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
 };
+use sha2::{Digest, Sha256};
 
 pub(crate) use self::tamper::TamperCheck;
 use self::{
@@ -132,11 +133,18 @@ impl Sandboxing {
         let is_own = enforcement.enforced.contains(&SandboxLayer::MountNamespace);
         let made = profiles.get(&wanted).filter(|_| is_own);
         let variables = made.map(|made| made.variables.clone()).unwrap_or_default();
+        let profile = profiles.get(&wanted).map(|made| &made.profile);
+        let mark = Sha256::digest(format!("{profile:?} {enforcement:?}")).into();
         drop(profiles);
-        let sandbox = Arc::new(Sandbox { enforcement, report, variables });
+        let sandbox = Arc::new(Sandbox { enforcement, report, variables, mark });
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(wanted, sandbox.clone());
         sandbox
+    }
+
+    /// Stands for all that such a sandbox lets a command do on this machine.
+    pub(crate) fn mark(&self, wanted: Wanted) -> [u8; 32] {
+        self.known(wanted).map(|sandbox| sandbox.mark).unwrap_or_default()
     }
 
     /// Looks, before a command that may write, at what others run or trust; begins at once.
