@@ -150,6 +150,7 @@ mod events;
 mod id;
 mod inotify;
 mod judge;
+mod meters;
 mod model;
 pub mod output;
 mod place;
@@ -179,6 +180,7 @@ pub use legwork_warden::{
     gaps::Gap,
     protocol::{InputRefusal, Limits, Report},
 };
+pub use meters::{Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
     Outputs, Program, RefusedBy, Request, ShownOutput, Stdin, Total, Trust,
@@ -195,7 +197,7 @@ pub use store::{
     ledger::{Answerer, Damage, Ledger, LedgerError, Task, TaskFilter},
     open_state,
     retention::{CleanUp, Collected, Retention},
-    usage::Usage,
+    usage::{RecordSizes, Usage},
 };
 pub use task::{
     Checker, Submitted,

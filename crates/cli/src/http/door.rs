@@ -17,6 +17,7 @@ use super::{
     HttpFace, health,
     keyring::Holder,
     listen::HttpPeer,
+    metrics::HttpLimit,
     refusal::{HttpRefusal, answer},
     tokens::PREFIX,
 };
@@ -50,6 +51,7 @@ impl Door {
         self.face.metrics.request(response.status());
         let headers = response.headers_mut();
         if crowded {
+            self.face.metrics.limit(HttpLimit::Connections);
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         // Nothing of what is served here is for a cache, or for a browser to guess at.
@@ -76,12 +78,17 @@ impl Door {
         }
         let holder = self.holder(peer, headers).await?;
         let Ok(_place) = holder.places.clone().try_acquire_owned() else {
+            face.metrics.limit(HttpLimit::Requests);
             let message = "too many requests of this token are under way";
             return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
                 .hint("wait for some of their answers, then try again"));
         };
         let (mut parts, body) = request.into_parts();
-        let body = collected(body).await?;
+        let body = collected(body).await.inspect_err(|refusal| match refusal.status {
+            StatusCode::PAYLOAD_TOO_LARGE => face.metrics.limit(HttpLimit::BodyBytes),
+            StatusCode::REQUEST_TIMEOUT => face.metrics.limit(HttpLimit::BodyTime),
+            _ => {}
+        })?;
         parts.extensions.insert(holder);
         let request = Request::from_parts(parts, Body::from(body));
         let Ok(response) = TowerToHyperService::new(self.routes.clone()).call(request).await;

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    metrics::HttpLimit,
     realms::may_call,
     refusal::HttpRefusal,
     routes::{Call, Handled},
@@ -46,6 +47,7 @@ pub(super) struct Sessions {
 pub(super) async fn exchange(call: Call) -> Handled {
     let sessions = call.holder.sessions.get_or_try_init(|| open(&call)).await?;
     if begins_session(&call) && sessions.manager.sessions.read().await.len() >= SESSIONS_MAX {
+        call.face.metrics.limit(HttpLimit::Sessions);
         let message = format!("this token has {SESSIONS_MAX} sessions already");
         return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
             .hint("end some of them with DELETE, then try again"));

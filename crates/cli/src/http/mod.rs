@@ -91,6 +91,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     };
     let state = realms.own.engine().state().path().to_owned();
     let audit = realms.own.engine().state().audit();
+    let metrics = Metrics::new(&audit, realms.own.engine().registry());
     let tokens = TokenFile::new(options.token_file.as_deref(), &state);
     let face = Arc::new(HttpFace {
         realms,
@@ -100,7 +101,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         behind_proxy: options.behind_proxy,
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
-        metrics: Arc::new(Metrics::new(&audit)),
+        metrics: Arc::new(metrics),
         structured: options.structured,
         began_at_ms: now_ms(),
     });

@@ -45,6 +45,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::{Judge, denied},
+    meters::WardenCount,
     model::{
         Caller, DuplicatePolicy, Request, Trust,
         sandbox::{SandboxReport, Wanted},
@@ -56,6 +57,14 @@ use crate::{
 
 /// How long a command may take to disappear after it was killed.
 pub(crate) const DEATH: Duration = Duration::from_secs(3);
+
+/// Every trust that a caller can have.
+const TRUSTS: [Trust; 4] = [
+    Trust::TrustedOperator,
+    Trust::TrustedSystem,
+    Trust::TrustedIntegration,
+    Trust::UntrustedExternal,
+];
 
 /// Most paths that a question names which the sandbox refuses to be written.
 const WRITES_MAX: usize = 20;
@@ -272,6 +281,22 @@ impl Tasks {
         let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;
         self.place.give_back(warden);
         Ok(sandbox)
+    }
+
+    /// How many wardens are ready, and how many have a command of this engine.
+    pub(crate) fn wardens(&self) -> WardenCount {
+        WardenCount { busy: self.running().len(), ..self.place.idle_wardens() }
+    }
+
+    /// The layers that the sandboxes which are known lack.
+    pub(crate) fn missing_layers(&self) -> Vec<String> {
+        let known =
+            TRUSTS.map(|trust| self.place.known_sandbox(self.judge.wanted(trust))).into_iter();
+        let missing = known.flatten().flat_map(|sandbox| sandbox.report.missing.clone());
+        let mut layers: Vec<String> = missing.map(|missing| missing.layer).collect();
+        layers.sort();
+        layers.dedup();
+        layers
     }
 
     /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks

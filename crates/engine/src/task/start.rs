@@ -4,9 +4,12 @@
 use std::{
     future::poll_fn,
     os::{fd::AsFd, unix::ffi::OsStrExt},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use legwork_gate::{Decision, Grant, ProgramRule};
@@ -50,6 +53,7 @@ impl Tasks {
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
+        let began = Instant::now();
         let wanted = self.judge.wanted_by(grant.plan().wanted, grant.explanation());
         let ready = self.place.ready(wanted).await;
         let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
@@ -96,6 +100,7 @@ impl Tasks {
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
             return Err(place_error(&error.into()));
         }
+        self.store.meters.starts.note_since(began);
         Failpoint::EngineAfterStart.pass();
         let handles = self.drive(&id, warden, promoted.clone(), tamper_check, caller.asker);
         let program = plan.program.display().to_string();
@@ -205,6 +210,7 @@ impl Tasks {
                     }
                 }
                 Registered::Full(running) if settled_all => {
+                    self.store.meters.refused_for_tasks.fetch_add(1, Ordering::Relaxed);
                     return Err(too_many_tasks(running, tasks_max));
                 }
                 // Some of them may only seem to run.
