@@ -14,7 +14,8 @@ use legwork::tools::export::Format;
 
 pub(crate) use self::{
     common::{
-        Guard, Rules, StateChoice, StatePlace, TrustName, chosen, has_records, tell_of_repair,
+        Guard, LogChoice, Rules, StateChoice, StatePlace, TrustName, chosen, has_records,
+        tell_of_repair,
     },
     questions::{
         ApprovalsOptions, ApproveOptions, AuditShowOptions, AuditVerb, AuditVerifyOptions,
@@ -26,6 +27,8 @@ pub(crate) use self::{
         StopOptions, TaskOptions, WaitOptions,
     },
 };
+
+use crate::log::LogFormat;
 
 /// Runs commands for AI agents: judged, sandboxed, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -129,6 +132,15 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// How its log looks, where that was chosen.
+    pub(crate) fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Self::Mcp(options) => options.log.log_format,
+            Self::Serve(options) => options.log.log_format,
+            _ => None,
+        }
+    }
+
     /// The state folder that it works with, if it works with one.
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {
@@ -195,6 +207,8 @@ pub(crate) struct McpOptions {
     /// text)
     #[arg(long)]
     pub structured: bool,
+    #[command(flatten)]
+    pub log: LogChoice,
 }
 
 #[derive(Debug, Args)]

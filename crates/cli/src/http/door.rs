@@ -1,17 +1,21 @@
 //! The door: whom a request comes from, and whether it is let in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header},
     response::IntoResponse,
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{body::Incoming, service::Service as _};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
+use tracing::Level;
 
 use super::{
     HttpFace, health,
@@ -19,11 +23,16 @@ use super::{
     listen::HttpPeer,
     metrics::HttpLimit,
     refusal::{HttpRefusal, answer},
+    request_id::{self, REQUEST_ID},
     tokens::PREFIX,
 };
+use crate::log::milliseconds;
 
 /// Most bytes of a request's body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Most characters of a path in the log.
+const PATH_CHARS_MAX: usize = 200;
 
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -44,16 +53,22 @@ impl Door {
         &self,
         peer: HttpPeer,
         crowded: bool,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
+        let id = request_id::settle(request.headers_mut());
+        let logged = tracing::enabled!(Level::INFO).then(|| Logged::of(&request, &id));
         let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
+        if let Some(logged) = logged {
+            logged.answered(peer, &response);
+        }
         let headers = response.headers_mut();
         if crowded {
             self.face.metrics.limit(HttpLimit::Connections);
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        headers.insert(REQUEST_ID, id);
         // Nothing of what is served here is for a cache, or for a browser to guess at.
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -89,9 +104,11 @@ impl Door {
             StatusCode::REQUEST_TIMEOUT => face.metrics.limit(HttpLimit::BodyTime),
             _ => {}
         })?;
-        parts.extensions.insert(holder);
+        parts.extensions.insert(holder.clone());
         let request = Request::from_parts(parts, Body::from(body));
-        let Ok(response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
+        let Ok(mut response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
+        // For the log.
+        response.extensions_mut().insert(holder);
         Ok(response)
     }
 
@@ -158,6 +175,36 @@ impl Door {
             "bearer_methods_supported": ["header"],
         });
         answer(StatusCode::OK, &metadata)
+    }
+}
+
+/// A request as it is logged: without its query, which may have anything in it.
+struct Logged {
+    id: HeaderValue,
+    method: Method,
+    path: String,
+    began: Instant,
+}
+
+impl Logged {
+    fn of(request: &Request<Incoming>, id: &HeaderValue) -> Self {
+        let path = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
+        Self { id: id.clone(), method: request.method().clone(), path, began: Instant::now() }
+    }
+
+    /// Logs that it was answered, or that an answer has begun which is written bit by bit.
+    fn answered(&self, peer: HttpPeer, response: &Response<Body>) {
+        let holder = response.extensions().get::<Arc<Holder>>();
+        tracing::info!(
+            request_id = self.id.to_str().unwrap_or_default(),
+            method = self.method.as_str(),
+            path = self.path,
+            status = response.status().as_u16(),
+            duration_ms = milliseconds(self.began),
+            peer = %peer,
+            token = holder.map(|holder| holder.token.name.as_str()),
+            "request"
+        );
     }
 }
 

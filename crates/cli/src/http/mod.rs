@@ -18,6 +18,7 @@ mod metrics;
 mod openapi;
 mod realms;
 mod refusal;
+pub(crate) mod request_id;
 mod routes;
 pub(crate) mod tokens;
 
@@ -40,6 +41,7 @@ use self::{
 };
 use crate::{
     arguments::ServeOptions,
+    log,
     render::{complain, complain_of, now_ms, print, say},
     signals::{Caught, ENDING},
 };
@@ -89,6 +91,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         Ok(realms) => realms,
         Err(error) => return complain_of(&error),
     };
+    log::keep_secrets_of(realms.own.engine());
     let state = realms.own.engine().state().path().to_owned();
     let audit = realms.own.engine().state().audit();
     let metrics = Metrics::new(&audit, realms.own.engine().registry());
@@ -106,6 +109,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         began_at_ms: now_ms(),
     });
     print(&format!("{}\n", listener.address()));
+    tracing::info!(address = listener.address(), version = env!("CARGO_PKG_VERSION"), "serving");
     if face.keyring.count() == 0 {
         say("Nobody can sign in yet: `legwork token add NAME --role operator` makes a token");
     }
@@ -119,6 +123,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     }
     // From here on nobody can come in.
     drop(listener);
+    tracing::info!("ending");
     face.closing.cancel();
     let farewell = async {
         for service in face.realms.all().await {

@@ -10,7 +10,10 @@ use legwork::{Caller, Client, Engine, Meters, Registry, Service, ToolError};
 use tokio::sync::Mutex;
 
 use super::tokens::{Token, TokenRole};
-use crate::arguments::{Rules, StatePlace};
+use crate::{
+    arguments::{Rules, StatePlace},
+    log,
+};
 
 /// The services of a server, each with the rules of its workspace.
 #[derive(Debug)]
@@ -61,6 +64,7 @@ impl Realms {
         let mut options = place.options(&self.rules)?;
         options.meters = self.meters.clone();
         let engine = Engine::open_with(options, Registry::builtin())?;
+        log::keep_secrets_of(&engine);
         let service = Service::begin(engine, token.trust).await?;
         confined.insert(workspace.to_owned(), service.clone());
         Ok(service)

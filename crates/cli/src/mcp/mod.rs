@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::server::{Offer, Server, Tally};
 use crate::{
     arguments::McpOptions,
+    log,
     mcp::{backlog::Backlog, transport::StdioTransport},
     render::{complain, complain_of},
     signals::{Caught, ENDING},
@@ -40,6 +41,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
+    log::keep_secrets_of(&engine);
     let trust = options.guard.trust.trust();
     let service = match Service::begin(engine, trust).await {
         Ok(service) => service,

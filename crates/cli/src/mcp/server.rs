@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::http::request::Parts;
 use legwork::{
     Answer, Caller, Client, Definition, Engine, ShownOutput, Trust, tools::export::annotations,
 };
@@ -22,8 +23,10 @@ use rmcp::{
 };
 use serde_json::Value;
 use tokio::{sync::mpsc, time::timeout};
+use tracing::Level;
 
 use super::asking::{Seal, Way, by_request};
+use crate::{http::request_id, log};
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
@@ -147,6 +150,17 @@ impl Server {
     }
 }
 
+/// The id of a request as it is logged: over HTTP that of the HTTP request, else the client's own.
+fn shown_id(context: &RequestContext<RoleServer>) -> String {
+    if !tracing::enabled!(Level::INFO) {
+        return String::new();
+    }
+    match context.extensions.get::<Parts>() {
+        Some(parts) => request_id::of(&parts.headers).to_owned(),
+        None => context.id.to_string().chars().take(CLIENT_NAME_CHARS).collect(),
+    }
+}
+
 /// Tells the client about progress, for as long as the returned end is held.
 fn report(context: &RequestContext<RoleServer>, token: ProgressToken) -> mpsc::Sender<String> {
     let (sender, mut lines) = mpsc::channel::<String>(1);
@@ -215,12 +229,14 @@ impl ServerHandler for Server {
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
+        let (shown_id, began) = (shown_id(&context), Instant::now());
         let call = self.client.call(&name, input, &caller);
         tokio::select! {
             answer = call => {
                 if let Some(tally) = &self.offer.tally {
                     tally(&name, &answer);
                 }
+                log::called(&shown_id, &caller.name, &name, &answer, began);
                 if way == Way::Retry
                     && let Some(question) = self.offer.seal.question(engine, &request, &answer).await
                 {
@@ -229,7 +245,11 @@ impl ServerHandler for Server {
                 Ok(CallToolResponse::Complete(self.result(&answer)))
             }
             // Dropping the call stops its command.
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+            () = context.ct.cancelled() => {
+                let (tool, duration_ms) = (&*name, log::milliseconds(began));
+                tracing::info!(request_id = shown_id, tool, duration_ms, "call cancelled");
+                Err(ErrorData::internal_error("cancelled", None))
+            }
         }
     }
 

@@ -145,6 +145,11 @@ impl Engine {
         self.tasks.mask.get()
     }
 
+    /// The same as it grows with the secrets that commands are given.
+    pub fn shared_mask(&self) -> SharedMask {
+        self.tasks.mask.clone()
+    }
+
     /// What this engine has counted, with those that share its meters.
     pub fn meters(&self) -> &Meters {
         &self.tasks.store.meters

@@ -1,5 +1,7 @@
 //! Tasks: most of it is what the tools do, with the id in the path.
 
+use std::time::Instant;
+
 use axum::http::StatusCode;
 use legwork::{Status, TaskFilter};
 use serde::Deserialize;
@@ -8,8 +10,10 @@ use serde_json::{Map, Value, json};
 use super::super::{
     realms::{caller, may_call},
     refusal::{HttpRefusal, answer, failed},
+    request_id,
     routes::{Call, Handled},
 };
+use crate::log;
 
 /// Tasks on a page, if nothing is said.
 const PAGE: u32 = 50;
@@ -153,8 +157,10 @@ async fn tool(call: Call, name: &str, input: Value) -> Handled {
     if !may_call(token, standing.engine(), name) {
         return Err(HttpRefusal::forbidden(format!("the token may not call {name}")));
     }
-    let called = standing.client.call(name, input, &caller(token)).await;
+    let (by, began) = (caller(token), Instant::now());
+    let called = standing.client.call(name, input, &by).await;
     call.face.metrics.call(name, &called);
+    log::called(request_id::of(&call.headers), &by.name, name, &called, began);
     if let Some(error) = called.error() {
         return Ok(failed(error));
     }

@@ -38,6 +38,7 @@ use super::{
     refusal::failed,
     routes::{Call, Handled},
 };
+use crate::log;
 
 /// Most bytes of the audit log that one look takes in; the next one goes on.
 const AUDIT_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -205,8 +206,14 @@ impl Metrics {
         };
         loop {
             match events.next().await {
-                Err(_) => _ = self.lagged.fetch_add(1, Relaxed),
-                Ok(event) => self.happened(&event),
+                Err(_) => {
+                    self.lagged.fetch_add(1, Relaxed);
+                    tracing::warn!("events were missed: some tasks are not in this log");
+                }
+                Ok(event) => {
+                    self.happened(&event);
+                    log::happened(&event);
+                }
             }
         }
     }

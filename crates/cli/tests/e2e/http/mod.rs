@@ -3,6 +3,7 @@
 mod client;
 mod events;
 mod listening;
+pub mod log;
 mod mcp;
 mod metrics;
 mod openapi;
