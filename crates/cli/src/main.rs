@@ -16,6 +16,7 @@ mod signals;
 mod style;
 mod table;
 mod terminal;
+mod traces;
 
 use std::process::ExitCode;
 

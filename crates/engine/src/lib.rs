@@ -162,6 +162,7 @@ mod store;
 mod task;
 mod threads;
 pub mod tools;
+mod trace;
 
 pub use engine::{
     Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
@@ -205,6 +206,8 @@ pub use task::{
     run::{Ended, Grown, Run, RunControl},
     wait::{Condition, Until, until},
 };
+
+pub use trace::{SpanRecord, SpanSink, SpanValue, Trace, TraceSpan};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///

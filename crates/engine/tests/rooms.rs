@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
@@ -20,7 +20,8 @@ const ROOMS: [(&str, &[&str]); 19] = [
     ("inotify", &[]),
     ("presence", &[]),
     ("meters", &[]),
-    ("model", &["clock", "id"]),
+    ("trace", &[]),
+    ("model", &["clock", "id", "trace"]),
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
@@ -77,7 +78,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
         "task",
         &[
             "clock", "error", "events", "id", "judge", "meters", "model", "output", "place",
-            "store", "threads",
+            "store", "threads", "trace",
         ],
     ),
     (

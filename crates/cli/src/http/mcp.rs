@@ -84,6 +84,7 @@ async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
     let tally: Arc<Tally> = Arc::new(move |tool: &str, answer: &Answer| metrics.call(tool, answer));
     let may_answer = token.role == TokenRole::Operator;
     let offer = offer.to(&format!("token {}", token.name), may_answer, tally);
+    let offer = offer.over(call.face.transport);
     let service = call.standing.service.clone();
     let mut manager = LocalSessionManager::default();
     let mut kept = SessionConfig::default();

@@ -22,7 +22,11 @@ pub(crate) mod request_id;
 mod routes;
 pub(crate) mod tokens;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -44,6 +48,7 @@ use crate::{
     log,
     render::{complain, complain_of, now_ms, print, say},
     signals::{Caught, ENDING},
+    traces,
 };
 
 /// Most connections at once; whoever comes then is told so.
@@ -67,6 +72,8 @@ pub(super) struct HttpFace {
     attempts: Attempts,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
+    /// What connections come over, in the words of OpenTelemetry.
+    transport: &'static str,
     /// How long a connection may be silent.
     idle: Duration,
     /// Cancelled when the server ends.
@@ -83,6 +90,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     legwork_warden::keep_heap();
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
+    traces::start();
     let listener = match Listener::open(&options.listen, options.behind_proxy).await {
         Ok(listener) => listener,
         Err(problem) => return complain(&problem),
@@ -102,6 +110,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         hosts: Hosts::new(&options.listen, &options.allow_host),
         attempts: Attempts::default(),
         behind_proxy: options.behind_proxy,
+        transport: options.listen.transport(),
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
         metrics: Arc::new(metrics),
@@ -125,6 +134,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     drop(listener);
     tracing::info!("ending");
     face.closing.cancel();
+    let until = Instant::now() + FAREWELL;
     let farewell = async {
         for service in face.realms.all().await {
             service.end(FAREWELL).await;
@@ -136,6 +146,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         // A second word is not waited for.
         _ = signals.next() => {}
     }
+    traces::flush(until.saturating_duration_since(Instant::now()));
     ExitCode::SUCCESS
 }
 

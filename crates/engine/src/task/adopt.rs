@@ -131,7 +131,7 @@ impl Tasks {
         let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
         // Nobody waits for it: it goes on as the task that it is.
         let promoted = Arc::new(AtomicBool::new(true));
-        self.drive(&task.task_id, warden, promoted, None, None);
+        self.drive(&task.task_id, warden, promoted, None, None, None);
         Ok(Adoption::Done)
     }
 

@@ -53,6 +53,7 @@ use crate::{
     output::SharedMask,
     place::{Attention, Folder, Place, Sandbox},
     store::{Store, audit::AuditEntry, ledger::Task},
+    trace::TraceSpan,
 };
 
 /// How long a command may take to disappear after it was killed.
@@ -117,6 +118,23 @@ struct Running {
     promoted: Arc<AtomicBool>,
 }
 
+/// Ends a span with what came of it.
+fn over<T>(mut span: TraceSpan, result: Result<T, ToolError>) -> Result<T, ToolError> {
+    if let Err(error) = &result {
+        span.fail(error.kind.as_str());
+    }
+    result
+}
+
+/// The name of a verdict.
+fn named<P>(verdict: &Verdict<P>) -> &'static str {
+    match verdict {
+        Verdict::Allow(_) => "allow",
+        Verdict::Ask(_) => "ask",
+        Verdict::Deny(_) => "deny",
+    }
+}
+
 impl Tasks {
     pub(crate) fn new(
         judge: Judge,
@@ -172,21 +190,28 @@ impl Tasks {
         request: Request,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
-        let plan = self.plan(request, caller.trust).await?;
+        let span = caller.span("plan");
+        let plan = over(span, self.plan(request, caller.trust).await)?;
         let entry = AuditEntry::new("verdict")
             .own("task_id", &id)
             .own("tool", &plan.tool)
             .by(caller)
             .command(&plan.text)
             .with("workdir", plan.workdir.path.display().to_string());
-        match self.judge.verdict(plan, entry).await? {
+        let mut span = caller.span("judge");
+        let verdict = self.judge.verdict(plan, entry).await;
+        if let Ok(verdict) = &verdict {
+            span.set("legwork.verdict", || named(verdict));
+        }
+        match over(span, verdict)? {
             Verdict::Allow(grant) => self.begin(id, grant, caller).await,
             Verdict::Ask(question) => {
                 if let Some(running) = self.equal_running(question.plan()).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
-                let grant = self.judge.ask(question, caller, refused).await?;
+                let span = caller.span("ask");
+                let grant = over(span, self.judge.ask(question, caller, refused).await)?;
                 self.begin(id, grant, caller).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),

@@ -23,9 +23,10 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Running, Submitted, Tasks,
     failures::{place_error, too_many_tasks},
+    over,
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
-    run::{self, Progress, Run, RunControl},
+    run::{self, Progress, Run, RunControl, RunTrace},
 };
 use crate::{
     clock::now_ms,
@@ -40,6 +41,7 @@ use crate::{
     },
     place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
     store::ledger::{LedgerError, Registered, Task, write_note},
+    trace::Trace,
 };
 
 /// What commands are told about their terminals: what the screen understands.
@@ -102,7 +104,8 @@ impl Tasks {
         }
         self.store.meters.starts.note_since(began);
         Failpoint::EngineAfterStart.pass();
-        let handles = self.drive(&id, warden, promoted.clone(), tamper_check, caller.asker);
+        let handles =
+            self.drive(&id, warden, promoted.clone(), tamper_check, caller.asker, caller.trace);
         let program = plan.program.display().to_string();
         let run = Run::new(
             id,
@@ -124,6 +127,7 @@ impl Tasks {
         promoted: Arc<AtomicBool>,
         tamper_check: Option<TamperCheck>,
         asker: Option<SharedAsker>,
+        trace: Option<Trace>,
     ) -> (RunControl, watch::Receiver<Progress>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
@@ -132,7 +136,9 @@ impl Tasks {
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());
         self.hold(id.clone(), Running { control, progress, promoted });
         let (tasks, id) = (self.clone(), id.clone());
-        tokio::spawn(run::drive(tasks, id, warden, inbox, sender, tamper_check, questions));
+        let traced = RunTrace::begin(trace, &id);
+        let ends = (inbox, sender);
+        tokio::spawn(run::drive(tasks, id, warden, ends, tamper_check, questions, traced));
         handles
     }
 
@@ -144,15 +150,17 @@ impl Tasks {
         grant: Grant<Plan>,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
+        let span = caller.span("start");
         let mut start = Box::pin(self.clone().start(id, grant, caller.clone()));
         if let Poll::Ready(started) =
             poll_fn(|context| Poll::Ready(start.as_mut().poll(context))).await
         {
-            return started;
+            return over(span, started);
         }
-        tokio::spawn(start).await.unwrap_or_else(|error| {
+        let started = tokio::spawn(start).await.unwrap_or_else(|error| {
             Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
-        })
+        });
+        over(span, started)
     }
 
     /// An equal task that runs: it needs no second approval.
