@@ -56,12 +56,15 @@ impl Door {
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let id = request_id::settle(request.headers_mut());
-        let logged = tracing::enabled!(Level::INFO).then(|| Logged::of(&request, &id));
+        let logged = tracing::enabled!(Level::INFO).then(|| {
+            let peer = self.peer(peer, request.headers());
+            Logged::of(&request, &id, peer)
+        });
         let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
         if let Some(logged) = logged {
-            logged.answered(peer, &response);
+            logged.answered(&response);
         }
         let headers = response.headers_mut();
         if crowded {
@@ -183,17 +186,21 @@ struct Logged {
     id: HeaderValue,
     method: Method,
     path: String,
+    peer: HttpPeer,
     began: Instant,
+    is_answered: bool,
 }
 
 impl Logged {
-    fn of(request: &Request<Incoming>, id: &HeaderValue) -> Self {
+    fn of(request: &Request<Incoming>, id: &HeaderValue, peer: HttpPeer) -> Self {
         let path = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
-        Self { id: id.clone(), method: request.method().clone(), path, began: Instant::now() }
+        let (id, method, began) = (id.clone(), request.method().clone(), Instant::now());
+        Self { id, method, path, peer, began, is_answered: false }
     }
 
     /// Logs that it was answered, or that an answer has begun which is written bit by bit.
-    fn answered(&self, peer: HttpPeer, response: &Response<Body>) {
+    fn answered(mut self, response: &Response<Body>) {
+        self.is_answered = true;
         let holder = response.extensions().get::<Arc<Holder>>();
         tracing::info!(
             request_id = self.id.to_str().unwrap_or_default(),
@@ -201,10 +208,26 @@ impl Logged {
             path = self.path,
             status = response.status().as_u16(),
             duration_ms = milliseconds(self.began),
-            peer = %peer,
+            peer = %self.peer,
             token = holder.map(|holder| holder.token.name.as_str()),
             "request"
         );
+    }
+}
+
+impl Drop for Logged {
+    /// Logs a request whose client has left before its answer.
+    fn drop(&mut self) {
+        if !self.is_answered {
+            tracing::info!(
+                request_id = self.id.to_str().unwrap_or_default(),
+                method = self.method.as_str(),
+                path = self.path,
+                duration_ms = milliseconds(self.began),
+                peer = %self.peer,
+                "request given up"
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
     sync::{
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
@@ -35,8 +36,18 @@ const TOLD_EVERY: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Exporter {
     spans: SyncSender<Piece>,
-    /// Spans that did not fit into the queue.
-    dropped: AtomicU64,
+    counts: Arc<SpanCounts>,
+}
+
+/// What became of spans.
+#[derive(Debug, Default)]
+pub(crate) struct SpanCounts {
+    /// The collector has them.
+    pub sent: AtomicU64,
+    /// They did not fit into the queue.
+    pub dropped: AtomicU64,
+    /// The collector did not take them.
+    pub failed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,7 +60,7 @@ enum Piece {
 impl SpanSink for Exporter {
     fn take(&self, span: SpanRecord) {
         if self.spans.try_send(Piece::Span(Box::new(span))).is_err() {
-            self.dropped.fetch_add(1, Relaxed);
+            self.counts.dropped.fetch_add(1, Relaxed);
         }
     }
 }
@@ -58,9 +69,10 @@ impl Exporter {
     /// Starts the thread.
     pub(super) fn start(settings: OtlpSettings) -> io::Result<Self> {
         let (spans, pieces) = sync_channel(settings.queue_max);
-        let sending = Sending { settings, told: None };
+        let counts = Arc::<SpanCounts>::default();
+        let sending = Sending { settings, counts: counts.clone(), told: None };
         thread::Builder::new().name("traces".into()).spawn(move || sending.run(&pieces))?;
-        Ok(Self { spans, dropped: AtomicU64::new(0) })
+        Ok(Self { spans, counts })
     }
 
     /// Sends what waits, as far as that is done in this time.
@@ -69,16 +81,18 @@ impl Exporter {
         if self.spans.try_send(Piece::Flush(sender)).is_ok() {
             let _ = flushed.recv_timeout(patience);
         }
-        let dropped = self.dropped.load(Relaxed);
-        if dropped > 0 {
-            tracing::warn!(dropped, "spans did not fit into the queue");
-        }
+    }
+
+    /// What became of the spans so far.
+    pub(super) fn counts(&self) -> &SpanCounts {
+        &self.counts
     }
 }
 
 /// The thread's own.
 struct Sending {
     settings: OtlpSettings,
+    counts: Arc<SpanCounts>,
     /// When a failure was last told.
     told: Option<Instant>,
 }
@@ -130,9 +144,10 @@ impl Sending {
         let body = otlp::request(&self.settings.resource, batch);
         for number in 1..=tries {
             match self.post(&body) {
-                Ok(()) => return,
+                Ok(()) => return add(&self.counts.sent, batch.len()),
                 Err(NotSent::ForNow(_)) if number < tries => thread::sleep(PAUSE * number),
                 Err(NotSent::ForNow(problem) | NotSent::Refused(problem)) => {
+                    add(&self.counts.failed, batch.len());
                     return self.tell(batch.len(), &problem);
                 }
             }
@@ -201,4 +216,8 @@ impl Sending {
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
         status.filter(|_| line.starts_with("HTTP/1.")).ok_or_else(|| io::Error::other("no HTTP"))
     }
+}
+
+fn add(count: &AtomicU64, spans: usize) {
+    count.fetch_add(spans as u64, Relaxed);
 }

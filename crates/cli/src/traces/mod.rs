@@ -17,8 +17,8 @@ use std::{
 use axum::http::HeaderMap;
 use legwork::{Answer, Trace, TraceSpan};
 
-pub(crate) use self::parent::TraceParent;
 use self::{exporter::Exporter, sampling::Sampler, settings::OtlpSettings};
+pub(crate) use self::{exporter::SpanCounts, parent::TraceParent};
 use crate::render::say;
 
 /// Most time that the last spans take at the end.
@@ -92,6 +92,11 @@ pub(crate) fn answered(span: &mut TraceSpan, answer: &Answer) {
         span.fail("tool_error");
         span.set("legwork.error.kind", || error.kind.as_str());
     }
+}
+
+/// What became of the spans, where traces are on.
+pub(crate) fn counts() -> Option<&'static SpanCounts> {
+    TRACES.get().map(|traces| traces.exporter.counts())
 }
 
 /// Sends the last spans, within this time.

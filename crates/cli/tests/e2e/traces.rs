@@ -204,6 +204,9 @@ fn a_task_that_goes_on_has_its_run_in_the_trace_and_a_question_its_wait() {
     assert_eq!(spans["judge"]["attributes"]["legwork.verdict"], "ask");
     assert_eq!(spans["ask"]["attributes"]["error.type"], "approval_unavailable");
     assert_eq!(spans["ask"]["status"], 2);
+    let counted = serving.get("/metrics", &operator).body;
+    assert!(counted.contains("legwork_trace_spans_total{result=\"dropped\"} 0\n"), "{counted}");
+    assert!(!counted.contains("legwork_trace_spans_total{result=\"sent\"} 0\n"), "{counted}");
 }
 
 #[test]

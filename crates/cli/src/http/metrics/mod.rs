@@ -38,7 +38,7 @@ use super::{
     refusal::failed,
     routes::{Call, Handled},
 };
-use crate::log;
+use crate::{log, traces};
 
 /// Most bytes of the audit log that one look takes in; the next one goes on.
 const AUDIT_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -354,6 +354,13 @@ impl Metrics {
         page.counters("http_requests_total", help, labelled("code", &self.requests));
         let help = "Requests with a wrong, revoked or expired token.";
         page.counter("wrong_tokens_total", help, self.wrong_tokens.load(Relaxed));
+        let spans = traces::counts().map(|counts| {
+            let counts =
+                [("sent", &counts.sent), ("dropped", &counts.dropped), ("failed", &counts.failed)];
+            counts.map(|(result, count)| (label("result", result), count.load(Relaxed)))
+        });
+        let help = "Spans of traces, by what became of them; none where nothing is traced.";
+        page.counters("trace_spans_total", help, spans.into_iter().flatten());
     }
 
     fn render_tasks(&self, page: &mut MetricsPage, seen: &Seen) {

@@ -91,10 +91,18 @@ fn every_line_is_json_with_ids_to_follow_and_without_secrets_or_tokens() {
     let params = json!({ "name": "ExecCommand", "arguments": { "cmd": "true", "login": false } });
     let told = [("X-Request-Id", "over-mcp".to_owned())];
     assert_eq!(call_over_mcp(&serving, &operator, &told, &params).status, 200);
+    // One who leaves before the answer.
+    let slow = json!({ "cmd": "sleep 601", "login": false }).to_string();
+    let mut wire = serving.connect();
+    wire.request("POST", "/api/v1/tasks", &given("left"), &slow);
+    eventually("it runs", || {
+        (serving.said().matches("\"task started\"").count() == 4).then_some(())
+    });
+    drop(wire);
     let said = eventually("the log has the end of the call", || {
         Some(serving.said()).filter(|said| {
             let ended = said.matches("\"task ended\"").count();
-            said.ends_with('\n') && ended == 2 && said.contains("over-mcp")
+            said.ends_with('\n') && ended == 3 && said.contains("over-mcp")
         })
     });
     assert!(!said.contains(SECRET), "{said}");
@@ -117,6 +125,7 @@ fn every_line_is_json_with_ids_to_follow_and_without_secrets_or_tokens() {
     assert_eq!(with(&lines, "task started", &[("task_id", task.clone())]).len(), 1);
     let over_mcp = [("request_id", json!("over-mcp")), ("caller", json!("wire (token me)"))];
     assert_eq!(with(&lines, "call", &over_mcp).len(), 1, "{said}");
+    assert_eq!(with(&lines, "request given up", &[("request_id", json!("left"))]).len(), 1);
     // What is said to people is a line, too.
     let warned = lines.iter().filter(|line| {
         line["level"] == "warn" && line["message"].as_str().unwrap().starts_with("wrong token from")
