@@ -106,6 +106,9 @@ fn masked(text: &str) -> String {
 
 /// Logs the answer to a call of a tool.
 pub(crate) fn called(request: &str, caller: &str, tool: &str, answer: &Answer, began: Instant) {
+    if !tracing::enabled!(Level::INFO) {
+        return;
+    }
     let result = answer.error().map_or("success", |error| error.kind.as_str());
     let task = answer.envelope().result.as_ref().and_then(|result| {
         let handle = result.get("task_handle").unwrap_or(result);

@@ -12,6 +12,9 @@ const PATH: &str = "/v1/traces";
 /// The port of `http://` without one.
 const PORT: u16 = 80;
 
+/// Longest time that can be set: more could not be added to the time that it is.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// What traces need.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OtlpSettings {
@@ -79,12 +82,12 @@ impl OtlpSettings {
             port,
             path,
             headers: of_otlp("HEADERS").map(|text| pairs(&text)).unwrap_or_default(),
-            timeout: Duration::from_millis(timeout_ms),
+            timeout: Duration::from_millis(timeout_ms).min(TIME_MAX),
             resource: resource(&get),
             sampler: Sampler::read(get("OTEL_TRACES_SAMPLER"), get("OTEL_TRACES_SAMPLER_ARG"))?,
             queue_max: usize::try_from(queue_max).unwrap_or(usize::MAX),
             batch_max: usize::try_from(batch_max).unwrap_or(usize::MAX),
-            delay: Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", 5000)?),
+            delay: Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", 5000)?).min(TIME_MAX),
         }))
     }
 }

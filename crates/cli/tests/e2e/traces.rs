@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{BufRead, BufReader},
     net::TcpListener,
     path::Path,
@@ -245,6 +246,39 @@ fn a_collector_that_never_answers_keeps_no_call_and_no_end_waiting() {
     let (_held, _) = silent.accept().unwrap();
     signal(wire.child.id(), Signal::TERM);
     assert!(wire.child.wait().unwrap().success());
+}
+
+/// The names of a process's threads.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(Result::unwrap);
+    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
+#[test]
+fn nothing_is_started_for_traces_and_logs_that_nobody_asked_for() {
+    let scratch = Scratch::new();
+    let own = ["traces", "log"];
+    for wanted in [false, true] {
+        let mut command = scratch.legwork("mcp");
+        for signals in ["", "TRACES_"] {
+            // Those of whoever runs the tests.
+            command.env_remove(format!("OTEL_EXPORTER_OTLP_{signals}ENDPOINT"));
+        }
+        if wanted {
+            command.args(["--log-format", "json"]).stderr(Stdio::null());
+            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
+        }
+        let mut wire = Wire::spawn(command);
+        wire.initialize();
+        wire.assert_lives();
+        let started = threads(wire.child.id());
+        for name in own {
+            assert_eq!(started.iter().any(|it| it == name), wanted, "{name}: {started:?}");
+        }
+        wire.stdin.take();
+        wire.child.wait().unwrap();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    process::Stdio,
+    process::{Child, Stdio},
 };
 
 use rustix::process::Signal;
@@ -162,12 +162,24 @@ fn a_server_over_stdin_logs_its_calls_in_the_chosen_format() {
     }
 }
 
+/// A server that ends with the test, also if it does not answer.
+struct Unread(Child);
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let scratch = Scratch::new();
     let mut command = scratch.legwork("serve");
     command.args(["--listen", "127.0.0.1:0", "--log-format", "json"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut unread = Unread(child);
+    let child = &mut unread.0;
     let mut address = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let mut wire = Wire::connect(address.trim());
