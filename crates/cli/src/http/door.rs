@@ -1,21 +1,17 @@
 //! The door: whom a request comes from, and whether it is let in.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header},
     response::IntoResponse,
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{body::Incoming, service::Service as _};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
-use tracing::Level;
 
 use super::{
     HttpFace, health,
@@ -24,15 +20,12 @@ use super::{
     metrics::HttpLimit,
     refusal::{HttpRefusal, answer},
     request_id::{self, REQUEST_ID},
+    request_log::LoggedRequest,
     tokens::PREFIX,
 };
-use crate::log::milliseconds;
 
 /// Most bytes of a request's body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Most characters of a path in the log.
-const PATH_CHARS_MAX: usize = 200;
 
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -56,10 +49,7 @@ impl Door {
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let id = request_id::settle(request.headers_mut());
-        let logged = tracing::enabled!(Level::INFO).then(|| {
-            let peer = self.peer(peer, request.headers());
-            Logged::of(&request, &id, peer)
-        });
+        let logged = LoggedRequest::of(&request, || self.peer(peer, request.headers()));
         let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
@@ -110,9 +100,7 @@ impl Door {
         parts.extensions.insert(holder.clone());
         let request = Request::from_parts(parts, Body::from(body));
         let Ok(mut response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
-        if tracing::enabled!(Level::INFO) {
-            response.extensions_mut().insert(holder);
-        }
+        LoggedRequest::note_holder(&mut response, holder);
         Ok(response)
     }
 
@@ -179,56 +167,6 @@ impl Door {
             "bearer_methods_supported": ["header"],
         });
         answer(StatusCode::OK, &metadata)
-    }
-}
-
-/// A request as it is logged: without its query, which may have anything in it.
-struct Logged {
-    id: HeaderValue,
-    method: Method,
-    path: String,
-    peer: HttpPeer,
-    began: Instant,
-    is_answered: bool,
-}
-
-impl Logged {
-    fn of(request: &Request<Incoming>, id: &HeaderValue, peer: HttpPeer) -> Self {
-        let path = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
-        let (id, method, began) = (id.clone(), request.method().clone(), Instant::now());
-        Self { id, method, path, peer, began, is_answered: false }
-    }
-
-    /// Logs that it was answered, or that an answer has begun which is written bit by bit.
-    fn answered(mut self, response: &Response<Body>) {
-        self.is_answered = true;
-        let holder = response.extensions().get::<Arc<Holder>>();
-        tracing::info!(
-            request_id = self.id.to_str().unwrap_or_default(),
-            method = self.method.as_str(),
-            path = self.path,
-            status = response.status().as_u16(),
-            duration_ms = milliseconds(self.began),
-            peer = %self.peer,
-            token = holder.map(|holder| holder.token.name.as_str()),
-            "request"
-        );
-    }
-}
-
-impl Drop for Logged {
-    /// Logs a request whose client has left before its answer.
-    fn drop(&mut self) {
-        if !self.is_answered {
-            tracing::info!(
-                request_id = self.id.to_str().unwrap_or_default(),
-                method = self.method.as_str(),
-                path = self.path,
-                duration_ms = milliseconds(self.began),
-                peer = %self.peer,
-                "request given up"
-            );
-        }
     }
 }
 

@@ -19,6 +19,7 @@ mod openapi;
 mod realms;
 mod refusal;
 pub(crate) mod request_id;
+mod request_log;
 mod routes;
 pub(crate) mod tokens;
 
