@@ -8,6 +8,7 @@ mod asking;
 mod commands;
 mod hints;
 mod http;
+mod log;
 mod mcp;
 mod progress;
 mod render;
@@ -15,6 +16,7 @@ mod signals;
 mod style;
 mod table;
 mod terminal;
+mod traces;
 
 use std::process::ExitCode;
 
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
     if arguments.verb.as_ref().is_some_and(Verb::starts_at_once) {
         legwork::init_at_once();
     }
-    start_log();
+    log::start(arguments.verb.as_ref().and_then(Verb::log_format));
     // One thread: a call is a few system calls, and handing it between threads costs more than they
     // do.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let code = runtime.block_on(dispatch(arguments));
     // Threads that wait for a slow disk or a terminal must not hold up the end.
     runtime.shutdown_background();
+    log::finish();
     code
 }
 
@@ -78,16 +81,4 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Completions(options) => commands::completions::completions(&options),
         Verb::CompleteIds(options) => commands::complete_ids::complete_ids(options).await,
     }
-}
-
-/// Logs to stderr, and only when `LEGWORK_LOG` asks for it.
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("LEGWORK_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .without_time()
-        .try_init();
 }

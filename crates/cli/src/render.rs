@@ -8,8 +8,9 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 use legwork::{ErrorKind, ToolError};
 use serde::Serialize;
+use tracing::Level;
 
-use crate::{OUR_FAILURE, hints};
+use crate::{OUR_FAILURE, hints, log};
 
 /// Exit code for a command that may not run.
 pub(crate) const DENIED: u8 = 126;
@@ -20,20 +21,26 @@ pub(crate) const CANCELLED: u8 = 130;
 /// Exit code for a program that does not exist.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// Says something on stderr; a stderr that is gone is no reason to fail.
+/// Says something on stderr, or in the log of a server; a stderr that is gone is no reason to fail.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    say_at(Level::WARN, text);
+}
+
+fn say_at(level: Level, text: &str) {
+    if !log::take(level, text) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
 }
 
 /// Says what went wrong, and fails.
 pub(crate) fn complain(problem: &str) -> ExitCode {
-    say(&format!("legwork: {problem}"));
+    say_at(Level::ERROR, &format!("legwork: {problem}"));
     ExitCode::from(OUR_FAILURE)
 }
 
 /// Says what a call met, with its hint, and fails with the code of that kind.
 pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
-    say(&format!("legwork: {}", error.message));
+    say_at(Level::ERROR, &format!("legwork: {}", error.message));
     if let Some(hint) = hints::of(error).or_else(|| error.recovery_hint.clone()) {
         say(&format!("hint: {hint}"));
     }

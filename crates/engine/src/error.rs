@@ -81,6 +81,56 @@ pub enum ErrorKind {
     ToolExecutionFailed,
 }
 
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 19] = [
+        Self::InvalidToolInput,
+        Self::ExecutionRootViolation,
+        Self::WorkdirNotFound,
+        Self::CommandSpawnFailed,
+        Self::CommandDenied,
+        Self::CommandSubstitutionDenied,
+        Self::ApprovalRefused,
+        Self::ApprovalUnavailable,
+        Self::ApprovalExpired,
+        Self::UnknownTool,
+        Self::UnknownTask,
+        Self::UnknownApproval,
+        Self::LimitExceeded,
+        Self::StateUnavailable,
+        Self::SandboxUnavailable,
+        Self::ConfigurationInvalid,
+        Self::CommandFailed,
+        Self::InputRefused,
+        Self::ToolExecutionFailed,
+    ];
+
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidToolInput => "invalid_tool_input",
+            Self::ExecutionRootViolation => "execution_root_violation",
+            Self::WorkdirNotFound => "workdir_not_found",
+            Self::CommandSpawnFailed => "command_spawn_failed",
+            Self::CommandDenied => "command_denied",
+            Self::CommandSubstitutionDenied => "command_substitution_denied",
+            Self::ApprovalRefused => "approval_refused",
+            Self::ApprovalUnavailable => "approval_unavailable",
+            Self::ApprovalExpired => "approval_expired",
+            Self::UnknownTool => "unknown_tool",
+            Self::UnknownTask => "unknown_task",
+            Self::UnknownApproval => "unknown_approval",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::StateUnavailable => "state_unavailable",
+            Self::SandboxUnavailable => "sandbox_unavailable",
+            Self::ConfigurationInvalid => "configuration_invalid",
+            Self::CommandFailed => "command_failed",
+            Self::InputRefused => "input_refused",
+            Self::ToolExecutionFailed => "tool_execution_failed",
+        }
+    }
+}
+
 impl ToolError {
     /// A failure of this kind with this message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -326,6 +376,13 @@ fn schema_hint(tool: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_has_one_name() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
+    }
 
     #[test]
     fn a_problem_of_the_state_folder_reads_back_from_the_error() {

@@ -150,6 +150,7 @@ mod events;
 mod id;
 mod inotify;
 mod judge;
+mod meters;
 mod model;
 pub mod output;
 mod place;
@@ -161,6 +162,7 @@ mod store;
 mod task;
 mod threads;
 pub mod tools;
+mod trace;
 
 pub use engine::{
     Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
@@ -179,6 +181,7 @@ pub use legwork_warden::{
     gaps::Gap,
     protocol::{InputRefusal, Limits, Report},
 };
+pub use meters::{Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
     Outputs, Program, RefusedBy, Request, ShownOutput, Stdin, Total, Trust,
@@ -195,7 +198,7 @@ pub use store::{
     ledger::{Answerer, Damage, Ledger, LedgerError, Task, TaskFilter},
     open_state,
     retention::{CleanUp, Collected, Retention},
-    usage::Usage,
+    usage::{RecordSizes, Usage},
 };
 pub use task::{
     Checker, Submitted,
@@ -203,6 +206,8 @@ pub use task::{
     run::{Ended, Grown, Run, RunControl},
     wait::{Condition, Until, until},
 };
+
+pub use trace::{SpanRecord, SpanSink, SpanValue, Trace, TraceSpan};
 
 /// Makes this program able to start commands: call it as the first statement of `main`.
 ///

@@ -12,14 +12,16 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 20] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
     ("plain_file", &[]),
     ("inotify", &[]),
     ("presence", &[]),
-    ("model", &["clock", "id"]),
+    ("meters", &[]),
+    ("trace", &[]),
+    ("model", &["clock", "id", "trace"]),
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
@@ -30,6 +32,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "clock",
             "id",
             "inotify",
+            "meters",
             "model",
             "output",
             "plain_file",
@@ -46,6 +49,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "events",
             "id",
             "inotify",
+            "meters",
             "model",
             "output",
             "place",
@@ -73,19 +77,19 @@ const ROOMS: [(&str, &[&str]); 18] = [
     (
         "task",
         &[
-            "clock", "error", "events", "id", "judge", "model", "output", "place", "store",
-            "threads",
+            "clock", "error", "events", "id", "judge", "meters", "model", "output", "place",
+            "store", "threads", "trace",
         ],
     ),
     (
         "engine",
         &[
-            "error", "events", "id", "judge", "model", "output", "place", "state", "store", "task",
-            "threads",
+            "error", "events", "id", "judge", "meters", "model", "output", "place", "state",
+            "store", "task", "threads",
         ],
     ),
     ("tools", &["clock", "engine", "error", "id", "judge", "model", "output", "store", "task"]),
-    ("service", &["engine", "error", "events", "model"]),
+    ("service", &["engine", "error", "events", "meters", "model"]),
 ];
 
 /// The names by which models call the tools.

@@ -8,7 +8,7 @@ use legwork::{
     StateFolder, ToolError, Trust, gate::Mode,
 };
 
-use crate::{hints, render::say};
+use crate::{hints, log::LogFormat, render::say};
 
 /// The variable that names the state folder where no option does.
 const STATE_VARIABLE: &str = "LEGWORK_STATE";
@@ -129,6 +129,14 @@ pub(crate) fn has_records(path: &Path) -> bool {
 /// Reports a repair of the state folder on stderr.
 pub(crate) fn tell_of_repair(repair: &Repair) {
     say(&format!("legwork: {}", repair.message()));
+}
+
+/// How the log of a server looks.
+#[derive(Debug, Args)]
+pub(crate) struct LogChoice {
+    /// Log every request, call and task to stderr, a line each
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// Which tools can be called, by whom, and by which rules.

@@ -14,7 +14,8 @@ use legwork::tools::export::Format;
 
 pub(crate) use self::{
     common::{
-        Guard, Rules, StateChoice, StatePlace, TrustName, chosen, has_records, tell_of_repair,
+        Guard, LogChoice, Rules, StateChoice, StatePlace, TrustName, chosen, has_records,
+        tell_of_repair,
     },
     questions::{
         ApprovalsOptions, ApproveOptions, AuditShowOptions, AuditVerb, AuditVerifyOptions,
@@ -26,6 +27,8 @@ pub(crate) use self::{
         StopOptions, TaskOptions, WaitOptions,
     },
 };
+
+use crate::log::LogFormat;
 
 /// Runs commands for AI agents: judged, sandboxed, supervised, recorded.
 #[derive(Debug, Parser)]
@@ -134,6 +137,15 @@ impl Verb {
         matches!(self, Self::Run(_) | Self::Sh(_) | Self::Call(_) | Self::Mcp(_) | Self::Serve(_))
     }
 
+    /// How its log looks, where that was chosen.
+    pub(crate) fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Self::Mcp(options) => options.log.log_format,
+            Self::Serve(options) => options.log.log_format,
+            _ => None,
+        }
+    }
+
     /// The state folder that it works with, if it works with one.
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {
@@ -200,6 +212,8 @@ pub(crate) struct McpOptions {
     /// text)
     #[arg(long)]
     pub structured: bool,
+    #[command(flatten)]
+    pub log: LogChoice,
 }
 
 #[derive(Debug, Args)]

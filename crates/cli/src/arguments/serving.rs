@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 
 use super::{
-    common::{Rules, StateChoice, StatePlace, TrustName},
+    common::{LogChoice, Rules, StateChoice, StatePlace, TrustName},
     examples, values,
 };
 use crate::http::{
@@ -39,6 +39,8 @@ pub(crate) struct ServeOptions {
     /// text)
     #[arg(long)]
     pub structured: bool,
+    #[command(flatten)]
+    pub log: LogChoice,
 }
 
 #[derive(Debug, Subcommand)]

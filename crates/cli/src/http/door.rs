@@ -17,7 +17,10 @@ use super::{
     HttpFace, health,
     keyring::Holder,
     listen::HttpPeer,
+    metrics::HttpLimit,
     refusal::{HttpRefusal, answer},
+    request_id::{self, REQUEST_ID},
+    request_log::LoggedRequest,
     tokens::PREFIX,
 };
 
@@ -43,15 +46,22 @@ impl Door {
         &self,
         peer: HttpPeer,
         crowded: bool,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
+        let id = request_id::settle(request.headers_mut());
+        let logged = LoggedRequest::of(&request, || self.peer(peer, request.headers()));
         let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
+        if let Some(logged) = logged {
+            logged.answered(&response);
+        }
         let headers = response.headers_mut();
         if crowded {
+            self.face.metrics.limit(HttpLimit::Connections);
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        headers.insert(REQUEST_ID, id);
         // Nothing of what is served here is for a cache, or for a browser to guess at.
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -76,15 +86,21 @@ impl Door {
         }
         let holder = self.holder(peer, headers).await?;
         let Ok(_place) = holder.places.clone().try_acquire_owned() else {
+            face.metrics.limit(HttpLimit::Requests);
             let message = "too many requests of this token are under way";
             return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
                 .hint("wait for some of their answers, then try again"));
         };
         let (mut parts, body) = request.into_parts();
-        let body = collected(body).await?;
-        parts.extensions.insert(holder);
+        let body = collected(body).await.inspect_err(|refusal| match refusal.status {
+            StatusCode::PAYLOAD_TOO_LARGE => face.metrics.limit(HttpLimit::BodyBytes),
+            StatusCode::REQUEST_TIMEOUT => face.metrics.limit(HttpLimit::BodyTime),
+            _ => {}
+        })?;
+        parts.extensions.insert(holder.clone());
         let request = Request::from_parts(parts, Body::from(body));
-        let Ok(response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
+        let Ok(mut response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
+        LoggedRequest::note_holder(&mut response, holder);
         Ok(response)
     }
 

@@ -19,6 +19,16 @@ pub(crate) enum Listen {
     Unix(PathBuf),
 }
 
+impl Listen {
+    /// The kind of connection, in the words of OpenTelemetry.
+    pub(super) fn transport(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Unix(_) => "unix",
+        }
+    }
+}
+
 impl FromStr for Listen {
     type Err = &'static str;
 

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    metrics::HttpLimit,
     realms::may_call,
     refusal::HttpRefusal,
     routes::{Call, Handled},
@@ -46,6 +47,7 @@ pub(super) struct Sessions {
 pub(super) async fn exchange(call: Call) -> Handled {
     let sessions = call.holder.sessions.get_or_try_init(|| open(&call)).await?;
     if begins_session(&call) && sessions.manager.sessions.read().await.len() >= SESSIONS_MAX {
+        call.face.metrics.limit(HttpLimit::Sessions);
         let message = format!("this token has {SESSIONS_MAX} sessions already");
         return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
             .hint("end some of them with DELETE, then try again"));
@@ -82,6 +84,7 @@ async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
     let tally: Arc<Tally> = Arc::new(move |tool: &str, answer: &Answer| metrics.call(tool, answer));
     let may_answer = token.role == TokenRole::Operator;
     let offer = offer.to(&format!("token {}", token.name), may_answer, tally);
+    let offer = offer.over(call.face.transport);
     let service = call.standing.service.clone();
     let mut manager = LocalSessionManager::default();
     let mut kept = SessionConfig::default();

@@ -18,10 +18,16 @@ mod metrics;
 mod openapi;
 mod realms;
 mod refusal;
+pub(crate) mod request_id;
+mod request_log;
 mod routes;
 pub(crate) mod tokens;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -40,8 +46,10 @@ use self::{
 };
 use crate::{
     arguments::ServeOptions,
+    log,
     render::{complain, complain_of, now_ms, print, say},
     signals::{Caught, ENDING},
+    traces,
 };
 
 /// Most connections at once; whoever comes then is told so.
@@ -65,6 +73,8 @@ pub(super) struct HttpFace {
     attempts: Attempts,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
+    /// What connections come over, in the words of OpenTelemetry.
+    transport: &'static str,
     /// How long a connection may be silent.
     idle: Duration,
     /// Cancelled when the server ends.
@@ -81,6 +91,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     legwork_warden::keep_heap();
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
+    traces::start();
     let listener = match Listener::open(&options.listen, options.behind_proxy).await {
         Ok(listener) => listener,
         Err(problem) => return complain(&problem),
@@ -89,8 +100,10 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         Ok(realms) => realms,
         Err(error) => return complain_of(&error),
     };
+    log::keep_secrets_of(realms.own.engine());
     let state = realms.own.engine().state().path().to_owned();
     let audit = realms.own.engine().state().audit();
+    let metrics = Metrics::new(&audit, realms.own.engine().registry());
     let tokens = TokenFile::new(options.token_file.as_deref(), &state);
     let face = Arc::new(HttpFace {
         realms,
@@ -98,13 +111,15 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         hosts: Hosts::new(&options.listen, &options.allow_host),
         attempts: Attempts::default(),
         behind_proxy: options.behind_proxy,
+        transport: options.listen.transport(),
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
-        metrics: Arc::new(Metrics::new(&audit)),
+        metrics: Arc::new(metrics),
         structured: options.structured,
         began_at_ms: now_ms(),
     });
     print(&format!("{}\n", listener.address()));
+    tracing::info!(address = listener.address(), version = env!("CARGO_PKG_VERSION"), "serving");
     if face.keyring.count() == 0 {
         say("Nobody can sign in yet: `legwork token add NAME --role operator` makes a token");
     }
@@ -118,7 +133,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     }
     // From here on nobody can come in.
     drop(listener);
+    tracing::info!("ending");
     face.closing.cancel();
+    let until = Instant::now() + FAREWELL;
     let farewell = async {
         for service in face.realms.all().await {
             service.end(FAREWELL).await;
@@ -130,6 +147,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         // A second word is not waited for.
         _ = signals.next() => {}
     }
+    traces::flush(until.saturating_duration_since(Instant::now()));
     ExitCode::SUCCESS
 }
 

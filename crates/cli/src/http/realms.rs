@@ -6,17 +6,22 @@ use std::{
     sync::Arc,
 };
 
-use legwork::{Caller, Client, Engine, Registry, Service, ToolError};
+use legwork::{Caller, Client, Engine, Meters, Registry, Service, ToolError};
 use tokio::sync::Mutex;
 
 use super::tokens::{Token, TokenRole};
-use crate::arguments::{Rules, StatePlace};
+use crate::{
+    arguments::{Rules, StatePlace},
+    log,
+};
 
 /// The services of a server, each with the rules of its workspace.
 #[derive(Debug)]
 pub(super) struct Realms {
     place: StatePlace,
     rules: Rules,
+    /// What all of them count.
+    pub meters: Arc<Meters>,
     /// That of the server's own workspace, which knows the tasks of all.
     pub own: Service,
     /// Those that are confined to a workspace.
@@ -28,9 +33,10 @@ impl Realms {
     pub(super) async fn open(place: StatePlace, rules: Rules) -> Result<Self, ToolError> {
         let mut options = place.options(&rules)?;
         options.all_workspaces = true;
+        let meters = options.meters.clone();
         let engine = Engine::open_with(options, Registry::builtin())?;
         let own = Service::begin(engine, TokenRole::Operator.usual_trust()).await?;
-        Ok(Self { place, rules, own, confined: Mutex::default() })
+        Ok(Self { place, rules, meters, own, confined: Mutex::default() })
     }
 
     /// What the holder of a token stands on.
@@ -55,7 +61,10 @@ impl Realms {
         }
         let place =
             StatePlace { workspace: Some(workspace.to_owned()), state: self.place.state.clone() };
-        let engine = place.open(Registry::builtin(), &self.rules)?;
+        let mut options = place.options(&self.rules)?;
+        options.meters = self.meters.clone();
+        let engine = Engine::open_with(options, Registry::builtin())?;
+        log::keep_secrets_of(&engine);
         let service = Service::begin(engine, token.trust).await?;
         confined.insert(workspace.to_owned(), service.clone());
         Ok(service)

@@ -28,6 +28,8 @@ pub(super) struct Call {
     pub face: Arc<HttpFace>,
     pub holder: Arc<Holder>,
     pub standing: Arc<Standing>,
+    /// The path with a name in the place of its id.
+    pub route: &'static str,
     /// The id in the path, where it has one.
     pub id: String,
     pub method: Method,
@@ -190,7 +192,8 @@ async fn admitted(
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let ended = holder.ended();
     let Parts { method, uri, headers, .. } = parts;
-    let call = Call { face, holder, standing, id, method, uri, headers, body };
+    let route_path = route.path;
+    let call = Call { face, holder, standing, route: route_path, id, method, uri, headers, body };
     let handled = tokio::select! {
         handled = (route.handler)(call) => handled,
         // What it waited for is stopped, as if its caller had left.

@@ -89,6 +89,18 @@ impl Token {
     }
 }
 
+/// A text with every token in it hidden.
+pub(crate) fn hidden(text: &str) -> String {
+    let mut pieces = text.split(PREFIX);
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|it: char| it.is_ascii_alphanumeric());
+        shown.push_str("[masked:token]");
+        shown.push_str(rest);
+    }
+    shown
+}
+
 /// A new token, which is shown once.
 pub(crate) fn new_secret() -> Result<String, String> {
     let mut bits = [0; 32];
@@ -221,6 +233,14 @@ mod tests {
         assert_eq!(secret.len(), PREFIX.len() + 52);
         assert_ne!(secret, new_secret().unwrap());
         assert_eq!(shown_digest("abc").get(..8), Some("ba7816bf"));
+    }
+
+    #[test]
+    fn a_text_has_its_tokens_hidden() {
+        let secret = new_secret().unwrap();
+        let text = format!("Bearer {secret}, {secret}/x and lwt_; a lot");
+        let shown = "Bearer [masked:token], [masked:token]/x and [masked:token]; a lot";
+        assert_eq!(hidden(&text), shown);
     }
 
     #[test]

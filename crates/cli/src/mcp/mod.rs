@@ -6,7 +6,11 @@ mod backlog;
 mod server;
 mod transport;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use legwork::Service;
 use rmcp::{ServiceExt, transport::stdio_pipes};
@@ -15,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::server::{Offer, Server, Tally};
 use crate::{
     arguments::McpOptions,
+    log,
     mcp::{backlog::Backlog, transport::StdioTransport},
     render::{complain, complain_of},
     signals::{Caught, ENDING},
+    traces,
 };
 
 /// How long the farewell may take when the client has closed our stdin: commands may end by
@@ -32,6 +38,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     legwork_warden::keep_heap();
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
+    traces::start();
     let tools = match options.guard.offered() {
         Ok(tools) => tools,
         Err(problem) => return complain(&problem),
@@ -40,6 +47,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return complain_of(&error),
     };
+    log::keep_secrets_of(&engine);
     let trust = options.guard.trust.trust();
     let service = match Service::begin(engine, trust).await {
         Ok(service) => service,
@@ -68,6 +76,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         ended = &mut connection => {
             // There may be commands whose calls rmcp gave up.
             service.end(CLOSED).await;
+            traces::flush(CLOSED);
             return told(ended);
         }
         () = gone.cancelled() => CLOSED,
@@ -75,6 +84,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     };
     // rmcp would wait for the calls under way; they are to be stopped at once, and their answers to
     // leave if somebody still reads them.
+    let until = Instant::now() + patience;
     let farewell = service.end(patience);
     tokio::pin!(farewell);
     let ended = tokio::select! {
@@ -86,6 +96,7 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
         // A second word is not waited for.
         _ = signals.next() => Ok(()),
     };
+    traces::flush(until.saturating_duration_since(Instant::now()));
     told(ended)
 }
 

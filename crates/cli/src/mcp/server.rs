@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::http::request::Parts;
 use legwork::{
-    Answer, Caller, Client, Definition, Engine, ShownOutput, Trust, tools::export::annotations,
+    Answer, Caller, Client, Definition, Engine, ShownOutput, TraceSpan, Trust,
+    tools::export::annotations,
 };
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -22,8 +24,14 @@ use rmcp::{
 };
 use serde_json::Value;
 use tokio::{sync::mpsc, time::timeout};
+use tracing::Level;
 
 use super::asking::{Seal, Way, by_request};
+use crate::{
+    http::request_id,
+    log,
+    traces::{self, TraceParent},
+};
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
@@ -43,6 +51,8 @@ pub(crate) struct Offer {
     may_answer: bool,
     /// Who the client is known as, besides the name that it gives itself.
     known_as: Option<Arc<str>>,
+    /// What its messages come over, in the words of OpenTelemetry.
+    transport: &'static str,
     /// Told of every call that was answered.
     tally: Option<Arc<Tally>>,
     seal: Arc<Seal>,
@@ -70,6 +80,7 @@ impl Offer {
             tools,
             may_answer,
             known_as,
+            transport: "pipe",
             tally,
             seal,
             instructions,
@@ -85,6 +96,12 @@ impl Offer {
     pub(crate) fn to(mut self, known_as: &str, may_answer: bool, tally: Arc<Tally>) -> Self {
         (self.known_as, self.may_answer) = (Some(known_as.into()), may_answer);
         self.tally = Some(tally);
+        self
+    }
+
+    /// The same to a client whose messages come over this.
+    pub(crate) fn over(mut self, transport: &'static str) -> Self {
+        self.transport = transport;
         self
     }
 
@@ -145,6 +162,48 @@ impl Server {
         caller.seen = self.seen.clone();
         caller
     }
+}
+
+/// The id of a request as it is logged: over HTTP that of the HTTP request, else the client's own.
+fn shown_id(context: &RequestContext<RoleServer>) -> String {
+    if !tracing::enabled!(Level::INFO) {
+        return String::new();
+    }
+    match context.extensions.get::<Parts>() {
+        Some(parts) => request_id::of(&parts.headers).to_owned(),
+        None => context.id.to_string().chars().take(CLIENT_NAME_CHARS).collect(),
+    }
+}
+
+/// The span of a call, by OpenTelemetry's conventions for MCP. Its parent is what the message says,
+/// else what the HTTP request says that the message came in.
+fn begin_span(
+    context: &RequestContext<RoleServer>,
+    tool: &str,
+    transport: &'static str,
+) -> TraceSpan {
+    let meta = &context.meta;
+    let http = context.extensions.get::<Parts>().map(|parts| &parts.headers);
+    let parent = || {
+        let told = meta.get_traceparent();
+        let told = told.and_then(|parent| TraceParent::read(parent, meta.get_tracestate()));
+        told.or_else(|| http.and_then(traces::parent_in))
+    };
+    let mut span = traces::begin(parent, || format!("tools/call {tool}"));
+    span.set("mcp.method.name", || "tools/call");
+    if let Some(version) = span.trace().and_then(|_| context.protocol_version()) {
+        span.set("mcp.protocol.version", || version.to_string());
+    }
+    span.set("jsonrpc.request.id", || {
+        context.id.to_string().chars().take(CLIENT_NAME_CHARS).collect::<String>()
+    });
+    span.set("network.transport", || transport);
+    let session = http.and_then(|headers| headers.get("mcp-session-id")?.to_str().ok());
+    if let Some(session) = session {
+        span.set("mcp.session.id", || session.to_owned());
+    }
+    traces::of_tool(&mut span, tool);
+    span
 }
 
 /// Tells the client about progress, for as long as the returned end is held.
@@ -215,12 +274,18 @@ impl ServerHandler for Server {
             return Ok(CallToolResponse::Complete(self.result(&answer)));
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
+        let mut span = begin_span(&context, &name, self.offer.transport);
+        caller.trace = span.trace();
+        let (shown_id, began) = (shown_id(&context), Instant::now());
         let call = self.client.call(&name, input, &caller);
         tokio::select! {
             answer = call => {
                 if let Some(tally) = &self.offer.tally {
                     tally(&name, &answer);
                 }
+                traces::answered(&mut span, &answer);
+                drop(span);
+                log::called(&shown_id, &caller.name, &name, &answer, began);
                 if way == Way::Retry
                     && let Some(question) = self.offer.seal.question(engine, &request, &answer).await
                 {
@@ -229,7 +294,12 @@ impl ServerHandler for Server {
                 Ok(CallToolResponse::Complete(self.result(&answer)))
             }
             // Dropping the call stops its command.
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+            () = context.ct.cancelled() => {
+                span.fail("cancelled");
+                let (tool, duration_ms) = (&*name, log::milliseconds(began));
+                tracing::info!(request_id = shown_id, tool, duration_ms, "call cancelled");
+                Err(ErrorData::internal_error("cancelled", None))
+            }
         }
     }
 

@@ -57,6 +57,7 @@ mod texts;
 mod three_tools;
 mod told;
 mod torture;
+mod traces;
 mod unread;
 mod upgrade;
 mod waiting;

@@ -35,6 +35,7 @@ use crate::{
     events::{EventCursor, Events, Interest},
     id::TaskId,
     judge::{Herald, Judge, config::Settings},
+    meters::{Meters, WardenCount},
     model::{
         Caller, Request, Trust,
         question::{Answered, Approval},
@@ -49,7 +50,7 @@ use crate::{
         ledger::{Answerer, Task, TaskFilter},
         open_state,
         retention::{CleanUp, Collected, Retention},
-        usage::Usage,
+        usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
         Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
@@ -105,7 +106,7 @@ impl Engine {
                 mask.make_ready();
             }));
         }
-        let store = Store::open(state, mask.clone())?;
+        let store = Store::open(state, mask.clone(), options.meters.clone())?;
         let mut judge = Judge::new(
             options.policy,
             options.settings,
@@ -142,6 +143,27 @@ impl Engine {
     /// What no answer may show.
     pub fn mask(&self) -> Arc<Mask> {
         self.tasks.mask.get()
+    }
+
+    /// The same as it grows with the secrets that commands are given.
+    pub fn shared_mask(&self) -> SharedMask {
+        self.tasks.mask.clone()
+    }
+
+    /// What this engine has counted, with those that share its meters.
+    pub fn meters(&self) -> &Meters {
+        &self.tasks.store.meters
+    }
+
+    /// The wardens that are ready for commands of this engine, and those that have one.
+    pub fn wardens(&self) -> WardenCount {
+        self.tasks.wardens()
+    }
+
+    /// The layers that sandboxes of this engine are known to lack on this machine, for callers of
+    /// any trust. Nothing is started to find out.
+    pub fn missing_layers(&self) -> Vec<String> {
+        self.tasks.missing_layers()
     }
 
     /// The state folder.
@@ -412,6 +434,11 @@ impl Engine {
     /// What the state folder takes on the disk.
     pub async fn usage(&self) -> Result<Usage, ToolError> {
         self.tasks.usage().await
+    }
+
+    /// The lengths of the files that records are kept in.
+    pub fn record_sizes(&self) -> RecordSizes {
+        record_sizes(self.state())
     }
 
     /// Checks the whole ledger; one that is damaged is rebuilt.

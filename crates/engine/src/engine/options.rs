@@ -1,12 +1,13 @@
 //! `Options`: workspace, state folder, configuration and callbacks for opening an engine.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use legwork_gate::Policy;
 
 use crate::{
     error::ToolError,
     judge::config::{Config, Settings, UserPrograms, Variables},
+    meters::Meters,
     model::sandbox::SandboxSettings,
     state::{Repair, StateFolder},
 };
@@ -49,6 +50,8 @@ pub struct Options {
     pub all_workspaces: bool,
     /// Whether a command follows at once: what it needs is then begun while the records are opened.
     pub at_once: bool,
+    /// What is counted; engines of one program may share it.
+    pub meters: Arc<Meters>,
     /// Told of what had to be repaired in the state folder, at the start or later.
     pub on_repair: fn(&Repair),
     /// What can be done about an error, in words of the face: a command line names its verbs, a
@@ -85,6 +88,7 @@ impl Options {
             variables: Variables::default(),
             all_workspaces: false,
             at_once: false,
+            meters: Arc::default(),
             on_repair: |repair| tracing::warn!("{}", repair.message()),
             hint: |_| None,
             for_the_user: |_, _| None,

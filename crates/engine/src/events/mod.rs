@@ -68,6 +68,10 @@ pub enum EventKind {
         /// Why, where that is not plain.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// All that it has printed to stdout, or to its terminal.
+        stdout_bytes: u64,
+        /// All that it has printed to stderr.
+        stderr_bytes: u64,
     },
     /// A task was taken off the list: it never started, or it was removed after its time.
     TaskRemoved {
@@ -99,11 +103,15 @@ pub enum EventKind {
         approval_id: String,
         /// The answer.
         decision: Reply,
+        /// When it was opened, in milliseconds since 1970.
+        opened_at_ms: i64,
     },
     /// A question was not answered in time.
     QuestionExpired {
         /// The question.
         approval_id: String,
+        /// When it was opened, in milliseconds since 1970.
+        opened_at_ms: i64,
     },
     /// A call was refused because a limit of this engine is reached.
     LimitReached {
@@ -139,7 +147,7 @@ impl EventKind {
         match self {
             Self::QuestionOpened { approval_id }
             | Self::QuestionAnswered { approval_id, .. }
-            | Self::QuestionExpired { approval_id } => Some(approval_id),
+            | Self::QuestionExpired { approval_id, .. } => Some(approval_id),
             _ => None,
         }
     }

@@ -35,7 +35,13 @@ fn started(number: u64) -> EventKind {
 }
 
 fn ended(number: u64) -> EventKind {
-    EventKind::TaskEnded { task_id: id(number), status: Status::Completed, reason: None }
+    EventKind::TaskEnded {
+        task_id: id(number),
+        status: Status::Completed,
+        reason: None,
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+    }
 }
 
 fn grew(number: u64, stdout_bytes: u64) -> EventKind {
@@ -193,7 +199,7 @@ fn an_event_is_flat_json() {
     let json = serde_json::to_value(&event).unwrap();
     let expected = serde_json::json!({
         "cursor": "0000000000000001-2", "at_ms": 3, "workspace": "/w", "event": "task_ended",
-        "task_id": "t_4", "status": "completed",
+        "task_id": "t_4", "status": "completed", "stdout_bytes": 0, "stderr_bytes": 0,
     });
     assert_eq!(json, expected);
 }

@@ -10,6 +10,7 @@ pub use legwork_gate::Trust;
 use tokio::sync::mpsc;
 
 use super::question::SharedAsker;
+use crate::trace::{Trace, TraceSpan};
 
 /// Of this many tasks a caller's place in the output is remembered.
 const TASKS_MAX: usize = 256;
@@ -30,6 +31,8 @@ pub struct Caller {
     /// How much of each task's output this caller has been shown: the same for all calls of one
     /// connection.
     pub seen: ShownOutput,
+    /// The place of this call in a trace, if it is traced.
+    pub trace: Option<Trace>,
 }
 
 /// How much of each task's output somebody has been shown. Cheap to clone, and shared by the
@@ -64,6 +67,11 @@ impl Caller {
         self.answer_within.map_or(wait, |most| wait.min(most))
     }
 
+    /// Begins a span of this call; nothing if it is not traced.
+    pub(crate) fn span(&self, name: &'static str) -> TraceSpan {
+        self.trace.as_ref().map(|trace| trace.begin(name)).unwrap_or_default()
+    }
+
     /// The operator of this machine, through the face of this name.
     pub fn operator(name: impl Into<String>) -> Self {
         Self {
@@ -73,6 +81,7 @@ impl Caller {
             asker: None,
             answer_within: None,
             seen: ShownOutput::default(),
+            trace: None,
         }
     }
 }

@@ -281,7 +281,7 @@ pub enum EndedBy {
 
 impl EndedBy {
     /// The name in JSON and in the ledger.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
             Self::Stopped => "stopped",

@@ -43,6 +43,7 @@ pub(crate) use self::{
 };
 use crate::{
     id::TaskId,
+    meters::WardenCount,
     model::sandbox::{SandboxReport, Wanted},
     output::TaskOutput,
     presence::Presence,
@@ -211,6 +212,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
 
     /// Takes a warden back that can be used again.
     fn give_back(&self, warden: Warden);
+
+    /// The wardens that wait for a command.
+    fn idle_wardens(&self) -> WardenCount {
+        WardenCount::default()
+    }
 
     /// The sandbox of this kind as this place makes it, if that is known already.
     fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>>;

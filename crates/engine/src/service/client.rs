@@ -19,6 +19,7 @@ use tokio::sync::{Notify, SemaphorePermit};
 use super::Shared;
 use crate::{
     engine::{Answer, Turn},
+    meters::Meters,
     model::Caller,
 };
 
@@ -120,6 +121,7 @@ impl Client {
             Turn::Stops => None,
             Turn::Looks => {
                 if !self.may_begin() {
+                    self.meters().waits_for_reader.fetch_add(1, Relaxed);
                     let _waiting = Waiting::begin(self);
                     self.until(Self::may_begin).await;
                 }
@@ -139,16 +141,22 @@ impl Client {
     ) -> Option<SemaphorePermit<'a>> {
         let _waiting = Waiting::begin(self);
         if place.is_none() {
+            self.meters().waits_for_place.fetch_add(1, Relaxed);
             // Never closed.
             place = self.service.places.acquire().await.ok();
         }
         if !self.may_begin() {
+            self.meters().waits_for_reader.fetch_add(1, Relaxed);
             // Who does not read keeps no place from others.
             drop(place.take());
             self.until(Self::may_begin).await;
             place = self.service.places.acquire().await.ok();
         }
         place
+    }
+
+    fn meters(&self) -> &Meters {
+        self.service.engine.meters()
     }
 
     fn may_begin(&self) -> bool {

@@ -17,6 +17,7 @@ use self::{
 };
 use crate::{
     error::{StateProblem, ToolError},
+    meters::Meters,
     output::SharedMask,
     state::{Repair, StateError, StateFolder},
 };
@@ -36,17 +37,22 @@ pub fn open_state(path: &Path, tell: fn(&Repair)) -> Result<StateFolder, StateEr
 pub(crate) struct Store {
     pub state: Arc<StateFolder>,
     pub ledger: Ledger,
+    pub meters: Arc<Meters>,
     audit: Audit,
     mask: SharedMask,
 }
 
 impl Store {
     /// Opens ledger and audit log, and makes what is missing.
-    pub(crate) fn open(state: Arc<StateFolder>, mask: SharedMask) -> Result<Self, ToolError> {
-        let ledger = Ledger::open(state.clone())?;
+    pub(crate) fn open(
+        state: Arc<StateFolder>,
+        mask: SharedMask,
+        meters: Arc<Meters>,
+    ) -> Result<Self, ToolError> {
+        let ledger = Ledger::open_counting(state.clone(), meters.clone())?;
         let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
         audit.tell_head(ledger.audit_head());
-        Ok(Self { state, ledger, audit, mask })
+        Ok(Self { state, ledger, meters, audit, mask })
     }
 
     /// Notes something before anything follows from it: what cannot be noted does not happen.

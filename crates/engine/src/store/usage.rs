@@ -31,6 +31,30 @@ pub struct Usage {
     pub oldest_at_ms: Option<i64>,
 }
 
+/// Lengths of the files that records are kept in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordSizes {
+    /// The ledger.
+    pub ledger_bytes: u64,
+    /// What was committed and is not in the ledger's own file yet.
+    pub ledger_log_bytes: u64,
+    /// The daybook.
+    pub daybook_bytes: u64,
+    /// The audit log.
+    pub audit_bytes: u64,
+}
+
+/// Looks how long the files of records are; one that is not there is empty.
+pub(crate) fn record_sizes(state: &StateFolder) -> RecordSizes {
+    let length = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    RecordSizes {
+        ledger_bytes: length(&state.beside_ledger("")),
+        ledger_log_bytes: length(&state.beside_ledger("-wal")),
+        daybook_bytes: length(&state.beside_ledger("-daybook")),
+        audit_bytes: length(&state.audit()),
+    }
+}
+
 /// Looks what a state folder takes.
 pub(crate) fn usage(state: &Arc<StateFolder>) -> Result<Usage, LedgerError> {
     let (tasks, oldest_at_ms) = History::open(state.clone())?.extent()?;

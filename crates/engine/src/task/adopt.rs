@@ -6,7 +6,10 @@
 //! whatever they leave is settled by whoever looks next.
 
 use std::{
-    sync::{Arc, Weak, atomic::AtomicBool},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -124,10 +127,11 @@ impl Tasks {
         }
         let Some(channel) = self.owned_channel(task).await else { return Ok(Adoption::NotYet) };
         tracing::info!(task_id = %task.task_id, "adopted");
+        self.store.meters.adoptions.fetch_add(1, Ordering::Relaxed);
         let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
         // Nobody waits for it: it goes on as the task that it is.
         let promoted = Arc::new(AtomicBool::new(true));
-        self.drive(&task.task_id, (warden, None), promoted, None, None);
+        self.drive(&task.task_id, (warden, None), promoted, None, None, None);
         Ok(Adoption::Done)
     }
 

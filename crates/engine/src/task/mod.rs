@@ -46,6 +46,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::{Judge, denied},
+    meters::WardenCount,
     model::{
         Caller, DuplicatePolicy, Request, Trust,
         sandbox::{SandboxReport, Wanted},
@@ -53,10 +54,19 @@ use crate::{
     output::SharedMask,
     place::{Attention, Folder, Place, Sandbox},
     store::{Store, audit::AuditEntry, ledger::Task},
+    trace::TraceSpan,
 };
 
 /// How long a command may take to disappear after it was killed.
 pub(crate) const DEATH: Duration = Duration::from_secs(3);
+
+/// Every trust that a caller can have.
+const TRUSTS: [Trust; 4] = [
+    Trust::TrustedOperator,
+    Trust::TrustedSystem,
+    Trust::TrustedIntegration,
+    Trust::UntrustedExternal,
+];
 
 /// Most paths that a question names which the sandbox refuses to be written.
 const WRITES_MAX: usize = 20;
@@ -107,6 +117,23 @@ struct Running {
     progress: watch::Receiver<Progress>,
     /// Set when nobody waits for it any more, and it goes on as a task.
     promoted: Arc<AtomicBool>,
+}
+
+/// Ends a span with what came of it.
+fn over<T>(mut span: TraceSpan, result: Result<T, ToolError>) -> Result<T, ToolError> {
+    if let Err(error) = &result {
+        span.fail(error.kind.as_str());
+    }
+    result
+}
+
+/// The name of a verdict.
+fn named<P>(verdict: &Verdict<P>) -> &'static str {
+    match verdict {
+        Verdict::Allow(_) => "allow",
+        Verdict::Ask(_) => "ask",
+        Verdict::Deny(_) => "deny",
+    }
 }
 
 impl Tasks {
@@ -164,21 +191,28 @@ impl Tasks {
         request: Request,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
-        let plan = self.plan(request, caller.trust).await?;
+        let span = caller.span("plan");
+        let plan = over(span, self.plan(request, caller.trust).await)?;
         let entry = AuditEntry::new("verdict")
             .own("task_id", &id)
             .own("tool", &plan.tool)
             .by(caller)
             .command(&plan.text)
             .with("workdir", plan.workdir.path.display().to_string());
-        match self.judge.verdict(plan, entry).await? {
+        let mut span = caller.span("judge");
+        let verdict = self.judge.verdict(plan, entry).await;
+        if let Ok(verdict) = &verdict {
+            span.set("legwork.verdict", || named(verdict));
+        }
+        match over(span, verdict)? {
             Verdict::Allow(grant) => self.begin(id, grant, caller).await,
             Verdict::Ask(question) => {
                 if let Some(running) = self.equal_running(question.plan()).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
-                let grant = self.judge.ask(question, caller, refused).await?;
+                let span = caller.span("ask");
+                let grant = over(span, self.judge.ask(question, caller, refused).await)?;
                 self.begin(id, grant, caller).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),
@@ -273,6 +307,22 @@ impl Tasks {
         let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;
         self.place.give_back(warden);
         Ok(sandbox)
+    }
+
+    /// How many wardens are ready, and how many have a command of this engine.
+    pub(crate) fn wardens(&self) -> WardenCount {
+        WardenCount { busy: self.running().len(), ..self.place.idle_wardens() }
+    }
+
+    /// The layers that the sandboxes which are known lack.
+    pub(crate) fn missing_layers(&self) -> Vec<String> {
+        let known =
+            TRUSTS.map(|trust| self.place.known_sandbox(self.judge.wanted(trust))).into_iter();
+        let missing = known.flatten().flat_map(|sandbox| sandbox.report.missing.clone());
+        let mut layers: Vec<String> = missing.map(|missing| missing.layer).collect();
+        layers.sort();
+        layers.dedup();
+        layers
     }
 
     /// Stops every command that a caller still waits for, and waits for their ends. Promoted tasks

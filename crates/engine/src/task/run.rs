@@ -22,10 +22,11 @@ use super::{
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Outcome, sandbox::SandboxReport},
+    model::{Outcome, sandbox::SandboxReport, status::Status},
     output::{SmallOutput, TaskOutput},
     place::{Attending, DROP_GRACE, Place, TamperCheck, Warden},
     store::audit::AuditEntry,
+    trace::{Trace, TraceSpan},
 };
 
 /// How far a run is.
@@ -358,15 +359,53 @@ impl Drop for Run {
     }
 }
 
+/// The part of a run in the trace of its call.
+#[derive(Debug, Default)]
+pub(super) struct RunTrace {
+    trace: Option<Trace>,
+    /// Until the command has ended.
+    run: TraceSpan,
+}
+
+impl RunTrace {
+    pub(super) fn begin(trace: Option<Trace>, id: &TaskId) -> Self {
+        let mut run = trace.as_ref().map(|trace| trace.begin("run")).unwrap_or_default();
+        run.set("legwork.task.id", || id.to_string());
+        Self { trace, run }
+    }
+
+    /// The command has ended; what follows is the record of it.
+    fn ended(&mut self, outcome: &Outcome) -> TraceSpan {
+        let mut run = std::mem::take(&mut self.run);
+        let (status, reason) = Status::of(outcome);
+        run.set("legwork.task.status", || status.as_str());
+        if let Some(code) = outcome.exit_status {
+            run.set("process.exit.code", || i64::from(code));
+        }
+        if let Some(reason) = reason {
+            run.set("legwork.task.reason", || reason.to_owned());
+        }
+        if outcome.lost.is_some() {
+            run.fail(LOST);
+        }
+        drop(run);
+        self.trace.as_ref().map(|trace| trace.begin("settle")).unwrap_or_default()
+    }
+}
+
+/// The errors of a run in a trace.
+const SPAWN_FAILED: &str = "spawn_failed";
+const LOST: &str = "outcome_unknown";
+
 /// Drives one warden until its run is over and nothing is left below it.
 pub(super) async fn drive(
     tasks: Arc<Tasks>,
     task_id: TaskId,
     (mut warden, delayed): (Warden, Option<DelayedStart>),
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    progress: watch::Sender<Progress>,
+    (mut orders, progress): (mpsc::UnboundedReceiver<Order>, watch::Sender<Progress>),
     mut tamper_check: Option<TamperCheck>,
     mut questions: ProgramQuestions,
+    mut traced: RunTrace,
 ) {
     let order = |order| ToWarden::Order { task: task_id.to_string(), order };
     if let Some(delayed) = delayed {
@@ -387,17 +426,14 @@ pub(super) async fn drive(
                 Failpoint::EngineHeardEnd.pass();
                 warden.set_free();
                 let reusable = ended.reusable;
-                if matches!(ended.kept, KeptOutput::Folder) {
-                    tasks.place.note_stored(&task_id);
-                }
                 let mut outcome = Outcome::of(&ended);
                 if let Some(check) = tamper_check.take() {
                     outcome.warnings = check.warnings().await;
                 }
                 questions.explain(&mut outcome);
-                note_refused(&tasks, &task_id, &outcome).await;
-                let ended = Ended { outcome: Arc::new(outcome), small: small_output(ended.kept) };
-                let committed = settle(&tasks, &task_id, ended, &progress).await;
+                let span = traced.ended(&outcome);
+                let (all, kept) = (&tasks, ended.kept);
+                let committed = record(all, &task_id, outcome, kept, &progress, span).await;
                 Failpoint::EngineBeforeFarewell.pass();
                 if committed && reusable {
                     warden.owe_committed(task_id.as_str());
@@ -414,6 +450,7 @@ pub(super) async fn drive(
                 }
             }
             Ok(FromWarden::StartFailed(failure)) => {
+                traced.run.fail(SPAWN_FAILED);
                 tasks.record_failed_start(&task_id, &failure).await;
                 progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
                 // It is as clean as before.
@@ -431,13 +468,32 @@ pub(super) async fn drive(
             Err(_) => {
                 if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
                     let outcome = Arc::new(tasks.outcome_without_warden(&task_id));
-                    settle(&tasks, &task_id, Ended { outcome, small: None }, &progress).await;
+                    let span = traced.ended(&outcome);
+                    let ended = Ended { outcome, small: None };
+                    settle(&tasks, &task_id, ended, &progress, span).await;
                 }
                 break;
             }
         }
     }
     tasks.leave(&task_id);
+}
+
+/// Records how a run ended, and what it printed; says whether that is committed.
+async fn record(
+    tasks: &Arc<Tasks>,
+    task_id: &TaskId,
+    outcome: Outcome,
+    kept: KeptOutput,
+    progress: &watch::Sender<Progress>,
+    span: TraceSpan,
+) -> bool {
+    if matches!(kept, KeptOutput::Folder) {
+        tasks.place.note_stored(task_id);
+    }
+    note_refused(tasks, task_id, &outcome).await;
+    let ended = Ended { outcome: Arc::new(outcome), small: small_output(kept) };
+    settle(tasks, task_id, ended, progress, span).await
 }
 
 /// Gives an order to a warden; one that is gone is noticed by whoever listens to it.
@@ -527,12 +583,16 @@ async fn settle(
     task_id: &TaskId,
     ended: Ended,
     progress: &watch::Sender<Progress>,
+    mut span: TraceSpan,
 ) -> bool {
     let committed = tasks.finish(task_id, &ended.outcome, ended.small.clone()).await;
     if let Err(error) = &committed {
+        span.fail(ErrorKind::StateUnavailable.as_str());
         tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
         tokio::spawn(record_again(Arc::downgrade(tasks), task_id.clone()));
     }
+    // Before anybody hears of the end, so that it is not forgotten in a farewell.
+    drop(span);
     progress.send_modify(|progress| {
         progress.end.get_or_insert(Ending::Ended(ended));
     });

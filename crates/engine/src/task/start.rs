@@ -5,9 +5,12 @@ use std::{
     future::poll_fn,
     io,
     os::{fd::AsFd, unix::ffi::OsStrExt},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use legwork_gate::{Decision, Grant, ProgramRule};
@@ -22,9 +25,10 @@ use super::{
     Running, Submitted, Tasks,
     delayed::DelayedStart,
     failures::{place_error, too_many_tasks},
+    over,
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
-    run::{self, Progress, Run, RunControl},
+    run::{self, Progress, Run, RunControl, RunTrace},
 };
 use crate::{
     clock::now_ms,
@@ -39,6 +43,7 @@ use crate::{
     },
     place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
     store::ledger::{LedgerError, Registered, Task, write_note},
+    trace::Trace,
 };
 
 /// What commands are told about their terminals: what the screen understands.
@@ -52,6 +57,7 @@ impl Tasks {
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
+        let began = Instant::now();
         let wanted = self.judge.wanted_by(grant.plan().wanted, grant.explanation());
         let ready = self.place.ready(wanted).await;
         let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
@@ -99,9 +105,11 @@ impl Tasks {
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
             return Err(place_error(&error.into()));
         }
+        self.store.meters.starts.note_since(began);
         Failpoint::EngineAfterStart.pass();
         let driven = (warden, delayed);
-        let handles = self.drive(&id, driven, promoted.clone(), tamper_check, caller.asker);
+        let handles =
+            self.drive(&id, driven, promoted.clone(), tamper_check, caller.asker, caller.trace);
         let run = Run::new(
             id,
             program,
@@ -122,6 +130,7 @@ impl Tasks {
         promoted: Arc<AtomicBool>,
         tamper_check: Option<TamperCheck>,
         asker: Option<SharedAsker>,
+        trace: Option<Trace>,
     ) -> (RunControl, watch::Receiver<Progress>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
@@ -130,7 +139,9 @@ impl Tasks {
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());
         self.hold(id.clone(), Running { control, progress, promoted });
         let (tasks, id) = (self.clone(), id.clone());
-        tokio::spawn(run::drive(tasks, id, driven, inbox, sender, tamper_check, questions));
+        let traced = RunTrace::begin(trace, &id);
+        let ends = (inbox, sender);
+        tokio::spawn(run::drive(tasks, id, driven, ends, tamper_check, questions, traced));
         handles
     }
 
@@ -142,15 +153,17 @@ impl Tasks {
         grant: Grant<Plan>,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
+        let span = caller.span("start");
         let mut start = Box::pin(self.clone().start(id, grant, caller.clone()));
         if let Poll::Ready(started) =
             poll_fn(|context| Poll::Ready(start.as_mut().poll(context))).await
         {
-            return started;
+            return over(span, started);
         }
-        tokio::spawn(start).await.unwrap_or_else(|error| {
+        let started = tokio::spawn(start).await.unwrap_or_else(|error| {
             Err(ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string()))
-        })
+        });
+        over(span, started)
     }
 
     /// An equal task that runs: it needs no second approval.
@@ -209,6 +222,7 @@ impl Tasks {
                     }
                 }
                 Registered::Full(running) if settled_all => {
+                    self.store.meters.refused_for_tasks.fetch_add(1, Ordering::Relaxed);
                     return Err(too_many_tasks(running, tasks_max));
                 }
                 // Some of them may only seem to run.

@@ -1,15 +1,19 @@
 //! Tasks: most of it is what the tools do, with the id in the path.
 
+use std::time::Instant;
+
 use axum::http::StatusCode;
-use legwork::{Status, TaskFilter};
+use legwork::{Status, TaskFilter, TraceSpan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::{
     realms::{caller, may_call},
     refusal::{HttpRefusal, answer, failed},
+    request_id,
     routes::{Call, Handled},
 };
+use crate::{log, traces};
 
 /// Tasks on a page, if nothing is said.
 const PAGE: u32 = 50;
@@ -147,17 +151,37 @@ fn with_id(call: &Call, mut fields: Map<String, Value>) -> Value {
     Value::Object(fields)
 }
 
+/// The span of a request that calls a tool.
+fn begin_span(call: &Call, tool: &str) -> TraceSpan {
+    let (method, route) = (&call.method, call.route);
+    let name = || format!("{method} {route}");
+    let mut span = traces::begin(|| traces::parent_in(&call.headers), name);
+    span.set("http.request.method", || method.to_string());
+    span.set("http.route", || route);
+    span.set("network.protocol.name", || "http");
+    traces::of_tool(&mut span, tool);
+    span
+}
+
 /// Calls a tool, as the token may; its result is the answer.
 async fn tool(call: Call, name: &str, input: Value) -> Handled {
     let (token, standing) = (&call.holder.token, &call.standing);
     if !may_call(token, standing.engine(), name) {
         return Err(HttpRefusal::forbidden(format!("the token may not call {name}")));
     }
-    let called = standing.client.call(name, input, &caller(token)).await;
+    let (mut by, began) = (caller(token), Instant::now());
+    let mut span = begin_span(&call, name);
+    by.trace = span.trace();
+    let called = standing.client.call(name, input, &by).await;
     call.face.metrics.call(name, &called);
+    log::called(request_id::of(&call.headers), &by.name, name, &called, began);
+    traces::answered(&mut span, &called);
     if let Some(error) = called.error() {
-        return Ok(failed(error));
+        let refused = failed(error);
+        span.set("http.response.status_code", || i64::from(refused.status().as_u16()));
+        return Ok(refused);
     }
+    span.set("http.response.status_code", || 200);
     let mut envelope = serde_json::to_value(called.envelope()).unwrap_or_default();
     let result = envelope.get_mut("result").map(Value::take).unwrap_or_default();
     Ok(answer(StatusCode::OK, &result))

@@ -46,15 +46,16 @@ fn a_reader_that_stalls_costs_little_and_is_told_what_it_missed_or_misses_nothin
     let mut brisk = Following::open(&serving, &operator, "?live=true", None);
     brisk.next();
     let before = private_kb(serving.child.id());
-    let last = (0..100).map(|_| run(&serving, &operator, "echo some output")).last().unwrap();
+    let all: Vec<String> = (0..100).map(|_| run(&serving, &operator, "echo some output")).collect();
+    let last = all.last().unwrap();
     // Who reads is held up by none of them.
-    assert_eq!(brisk.until_end_of(&last).len(), 100);
+    assert_eq!(brisk.until_end_of(last), all);
     let grown = private_kb(serving.child.id()).saturating_sub(before);
     assert!(grown < 16_000, "grown by {grown} kB");
     for wire in stalled {
         let mut late = Following::of(wire);
         assert_eq!(late.next().0, "following");
-        assert_eq!(late.until_end_of(&last).len(), 100);
+        assert_eq!(late.until_end_of(last), all);
     }
 }
 

@@ -4,6 +4,7 @@ mod client;
 mod events;
 mod faults;
 mod listening;
+pub mod log;
 mod mcp;
 mod metrics;
 mod openapi;

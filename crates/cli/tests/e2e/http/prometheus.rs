@@ -29,7 +29,11 @@ fn named(text: &str) -> BTreeSet<String> {
 fn announced(serving: &Serving, viewer: &str) -> BTreeSet<String> {
     let page = serving.get("/metrics", viewer).body;
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    families.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    let names = |line: &str| match line.split_once(' ').unwrap() {
+        (name, "histogram") => ["bucket", "sum", "count"].map(|of| format!("{name}_{of}")).to_vec(),
+        (name, _) => vec![name.to_owned()],
+    };
+    families.flat_map(names).collect()
 }
 
 #[test]

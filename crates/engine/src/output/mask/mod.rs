@@ -23,7 +23,7 @@ use serde_json::{Map, Value as Json};
 
 pub(super) use cells::marked;
 pub(super) use scan::{Scan, with_markers};
-pub(crate) use shared::SharedMask;
+pub use shared::SharedMask;
 pub use stream::{MaskedStream, MaskedWriter};
 
 use patterns::{PATTERN_BYTES_MAX, Pattern, shipped};

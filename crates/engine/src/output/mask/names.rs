@@ -45,6 +45,11 @@ fn is_secret(name: &str) -> bool {
         return false;
     }
     let words = words(name);
+    // Keys of collectors are given as headers.
+    let is_otlp = words.first().is_some_and(|word| word == "OTEL");
+    if is_otlp && words.last().is_some_and(|word| word == "HEADERS") {
+        return true;
+    }
     let by_word = words.iter().any(|word| {
         WORDS.contains(&word.as_str()) || ENDINGS.iter().any(|ending| word.ends_with(ending))
     });
@@ -116,6 +121,8 @@ mod tests {
             "GOOGLE_CREDENTIALS",
             "SSH_AUTH_SOCK",
             "client-secret",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         ] {
             assert!(is_secret(name), "{name}");
         }

@@ -6,7 +6,7 @@ use super::Mask;
 
 /// What no answer, event or note may show. Cheap to clone; all clones are the same mask.
 #[derive(Debug, Clone)]
-pub(crate) struct SharedMask(Arc<RwLock<Arc<Mask>>>);
+pub struct SharedMask(Arc<RwLock<Arc<Mask>>>);
 
 impl SharedMask {
     pub(crate) fn new(mask: Mask) -> Self {
@@ -14,7 +14,7 @@ impl SharedMask {
     }
 
     /// The mask as it is now.
-    pub(crate) fn get(&self) -> Arc<Mask> {
+    pub fn get(&self) -> Arc<Mask> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -42,6 +42,7 @@ use super::{
 };
 use crate::{
     id::TaskId,
+    meters::WardenCount,
     model::sandbox::{SandboxSettings, Wanted},
     output::TaskOutput,
     state::StateFolder,
@@ -153,6 +154,10 @@ impl Place for Local {
 
     fn give_back(&self, warden: Warden) {
         self.pool.give_back(warden);
+    }
+
+    fn idle_wardens(&self) -> WardenCount {
+        self.pool.idle()
     }
 
     fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::sandbox::Sandboxing;
 use crate::{
+    meters::WardenCount,
     model::sandbox::Wanted,
     place::{PlaceError, Ready, Sandbox, Soon, Warden},
 };
@@ -158,6 +159,13 @@ impl Pool {
     pub(super) fn give_back(self: &Arc<Self>, warden: Warden) {
         let mut shared = self.lock();
         self.deliver(&mut shared, warden);
+    }
+
+    /// How many wait for a command.
+    pub(super) fn idle(&self) -> WardenCount {
+        let shared = self.lock();
+        let confined = shared.idle.iter().filter(|(warden, _)| warden.confined.is_some()).count();
+        WardenCount { ready: shared.idle.len(), confined, busy: 0 }
     }
 
     /// Starts forks for those who wait, and for the reserve.

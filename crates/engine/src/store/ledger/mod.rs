@@ -47,6 +47,7 @@ use crate::{
     clock::now_ms,
     events::EventKind,
     id::TaskId,
+    meters::Meters,
     model::Outcome,
     model::status::Status,
     output::SmallOutput,
@@ -142,12 +143,20 @@ pub struct Ledger {
 impl Ledger {
     /// Opens the ledger, and makes, migrates or rebuilds it.
     pub fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
+        Self::open_counting(state, Arc::default())
+    }
+
+    /// The same, and how long its writes take is counted.
+    pub(crate) fn open_counting(
+        state: Arc<StateFolder>,
+        meters: Arc<Meters>,
+    ) -> Result<Self, LedgerError> {
         let (opened, mut daybook, _) = opened::open(&state, None)?;
         opened.waiting(|| {
             renew_if_grown(&state, &opened, &mut daybook, Wait::patiently());
             Ok(())
         })?;
-        Ok(Self { writer: Arc::new(Writer::new(state, opened, daybook)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, opened, daybook, meters)) })
     }
 
     /// Makes this process one that stays: what it notes is posted soon.
@@ -169,7 +178,7 @@ impl Ledger {
         unless_equal: bool,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
-        let head = self.audit_head();
+        let (head, began) = (self.audit_head(), Instant::now());
         let registered = self
             .writer
             .note(move |page| {
@@ -187,6 +196,7 @@ impl Ledger {
                 Ok(Registered::New)
             })
             .await?;
+        self.writer.meters.daybook.note_since(began);
         if let Registered::Full(_) = registered {
             let limit = EventKind::LimitReached { limit: "tasks_max" };
             self.writer.hub.tell(now_ms(), None, limit);
@@ -262,7 +272,10 @@ impl Ledger {
     ) -> Result<Option<String>, LedgerError> {
         let outcome = serde_json::to_string(outcome).unwrap_or_default();
         let end = What::TaskEnd(Arc::new(TaskEnd { status, reason, outcome, output }));
-        self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await
+        let began = Instant::now();
+        let changed = self.change(id, Status::Failed, end, Failpoint::EngineInOutcome).await?;
+        self.writer.meters.daybook.note_since(began);
+        Ok(changed)
     }
 
     /// Notes what happened to a task, if it may still get that status; returns the trust of its

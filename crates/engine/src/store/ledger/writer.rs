@@ -27,7 +27,9 @@ use super::{
     opened::Opened,
     post::{catch_up, post, renew_if_grown},
 };
-use crate::{events::Hub, state::StateFolder, store::anchor::SharedHead, threads::in_thread};
+use crate::{
+    events::Hub, meters::Meters, state::StateFolder, store::anchor::SharedHead, threads::in_thread,
+};
 
 /// Commits between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 1000;
@@ -67,6 +69,7 @@ pub(super) struct Writer {
     pub feeding: Arc<tokio::sync::Mutex<()>>,
     /// Where the audit log ends.
     pub head: SharedHead,
+    pub meters: Arc<Meters>,
 }
 
 #[derive(Default)]
@@ -129,7 +132,12 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    pub(super) fn new(state: Arc<StateFolder>, opened: Opened, daybook: Daybook) -> Self {
+    pub(super) fn new(
+        state: Arc<StateFolder>,
+        opened: Opened,
+        daybook: Daybook,
+        meters: Arc<Meters>,
+    ) -> Self {
         Self {
             state,
             opened: Mutex::new(opened),
@@ -142,6 +150,7 @@ impl Writer {
             hub: Arc::default(),
             feeding: Arc::default(),
             head: SharedHead::default(),
+            meters,
         }
     }
 
@@ -288,7 +297,9 @@ impl Writer {
             }
             daybook.batch()
         };
+        let began = Instant::now();
         post(opened, &batch)?;
+        self.meters.ledger.note_since(began);
         self.written.fetch_add(batch.entries.len() as u64 / 2 + 1, Ordering::Relaxed);
         self.daybook().posted(&batch);
         Ok(())
@@ -404,6 +415,7 @@ impl Writer {
 
     /// Commits a batch if nobody is in the way; what is returned has not been committed.
     fn commit_now(&self, mut batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+        let began = Instant::now();
         let committed = match free(self.opened.try_lock()) {
             Some(opened) => commit(&opened, &mut batch).is_ok(),
             None => false,
@@ -411,6 +423,7 @@ impl Writer {
         if !committed {
             return batch;
         }
+        self.meters.ledger.note_since(began);
         if batch.iter().any(|job| job.rings()) {
             self.ring();
         }
@@ -423,8 +436,9 @@ impl Writer {
     /// Commits each job by itself, waiting for others where need be.
     fn commit_patiently(&self, batch: Vec<Box<dyn Job>>) {
         for job in batch {
-            let mut alone = [job];
+            let (mut alone, began) = ([job], Instant::now());
             let committed = self.patiently(deadline(), |opened| commit(opened, &mut alone));
+            self.meters.ledger.note_since(began);
             let [job] = alone;
             if job.rings() && committed.is_ok() {
                 self.ring();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::TaskId,
-    model::status::Status,
+    model::{Total, status::Status},
     output::SmallOutput,
     store::{
         anchor::AuditHead,
@@ -79,6 +79,19 @@ impl Start {
             Some(task) => Some(Cow::Borrowed(task)),
             None => note::read(&self.note).map(Cow::Owned),
         }
+    }
+}
+
+impl TaskEnd {
+    /// What was printed to both streams; nothing where that does not read back.
+    pub(super) fn printed_bytes(&self) -> (u64, u64) {
+        #[derive(Default, Deserialize)]
+        struct Printed {
+            stdout: Total,
+            stderr: Total,
+        }
+        let printed: Printed = serde_json::from_str(&self.outcome).unwrap_or_default();
+        (printed.stdout.came(), printed.stderr.came())
     }
 }
 

@@ -117,7 +117,8 @@ fn event(entry: &DaybookEntry, registered: Option<&Task>) -> Option<EventKind> {
         What::Cancelling => EventKind::TaskCancelling { task_id },
         What::TaskEnd(end) => {
             let (status, reason) = (end.status, end.reason.clone());
-            EventKind::TaskEnded { task_id, status, reason }
+            let (stdout_bytes, stderr_bytes) = end.printed_bytes();
+            EventKind::TaskEnded { task_id, status, reason, stdout_bytes, stderr_bytes }
         }
         What::Forget => EventKind::TaskRemoved { task_id },
         What::Closed(_) | What::Anchor(_) => return None,

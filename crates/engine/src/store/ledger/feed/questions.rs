@@ -25,6 +25,7 @@ pub(super) struct Questions {
 #[derive(Debug, Clone)]
 struct Open {
     workspace: Arc<str>,
+    opened_at_ms: i64,
     expires_at_ms: i64,
 }
 
@@ -38,7 +39,7 @@ struct Known {
 /// What happened, and in which workspace.
 pub(super) type Happened = (Arc<str>, EventKind);
 
-const COLUMNS: &str = "id, workspace, expires_at_ms, decision";
+const COLUMNS: &str = "id, workspace, expires_at_ms, decision, created_at_ms";
 
 impl Questions {
     /// What happened since; it is known from now on.
@@ -73,9 +74,12 @@ impl Questions {
     fn take(&mut self, known: Known, now_ms: i64, happened: &mut Vec<Happened>) {
         let Known { id, open, decision } = known;
         let approval_id = id.clone();
+        let opened_at_ms = open.opened_at_ms;
         let over = match decision {
-            Some(decision) => EventKind::QuestionAnswered { approval_id, decision },
-            None if open.expires_at_ms <= now_ms => EventKind::QuestionExpired { approval_id },
+            Some(decision) => EventKind::QuestionAnswered { approval_id, decision, opened_at_ms },
+            None if open.expires_at_ms <= now_ms => {
+                EventKind::QuestionExpired { approval_id, opened_at_ms }
+            }
             None => return drop(self.open.insert(id, open)),
         };
         happened.push((open.workspace, over));
@@ -109,7 +113,8 @@ fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Known>> {
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Known> {
     let decision: Option<String> = row.get(3)?;
-    let open = Open { workspace: Arc::from(row.get::<_, String>(1)?), expires_at_ms: row.get(2)? };
+    let workspace = Arc::from(row.get::<_, String>(1)?);
+    let open = Open { workspace, opened_at_ms: row.get(4)?, expires_at_ms: row.get(2)? };
     let decision = decision.as_deref().and_then(Reply::from_name);
     Ok(Known { id: row.get(0)?, open, decision })
 }

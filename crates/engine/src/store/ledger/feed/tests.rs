@@ -9,7 +9,7 @@ use crate::{
     events::{Event, EventCursor, EventKind, Lagged, Lasting},
     id::TaskId,
     model::{
-        Outcome,
+        Outcome, Total,
         question::{Answered, Approval, Reply},
         status::Status,
     },
@@ -80,10 +80,22 @@ async fn act(dice: &mut u64, ledger: &Ledger, open: &mut Vec<Arc<Task>>) -> Even
         }
         1 => {
             open.remove(place);
-            let failed = Outcome { exit_status: Some(1), ..Outcome::default() };
+            let printed = |bytes| Total { bytes, ..Total::default() };
+            let failed = Outcome {
+                exit_status: Some(1),
+                stdout: printed(7),
+                stderr: printed(3),
+                ..Outcome::default()
+            };
             ledger.finish(&task_id, &failed, None).await.unwrap();
             let (status, reason) = Status::of(&failed);
-            EventKind::TaskEnded { task_id, status, reason: reason.map(str::to_owned) }
+            EventKind::TaskEnded {
+                task_id,
+                status,
+                reason: reason.map(str::to_owned),
+                stdout_bytes: 7,
+                stderr_bytes: 3,
+            }
         }
         _ => {
             // A second time it changes nothing, and is no news.
@@ -304,8 +316,12 @@ async fn an_entry_that_is_being_written_is_told_when_it_is_whole_and_a_torn_one_
     assert_eq!(one.open_ids().await.unwrap().len(), 2);
 }
 
+/// When the questions were opened.
+const OPENED_AT_MS: i64 = 1_700_000_000_000;
+
 fn question(number: u32, expires_in_ms: i64) -> Approval {
     Approval {
+        created_at_ms: OPENED_AT_MS,
         approval_id: format!("a_{number}"),
         key: format!("key {number}"),
         expires_at_ms: now_ms() + expires_in_ms,
@@ -318,7 +334,8 @@ fn opened(number: u32) -> EventKind {
 }
 
 fn answered(number: u32, decision: Reply) -> EventKind {
-    EventKind::QuestionAnswered { approval_id: format!("a_{number}"), decision }
+    let opened_at_ms = OPENED_AT_MS;
+    EventKind::QuestionAnswered { approval_id: format!("a_{number}"), decision, opened_at_ms }
 }
 
 async fn answer(ledger: &Ledger, number: u32, decision: Reply) {
@@ -346,7 +363,8 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
     answer(&one, 2, Reply::AllowOnce).await;
     one.take_approval("key 2", "s_1").await.unwrap();
     two.open_approval(question(3, 300)).await.unwrap();
-    let expired = EventKind::QuestionExpired { approval_id: "a_3".into() };
+    let opened_at_ms = OPENED_AT_MS;
+    let expired = EventKind::QuestionExpired { approval_id: "a_3".into(), opened_at_ms };
     for events in [&mut here, &mut there] {
         assert_eq!(next(events).await, answered(2, Reply::AllowOnce));
         assert_eq!(next(events).await, opened(3));
