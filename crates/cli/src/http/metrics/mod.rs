@@ -359,7 +359,7 @@ impl Metrics {
                 [("sent", &counts.sent), ("dropped", &counts.dropped), ("failed", &counts.failed)];
             counts.map(|(result, count)| (label("result", result), count.load(Relaxed)))
         });
-        let help = "Spans of traces, by what became of them; none where nothing is traced.";
+        let help = "Spans of traces, by result; none where nothing is traced.";
         page.counters("trace_spans_total", help, spans.into_iter().flatten());
     }
 
