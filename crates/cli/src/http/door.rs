@@ -14,7 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 
 use super::{
-    HttpFace, health,
+    HttpFace,
+    connection::ConnectionPlace,
+    health,
     keyring::Holder,
     listen::HttpPeer,
     refusal::{HttpRefusal, answer},
@@ -38,14 +40,20 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Answers a request; whoever comes while it is crowded is told so and nothing else.
+    /// Answers a request; whoever has no place is told so and nothing else.
     pub(super) async fn answer(
         &self,
         peer: HttpPeer,
-        crowded: bool,
-        request: Request<Incoming>,
+        place: Option<ConnectionPlace>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
-        let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
+        let crowded = place.is_none();
+        let answered = if let Some(place) = place {
+            request.extensions_mut().insert(place);
+            self.enter(peer, request).await
+        } else {
+            Err(self::crowded())
+        };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
         let headers = response.headers_mut();

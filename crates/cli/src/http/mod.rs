@@ -19,6 +19,7 @@ mod openapi;
 mod realms;
 mod refusal;
 mod routes;
+mod terminal;
 pub(crate) mod tokens;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::listen::Listen;
 use self::{
     attempts::Attempts,
-    connection::attend,
+    connection::{ConnectionPlace, attend},
     door::Door,
     hosts::Hosts,
     keyring::Keyring,
@@ -110,8 +111,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     }
     let door = Arc::new(Door { face: face.clone(), routes: routes::router(&face) });
     let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     tokio::select! {
-        () = accept_all(&door, &listener, &mut connections) => {}
+        () = accept_all(&door, &listener, &places, &mut connections) => {}
         () = face.keyring.watch() => {}
         () = face.metrics.follow(face.realms.own.engine()) => {}
         _ = signals.next() => {}
@@ -124,6 +126,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
             service.end(FAREWELL).await;
         }
         while connections.join_next().await.is_some() {}
+        // What has become a WebSocket holds its place, too.
+        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+        let _ = places.acquire_many(all).await;
     };
     tokio::select! {
         _ = tokio::time::timeout(FAREWELL, farewell) => {}
@@ -134,8 +139,12 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
 }
 
 /// Accepts connections; never ends.
-async fn accept_all(door: &Arc<Door>, listener: &Listener, connections: &mut JoinSet<()>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept_all(
+    door: &Arc<Door>,
+    listener: &Listener,
+    places: &Arc<Semaphore>,
+    connections: &mut JoinSet<()>,
+) {
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
         let accepted = tokio::select! {
@@ -150,16 +159,16 @@ async fn accept_all(door: &Arc<Door>, listener: &Listener, connections: &mut Joi
                 continue;
             }
         };
-        let (place, crowded) = match places.clone().try_acquire_owned() {
-            Ok(place) => (Some(place), false),
-            Err(_) => (turned_away.clone().acquire_owned().await.ok(), true),
+        let (place, turned_away) = match places.clone().try_acquire_owned() {
+            Ok(place) => (Some(ConnectionPlace::new(place)), None),
+            Err(_) => (None, turned_away.clone().acquire_owned().await.ok()),
         };
         let door = door.clone();
         connections.spawn(async move {
-            let _place = place;
+            let _turned_away = turned_away;
             match stream {
-                Accepted::Tcp(stream) => attend(door, stream, peer, crowded).await,
-                Accepted::Unix(stream) => attend(door, stream, peer, crowded).await,
+                Accepted::Tcp(stream) => attend(door, stream, peer, place).await,
+                Accepted::Unix(stream) => attend(door, stream, peer, place).await,
             }
         });
     }

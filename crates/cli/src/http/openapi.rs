@@ -51,7 +51,6 @@ fn operation(route: &Route, engine: &Engine) -> Value {
         "x-roles": route.role_names(),
         "x-all-workspaces": route.everywhere,
         "responses": {
-            "200": { "description": "The result", "content": result(route) },
             "default": {
                 "description": "An error",
                 "content": { "application/json": {
@@ -60,6 +59,15 @@ fn operation(route: &Route, engine: &Engine) -> Value {
             },
         },
     });
+    if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
+        if route.path.ends_with("/terminal") {
+            let what = "A WebSocket: bytes of the terminal, and JSON messages";
+            responses.insert("101".into(), json!({ "description": what }));
+        } else {
+            let result = json!({ "description": "The result", "content": result(route) });
+            responses.insert("200".into(), result);
+        }
+    }
     let mut body = None;
     match &route.input {
         Input::Nothing => {}

@@ -6,7 +6,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{RawPathParams, Request, State},
-    http::{HeaderMap, Method, Response, StatusCode, Uri, request::Parts},
+    http::{Extensions, HeaderMap, Method, Response, StatusCode, Uri, request::Parts},
     response::IntoResponse,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -20,6 +20,7 @@ use super::{
     mcp, metrics, openapi,
     realms::Standing,
     refusal::{HttpRefusal, failed},
+    terminal,
     tokens::TokenRole::{self, Agent, Operator, Viewer},
 };
 
@@ -33,6 +34,7 @@ pub(super) struct Call {
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
+    pub extensions: Extensions,
     pub body: Bytes,
 }
 
@@ -112,6 +114,8 @@ pub(super) const ROUTES: &[Route] = &[
         api::tasks::output, "Read a task's output, from a cursor on"),
     route!(POST "/api/v1/tasks/{id}/input", [Operator, Agent], false, Input::Tool("TaskInput"),
         api::tasks::input, "Send input to a task, or resize its terminal"),
+    route!(GET "/api/v1/tasks/{id}/terminal", ALL, false, Input::Nothing, terminal::open,
+        "Attach to a task's terminal, over a WebSocket"),
     route!(POST "/api/v1/tasks/{id}/stop", [Operator, Agent], false, Input::Tool("TaskStop"),
         api::tasks::stop, "Stop a task and every process that it started"),
     route!(POST "/api/v1/tasks/{id}/wait", [Operator, Agent], false, Input::Tool("TaskWait"),
@@ -189,8 +193,8 @@ async fn admitted(
     // The door has collected it.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let ended = holder.ended();
-    let Parts { method, uri, headers, .. } = parts;
-    let call = Call { face, holder, standing, id, method, uri, headers, body };
+    let Parts { method, uri, headers, extensions, .. } = parts;
+    let call = Call { face, holder, standing, id, method, uri, headers, extensions, body };
     let handled = tokio::select! {
         handled = (route.handler)(call) => handled,
         // What it waited for is stopped, as if its caller had left.

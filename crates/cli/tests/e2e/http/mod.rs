@@ -9,6 +9,7 @@ mod openapi;
 mod prometheus;
 mod roles;
 mod tasks;
+mod terminal;
 mod tokens;
 
 use std::{
