@@ -21,6 +21,9 @@ pub(crate) struct ServeOptions {
     /// Allow an address that other machines reach: a proxy that speaks TLS stands in front of it
     #[arg(long)]
     pub behind_proxy: bool,
+    /// Open the sign-in link in your browser (xdg-open)
+    #[arg(long)]
+    pub open: bool,
     /// A name that clients may use for this server in their Host and Origin headers, besides
     /// localhost and the address; may be repeated
     #[arg(long, value_name = "HOST")]

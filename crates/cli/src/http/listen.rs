@@ -97,6 +97,28 @@ impl Listener {
         }
     }
 
+    /// The port, where there is one.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// The address of the page for a browser: behind a proxy, under the first name that is allowed.
+    /// None where no browser connects.
+    pub(super) fn page(&self, behind_proxy: bool, names: &[String]) -> Option<String> {
+        if let Some(name) = names.first().filter(|_| behind_proxy) {
+            return Some(format!("https://{name}"));
+        }
+        let Self::Tcp(listener) = self else { return None };
+        let address = listener.local_addr().ok()?;
+        // Nobody connects to "every address"; this machine does to its own.
+        let is_any = address.ip().is_unspecified();
+        let host = if is_any { "localhost".into() } else { host_of(address) };
+        Some(format!("http://{host}:{}", address.port()))
+    }
+
     /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<(Accepted, HttpPeer)> {
         match self {
@@ -119,6 +141,14 @@ impl Drop for Listener {
         if let Self::Unix(_, path) = self {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// The host of an address, as a link has it.
+fn host_of(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
     }
 }
 

@@ -16,14 +16,18 @@ mod listen;
 mod mcp;
 mod metrics;
 mod openapi;
+mod opener;
+mod page;
 mod realms;
 mod refusal;
 mod routes;
+mod signin;
 mod terminal;
 pub(crate) mod tokens;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
+use rustix::process::Signal;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +41,7 @@ use self::{
     listen::{Accepted, Listener},
     metrics::Metrics,
     realms::Realms,
+    signin::SignIns,
     tokens::TokenFile,
 };
 use crate::{
@@ -63,6 +68,7 @@ pub(super) struct HttpFace {
     realms: Realms,
     keyring: Keyring,
     hosts: Hosts,
+    sign_ins: SignIns,
     attempts: Attempts,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
@@ -97,6 +103,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         realms,
         keyring: Keyring::new(tokens),
         hosts: Hosts::new(&options.listen, &options.allow_host),
+        sign_ins: SignIns::new(listener.port(), options.behind_proxy),
         attempts: Attempts::default(),
         behind_proxy: options.behind_proxy,
         idle: options.idle_timeout,
@@ -107,7 +114,12 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     });
     print(&format!("{}\n", listener.address()));
     if face.keyring.count() == 0 {
-        say("Nobody can sign in yet: `legwork token add NAME --role operator` makes a token");
+        say("There are no tokens yet: `legwork token add NAME --role operator` makes one");
+    }
+    let mut wanted = Caught::new(&[Signal::USR1]);
+    let base = listener.page(options.behind_proxy, &options.allow_host);
+    if let Some(link) = print_link(&face, base.as_deref()).filter(|_| options.open) {
+        opener::open(&link, &state);
     }
     let door = Arc::new(Door { face: face.clone(), routes: routes::router(&face) });
     let mut connections = JoinSet::new();
@@ -115,6 +127,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     tokio::select! {
         () = accept_all(&door, &listener, &places, &mut connections) => {}
         () = face.keyring.watch() => {}
+        () = print_links(&face, base.as_deref(), &mut wanted) => {}
         () = face.metrics.follow(face.realms.own.engine()) => {}
         _ = signals.next() => {}
     }
@@ -136,6 +149,22 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         _ = signals.next() => {}
     }
     ExitCode::SUCCESS
+}
+
+/// Prints a link that signs in to the page once, and returns it; none where no browser connects.
+fn print_link(face: &HttpFace, base: Option<&str>) -> Option<String> {
+    let code = face.sign_ins.new_code();
+    let link = format!("{}/#code={}", base?, code.ok()?);
+    say(&format!("Sign in once, within 10 minutes: {link}"));
+    Some(link)
+}
+
+/// Prints another link at each signal; never ends.
+async fn print_links(face: &HttpFace, base: Option<&str>, wanted: &mut Caught) {
+    loop {
+        wanted.next().await;
+        print_link(face, base);
+    }
 }
 
 /// Accepts connections; never ends.

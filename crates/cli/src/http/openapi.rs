@@ -28,10 +28,14 @@ fn described(engine: &Engine) -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Tasks, output, questions, rules and the audit log of a Legwork server.",
         },
-        "security": [{ "token": [] }],
+        "security": [{ "token": [] }, { "session": [] }],
         "paths": paths,
         "components": {
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                // Its name has the server's port.
+                "session": { "type": "apiKey", "in": "cookie", "name": "legwork" },
+            },
             "schemas": { "Error": error_schema() },
         },
     })

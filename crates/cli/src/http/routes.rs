@@ -20,7 +20,7 @@ use super::{
     mcp, metrics, openapi,
     realms::Standing,
     refusal::{HttpRefusal, failed},
-    terminal,
+    signin, terminal,
     tokens::TokenRole::{self, Agent, Operator, Viewer},
 };
 
@@ -135,6 +135,12 @@ pub(super) const ROUTES: &[Route] = &[
         api::machine::show, "Show versions, disk usage and the sandbox of this machine"),
     route!(GET "/api/v1/events", ALL, false, Input::Query(events::QUERY), events::stream,
         "Follow what happens to tasks and questions, as server-sent events"),
+    route!(POST "/api/v1/session", ALL, false, Input::Json(signin::schema), signin::sign_in,
+        "Sign in to the page with a token, or with the code of a link; sets a cookie"),
+    route!(GET "/api/v1/session", ALL, false, Input::Nothing, signin::show,
+        "Show who is signed in, or whose token this is"),
+    route!(DELETE "/api/v1/session", ALL, false, Input::Nothing, signin::sign_out,
+        "Sign out of the page"),
     route!(GET "/api/v1/openapi.json", ALL, false, Input::Nothing, openapi::document,
         "This document"),
     route!(POST "/mcp", [Operator, Agent], false, Input::Nothing, mcp::exchange,

@@ -8,6 +8,7 @@ mod metrics;
 mod openapi;
 mod prometheus;
 mod roles;
+mod signin;
 mod tasks;
 mod terminal;
 mod tokens;
