@@ -203,7 +203,8 @@ impl Door {
     /// The address under which the client knows this server.
     fn base(&self, headers: &HeaderMap) -> String {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let is_tls = self.face.behind_proxy && text("x-forwarded-proto") == Some("https");
+        let by_proxy = self.face.behind_proxy && text("x-forwarded-proto") == Some("https");
+        let is_tls = by_proxy || self.face.tls.is_some();
         let scheme = if is_tls { "https" } else { "http" };
         format!("{scheme}://{}", text("host").unwrap_or("localhost"))
     }

@@ -66,20 +66,20 @@ impl fmt::Display for HttpPeer {
 
 impl Listener {
     /// Listens, if that exposes nothing: plain HTTP carries tokens in the clear, so an address that
-    /// other machines reach is refused unless a proxy in front of it is said to be there.
-    pub(super) async fn open(listen: &Listen, behind_proxy: bool) -> Result<Self, String> {
+    /// other machines reach needs TLS, here or in a proxy that is said to stand in front of it.
+    pub(super) async fn open(listen: &Listen, protected: bool) -> Result<Self, String> {
         match listen {
             Listen::Unix(path) => open_unix(path),
             Listen::Tcp(address) => {
                 let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
                 let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
                 let exposed = found.iter().find(|found| !found.ip().is_loopback());
-                if let Some(exposed) = exposed.filter(|_| !behind_proxy) {
+                if let Some(exposed) = exposed.filter(|_| !protected) {
                     return Err(format!(
                         "refusing to listen on {exposed}: other machines reach it, and plain HTTP \
-                         would show them the tokens; listen on 127.0.0.1 or unix:PATH behind a \
-                         proxy that speaks TLS, or say --behind-proxy if only such a proxy reaches \
-                         this address"
+                         would show them the tokens; give --tls-cert and --tls-key, listen on \
+                         127.0.0.1 or unix:PATH, or say --behind-proxy if only a proxy that speaks \
+                         TLS reaches this address"
                     ));
                 }
                 Ok(Self::Tcp(TcpListener::bind(found.as_slice()).await.map_err(failed)?))
@@ -88,11 +88,12 @@ impl Listener {
     }
 
     /// The address for people: port 0 has become a number.
-    pub(super) fn address(&self) -> String {
+    pub(super) fn address(&self, scheme: &str) -> String {
         match self {
-            Self::Tcp(listener) => listener
-                .local_addr()
-                .map_or_else(|_| "http://?".into(), |address| format!("http://{address}")),
+            Self::Tcp(listener) => listener.local_addr().map_or_else(
+                |_| format!("{scheme}://?"),
+                |address| format!("{scheme}://{address}"),
+            ),
             Self::Unix(_, path) => format!("unix:{}", path.display()),
         }
     }
@@ -107,7 +108,12 @@ impl Listener {
 
     /// The address of the page for a browser: behind a proxy, under the first name that is allowed.
     /// None where no browser connects.
-    pub(super) fn page(&self, behind_proxy: bool, names: &[String]) -> Option<String> {
+    pub(super) fn page(
+        &self,
+        scheme: &str,
+        behind_proxy: bool,
+        names: &[String],
+    ) -> Option<String> {
         if let Some(name) = names.first().filter(|_| behind_proxy) {
             return Some(format!("https://{name}"));
         }
@@ -116,7 +122,7 @@ impl Listener {
         // Nobody connects to "every address"; this machine does to its own.
         let is_any = address.ip().is_unspecified();
         let host = if is_any { "localhost".into() } else { host_of(address) };
-        Some(format!("http://{host}:{}", address.port()))
+        Some(format!("{scheme}://{host}:{}", address.port()))
     }
 
     /// The next connection.

@@ -23,6 +23,7 @@ mod refusal;
 mod routes;
 mod signin;
 mod terminal;
+mod tls;
 pub(crate) mod tokens;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
@@ -42,6 +43,7 @@ use self::{
     metrics::Metrics,
     realms::Realms,
     signin::SignIns,
+    tls::Tls,
     tokens::TokenFile,
 };
 use crate::{
@@ -72,6 +74,8 @@ pub(super) struct HttpFace {
     attempts: Attempts,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
+    /// What makes connections private, where we do that ourselves.
+    tls: Option<Tls>,
     /// How long a connection may be silent.
     idle: Duration,
     /// Cancelled when the server ends.
@@ -88,10 +92,11 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     legwork_warden::keep_heap();
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
-    let listener = match Listener::open(&options.listen, options.behind_proxy).await {
-        Ok(listener) => listener,
+    let (listener, tls) = match listen(&options).await {
+        Ok(opened) => opened,
         Err(problem) => return complain(&problem),
     };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let realms = match Realms::open(options.place, options.rules).await {
         Ok(realms) => realms,
         Err(error) => return complain_of(&error),
@@ -103,21 +108,22 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         realms,
         keyring: Keyring::new(tokens),
         hosts: Hosts::new(&options.listen, &options.allow_host),
-        sign_ins: SignIns::new(listener.port(), options.behind_proxy),
+        sign_ins: SignIns::new(listener.port(), options.behind_proxy || tls.is_some()),
         attempts: Attempts::default(),
         behind_proxy: options.behind_proxy,
+        tls,
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
         metrics: Arc::new(Metrics::new(&audit)),
         structured: options.structured,
         began_at_ms: now_ms(),
     });
-    print(&format!("{}\n", listener.address()));
+    print(&format!("{}\n", listener.address(scheme)));
     if face.keyring.count() == 0 {
         say("There are no tokens yet: `legwork token add NAME --role operator` makes one");
     }
     let mut wanted = Caught::new(&[Signal::USR1]);
-    let base = listener.page(options.behind_proxy, &options.allow_host);
+    let base = listener.page(scheme, options.behind_proxy, &options.allow_host);
     if let Some(link) = print_link(&face, base.as_deref()).filter(|_| options.open) {
         opener::open(&link, &state);
     }
@@ -149,6 +155,21 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         _ = signals.next() => {}
     }
     ExitCode::SUCCESS
+}
+
+/// Listens, with TLS where that is asked for.
+async fn listen(options: &ServeOptions) -> Result<(Listener, Option<Tls>), String> {
+    let tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(_), Some(_)) if matches!(options.listen, Listen::Unix(_)) => {
+            return Err(
+                "a unix socket has no TLS: nobody else can read what goes through it".into()
+            );
+        }
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate.clone(), key.clone())?),
+        _ => None,
+    };
+    let protected = options.behind_proxy || tls.is_some();
+    Ok((Listener::open(&options.listen, protected).await?, tls))
 }
 
 /// Prints a link that signs in to the page once, and returns it; none where no browser connects.
@@ -196,7 +217,19 @@ async fn accept_all(
         connections.spawn(async move {
             let _turned_away = turned_away;
             match stream {
-                Accepted::Tcp(stream) => attend(door, stream, peer, place).await,
+                Accepted::Tcp(stream) => match &door.face.tls {
+                    None => attend(door, stream, peer, place).await,
+                    Some(tls) => {
+                        // A client that does not come to an agreement is no matter of ours.
+                        let greeted = tokio::select! {
+                            greeted = tls.greet(stream, door.face.idle) => greeted,
+                            () = door.face.closing.cancelled() => None,
+                        };
+                        if let Some(stream) = greeted {
+                            attend(door, stream, peer, place).await;
+                        }
+                    }
+                },
                 Accepted::Unix(stream) => attend(door, stream, peer, place).await,
             }
         });

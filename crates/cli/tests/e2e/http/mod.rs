@@ -11,6 +11,7 @@ mod roles;
 mod signin;
 mod tasks;
 mod terminal;
+mod tls;
 mod tokens;
 
 use std::{
