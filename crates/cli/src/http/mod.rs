@@ -81,6 +81,8 @@ pub(super) struct HttpFace {
     /// Cancelled when the server ends.
     closing: CancellationToken,
     metrics: Arc<Metrics>,
+    /// Held by a request that examines this machine or the whole audit log.
+    examining: tokio::sync::Mutex<()>,
     /// Whether results of MCP have the envelope, too.
     structured: bool,
     /// When the server began, in milliseconds since 1970.
@@ -115,6 +117,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
         metrics: Arc::new(Metrics::new(&audit)),
+        examining: tokio::sync::Mutex::default(),
         structured: options.structured,
         began_at_ms: now_ms(),
     });

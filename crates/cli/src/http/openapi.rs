@@ -71,6 +71,9 @@ fn operation(route: &Route, engine: &Engine) -> Value {
             let result = json!({ "description": "The result", "content": result(route) });
             responses.insert("200".into(), result);
         }
+        if route.path.contains("/raw/") {
+            responses.insert("206".into(), json!({ "description": "The part that was wanted" }));
+        }
     }
     let mut body = None;
     match &route.input {
@@ -103,6 +106,7 @@ fn result(route: &Route) -> Value {
             "application/json": { "schema": { "type": "object" } },
             "text/event-stream": { "schema": { "type": "string" } },
         }),
+        path if path.contains("/raw/") => json!({ "application/octet-stream": {} }),
         "/metrics" => json!({ "text/plain": { "schema": { "type": "string" } } }),
         _ => json!({ "application/json": { "schema": { "type": "object" } } }),
     }

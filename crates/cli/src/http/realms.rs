@@ -15,8 +15,8 @@ use crate::arguments::{Rules, StatePlace};
 /// The services of a server, each with the rules of its workspace.
 #[derive(Debug)]
 pub(super) struct Realms {
-    place: StatePlace,
-    rules: Rules,
+    pub place: StatePlace,
+    pub rules: Rules,
     /// That of the server's own workspace, which knows the tasks of all.
     pub own: Service,
     /// Those that are confined to a workspace.
