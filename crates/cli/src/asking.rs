@@ -52,7 +52,7 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
             let by = "the person at the terminal";
-            let decision = match ask(&approval).await.ok()? {
+            let decision = match ask(&approval, &approval.replies()).await.ok()? {
                 PersonSaid::Reply(decision) => {
                     let _ = confirm(&approval, decision);
                     decision
@@ -105,15 +105,14 @@ fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
 
 /// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
 /// typed later is taken from whoever reads the terminal then.
-pub(crate) async fn ask(approval: &Approval) -> io::Result<PersonSaid> {
+pub(crate) async fn ask(approval: &Approval, replies: &[Reply]) -> io::Result<PersonSaid> {
     let mut terminal = Terminal::open()?;
     let mut signals = Caught::new(&ENDING);
     let _open = Opened::new();
-    let replies = approval.replies();
     terminal.write(&format!("\n{}\n", approval.question()))?;
     // What was typed before the question could be read does not answer it.
     let _ = tcflush(&terminal.screen, QueueSelector::IFlush);
-    terminal.write(&choices(&replies))?;
+    terminal.write(&choices(replies))?;
     loop {
         let line = tokio::select! {
             line = terminal.line() => line?,
@@ -126,11 +125,11 @@ pub(crate) async fn ask(approval: &Approval) -> io::Result<PersonSaid> {
             terminal.write("\n")?;
             return Ok(PersonSaid::Reply(Reply::Deny));
         };
-        if let Some(reply) = meant(&line, &replies) {
+        if let Some(reply) = meant(&line, replies) {
             return Ok(PersonSaid::Reply(reply));
         }
         let typed = crate::render::one_line(line.trim(), 20);
-        terminal.write(&format!("`{typed}` is none of the answers\n{}", choices(&replies)))?;
+        terminal.write(&format!("`{typed}` is none of the answers\n{}", choices(replies)))?;
     }
 }
 

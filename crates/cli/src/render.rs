@@ -26,6 +26,16 @@ pub(crate) fn say(text: &str) {
     say_at(Level::WARN, text);
 }
 
+/// Says something that is for a person alone: on stderr, or on stdout where stderr is a log, which
+/// keeps what it gets.
+pub(crate) fn say_unlogged(text: &str) {
+    let _ = if log::is_kept() {
+        writeln!(io::stdout(), "{text}")
+    } else {
+        writeln!(io::stderr(), "{text}")
+    };
+}
+
 fn say_at(level: Level, text: &str) {
     if !log::take(level, text) {
         let _ = writeln!(io::stderr(), "{text}");

@@ -13,7 +13,7 @@ use std::{
 };
 
 use legwork::{
-    Caller, Chunk, Condition, EndedBy, Engine, ErrorKind, Limits, Options, OutputStream,
+    Caller, Change, Chunk, Condition, EndedBy, Engine, ErrorKind, Limits, Options, OutputStream,
     StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize, output::Cursor,
 };
 use tempfile::TempDir;
@@ -276,6 +276,26 @@ async fn input_that_nobody_reads_can_be_given_up() {
     let finished = soon(task.wait()).await.unwrap();
     let count: usize = finished.stdout().trim().parse().unwrap();
     assert!((1..much.len()).contains(&count), "{count}");
+}
+
+async fn what_is_printed_while_somebody_types_is_told_to_them() {
+    let host = Host::new();
+    let script = "read x; echo answer; read y; sleep 1000";
+    let task = host.engine.sh(script).stdin(Stdin::Open).start().await.unwrap();
+    let found = host.engine.task(task.task_id().as_str()).await.unwrap();
+    let mut observer = host.engine.observe(found).await.unwrap();
+    assert_eq!(observer.output().await.unwrap().stdout.bytes(), 0);
+    tokio::select! {
+        biased;
+        change = observer.changed(0, 0) => panic!("{change:?}"),
+        () = std::future::ready(()) => {}
+    }
+    // Another one gets the answer; the observer has not looked yet.
+    let mut other = host.engine.attach(task.task_id()).await.unwrap();
+    other.send("one\n").await.unwrap();
+    assert_eq!(next(&mut other.output().await.unwrap()).await.unwrap().1, "answer\n");
+    assert_eq!(observer.input(b"two\n", PATIENCE).await.bytes, 4);
+    assert_eq!(soon(observer.changed(0, 0)).await, Change::Grown);
 }
 
 async fn dropping_a_handle_stops_the_command() {
@@ -663,6 +683,7 @@ fn main() {
         merged_output_has_the_exact_order,
         input_that_cannot_be_taken_is_an_error_with_a_reason,
         input_that_nobody_reads_can_be_given_up,
+        what_is_printed_while_somebody_types_is_told_to_them,
         dropping_a_handle_stops_the_command,
         dropping_the_future_stops_the_command,
         a_detached_command_goes_on_and_another_engine_attaches_to_it,

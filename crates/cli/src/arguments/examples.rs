@@ -25,12 +25,14 @@ Examples:
 
 pub(super) const SERVE: &str = "\
 Every request needs a token, also on this machine: `legwork token add`. Tasks go on when the \
-server ends. Other machines reach it through a proxy that speaks TLS, with --behind-proxy.
+server ends. Other machines reach it with TLS, here or in a proxy (--behind-proxy).
 
 Examples:
   legwork serve
   legwork serve --listen 127.0.0.1:0 --workspace ~/project
-  legwork serve --listen unix:/run/user/1000/legwork.sock";
+  legwork serve --listen unix:/run/user/1000/legwork.sock
+  legwork serve --listen 0.0.0.0:7117 --tls-cert cert.pem --tls-key key.pem \
+--allow-host legwork.example";
 
 pub(super) const TOKEN_ADD: &str = "\
 The token is printed once; only its hash is kept.

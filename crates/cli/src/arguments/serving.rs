@@ -18,9 +18,18 @@ pub(crate) struct ServeOptions {
     /// Address to listen on: HOST:PORT (port 0 is any free one) or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7117")]
     pub listen: Listen,
+    /// Certificate to speak TLS with (PEM, with its chain); read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM, without a password)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Allow an address that other machines reach: a proxy that speaks TLS stands in front of it
     #[arg(long)]
     pub behind_proxy: bool,
+    /// Open the sign-in link in your browser (xdg-open)
+    #[arg(long)]
+    pub open: bool,
     /// A name that clients may use for this server in their Host and Origin headers, besides
     /// localhost and the address; may be repeated
     #[arg(long, value_name = "HOST")]

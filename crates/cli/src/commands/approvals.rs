@@ -36,8 +36,8 @@ pub(crate) async fn approvals(options: ApprovalsOptions) -> ExitCode {
         (Err(error), _) => complain_of(&error),
         (Ok(open), Some(id)) => match open.one(id) {
             Err(error) => complain_of(&error),
-            Ok(approval) if options.json => print_json(approval),
-            Ok(approval) => print(&described(approval, open.is_live(approval))),
+            Ok(one) if options.json => print_json(&one.approval),
+            Ok(one) => print(&one.described()),
         },
         (Ok(open), None) if options.json => print_json(&json!({ "approvals": open.approvals() })),
         (Ok(open), None) => print(&open.table(Style::of_stdout())),
@@ -46,34 +46,39 @@ pub(crate) async fn approvals(options: ApprovalsOptions) -> ExitCode {
 
 /// The open questions: first those whose asker is still there, the oldest of them first.
 #[derive(Debug, Default)]
-pub(super) struct Open(Vec<(Approval, bool)>);
+pub(super) struct Open(Vec<OpenQuestion>);
+
+/// An open question.
+#[derive(Debug)]
+struct OpenQuestion {
+    approval: Approval,
+    /// Whether its asker is still there.
+    is_live: bool,
+    /// The answers that can be given to it.
+    replies: Vec<Reply>,
+}
 
 impl Open {
     pub(super) async fn read(engine: &Engine) -> Result<Self, ToolError> {
         let open = engine.approvals().await?;
-        let live = |approval: Approval| {
-            let is_live = engine.is_asking(&approval);
-            (approval, is_live)
+        let known = |approval: Approval| {
+            let (is_live, replies) = (engine.is_asking(&approval), engine.replies(&approval));
+            OpenQuestion { approval, is_live, replies }
         };
-        let mut open: Vec<_> = open.into_iter().map(live).collect();
-        open.sort_by_key(|(approval, is_live)| (!is_live, approval.created_at_ms));
+        let mut open: Vec<_> = open.into_iter().map(known).collect();
+        open.sort_by_key(|one| (!one.is_live, one.approval.created_at_ms));
         Ok(Self(open))
     }
 
     pub(super) fn approvals(&self) -> Vec<&Approval> {
-        self.0.iter().map(|(approval, _)| approval).collect()
+        self.0.iter().map(|one| &one.approval).collect()
     }
 
-    fn is_live(&self, approval: &Approval) -> bool {
-        self.0.iter().any(|(one, is_live)| *is_live && one.approval_id == approval.approval_id)
-    }
-
-    fn one(&self, prefix: &str) -> Result<&Approval, ToolError> {
-        let mut found =
-            self.approvals().into_iter().filter(|it| it.approval_id.starts_with(prefix));
+    fn one(&self, prefix: &str) -> Result<&OpenQuestion, ToolError> {
+        let mut found = self.0.iter().filter(|one| one.approval.approval_id.starts_with(prefix));
         let unknown = |problem: String| Err(ToolError::new(ErrorKind::UnknownApproval, problem));
         match (found.next(), found.next()) {
-            (Some(approval), None) => Ok(approval),
+            (Some(one), None) => Ok(one),
             (Some(_), Some(_)) => unknown(format!("more than one question begins with `{prefix}`")),
             (None, _) => unknown(format!("no open question has the id `{prefix}`")),
         }
@@ -81,7 +86,7 @@ impl Open {
 
     /// How many characters of each id are enough to tell the open questions apart.
     fn id_chars(&self) -> usize {
-        let ids: Vec<&str> = self.0.iter().map(|(it, _)| it.approval_id.as_str()).collect();
+        let ids: Vec<&str> = self.0.iter().map(|one| one.approval.approval_id.as_str()).collect();
         let is_enough = |chars: &usize| {
             let mut short: Vec<_> = ids.iter().map(|id| id.get(..*chars)).collect();
             short.sort_unstable();
@@ -97,7 +102,7 @@ impl Open {
         }
         let chars = self.id_chars();
         let mut table = Table::new(["QUESTION", "AGE", "EXPIRES", "CALLER", "ASKED BY", "COMMAND"]);
-        for (approval, is_live) in &self.0 {
+        for OpenQuestion { approval, is_live, .. } in &self.0 {
             let id = approval.approval_id.as_str();
             let caller = if *is_live { (Tone::Notable, "running") } else { (Tone::Faint, "gone") };
             table.add([
@@ -127,31 +132,32 @@ fn subject(approval: &Approval) -> String {
     }
 }
 
-/// A question with everything that there is to know of it.
-fn described(approval: &Approval, is_live: bool) -> String {
-    let (id, asked) = (&approval.approval_id, age(approval.created_at_ms));
-    let expires = in_time(approval.expires_at_ms);
-    let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
-    text.push_str(&approval.question());
-    let replies = approval.replies();
-    text.push_str(&format!("\nlegwork approve {id}            allow it once\n"));
-    if replies.contains(&Reply::AllowOnceUnconfined) {
-        let option = "--outside-sandbox";
-        text.push_str(&format!(
-            "legwork approve {id} {option}  allow it once, without a sandbox\n"
-        ));
+impl OpenQuestion {
+    /// A question with everything that there is to know of it.
+    fn described(&self) -> String {
+        let (approval, id) = (&self.approval, &self.approval.approval_id);
+        let (asked, expires) = (age(approval.created_at_ms), in_time(approval.expires_at_ms));
+        let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
+        text.push_str(&approval.question());
+        text.push_str(&format!("\nlegwork approve {id}            allow it once\n"));
+        if self.replies.contains(&Reply::AllowOnceUnconfined) {
+            let option = "--outside-sandbox";
+            text.push_str(&format!(
+                "legwork approve {id} {option}  allow it once, without a sandbox\n"
+            ));
+        }
+        if self.replies.contains(&Reply::AllowSession) {
+            text.push_str(&format!(
+                "legwork approve {id} --session  allow it for as long as the caller runs\n"
+            ));
+        }
+        if let (true, Some(file)) = (self.replies.contains(&Reply::AllowRule), user_file()) {
+            let file = file.display();
+            text.push_str(&format!("legwork approve {id} --rule     save the rule in {file}\n"));
+        }
+        text.push_str(&format!("legwork deny {id}               refuse it\n"));
+        text
     }
-    if is_live && replies.contains(&Reply::AllowSession) {
-        text.push_str(&format!(
-            "legwork approve {id} --session  allow it for as long as the caller runs\n"
-        ));
-    }
-    if let (Some(_), Some(file)) = (&approval.proposed_rule, user_file()) {
-        let file = file.display();
-        text.push_str(&format!("legwork approve {id} --rule     save the rule in {file}\n"));
-    }
-    text.push_str(&format!("legwork deny {id}               refuse it\n"));
-    text
 }
 
 /// Answers questions as they come, until it is interrupted.
@@ -175,7 +181,7 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
     print("Waiting for questions; Ctrl-C ends it\n");
     loop {
         for approval in engine.approvals().await? {
-            let decision = match asking::ask(&approval).await {
+            let decision = match asking::ask(&approval, &engine.replies(&approval)).await {
                 Ok(PersonSaid::Reply(decision)) => decision,
                 // It stays open for whoever else can answer.
                 Ok(PersonSaid::Cancelled) => return Err(None),

@@ -7,7 +7,12 @@
 mod clients;
 mod layers;
 
-use std::{fmt::Write, io, path::Path, process::ExitCode};
+use std::{
+    fmt::Write,
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use legwork::{
     Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
@@ -18,11 +23,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::layers::ProtectionLayer;
+use self::{clients::FoundClient, layers::ProtectionLayer};
 use super::{audit::describe as describe_entry, listed::age};
 use crate::{
     OUR_FAILURE,
-    arguments::{DoctorOptions, Rules, StateChoice},
+    arguments::{DoctorOptions, Rules, StateChoice, StatePlace},
     hints,
     render::{print, print_json},
     style::{Style, Tone, from_home},
@@ -57,10 +62,30 @@ struct Effective {
     network: bool,
 }
 
+/// All that was found out.
+#[derive(Debug)]
+pub(crate) struct Diagnosis {
+    checks: Vec<Check>,
+    usage: Option<Usage>,
+    /// Entries of the audit log.
+    repairs: Vec<Value>,
+    layers: Vec<ProtectionLayer>,
+    effective: Option<Effective>,
+    configuration: Vec<PathBuf>,
+    clients: Vec<FoundClient>,
+}
+
 pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
-    let workspace = options.place.folder();
-    let (mut checks, config) = configuration(&workspace, &options.rules);
-    let Findings { checks: of_state, usage, repairs } = examine(&options.place.state).await;
+    let found = diagnose(&options.place, &options.rules).await;
+    let printed = if options.json { print_json(&found.json()) } else { print(&found.text()) };
+    if found.is_healthy() { printed } else { ExitCode::from(OUR_FAILURE) }
+}
+
+/// Examines this machine.
+pub(crate) async fn diagnose(place: &StatePlace, rules: &Rules) -> Diagnosis {
+    let workspace = place.folder();
+    let (mut checks, config) = configuration(&workspace, rules);
+    let Findings { checks: of_state, usage, repairs } = examine(&place.state).await;
     checks.extend(of_state);
     let (effective, layers) = match Trial::open(&workspace, &config) {
         Ok(trial) => {
@@ -72,35 +97,46 @@ pub(crate) async fn doctor(options: DoctorOptions) -> ExitCode {
             (None, layers::of(Err(error)))
         }
     };
+    let configuration = Config::files(&workspace, &rules.policy);
     let clients = clients::found(&workspace);
-    let healthy = checks.iter().all(|check| check.ok);
-    let printed = if options.json {
+    Diagnosis { checks, usage, repairs, layers, effective, configuration, clients }
+}
+
+impl Diagnosis {
+    fn is_healthy(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
         let of = |event: &str| -> Vec<&Value> {
             let is_it = |entry: &&Value| entry.get("event").is_some_and(|it| it == event);
-            repairs.iter().filter(is_it).collect()
+            self.repairs.iter().filter(is_it).collect()
         };
-        print_json(&json!({
-            "version": env!("CARGO_PKG_VERSION"), "healthy": healthy, "checks": checks,
-            "usage": usage, "rebuilds": of("rebuilt"), "set_aside": of("set_aside"),
-            "layers": layers, "effective": effective,
-            "configuration": Config::files(&workspace, &options.rules.policy),
-            "clients": clients,
-        }))
-    } else {
-        let mut text = report(&checks, effective.as_ref(), &layers, Style::of_stdout());
-        if !clients.is_empty() {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"), "healthy": self.is_healthy(),
+            "checks": self.checks, "usage": self.usage, "rebuilds": of("rebuilt"),
+            "set_aside": of("set_aside"), "layers": self.layers, "effective": self.effective,
+            "configuration": self.configuration, "clients": self.clients,
+        })
+    }
+
+    /// For people.
+    fn text(&self) -> String {
+        let style = Style::of_stdout();
+        let mut text = report(&self.checks, self.effective.as_ref(), &self.layers, style);
+        if !self.clients.is_empty() {
             text.push_str("\nClients with a configuration here:\n");
         }
-        for client in &clients {
+        for client in &self.clients {
             let _ = writeln!(text, "{}", client.line());
         }
-        for entry in &repairs {
+        for entry in &self.repairs {
             let _ = writeln!(text, "\n{}", describe_entry(entry));
         }
-        let _ = writeln!(text, "\n{}", conclusion(&checks, &layers, Style::of_stdout()));
-        print(&text)
-    };
-    if healthy { printed } else { ExitCode::from(OUR_FAILURE) }
+        let _ = writeln!(text, "\n{}", conclusion(&self.checks, &self.layers, style));
+        text
+    }
 }
 
 /// The trust whose sandbox needs every layer.

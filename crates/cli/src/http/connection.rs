@@ -13,6 +13,7 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::OwnedSemaphorePermit,
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -27,22 +28,40 @@ const HEADERS_MAX: usize = 100;
 /// How long a client may read nothing while something is to be written.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Serves a connection until it ends, or until the server does.
-pub(super) async fn attend<S>(door: Arc<Door>, stream: S, peer: HttpPeer, crowded: bool)
-where
+/// A place among the connections: held by whatever a connection becomes.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionPlace {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl ConnectionPlace {
+    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: Arc::new(permit) }
+    }
+}
+
+/// Serves a connection until it ends, or until the server does; one without a place is told that
+/// there is none.
+pub(super) async fn attend<S>(
+    door: Arc<Door>,
+    stream: S,
+    peer: HttpPeer,
+    place: Option<ConnectionPlace>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (closing, idle) = (door.face.closing.clone(), door.face.idle);
     let service = service_fn(move |request| {
-        let door = door.clone();
-        async move { Ok::<_, Infallible>(door.answer(peer, crowded, request).await) }
+        let (door, place) = (door.clone(), place.clone());
+        async move { Ok::<_, Infallible>(door.answer(peer, place, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(idle)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Stalling::new(stream)), service);
+        .serve_connection(TokioIo::new(Stalling::new(stream)), service)
+        .with_upgrades();
     tokio::pin!(connection);
     // A connection that breaks is the client's affair.
     tokio::select! {

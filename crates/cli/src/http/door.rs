@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header},
     response::IntoResponse,
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -14,13 +14,17 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 
 use super::{
-    HttpFace, health,
+    HttpFace,
+    connection::ConnectionPlace,
+    health,
     keyring::Holder,
     listen::HttpPeer,
     metrics::HttpLimit,
+    page,
     refusal::{HttpRefusal, answer},
     request_id::{self, REQUEST_ID},
     request_log::LoggedRequest,
+    signin,
     tokens::PREFIX,
 };
 
@@ -33,6 +37,22 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Where clients read how they get in (RFC 9728).
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
+/// What browsers are told with every answer: nothing but our own files is run or shown, nobody
+/// frames it, and no address of ours is told elsewhere.
+const GUARDS: [(header::HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+         font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
 /// What the door leads to.
 #[derive(Clone)]
 pub(super) struct Door {
@@ -41,16 +61,22 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Answers a request; whoever comes while it is crowded is told so and nothing else.
+    /// Answers a request; whoever has no place is told so and nothing else.
     pub(super) async fn answer(
         &self,
         peer: HttpPeer,
-        crowded: bool,
+        place: Option<ConnectionPlace>,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let id = request_id::settle(request.headers_mut());
         let logged = LoggedRequest::of(&request, || self.peer(peer, request.headers()));
-        let answered = if crowded { Err(self::crowded()) } else { self.enter(peer, request).await };
+        let crowded = place.is_none();
+        let answered = if let Some(place) = place {
+            request.extensions_mut().insert(place);
+            self.enter(peer, request).await
+        } else {
+            Err(self::crowded())
+        };
         let mut response = answered.unwrap_or_else(IntoResponse::into_response);
         self.face.metrics.request(response.status());
         if let Some(logged) = logged {
@@ -64,7 +90,9 @@ impl Door {
         headers.insert(REQUEST_ID, id);
         // Nothing of what is served here is for a cache, or for a browser to guess at.
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        for (name, value) in GUARDS {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
         response
     }
 
@@ -82,9 +110,16 @@ impl Door {
             "/readyz" => return Ok(health::ready(face.realms.own.engine()).await),
             METADATA => return Ok(self.metadata(headers, "")),
             path if path == format!("{METADATA}/mcp") => return Ok(self.metadata(headers, "/mcp")),
-            _ => {}
+            path => {
+                if let Some(file) = page::file(request.method(), path) {
+                    return Ok(file);
+                }
+            }
         }
-        let holder = self.holder(peer, headers).await?;
+        if signin::brings_code(request.method(), request.uri(), headers) {
+            return self.sign_in(peer, request).await;
+        }
+        let holder = self.holder(peer, request.method(), headers).await?;
         let Ok(_place) = holder.places.clone().try_acquire_owned() else {
             face.metrics.limit(HttpLimit::Requests);
             let message = "too many requests of this token are under way";
@@ -104,12 +139,47 @@ impl Door {
         Ok(response)
     }
 
-    /// The holder of the token that a request brings.
+    /// Signs somebody in who brings the code of a link.
+    async fn sign_in(
+        &self,
+        peer: HttpPeer,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, HttpRefusal> {
+        let (parts, body) = request.into_parts();
+        signin::check_own_page(&parts.method, &parts.headers, self.face.behind_proxy)?;
+        let body = collected(body).await?;
+        if let Some(signed_in) = self.face.sign_ins.by_code(&body) {
+            return signed_in;
+        }
+        self.slow_down(peer, &parts.headers).await;
+        let message = "the code is wrong, used or expired";
+        let hint = "send the server the signal USR1, and it prints a new link";
+        Err(self.unknown(&parts.headers, message, "").hint(hint))
+    }
+
+    /// Notes a wrong token or code, and waits as long as that costs.
+    async fn slow_down(&self, peer: HttpPeer, headers: &HeaderMap) {
+        self.face.metrics.wrong_token();
+        let wait = self.face.attempts.note(self.peer(peer, headers));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.face.closing.cancelled() => {}
+        }
+    }
+
+    /// The holder of the token, or of the session, that a request brings.
     async fn holder(
         &self,
         peer: HttpPeer,
+        method: &Method,
         headers: &HeaderMap,
     ) -> Result<Arc<Holder>, HttpRefusal> {
+        if !headers.contains_key(header::AUTHORIZATION)
+            && let Some(holder) = self.face.sign_ins.holder(&self.face.keyring, headers)
+        {
+            signin::check_own_page(method, headers, self.face.behind_proxy)?;
+            return Ok(holder);
+        }
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let secret = match (given.next(), given.next()) {
             (Some(one), None) => one.to_str().ok().and_then(bearer),
@@ -125,12 +195,7 @@ impl Door {
         if let Some(holder) = self.face.keyring.holder(secret) {
             return Ok(holder);
         }
-        self.face.metrics.wrong_token();
-        let wait = self.face.attempts.note(self.peer(peer, headers));
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = self.face.closing.cancelled() => {}
-        }
+        self.slow_down(peer, headers).await;
         let message = "the token is wrong, revoked or expired";
         Err(self.unknown(headers, message, ", error=\"invalid_token\""))
     }
@@ -154,7 +219,8 @@ impl Door {
     /// The address under which the client knows this server.
     fn base(&self, headers: &HeaderMap) -> String {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let is_tls = self.face.behind_proxy && text("x-forwarded-proto") == Some("https");
+        let by_proxy = self.face.behind_proxy && text("x-forwarded-proto") == Some("https");
+        let is_tls = by_proxy || self.face.tls.is_some();
         let scheme = if is_tls { "https" } else { "http" };
         format!("{scheme}://{}", text("host").unwrap_or("localhost"))
     }

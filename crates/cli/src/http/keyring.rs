@@ -43,11 +43,26 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    fn new(token: Token) -> Option<Self> {
+    pub(super) fn new(token: Token) -> Option<Self> {
         let digest = HEXLOWER.decode(token.sha256.as_bytes()).ok()?.try_into().ok()?;
         let (revoked, places) = (CancellationToken::new(), Arc::new(Semaphore::new(REQUESTS_MAX)));
         let (standing, sessions) = (OnceCell::new(), OnceCell::new());
         Some(Self { token, digest, revoked, places, standing, sessions })
+    }
+
+    /// The holder of a session with this token: all that it may be, until this time at most.
+    pub(super) fn session(&self, end_ms: i64) -> Self {
+        let mut token = self.token.clone();
+        token.expires_at_ms = Some(token.expires_at_ms.map_or(end_ms, |own| own.min(end_ms)));
+        let (revoked, places) =
+            (self.revoked.child_token(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+        let (standing, sessions) = (OnceCell::new(), OnceCell::new());
+        Self { token, digest: self.digest, revoked, places, standing, sessions }
+    }
+
+    /// Whether it is neither revoked nor expired.
+    pub(super) fn counts(&self) -> bool {
+        !self.revoked.is_cancelled() && !self.token.is_expired(now_ms())
     }
 
     /// Waits until the token is revoked or expires; holds nothing of this.
@@ -108,7 +123,7 @@ impl Keyring {
                 found = Some(holder.clone());
             }
         }
-        found.filter(|holder| !holder.token.is_expired(now_ms()))
+        found.filter(|holder| holder.counts())
     }
 
     /// Reads the file if it has changed. A file that cannot be read lets nobody in.
@@ -167,7 +182,7 @@ impl Keyring {
 }
 
 /// Whether two hashes are equal, in a time that does not depend on where they differ.
-fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
+pub(super) fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differing = one.iter().zip(other).fold(0, |bits, (one, other)| bits | (one ^ other));
     std::hint::black_box(differing) == 0
 }

@@ -76,20 +76,20 @@ impl fmt::Display for HttpPeer {
 
 impl Listener {
     /// Listens, if that exposes nothing: plain HTTP carries tokens in the clear, so an address that
-    /// other machines reach is refused unless a proxy in front of it is said to be there.
-    pub(super) async fn open(listen: &Listen, behind_proxy: bool) -> Result<Self, String> {
+    /// other machines reach needs TLS, here or in a proxy that is said to stand in front of it.
+    pub(super) async fn open(listen: &Listen, protected: bool) -> Result<Self, String> {
         match listen {
             Listen::Unix(path) => open_unix(path),
             Listen::Tcp(address) => {
                 let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
                 let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
                 let exposed = found.iter().find(|found| !found.ip().is_loopback());
-                if let Some(exposed) = exposed.filter(|_| !behind_proxy) {
+                if let Some(exposed) = exposed.filter(|_| !protected) {
                     return Err(format!(
                         "refusing to listen on {exposed}: other machines reach it, and plain HTTP \
-                         would show them the tokens; listen on 127.0.0.1 or unix:PATH behind a \
-                         proxy that speaks TLS, or say --behind-proxy if only such a proxy reaches \
-                         this address"
+                         would show them the tokens; give --tls-cert and --tls-key, listen on \
+                         127.0.0.1 or unix:PATH, or say --behind-proxy if only a proxy that speaks \
+                         TLS reaches this address"
                     ));
                 }
                 Ok(Self::Tcp(TcpListener::bind(found.as_slice()).await.map_err(failed)?))
@@ -98,13 +98,41 @@ impl Listener {
     }
 
     /// The address for people: port 0 has become a number.
-    pub(super) fn address(&self) -> String {
+    pub(super) fn address(&self, scheme: &str) -> String {
         match self {
-            Self::Tcp(listener) => listener
-                .local_addr()
-                .map_or_else(|_| "http://?".into(), |address| format!("http://{address}")),
+            Self::Tcp(listener) => listener.local_addr().map_or_else(
+                |_| format!("{scheme}://?"),
+                |address| format!("{scheme}://{address}"),
+            ),
             Self::Unix(_, path) => format!("unix:{}", path.display()),
         }
+    }
+
+    /// The port, where there is one.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// The address of the page for a browser: behind a proxy, under the first name that is allowed.
+    /// None where no browser connects.
+    pub(super) fn page(
+        &self,
+        scheme: &str,
+        behind_proxy: bool,
+        names: &[String],
+    ) -> Option<String> {
+        if let Some(name) = names.first().filter(|_| behind_proxy) {
+            return Some(format!("https://{name}"));
+        }
+        let Self::Tcp(listener) = self else { return None };
+        let address = listener.local_addr().ok()?;
+        // Nobody connects to "every address"; this machine does to its own.
+        let is_any = address.ip().is_unspecified();
+        let host = if is_any { "localhost".into() } else { host_of(address) };
+        Some(format!("{scheme}://{host}:{}", address.port()))
     }
 
     /// The next connection.
@@ -129,6 +157,14 @@ impl Drop for Listener {
         if let Self::Unix(_, path) = self {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// The host of an address, as a link has it.
+fn host_of(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
     }
 }
 

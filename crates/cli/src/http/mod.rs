@@ -16,11 +16,16 @@ mod listen;
 mod mcp;
 mod metrics;
 mod openapi;
+mod opener;
+mod page;
 mod realms;
 mod refusal;
 pub(crate) mod request_id;
 mod request_log;
 mod routes;
+mod signin;
+mod terminal;
+mod tls;
 pub(crate) mod tokens;
 
 use std::{
@@ -29,25 +34,28 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::listen::Listen;
 use self::{
     attempts::Attempts,
-    connection::attend,
+    connection::{ConnectionPlace, attend},
     door::Door,
     hosts::Hosts,
     keyring::Keyring,
     listen::{Accepted, Listener},
     metrics::Metrics,
     realms::Realms,
+    signin::SignIns,
+    tls::Tls,
     tokens::TokenFile,
 };
 use crate::{
     arguments::ServeOptions,
     log,
-    render::{complain, complain_of, now_ms, print, say},
+    render::{complain, complain_of, now_ms, print, say, say_unlogged},
     signals::{Caught, ENDING},
     traces,
 };
@@ -70,16 +78,21 @@ pub(super) struct HttpFace {
     realms: Realms,
     keyring: Keyring,
     hosts: Hosts,
+    sign_ins: SignIns,
     attempts: Attempts,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
     /// What connections come over, in the words of OpenTelemetry.
     transport: &'static str,
+    /// What makes connections private, where we do that ourselves.
+    tls: Option<Tls>,
     /// How long a connection may be silent.
     idle: Duration,
     /// Cancelled when the server ends.
     closing: CancellationToken,
     metrics: Arc<Metrics>,
+    /// Held by a request that examines this machine or the whole audit log.
+    examining: tokio::sync::Mutex<()>,
     /// Whether results of MCP have the envelope, too.
     structured: bool,
     /// When the server began, in milliseconds since 1970.
@@ -92,10 +105,11 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
     traces::start();
-    let listener = match Listener::open(&options.listen, options.behind_proxy).await {
-        Ok(listener) => listener,
+    let (listener, tls) = match listen(&options).await {
+        Ok(opened) => opened,
         Err(problem) => return complain(&problem),
     };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let realms = match Realms::open(options.place, options.rules).await {
         Ok(realms) => realms,
         Err(error) => return complain_of(&error),
@@ -109,30 +123,52 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         realms,
         keyring: Keyring::new(tokens),
         hosts: Hosts::new(&options.listen, &options.allow_host),
+        sign_ins: SignIns::new(listener.port(), options.behind_proxy || tls.is_some()),
         attempts: Attempts::default(),
         behind_proxy: options.behind_proxy,
         transport: options.listen.transport(),
+        tls,
         idle: options.idle_timeout,
         closing: CancellationToken::new(),
         metrics: Arc::new(metrics),
+        examining: tokio::sync::Mutex::default(),
         structured: options.structured,
         began_at_ms: now_ms(),
     });
-    print(&format!("{}\n", listener.address()));
-    tracing::info!(address = listener.address(), version = env!("CARGO_PKG_VERSION"), "serving");
+    let address = listener.address(scheme);
+    print(&format!("{address}\n"));
+    tracing::info!(address, version = env!("CARGO_PKG_VERSION"), "serving");
     if face.keyring.count() == 0 {
-        say("Nobody can sign in yet: `legwork token add NAME --role operator` makes a token");
+        say("There are no tokens yet: `legwork token add NAME --role operator` makes one");
+    }
+    let mut wanted = Caught::new(&[Signal::USR1]);
+    let base = listener.page(scheme, options.behind_proxy, &options.allow_host);
+    if let Some(link) = print_link(&face, base.as_deref()).filter(|_| options.open) {
+        opener::open(&link, &state);
     }
     let door = Arc::new(Door { face: face.clone(), routes: routes::router(&face) });
     let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     tokio::select! {
-        () = accept_all(&door, &listener, &mut connections) => {}
+        () = accept_all(&door, &listener, &places, &mut connections) => {}
         () = face.keyring.watch() => {}
+        () = print_links(&face, base.as_deref(), &mut wanted) => {}
         () = face.metrics.follow(face.realms.own.engine()) => {}
         _ = signals.next() => {}
     }
     // From here on nobody can come in.
     drop(listener);
+    leave(&face, connections, &places, &mut signals).await;
+    ExitCode::SUCCESS
+}
+
+/// Lets those go who are here: what is waited for ends, and its answers leave.
+async fn leave(
+    face: &HttpFace,
+    mut connections: JoinSet<()>,
+    places: &Semaphore,
+    signals: &mut Caught,
+) {
     tracing::info!("ending");
     face.closing.cancel();
     let until = Instant::now() + FAREWELL;
@@ -141,6 +177,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
             service.end(FAREWELL).await;
         }
         while connections.join_next().await.is_some() {}
+        // What has become a WebSocket holds its place, too.
+        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+        let _ = places.acquire_many(all).await;
     };
     tokio::select! {
         _ = tokio::time::timeout(FAREWELL, farewell) => {}
@@ -148,12 +187,46 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         _ = signals.next() => {}
     }
     traces::flush(until.saturating_duration_since(Instant::now()));
-    ExitCode::SUCCESS
+}
+
+/// Listens, with TLS where that is asked for.
+async fn listen(options: &ServeOptions) -> Result<(Listener, Option<Tls>), String> {
+    let tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(_), Some(_)) if matches!(options.listen, Listen::Unix(_)) => {
+            return Err(
+                "a unix socket has no TLS: nobody else can read what goes through it".into()
+            );
+        }
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate.clone(), key.clone())?),
+        _ => None,
+    };
+    let protected = options.behind_proxy || tls.is_some();
+    Ok((Listener::open(&options.listen, protected).await?, tls))
+}
+
+/// Prints a link that signs in to the page once, and returns it; none where no browser connects.
+fn print_link(face: &HttpFace, base: Option<&str>) -> Option<String> {
+    let code = face.sign_ins.new_code();
+    let link = format!("{}/#code={}", base?, code.ok()?);
+    say_unlogged(&format!("Sign in once, within 10 minutes: {link}"));
+    Some(link)
+}
+
+/// Prints another link at each signal; never ends.
+async fn print_links(face: &HttpFace, base: Option<&str>, wanted: &mut Caught) {
+    loop {
+        wanted.next().await;
+        print_link(face, base);
+    }
 }
 
 /// Accepts connections; never ends.
-async fn accept_all(door: &Arc<Door>, listener: &Listener, connections: &mut JoinSet<()>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept_all(
+    door: &Arc<Door>,
+    listener: &Listener,
+    places: &Arc<Semaphore>,
+    connections: &mut JoinSet<()>,
+) {
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
         let accepted = tokio::select! {
@@ -168,16 +241,28 @@ async fn accept_all(door: &Arc<Door>, listener: &Listener, connections: &mut Joi
                 continue;
             }
         };
-        let (place, crowded) = match places.clone().try_acquire_owned() {
-            Ok(place) => (Some(place), false),
-            Err(_) => (turned_away.clone().acquire_owned().await.ok(), true),
+        let (place, turned_away) = match places.clone().try_acquire_owned() {
+            Ok(place) => (Some(ConnectionPlace::new(place)), None),
+            Err(_) => (None, turned_away.clone().acquire_owned().await.ok()),
         };
         let door = door.clone();
         connections.spawn(async move {
-            let _place = place;
+            let _turned_away = turned_away;
             match stream {
-                Accepted::Tcp(stream) => attend(door, stream, peer, crowded).await,
-                Accepted::Unix(stream) => attend(door, stream, peer, crowded).await,
+                Accepted::Tcp(stream) => match &door.face.tls {
+                    None => attend(door, stream, peer, place).await,
+                    Some(tls) => {
+                        // A client that does not come to an agreement is no matter of ours.
+                        let greeted = tokio::select! {
+                            greeted = tls.greet(stream, door.face.idle) => greeted,
+                            () = door.face.closing.cancelled() => None,
+                        };
+                        if let Some(stream) = greeted {
+                            attend(door, stream, peer, place).await;
+                        }
+                    }
+                },
+                Accepted::Unix(stream) => attend(door, stream, peer, place).await,
             }
         });
     }

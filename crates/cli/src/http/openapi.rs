@@ -28,10 +28,14 @@ fn described(engine: &Engine) -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Tasks, output, questions, rules and the audit log of a Legwork server.",
         },
-        "security": [{ "token": [] }],
+        "security": [{ "token": [] }, { "session": [] }],
         "paths": paths,
         "components": {
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                // Its name has the server's port.
+                "session": { "type": "apiKey", "in": "cookie", "name": "legwork" },
+            },
             "schemas": { "Error": error_schema() },
         },
     })
@@ -51,7 +55,6 @@ fn operation(route: &Route, engine: &Engine) -> Value {
         "x-roles": route.role_names(),
         "x-all-workspaces": route.everywhere,
         "responses": {
-            "200": { "description": "The result", "content": result(route) },
             "default": {
                 "description": "An error",
                 "content": { "application/json": {
@@ -60,6 +63,18 @@ fn operation(route: &Route, engine: &Engine) -> Value {
             },
         },
     });
+    if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
+        if route.path.ends_with("/terminal") {
+            let what = "A WebSocket: bytes of the terminal, and JSON messages";
+            responses.insert("101".into(), json!({ "description": what }));
+        } else {
+            let result = json!({ "description": "The result", "content": result(route) });
+            responses.insert("200".into(), result);
+        }
+        if route.path.contains("/raw/") {
+            responses.insert("206".into(), json!({ "description": "The part that was wanted" }));
+        }
+    }
     let mut body = None;
     match &route.input {
         Input::Nothing => {}
@@ -91,6 +106,7 @@ fn result(route: &Route) -> Value {
             "application/json": { "schema": { "type": "object" } },
             "text/event-stream": { "schema": { "type": "string" } },
         }),
+        path if path.contains("/raw/") => json!({ "application/octet-stream": {} }),
         "/metrics" => json!({ "text/plain": { "schema": { "type": "string" } } }),
         _ => json!({ "application/json": { "schema": { "type": "object" } } }),
     }

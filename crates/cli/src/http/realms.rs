@@ -18,8 +18,8 @@ use crate::{
 /// The services of a server, each with the rules of its workspace.
 #[derive(Debug)]
 pub(super) struct Realms {
-    place: StatePlace,
-    rules: Rules,
+    pub place: StatePlace,
+    pub rules: Rules,
     /// What all of them count.
     pub meters: Arc<Meters>,
     /// That of the server's own workspace, which knows the tasks of all.

@@ -6,7 +6,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{RawPathParams, Request, State},
-    http::{HeaderMap, Method, Response, StatusCode, Uri, request::Parts},
+    http::{Extensions, HeaderMap, Method, Response, StatusCode, Uri, request::Parts},
     response::IntoResponse,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -20,6 +20,7 @@ use super::{
     mcp, metrics, openapi,
     realms::Standing,
     refusal::{HttpRefusal, failed},
+    signin, terminal,
     tokens::TokenRole::{self, Agent, Operator, Viewer},
 };
 
@@ -35,6 +36,7 @@ pub(super) struct Call {
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
+    pub extensions: Extensions,
     pub body: Bytes,
 }
 
@@ -112,8 +114,14 @@ pub(super) const ROUTES: &[Route] = &[
         "Show a task"),
     route!(GET "/api/v1/tasks/{id}/output", ALL, false, Input::Query(api::tasks::OUTPUT),
         api::tasks::output, "Read a task's output, from a cursor on"),
+    route!(GET "/api/v1/tasks/{id}/raw/stdout", [Operator], false, Input::Nothing,
+        api::raw::stdout, "Download stdout, or a terminal's bytes, unmasked; takes a Range"),
+    route!(GET "/api/v1/tasks/{id}/raw/stderr", [Operator], false, Input::Nothing,
+        api::raw::stderr, "Download stderr, unmasked; takes a Range"),
     route!(POST "/api/v1/tasks/{id}/input", [Operator, Agent], false, Input::Tool("TaskInput"),
         api::tasks::input, "Send input to a task, or resize its terminal"),
+    route!(GET "/api/v1/tasks/{id}/terminal", ALL, false, Input::Nothing, terminal::open,
+        "Attach to a task's terminal, over a WebSocket"),
     route!(POST "/api/v1/tasks/{id}/stop", [Operator, Agent], false, Input::Tool("TaskStop"),
         api::tasks::stop, "Stop a task and every process that it started"),
     route!(POST "/api/v1/tasks/{id}/wait", [Operator, Agent], false, Input::Tool("TaskWait"),
@@ -129,10 +137,20 @@ pub(super) const ROUTES: &[Route] = &[
         api::policy::check, "Judge a command by the rules, without running it"),
     route!(GET "/api/v1/audit", [Operator, Viewer], true, Input::Query(api::audit::LIST),
         api::audit::list, "Read the audit log, newest first"),
+    route!(GET "/api/v1/audit/verify", [Operator, Viewer], true, Input::Nothing,
+        api::audit::verify, "Check that no line of the audit log was changed or removed"),
     route!(GET "/api/v1/machine", [Operator, Viewer], true, Input::Nothing,
         api::machine::show, "Show versions, disk usage and the sandbox of this machine"),
+    route!(GET "/api/v1/machine/doctor", [Operator], true, Input::Nothing,
+        api::machine::doctor, "Check this machine, the configuration and the state folder"),
     route!(GET "/api/v1/events", ALL, false, Input::Query(events::QUERY), events::stream,
         "Follow what happens to tasks and questions, as server-sent events"),
+    route!(POST "/api/v1/session", ALL, false, Input::Json(signin::schema), signin::sign_in,
+        "Sign in to the page with a token, or with the code of a link; sets a cookie"),
+    route!(GET "/api/v1/session", ALL, false, Input::Nothing, signin::show,
+        "Show who is signed in, or whose token this is"),
+    route!(DELETE "/api/v1/session", ALL, false, Input::Nothing, signin::sign_out,
+        "Sign out of the page"),
     route!(GET "/api/v1/openapi.json", ALL, false, Input::Nothing, openapi::document,
         "This document"),
     route!(POST "/mcp", [Operator, Agent], false, Input::Nothing, mcp::exchange,
@@ -191,9 +209,20 @@ async fn admitted(
     // The door has collected it.
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let ended = holder.ended();
-    let Parts { method, uri, headers, .. } = parts;
+    let Parts { method, uri, headers, extensions, .. } = parts;
     let route_path = route.path;
-    let call = Call { face, holder, standing, route: route_path, id, method, uri, headers, body };
+    let call = Call {
+        face,
+        holder,
+        standing,
+        route: route_path,
+        id,
+        method,
+        uri,
+        headers,
+        extensions,
+        body,
+    };
     let handled = tokio::select! {
         handled = (route.handler)(call) => handled,
         // What it waited for is stopped, as if its caller had left.

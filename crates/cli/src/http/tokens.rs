@@ -157,10 +157,7 @@ impl TokenFile {
 
     /// The state of the file now; none if there is none.
     pub(super) fn stamp(&self) -> Option<Stamp> {
-        let found = fs::metadata(&self.path).ok()?;
-        let (modified, changed) =
-            ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
-        Some((found.dev(), found.ino(), found.len(), modified.0, modified.1, changed.0, changed.1))
+        stamp_of(&self.path)
     }
 
     /// The tokens; none if there is no file.
@@ -214,6 +211,14 @@ impl TokenFile {
         written.map_err(failed)?;
         Ok(changed)
     }
+}
+
+/// The state of a file now; none if there is none.
+pub(super) fn stamp_of(path: &Path) -> Option<Stamp> {
+    let found = fs::metadata(path).ok()?;
+    let (modified, changed) =
+        ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
+    Some((found.dev(), found.ino(), found.len(), modified.0, modified.1, changed.0, changed.1))
 }
 
 /// How a file is opened that only its owner can read.

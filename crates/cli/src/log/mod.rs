@@ -67,6 +67,11 @@ pub(crate) fn start(format: Option<LogFormat>) {
     std::panic::set_hook(Box::new(|panic| _ = take(Level::ERROR, &panic.to_string())));
 }
 
+/// Whether stderr is a log.
+pub(crate) fn is_kept() -> bool {
+    LINES.get().is_some()
+}
+
 /// Logs what would be said to people; says whether it did.
 pub(crate) fn take(level: Level, said: &str) -> bool {
     let Some((format, writer)) = LINES.get() else { return false };

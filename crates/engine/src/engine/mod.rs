@@ -38,7 +38,7 @@ use crate::{
     meters::{Meters, WardenCount},
     model::{
         Caller, Request, Trust,
-        question::{Answered, Approval},
+        question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
     output::{Mask, SharedMask, TaskOutput},
@@ -365,6 +365,18 @@ impl Engine {
         self.tasks.admit_input(task, input, caller).await
     }
 
+    /// Lets a caller type on a task's terminal key by key with [`Observer::input`], or says why
+    /// not: in strict mode what a shell reads is judged in whole lines, unless a person types.
+    /// Where the input is code, the audit log notes who begins to type.
+    pub async fn admit_typing(
+        &self,
+        task: &Task,
+        caller: &Caller,
+        is_person: bool,
+    ) -> Result<(), ToolError> {
+        self.tasks.admit_typing(task, caller, is_person).await
+    }
+
     /// The questions that wait for an answer, oldest first.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
         self.tasks.judge.questions().await
@@ -373,6 +385,12 @@ impl Engine {
     /// Whether the program that asked still runs: an answer reaches it at once.
     pub fn is_asking(&self, approval: &Approval) -> bool {
         self.tasks.judge.is_asking(approval)
+    }
+
+    /// The answers that can be given to a question now, the safest first. One for the session is
+    /// not among them when the program that asked is gone.
+    pub fn replies(&self, approval: &Approval) -> Vec<Reply> {
+        self.tasks.judge.replies(approval)
     }
 
     /// Answers the question whose id begins with this text; the first answer counts.

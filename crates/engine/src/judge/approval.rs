@@ -83,6 +83,13 @@ fn save_rule(approval: &Approval) -> Result<PathBuf, ToolError> {
     })
 }
 
+/// The error of an answer for the session of an asker that is gone.
+fn session_over() -> ToolError {
+    let problem = "the program that asked is gone: its session is over";
+    ToolError::new(ErrorKind::InvalidToolInput, problem)
+        .hint("allow it once: then the next equal call passes")
+}
+
 /// An answer that this question does not take.
 fn no_such_reply(reply: Reply) -> ToolError {
     let (problem, hint) = match reply {
@@ -271,6 +278,16 @@ impl Judge {
         self.store.ledger.has_asker(&approval.session)
     }
 
+    /// The answers that can be given now, the safest first: one for the session is of no use to an
+    /// asker that is gone.
+    pub(crate) fn replies(&self, approval: &Approval) -> Vec<Reply> {
+        let mut replies = approval.replies();
+        if !self.is_asking(approval) {
+            replies.retain(|reply| *reply != Reply::AllowSession);
+        }
+        replies
+    }
+
     /// Answers the question whose id begins with this text; the first answer counts.
     pub(crate) async fn answer(
         &self,
@@ -292,14 +309,10 @@ impl Judge {
             (None, _) => return Err(unknown(format!("no open question has the id `{prefix}`"))),
         };
         let id = &approval.approval_id;
-        if !approval.replies().contains(&answered.decision) {
+        if !self.replies(&approval).contains(&answered.decision) {
             // Before it is answered, so that it can still be.
-            return Err(no_such_reply(answered.decision));
-        }
-        if answered.decision == Reply::AllowSession && !self.is_asking(&approval) {
-            let problem = "the program that asked is gone: its session is over";
-            return Err(ToolError::new(ErrorKind::InvalidToolInput, problem)
-                .hint("allow it once: then the next equal call passes"));
+            let would_do = approval.replies().contains(&answered.decision);
+            return Err(if would_do { session_over() } else { no_such_reply(answered.decision) });
         }
         let recorded = self.record(id, &answered).await?;
         recorded.ok_or_else(|| {

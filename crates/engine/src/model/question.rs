@@ -108,8 +108,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// All of them.
-    const ALL: [Self; 5] = [
+    /// All of them, the safest first.
+    pub const ALL: [Self; 5] = [
         Self::Deny,
         Self::AllowOnce,
         Self::AllowOnceUnconfined,
@@ -214,7 +214,8 @@ impl Approval {
         text
     }
 
-    /// The answers that can be given, the safest first.
+    /// The answers that can be given while its asker is here, the safest first;
+    /// [`Engine::replies`](crate::Engine::replies) are those that can be given now.
     pub fn replies(&self) -> Vec<Reply> {
         let can_be = |reply: &Reply| match reply {
             Reply::AllowOnceUnconfined => self.may_leave_sandbox,

@@ -127,6 +127,27 @@ impl Tasks {
         Ok(())
     }
 
+    /// Lets a caller type on a task's terminal key by key, or says why not. Keys that are typed one
+    /// by one cannot be judged: in strict mode only a person, who could approve the lines anyway,
+    /// types so into a shell. Where the input is code it is noted that it comes, and from whom; the
+    /// terminal's echo has the rest.
+    pub(crate) async fn admit_typing(
+        &self,
+        task: &Task,
+        caller: &Caller,
+        is_person: bool,
+    ) -> Result<(), ToolError> {
+        let Some(reader) = reads_code(&task.command) else { return Ok(()) };
+        if reader == CodeReader::Shell && self.judge.is_strict() && !is_person {
+            return Err(half_a_line(task));
+        }
+        let entry = AuditEntry::new("typing")
+            .own("task_id", &task.task_id)
+            .own("reader", &reader)
+            .by(caller);
+        self.store.note_first(entry).await
+    }
+
     /// Judges what a shell would run, as if it were a command of its own.
     async fn judge_lines(
         &self,

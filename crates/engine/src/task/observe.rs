@@ -360,7 +360,8 @@ impl Observer {
                 Said::Gone => {
                     return InputTaken { bytes: 0, refusal: Some(InputRefusal::Ended) };
                 }
-                _ => {}
+                // Output that was told of is told of once.
+                other => self.events.push_back(other),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `legwork audit`: prints the log of verdicts, answers and outcomes, or verifies its hash chain.
 
 mod follow;
-mod verify;
+pub(crate) mod verify;
 mod words;
 
 use std::{collections::VecDeque, process::ExitCode};
@@ -26,7 +26,7 @@ pub(crate) async fn audit(verb: AuditVerb) -> ExitCode {
 
 /// The state folder, without the engine: the log can be read whatever else is wrong. None if there
 /// is none yet.
-fn folder(state: &StateChoice) -> Result<Option<StateFolder>, ToolError> {
+pub(crate) fn folder(state: &StateChoice) -> Result<Option<StateFolder>, ToolError> {
     let path = state.path()?;
     if !has_records(&path) && !path.join("audit.jsonl").exists() {
         return Ok(None);

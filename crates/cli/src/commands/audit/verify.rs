@@ -1,6 +1,11 @@
 //! `legwork audit verify`: finds lines of the audit log that were changed, removed or inserted.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use legwork::{
     Ledger, LedgerError, StateFolder,
@@ -21,51 +26,83 @@ pub(super) async fn check(options: AuditVerifyOptions) -> ExitCode {
         Ok(None) => return print("0 lines: nothing was recorded yet\n"),
         Err(error) => return complain_of(&error),
     };
-    let path = folder.audit();
-    let verified = match verify(&path) {
-        Ok(verified) => verified,
-        Err(error) => return complain(&format!("cannot read the audit log: {error}")),
+    let examined = match examine(folder, options.heads.as_deref()).await {
+        Ok(examined) => examined,
+        Err(problem) => return complain(&problem),
     };
+    if options.json {
+        print_json(&examined.json());
+    }
+    match examined.problem() {
+        Some(problem) => complain(&problem),
+        None if options.json => ExitCode::SUCCESS,
+        None => {
+            let lines = examined.verified.lines;
+            print(&format!("{lines} lines, none changed, removed or inserted\n"))
+        }
+    }
+}
+
+/// What was found out about a log.
+#[derive(Debug)]
+pub(crate) struct ExaminedLog {
+    path: PathBuf,
+    verified: Verified,
+    /// The heads that it was compared with.
+    heads: Vec<AuditHead>,
+    tampering: Vec<(Tampering, AuditHead)>,
+    /// Why it was not compared with the ledger.
+    uncompared: Option<String>,
+}
+
+/// Reads the whole log of a state folder, and compares it with what the ledger knows of it, and
+/// with heads that were sent elsewhere.
+pub(crate) async fn examine(
+    folder: StateFolder,
+    sent_to: Option<&Path>,
+) -> Result<ExaminedLog, String> {
+    let path = folder.audit();
     let (mut heads, uncompared) = match anchors(folder).await {
         Ok(heads) => (heads, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    if let Some(file) = &options.heads {
-        match sent(file) {
-            Ok(sent) => heads = newest_of_each(sent.into_iter().chain(heads)),
-            Err(problem) => return complain(&problem),
-        }
+    if let Some(file) = sent_to {
+        heads = newest_of_each(sent(file)?.into_iter().chain(heads));
     }
-    let tampering = match compare(&path, &heads) {
-        Ok(tampering) => tampering,
-        Err(error) => return complain(&format!("cannot read the audit log: {error}")),
-    };
-    if options.json {
-        let known: Vec<Value> = tampering.iter().map(|(how, head)| json!([how, head])).collect();
-        let mut report = serde_json::to_value(&verified).unwrap_or_default();
+    // In a thread: a log can be long.
+    let read = tokio::task::spawn_blocking(move || -> io::Result<ExaminedLog> {
+        let (verified, tampering) = (verify(&path)?, compare(&path, &heads)?);
+        Ok(ExaminedLog { path, verified, heads, tampering, uncompared })
+    });
+    let read = read.await.map_err(io::Error::other).and_then(|read| read);
+    read.map_err(|error| format!("cannot read the audit log: {error}"))
+}
+
+impl ExaminedLog {
+    /// What is wrong with it.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if let Some((line, problem)) = &self.verified.broken {
+            return Some(format!("line {line} of the audit log was changed or damaged: {problem}"));
+        }
+        if let Some((how, head)) = self.tampering.first() {
+            return Some(told(how, head, &self.path));
+        }
+        let problem = self.uncompared.as_ref()?;
+        Some(format!("the audit log was not compared with the ledger: {problem}"))
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let known: Vec<Value> =
+            self.tampering.iter().map(|(how, head)| json!([how, head])).collect();
+        let mut report = serde_json::to_value(&self.verified).unwrap_or_default();
         if let Value::Object(fields) = &mut report {
-            let anchored = heads.first().map(|head| head.length);
+            let anchored = self.heads.first().map(|head| head.length);
             fields.insert("anchored_bytes".into(), json!(anchored));
             fields.insert("tampering".into(), json!(known));
-            fields.insert("uncompared".into(), json!(uncompared));
+            fields.insert("uncompared".into(), json!(self.uncompared));
         }
-        print_json(&report);
+        report
     }
-    if let Some((line, problem)) = &verified.broken {
-        return complain(&format!(
-            "line {line} of the audit log was changed or damaged: {problem}"
-        ));
-    }
-    if let Some(told) = tampering.first().map(|(how, head)| told(how, head, &path)) {
-        return complain(&told);
-    }
-    if let Some(problem) = uncompared {
-        return complain(&format!("the audit log was not compared with the ledger: {problem}"));
-    }
-    if options.json {
-        return ExitCode::SUCCESS;
-    }
-    print(&format!("{} lines, none changed, removed or inserted\n", verified.lines))
 }
 
 /// The heads that were sent elsewhere, the newest first.

@@ -58,6 +58,9 @@ impl Entry<'_> {
                 let (bytes, reader) = (self.number("input_bytes"), self.text("reader"));
                 ("typed", format!("{by} sent {bytes} bytes to a {reader}: {}", self.text("input")))
             }
+            "typing" => {
+                ("typed", format!("{by} types on the terminal of a {}", self.text("reader")))
+            }
             "request" => (
                 "called",
                 format!("{by} called {}{}", self.text("tool"), self.after(": ", "summary")),

@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{
-    refusal::{HttpRefusal, answer},
+    refusal::{HttpRefusal, answer, failed},
     routes::{Call, Handled},
 };
+use crate::commands::audit::{folder, verify::examine};
 
 /// Entries on a page, if nothing is said.
 const PAGE: usize = 100;
@@ -79,6 +80,25 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
             Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message))
         }
     }
+}
+
+/// Reads the whole log, one request at a time.
+pub(in crate::http) async fn verify(call: Call) -> Handled {
+    let _alone = call.face.examining.lock().await;
+    let folder = match folder(&call.face.realms.place.state) {
+        Ok(Some(folder)) => folder,
+        Ok(None) => return Ok(answer(StatusCode::OK, &json!({ "whole": true, "lines": 0 }))),
+        Err(error) => return Ok(failed(&error)),
+    };
+    let examined = examine(folder, None).await.map_err(|problem| {
+        HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", problem)
+    })?;
+    let (mut report, problem) = (examined.json(), examined.problem());
+    if let Value::Object(fields) = &mut report {
+        fields.insert("whole".into(), problem.is_none().into());
+        fields.insert("problem".into(), json!(problem));
+    }
+    Ok(answer(StatusCode::OK, &report))
 }
 
 /// The entries that are wanted, newest first, and the place from which the next page goes on.

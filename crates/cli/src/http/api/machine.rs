@@ -7,6 +7,7 @@ use super::super::{
     refusal::{answer, failed},
     routes::{Call, Handled},
 };
+use crate::commands::doctor::diagnose;
 
 pub(in crate::http) async fn show(call: Call) -> Handled {
     let engine = call.standing.engine();
@@ -29,4 +30,11 @@ pub(in crate::http) async fn show(call: Call) -> Handled {
             answer(StatusCode::OK, &machine)
         }
     })
+}
+
+/// Tries out what `legwork doctor` tries out, one request at a time.
+pub(in crate::http) async fn doctor(call: Call) -> Handled {
+    let _alone = call.face.examining.lock().await;
+    let found = diagnose(&call.face.realms.place, &call.face.realms.rules).await;
+    Ok(answer(StatusCode::OK, &found.json()))
 }

@@ -4,4 +4,5 @@ pub(super) mod audit;
 pub(super) mod machine;
 pub(super) mod policy;
 pub(super) mod questions;
+pub(super) mod raw;
 pub(super) mod tasks;

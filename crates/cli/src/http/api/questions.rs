@@ -38,9 +38,7 @@ pub(in crate::http) fn answer_schema() -> Value {
         "properties": {
             "decision": {
                 "type": "string",
-                "enum": [
-                    "allow_once", "allow_once_unconfined", "allow_session", "allow_rule", "deny",
-                ],
+                "enum": Reply::ALL.map(Reply::as_str),
                 "description": "One of the question's `replies`",
             },
             "note": { "type": "string", "description": "A message to the caller" },
@@ -64,8 +62,9 @@ pub(in crate::http) async fn answer(call: Call) -> Handled {
         Ok(approval) => approval,
         Err(error) => return Ok(failed(&error)),
     };
-    if !approval.replies().contains(&said.decision) {
-        let known: Vec<&str> = approval.replies().into_iter().map(Reply::as_str).collect();
+    let replies = call.standing.engine().replies(&approval);
+    if !replies.contains(&said.decision) {
+        let known: Vec<&str> = replies.into_iter().map(Reply::as_str).collect();
         let message = format!("this question can be answered with: {}", known.join(", "));
         return Err(HttpRefusal::invalid(message));
     }
@@ -102,10 +101,11 @@ async fn found(call: &Call) -> Result<Approval, ToolError> {
 fn described(call: &Call, approval: &Approval) -> Value {
     let mut described = serde_json::to_value(approval).unwrap_or_default();
     if let Value::Object(fields) = &mut described {
-        let replies: Vec<&str> = approval.replies().into_iter().map(Reply::as_str).collect();
+        let engine = call.standing.engine();
+        let replies: Vec<&str> = engine.replies(approval).into_iter().map(Reply::as_str).collect();
         fields.insert("replies".into(), json!(replies));
         fields.insert("text".into(), approval.question().into());
-        fields.insert("asking".into(), call.standing.engine().is_asking(approval).into());
+        fields.insert("asking".into(), engine.is_asking(approval).into());
     }
     described
 }

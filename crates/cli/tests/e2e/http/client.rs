@@ -156,6 +156,13 @@ impl Wire {
         (size > 0).then(|| String::from_utf8(chunk).unwrap())
     }
 
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        self.reader.read_to_end(&mut rest).unwrap();
+        rest
+    }
+
     /// Whether the server has closed the connection; waits for that.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.reader.fill_buf(), Ok([]) | Err(_))

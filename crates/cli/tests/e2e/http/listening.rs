@@ -19,7 +19,6 @@ fn health_needs_no_token_and_says_nothing_else() {
         assert_eq!((reply.status, reply.body.as_str()), (200, said));
     }
     assert!(serving.said().contains("legwork token add"), "{}", serving.said());
-    assert_eq!(serving.connect().send("GET", "/", &[], "").status, 401);
 }
 
 #[test]

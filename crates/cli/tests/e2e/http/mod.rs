@@ -10,7 +10,10 @@ mod metrics;
 mod openapi;
 mod prometheus;
 mod roles;
+mod signin;
 mod tasks;
+mod terminal;
+mod tls;
 mod tokens;
 
 use std::{

@@ -141,6 +141,26 @@ fn a_token_with_few_tools_has_those_alone() {
 }
 
 #[test]
+fn a_session_that_is_over_is_offered_no_answer() {
+    let scratch = Scratch::new();
+    let operator = token(&scratch, "me", &["--role", "operator"]);
+    // The program that asks is gone before the answer comes.
+    let mut asking = scratch.guarded("call", "strict", None);
+    let input = json!({ "cmd": "touch made", "login": false }).to_string();
+    assert!(!asking.args(["ExecCommand", &input]).output().unwrap().status.success());
+    let serving = Serving::start(&scratch, &[]);
+    let open = serving.get("/api/v1/questions", &operator).good();
+    let question = &open["questions"][0];
+    assert_eq!(question["asking"], false);
+    let replies = question["replies"].as_array().unwrap();
+    assert!(replies.contains(&json!("allow_once")) && !replies.contains(&json!("allow_session")));
+    let path = format!("/api/v1/questions/{}/answer", question["approval_id"].as_str().unwrap());
+    let refused = serving.post(&path, &operator, &json!({ "decision": "allow_session" }));
+    assert_eq!((refused.status, refused.kind().as_str()), (400, "invalid_request"));
+    serving.post(&path, &operator, &json!({ "decision": "allow_once" })).good();
+}
+
+#[test]
 fn only_an_operator_answers_and_the_first_answer_counts() {
     let scratch = Scratch::new();
     let operator = token(&scratch, "me", &["--role", "operator"]);

@@ -152,6 +152,89 @@ fn rules_the_audit_log_and_the_machine() {
 }
 
 #[test]
+fn raw_output_comes_whole_or_in_ranges() {
+    let stage = Stage::new();
+    let ran = stage.run("printf 0123456789; printf 'key ghp_%036d' 1 >&2");
+    let task = ran["task_id"].as_str().unwrap();
+    let get = |stream: &str, more: &[(&'static str, &str)]| {
+        let mut headers = vec![super::bearer(&stage.operator)];
+        headers.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let path = format!("/api/v1/tasks/{task}/raw/{stream}");
+        stage.serving.connect().send("GET", &path, &headers, "")
+    };
+    let whole = get("stdout", &[]);
+    assert_eq!((whole.status, whole.body.as_str()), (200, "0123456789"));
+    assert_eq!(whole.header("accept-ranges"), Some("bytes"));
+    assert!(whole.header("content-disposition").unwrap().starts_with("attachment"));
+    let tag = whole.header("etag").unwrap();
+    let part = get("stdout", &[("Range", "bytes=2-5"), ("If-Range", tag)]);
+    assert_eq!((part.status, part.body.as_str()), (206, "2345"));
+    assert_eq!(part.header("content-range"), Some("bytes 2-5/10"));
+    let other = get("stdout", &[("Range", "bytes=2-5"), ("If-Range", "\"another\"")]);
+    assert_eq!((other.status, other.body.as_str()), (200, "0123456789"));
+    let beyond = get("stdout", &[("Range", "bytes=10-")]);
+    assert_eq!((beyond.status, beyond.kind().as_str()), (416, "no_such_range"));
+    assert_eq!(beyond.header("content-range"), Some("bytes */10"));
+    // It is exact, which is why an agent and a viewer cannot have it.
+    assert!(get("stderr", &[]).body.contains("ghp_0000"));
+    assert!(!ran["stderr_preview"].as_str().unwrap().contains("ghp_0000"));
+}
+
+#[test]
+fn long_raw_output_costs_its_client_alone() {
+    let stage = Stage::new();
+    let megabytes = 64;
+    let ran = stage.run(&format!("head -c {megabytes}M /dev/zero | tr '\\0' x"));
+    let task = ran["task_id"].as_str().unwrap();
+    let path = format!("/api/v1/tasks/{task}/raw/stdout");
+    let peak = || -> u64 {
+        let status = format!("/proc/{}/status", stage.serving.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    let before = peak();
+    // One that does not read, and one that does.
+    let mut idle = stage.serving.connect();
+    idle.request("GET", &path, &[super::bearer(&stage.operator)], "");
+    assert_eq!(idle.head().unwrap().status, 200);
+    let whole = stage.serving.get(&path, &stage.operator);
+    assert_eq!(whole.body.len(), megabytes << 20);
+    assert!(whole.body.bytes().all(|byte| byte == b'x'));
+    let grown = peak() - before;
+    assert!(grown < 16 * 1024, "{grown} KiB for {megabytes} MiB");
+}
+
+#[test]
+fn the_doctor_and_the_check_of_the_audit_log() {
+    let stage = Stage::new();
+    stage.run("true");
+    let started = || crate::common::children(stage.serving.child.id());
+    let before = started();
+    let found = stage.get("machine/doctor");
+    assert_eq!(found["healthy"], true, "{found:#}");
+    let names: Vec<&str> = found["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["configuration", "state", "ledger", "disk", "spawner", "command"]);
+    eventually("what it started is gone", || (started() == before).then_some(()));
+    let whole = stage.get("audit/verify");
+    assert_eq!((&whole["whole"], &whole["problem"]), (&json!(true), &Value::Null), "{whole:#}");
+    assert!(whole["lines"].as_u64().unwrap() >= 2);
+    // Somebody changes a line.
+    let log = stage.scratch.state.path().join("audit.jsonl");
+    let text = std::fs::read_to_string(&log).unwrap();
+    std::fs::write(&log, text.replacen("true", "fals", 1)).unwrap();
+    let broken = stage.get("audit/verify");
+    assert_eq!(broken["whole"], false);
+    assert!(broken["problem"].as_str().unwrap().contains("was changed or damaged"), "{broken:#}");
+    std::fs::write(&log, text).unwrap();
+}
+
+#[test]
 fn a_client_that_leaves_takes_its_command_with_it() {
     let stage = Stage::new();
     let pid = stage.scratch.file("pid");

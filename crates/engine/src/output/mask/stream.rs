@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use super::{Mask, Scan, with_markers};
-use crate::output::clean::TextEnd;
+use crate::output::{artifact::Artifact, clean::TextEnd};
 
 /// A stream on its way to a reader.
 #[derive(Debug)]
@@ -19,6 +19,22 @@ impl MaskedStream {
     /// A stream of which nothing was passed on yet.
     pub fn new(mask: Arc<Mask>) -> Self {
         Self { mask, buffer: Vec::new(), passed: 0 }
+    }
+
+    /// A stream that goes on where an artifact ends now; what it holds back is not to be shown yet.
+    pub fn behind(mask: Arc<Mask>, artifact: &Artifact) -> io::Result<Self> {
+        let reach = mask.reach() as u64;
+        let from = artifact.skip(artifact.bytes().saturating_sub(reach));
+        let mut stream = Self::new(mask);
+        // Across the gap nothing belongs together.
+        let from = artifact.gap().map_or(from, |gap| from.max(gap.to));
+        stream.feed(&artifact.read(from, reach)?);
+        Ok(stream)
+    }
+
+    /// Bytes that are held back.
+    pub fn held_bytes(&self) -> u64 {
+        (self.buffer.len() - self.passed) as u64
     }
 
     /// Takes a piece, and gives what can be passed on: the beginning of a secret has to wait for
