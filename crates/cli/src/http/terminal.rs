@@ -286,19 +286,24 @@ impl Attached {
             self.tell(socket, &skipped).await?;
         }
         let (output, at) = (std::mem::take(&mut self.output), self.at);
+        let mut masked = self.masked.take();
+        // In a thread: the disk may be slow, and so is the search for secrets.
         let read = tokio::task::spawn_blocking(move || {
-            let piece = output.stdout.read(at, PIECE_BYTES);
-            (output, piece)
+            let piece = output.stdout.read(at, PIECE_BYTES).map(|piece| {
+                let bytes = piece.len() as u64;
+                let shown = match &mut masked {
+                    Some(masked) => masked.feed(&piece),
+                    None => piece,
+                };
+                (bytes, shown)
+            });
+            (output, masked, piece)
         });
-        let (output, piece) =
-            read.await.map_err(|error| Some(Farewell::unreadable(&error.into())))?;
-        self.output = output;
-        let piece = piece.map_err(|error| Some(Farewell::unreadable(&error)))?;
-        self.at += piece.len() as u64;
-        let shown = match &mut self.masked {
-            Some(masked) => masked.feed(&piece),
-            None => piece,
-        };
+        let read = read.await.map_err(|error| Some(Farewell::unreadable(&error.into())))?;
+        let (output, masked, piece) = read;
+        (self.output, self.masked) = (output, masked);
+        let (bytes, shown) = piece.map_err(|error| Some(Farewell::unreadable(&error)))?;
+        self.at += bytes;
         self.send_bytes(socket, shown).await
     }
 

@@ -114,6 +114,9 @@ fn content(mut client: Child, mut reader: BufReader<ChildStdout>) {
     assert!(client.wait().unwrap().success() && rest == "all well\n", "{rest}");
 }
 
+/// A frame that says no more than that somebody is there.
+const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
+
 /// The code and the reason of the close frame at the end.
 #[track_caller]
 fn last_words(bytes: &[u8]) -> (u16, String) {
@@ -188,7 +191,11 @@ fn a_client_that_does_not_read_is_closed_with_a_reason() {
     let started = stage.serving.post("/api/v1/tasks", operator, &input).good();
     let task = started["task_handle"]["task_id"].as_str().unwrap();
     let mut wire = stage.open(task);
-    eventually("it is given up", || stage.serving.said().contains("does not read").then_some(()));
+    eventually("it is given up", || {
+        // It lives, and answers pings that it has not read.
+        wire.write(PONG);
+        stage.serving.said().contains("does not read").then_some(())
+    });
     let (code, reason) = last_words(&wire.rest());
     assert_eq!(code, 4002, "{reason}");
     stage.serving.post(&format!("/api/v1/tasks/{task}/stop"), operator, &json!({})).good();
