@@ -18,6 +18,7 @@ mod metrics;
 mod openapi;
 mod realms;
 mod refusal;
+mod resumption;
 mod routes;
 pub(crate) mod tokens;
 
