@@ -14,10 +14,7 @@ use http_body_util::Full;
 use legwork::Answer;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
-    session::{
-        SessionManager,
-        local::{LocalSessionManager, SessionConfig},
-    },
+    session::{SessionManager, local::SessionConfig},
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +23,7 @@ use super::{
     metrics::HttpLimit,
     realms::may_call,
     refusal::HttpRefusal,
+    resumption::ResumableSessions,
     routes::{Call, Handled},
     tokens::TokenRole,
 };
@@ -37,16 +35,19 @@ const SESSIONS_MAX: usize = 2000;
 /// How long a session is kept that nobody uses: longer than the longest call.
 const KEPT: Duration = Duration::from_secs(2 * 3600);
 
+/// How soon a client comes back whose connection broke.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// The sessions of a token.
 pub(super) struct Sessions {
-    service: StreamableHttpService<Server, LocalSessionManager>,
-    manager: Arc<LocalSessionManager>,
+    service: StreamableHttpService<Server, ResumableSessions>,
+    manager: Arc<ResumableSessions>,
 }
 
 /// Passes a request on to rmcp.
 pub(super) async fn exchange(call: Call) -> Handled {
     let sessions = call.holder.sessions.get_or_try_init(|| open(&call)).await?;
-    if begins_session(&call) && sessions.manager.sessions.read().await.len() >= SESSIONS_MAX {
+    if begins_session(&call) && sessions.manager.local.sessions.read().await.len() >= SESSIONS_MAX {
         call.face.metrics.limit(HttpLimit::Sessions);
         let message = format!("this token has {SESSIONS_MAX} sessions already");
         return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
@@ -86,17 +87,16 @@ async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
     let offer = offer.to(&format!("token {}", token.name), may_answer, tally);
     let offer = offer.over(call.face.transport);
     let service = call.standing.service.clone();
-    let mut manager = LocalSessionManager::default();
     let mut kept = SessionConfig::default();
-    kept.keep_alive = Some(KEPT);
-    manager.session_config = kept;
-    let (manager, over) = (Arc::new(manager), CancellationToken::new());
+    (kept.keep_alive, kept.sse_retry) = (Some(KEPT), Some(RETRY));
+    let (manager, over) = (Arc::new(ResumableSessions::new(kept)), CancellationToken::new());
     // The door has checked Host, Origin and the length of the body.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         // Where nothing comes before it, a result is one document: clients limit the length of an
         // event.
         .with_json_response(true)
+        .with_sse_retry(Some(RETRY))
         .with_cancellation_token(over.clone());
     let factory = move || Ok(Server::new(offer.clone(), service.client()));
     tokio::spawn(close_in_time(call, over, manager.clone()));
@@ -107,7 +107,7 @@ async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
 fn close_in_time(
     call: &Call,
     over: CancellationToken,
-    manager: Arc<LocalSessionManager>,
+    manager: Arc<ResumableSessions>,
 ) -> impl Future<Output = ()> + Send + use<> {
     // The token's holder is not held on to: it has the sessions.
     let (closing, ended) = (call.face.closing.clone(), call.holder.ended());
@@ -117,7 +117,7 @@ fn close_in_time(
             () = ended => {}
         }
         over.cancel();
-        let open: Vec<_> = manager.sessions.read().await.keys().cloned().collect();
+        let open: Vec<_> = manager.local.sessions.read().await.keys().cloned().collect();
         for id in open {
             let _ = manager.close_session(&id).await;
         }

@@ -22,6 +22,7 @@ mod realms;
 mod refusal;
 pub(crate) mod request_id;
 mod request_log;
+mod resumption;
 mod routes;
 mod signin;
 mod terminal;

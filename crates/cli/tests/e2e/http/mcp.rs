@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Reply, Serving, bearer, client::Wire, token, token_verb};
-use crate::common::{Scratch, announced_line, eventually, is_alive};
+use crate::common::{Scratch, announced_line, eventually, is_alive, open};
 
 /// A client of the older era, with a session.
 struct Session<'a> {
@@ -30,6 +30,11 @@ impl<'a> Session<'a> {
 
     /// Sends something, and leaves the answer to be read.
     fn send(&self, method: &str, body: &str) -> Wire {
+        self.send_after(None, method, body)
+    }
+
+    /// The same of a client that has seen an event.
+    fn send_after(&self, event_id: Option<&str>, method: &str, body: &str) -> Wire {
         let mut headers = vec![
             bearer(&self.secret),
             ("Accept", "application/json, text/event-stream".to_owned()),
@@ -38,6 +43,7 @@ impl<'a> Session<'a> {
             headers.push(("Mcp-Session-Id", self.id.clone()));
             headers.push(("MCP-Protocol-Version", "2025-06-18".into()));
         }
+        headers.extend(event_id.map(|id| ("Last-Event-ID", id.to_owned())));
         let mut wire = self.serving.connect();
         wire.request(method, "/mcp", &headers, body);
         wire
@@ -153,4 +159,38 @@ fn whoever_holds_an_agents_token_is_not_asked_for_its_own_approval() {
     let refused = session.call("ExecCommand", &json!({ "cmd": "touch made", "login": false }));
     assert!(refused.contains("approval_unavailable"), "{refused}");
     assert!(!scratch.workspace.path().join("made").exists());
+}
+
+#[test]
+fn an_answer_that_nobody_was_there_to_receive_is_told_on_return() {
+    let scratch = Scratch::new();
+    let agent = token(&scratch, "agent", &["--role", "agent"]);
+    let serving = Serving::start(&scratch, &[]);
+    let session = Session::open(&serving, &agent);
+    let gate = scratch.file("gate");
+    let cmd = format!("until [ -e {gate} ]; do sleep 0.01; done; echo through");
+    let message = json!({
+        "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+        "params": { "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } },
+    });
+    let mut wire = session.send("POST", &message.to_string());
+    wire.head().unwrap();
+    let first = wire.chunk().unwrap();
+    let event_id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    drop(wire);
+    open(&gate);
+    eventually("it has ended", || {
+        (scratch.tasks().first()?["status"] == "completed").then_some(())
+    });
+    // Twice: the connection may break again.
+    for _ in 0..2 {
+        let told = session.send_after(Some(event_id), "GET", "").read();
+        let answer = last_message(&told.body);
+        assert_eq!(answer["id"], 7, "{told:?}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.ends_with("through"), "{text}");
+    }
+    // What is not known any more is no error, and tells nothing.
+    let unknown = session.send_after(Some("3/nothing"), "GET", "").read();
+    assert_eq!((unknown.status, last_message(&unknown.body)), (200, Value::Null));
 }

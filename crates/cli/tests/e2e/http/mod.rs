@@ -1,6 +1,7 @@
 //! `legwork serve`: the built program, spoken to in real HTTP.
 
 mod client;
+mod clients;
 mod events;
 mod faults;
 mod listening;
