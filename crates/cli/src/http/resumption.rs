@@ -22,6 +22,7 @@ use rmcp::{
     },
 };
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Most events of a call that are kept: notifications make room.
 const EVENTS_MAX: usize = 16;
@@ -41,6 +42,8 @@ const NO_CALL: &str = "0";
 pub(super) struct ResumableSessions {
     pub local: LocalSessionManager,
     events: CallEvents,
+    /// Of sessions that have resumed a stream: cancelled when they end.
+    ends: Mutex<HashMap<SessionId, CancellationToken>>,
 }
 
 impl ResumableSessions {
@@ -48,7 +51,11 @@ impl ResumableSessions {
         let events = CallEvents::default();
         let mut local = LocalSessionManager::default().with_event_store(Arc::new(events.clone()));
         local.session_config = config;
-        Self { local, events }
+        Self { local, events, ends: Mutex::default() }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, HashMap<SessionId, CancellationToken>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,7 +80,11 @@ impl SessionManager for ResumableSessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        self.local.close_session(id).await
+        let closed = self.local.close_session(id).await;
+        if let Some(end) = self.ends().remove(id) {
+            end.cancel();
+        }
+        closed
     }
 
     async fn create_stream(
@@ -108,7 +119,14 @@ impl SessionManager for ResumableSessions {
             let stream: EventStream = Box::pin(self.local.create_standalone_stream(id).await?);
             return Ok(stream);
         }
-        self.events.after(&last_event_id).ok_or_else(|| SessionError::InvalidEventId.into())
+        let end = self.ends().entry(id.clone()).or_default().clone();
+        // It may have ended before its end was to be told.
+        if !self.local.has_session(id).await? {
+            self.ends().remove(id);
+            return Err(LocalSessionManagerError::SessionNotFound(id.clone()));
+        }
+        let stream = self.events.after(&last_event_id, end);
+        stream.ok_or_else(|| SessionError::InvalidEventId.into())
     }
 
     async fn restore_session(
@@ -156,7 +174,7 @@ impl EventStore for CallEvents {
     }
 
     async fn replay_events_after(&self, last: &str) -> Result<EventStream, EventStoreError> {
-        Ok(self.after(last).ok_or("this event is not known here")?)
+        Ok(self.after(last, CancellationToken::new()).ok_or("this event is not known here")?)
     }
 }
 
@@ -165,12 +183,13 @@ impl CallEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What came after an event in its stream, and what will; none if the stream is not known.
-    fn after(&self, event_id: &str) -> Option<EventStream> {
+    /// What came after an event in its stream, and what will until the end; none if the stream is
+    /// not known.
+    fn after(&self, event_id: &str, end: CancellationToken) -> Option<EventStream> {
         let (number, name) = event_id.split_once('/')?;
         let (number, name) = (number.parse().ok()?, name.to_owned());
         let grown = self.lock().streams.get(&name)?.grown.subscribe();
-        let reader = CallReader { events: self.clone(), name, last: number, grown };
+        let reader = CallReader { events: self.clone(), name, last: number, grown, end };
         Some(Box::pin(stream::unfold(reader, CallReader::next)))
     }
 }
@@ -182,6 +201,8 @@ struct CallReader {
     /// The number of the last event that was read.
     last: u64,
     grown: watch::Receiver<()>,
+    /// Cancelled with the session.
+    end: CancellationToken,
 }
 
 impl CallReader {
@@ -201,7 +222,10 @@ impl CallReader {
                 self.last = number;
                 return Some((event, self));
             }
-            self.grown.changed().await.ok()?;
+            tokio::select! {
+                grown = self.grown.changed() => grown.ok()?,
+                () = self.end.cancelled() => return None,
+            }
         }
     }
 }
@@ -293,6 +317,10 @@ mod tests {
         event(json!({ "jsonrpc": "2.0", "id": 1, "result": {} }))
     }
 
+    fn after(events: &CallEvents, id: &str) -> Option<EventStream> {
+        events.after(id, CancellationToken::new())
+    }
+
     fn ids(events: &[ServerSseMessage]) -> Vec<&str> {
         events.iter().filter_map(|event| event.event_id.as_deref()).collect()
     }
@@ -303,8 +331,8 @@ mod tests {
         let now = Instant::now();
         assert_eq!(events.lock().keep("call", told(1), now), "0/call");
         events.lock().keep("other", told(1), now);
-        let following = events.after("0/call").unwrap();
-        let late = events.after("0/call").unwrap();
+        let following = after(&events, "0/call").unwrap();
+        let late = after(&events, "0/call").unwrap();
         let keep = async {
             events.lock().keep("call", told(2), now);
             tokio::task::yield_now().await;
@@ -313,10 +341,10 @@ mod tests {
         let (followed, ()) = tokio::join!(following.collect::<Vec<_>>(), keep);
         assert_eq!(ids(&followed), ["1/call", "2/call"]);
         assert_eq!(ids(&late.collect::<Vec<_>>().await), ["1/call", "2/call"]);
-        let answered: Vec<_> = events.after("1/call").unwrap().collect().await;
+        let answered: Vec<_> = after(&events, "1/call").unwrap().collect().await;
         assert_eq!(ids(&answered), ["2/call"]);
-        assert!(events.after("0/nothing").is_none());
-        assert!(events.after("call").is_none());
+        assert!(after(&events, "0/nothing").is_none());
+        assert!(after(&events, "call").is_none());
     }
 
     #[tokio::test]
@@ -329,7 +357,7 @@ mod tests {
             events.lock().keep("call", told(number), now);
         }
         events.lock().keep("call", answer(), now);
-        let all: Vec<_> = events.after("0/call").unwrap().collect().await;
+        let all: Vec<_> = after(&events, "0/call").unwrap().collect().await;
         assert_eq!(all.len(), EVENTS_MAX);
         assert_eq!(ids(&all).first(), Some(&"1/call"));
         assert_eq!(ids(&all).last(), Some(&"102/call"));

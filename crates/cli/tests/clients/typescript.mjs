@@ -155,7 +155,9 @@ async function answersQuestions() {
 async function cuttable(url) {
   const { hostname, port } = new URL(url);
   const pairs = new Set();
+  let cameBack;
   const server = net.createServer((near) => {
+    cameBack?.resolve();
     const far = net.connect(Number(port), hostname);
     const pair = [near, far];
     pairs.add(pair);
@@ -168,7 +170,12 @@ async function cuttable(url) {
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  const cut = () => [...pairs].forEach((pair) => pair.forEach((socket) => socket.destroy()));
+  /** Cuts every connection; resolves when the client comes back. */
+  const cut = () => {
+    cameBack = Promise.withResolvers();
+    [...pairs].forEach((pair) => pair.forEach((socket) => socket.destroy()));
+    return cameBack.promise;
+  };
   return { url: `http://127.0.0.1:${server.address().port}/mcp`, cut, close: () => server.close() };
 }
 
@@ -192,6 +199,23 @@ async function resumes() {
   way.close();
 }
 
+/** A question is open while the connection breaks: it is asked once, and its answer counts. */
+async function resumesWhileAsked() {
+  const way = await cuttable(guarded);
+  const asked = [];
+  const { client, call } = await connect(way.url, async ({ params }) => {
+    asked.push(params.message);
+    await way.cut();
+    return { action: "accept", content: { decision: "allow_once" } };
+  });
+  const result = await call("ExecCommand", { cmd: "touch cut-asked", login: false });
+  assert.match(text(result), /exited with code 0/);
+  assert.equal(asked.length, 1);
+  assert.ok(fs.existsSync(inWorkspace("cut-asked")));
+  await client.close();
+  way.close();
+}
+
 /** In the newer era there is nothing to resume: whoever leaves has cancelled the call. */
 async function leaves() {
   const way = await cuttable(open);
@@ -210,7 +234,8 @@ async function leaves() {
 }
 
 const steps = [listsAndCalls, hearsOfProgress, cancels, answersQuestions];
-for (const step of [...steps, isModern ? leaves : resumes]) {
+steps.push(...(isModern ? [leaves] : [resumes, resumesWhileAsked]));
+for (const step of steps) {
   await step();
   console.log(step.name);
 }

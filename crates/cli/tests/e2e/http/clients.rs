@@ -186,7 +186,10 @@ fn conforms_to(version: &str) {
         if failures.is_empty() && !run.contains(&scenario) {
             problems.push(format!("{scenario} passes and is not listed as run"));
         }
-        if !checks.iter().any(|check| check["status"] == "SUCCESS") {
+        // That its messages fit the schema is checked of every scenario, also of no messages.
+        let is_of_its_own = |check: &Value| check["id"] != "wire-schema-valid";
+        let mut passed = checks.iter().filter(|check| check["status"] == "SUCCESS");
+        if run.contains(&scenario) && !passed.any(is_of_its_own) {
             problems.push(format!("{scenario} checked nothing"));
         }
     }

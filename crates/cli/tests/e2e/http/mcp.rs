@@ -161,13 +161,8 @@ fn whoever_holds_an_agents_token_is_not_asked_for_its_own_approval() {
     assert!(!scratch.workspace.path().join("made").exists());
 }
 
-#[test]
-fn an_answer_that_nobody_was_there_to_receive_is_told_on_return() {
-    let scratch = Scratch::new();
-    let agent = token(&scratch, "agent", &["--role", "agent"]);
-    let serving = Serving::start(&scratch, &[]);
-    let session = Session::open(&serving, &agent);
-    let gate = scratch.file("gate");
+/// A call whose command waits for a file, and the id of its stream's first event.
+fn waiting_call<'a>(session: &'a Session<'a>, gate: &str) -> (Wire, String) {
     let cmd = format!("until [ -e {gate} ]; do sleep 0.01; done; echo through");
     let message = json!({
         "jsonrpc": "2.0", "id": 7, "method": "tools/call",
@@ -176,7 +171,34 @@ fn an_answer_that_nobody_was_there_to_receive_is_told_on_return() {
     let mut wire = session.send("POST", &message.to_string());
     wire.head().unwrap();
     let first = wire.chunk().unwrap();
-    let event_id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    (wire, id.to_owned())
+}
+
+#[test]
+fn a_resumed_stream_ends_with_its_session() {
+    let scratch = Scratch::new();
+    let agent = token(&scratch, "agent", &["--role", "agent"]);
+    let serving = Serving::start(&scratch, &[]);
+    let session = Session::open(&serving, &agent);
+    let (wire, event_id) = waiting_call(&session, &scratch.file("gate"));
+    drop(wire);
+    let mut resumed = session.send_after(Some(&event_id), "GET", "");
+    assert_eq!(resumed.head().unwrap().status, 200);
+    assert_eq!(session.send("DELETE", "").read().status, 202);
+    while resumed.chunk().is_some() {}
+    // Its connection is free for more.
+    assert_eq!(resumed.send("GET", "/healthz", &[], "").status, 200);
+}
+
+#[test]
+fn an_answer_that_nobody_was_there_to_receive_is_told_on_return() {
+    let scratch = Scratch::new();
+    let agent = token(&scratch, "agent", &["--role", "agent"]);
+    let serving = Serving::start(&scratch, &[]);
+    let session = Session::open(&serving, &agent);
+    let gate = scratch.file("gate");
+    let (wire, event_id) = waiting_call(&session, &gate);
     drop(wire);
     open(&gate);
     eventually("it has ended", || {
@@ -184,7 +206,7 @@ fn an_answer_that_nobody_was_there_to_receive_is_told_on_return() {
     });
     // Twice: the connection may break again.
     for _ in 0..2 {
-        let told = session.send_after(Some(event_id), "GET", "").read();
+        let told = session.send_after(Some(&event_id), "GET", "").read();
         let answer = last_message(&told.body);
         assert_eq!(answer["id"], 7, "{told:?}");
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();

@@ -54,8 +54,8 @@ const FAULTS: &[Fault] = &[
     engine("flock", "EIO"),
     Fault { about: Some("audit.jsonl"), ..engine("write", "ENOSPC") },
     Fault { from: 5, ..engine("openat", "EMFILE") },
-    // The first one is the runtime's own, which panics without it.
-    Fault { from: 2, ..engine("socketpair", "EMFILE") },
+    // The second one is the runtime's own, which panics without it.
+    Fault { from: 3, ..engine("socketpair", "EMFILE") },
     engine("clone3", "EAGAIN"),
     engine("sendmsg", "ENOBUFS"),
     everywhere("clone", "EAGAIN"),
