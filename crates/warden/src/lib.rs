@@ -1,7 +1,8 @@
 //! Supervises one command and all its descendants.
 //!
 //! Theory of operation. An *engine* starts one *spawner*: the same program, executed again, so that
-//! it has a small address space and one thread. For each command the spawner forks a *warden*. The
+//! it has a small address space and one thread; a program that runs one command and ends forks it
+//! instead, which is quicker. For each command the spawner forks a *warden*. The
 //! warden is a child subreaper in its own session: whatever the command starts stays below it. It
 //! owns the pipes, keeps the output in the task's folder, enforces the deadline, stops the whole
 //! tree when asked, and writes the exit record. It outlives the engine: dropping a channel never

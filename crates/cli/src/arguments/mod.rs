@@ -132,9 +132,10 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Whether it is there to start commands, the first of them at once.
+    /// Whether it starts one command at once, and ends with it. A server does not: the wardens of a
+    /// spawner that was forked here have twice the memory of others.
     pub(crate) fn starts_at_once(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Call(_) | Self::Mcp(_) | Self::Serve(_))
+        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Call(_))
     }
 
     /// How its log looks, where that was chosen.

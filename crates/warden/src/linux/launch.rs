@@ -76,7 +76,8 @@ fn be_spawner() -> ! {
 }
 
 /// Forks the first spawner right here, for a program that is about to start a command: that saves
-/// the second start of the program, which takes longer than most commands.
+/// the second start of the program, which takes longer than most commands. Its wardens have more
+/// memory than those of a spawner that was started: it is not for a program that runs many.
 ///
 /// Call it in `main` while the process has one thread and has opened nothing yet. It does nothing
 /// where there are more threads or the fork fails: then the first spawner is started like any
