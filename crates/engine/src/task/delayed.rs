@@ -3,15 +3,12 @@
 //! The task is there already: whoever waits for it does so as for any other, can let go of it or
 //! stop it, and is not held up by this wait.
 
-use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use legwork_warden::protocol::{Order, Spec};
 use tokio::sync::{mpsc, watch};
 
-use super::{plan::Plan, run::Progress};
+use super::{plan::Plan, run::Progress, start::start_with};
 use crate::place::{Soon, Warden};
 
 /// A command that is to be started.
@@ -55,9 +52,8 @@ impl DelayedStart {
                 }
             }
         }
-        let mut with: Vec<_> = self.workdir.iter().map(AsFd::as_fd).collect();
-        with.extend(self.given.as_ref().map(AsFd::as_fd));
-        let _ = warden.start(self.spec, &with).await;
+        let (workdir, given) = (self.workdir.as_deref(), self.given.as_ref());
+        let _ = start_with(warden, self.spec, workdir, given).await;
         ordered
     }
 }

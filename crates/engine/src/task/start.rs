@@ -4,7 +4,10 @@
 use std::{
     future::poll_fn,
     io,
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -100,7 +103,9 @@ impl Tasks {
         let mut delayed = None;
         if let Some(preamble) = preamble {
             delayed = Some(DelayedStart::new(spec, plan, preamble));
-        } else if let Err(error) = start_now(&mut warden, spec, &plan).await {
+        } else if let Err(error) =
+            start_with(&mut warden, spec, plan.workdir.handle.as_deref(), plan.given.as_ref()).await
+        {
             // Whether it got the frame cannot be known, but its end is: the row says so.
             let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
             return Err(place_error(&error.into()));
@@ -290,10 +295,14 @@ impl Tasks {
     }
 }
 
-/// Starts a command with what belongs to it.
-async fn start_now(warden: &mut Warden, spec: Spec, plan: &Plan) -> io::Result<()> {
-    let mut with: Vec<_> = plan.workdir.handle.iter().map(AsFd::as_fd).collect();
-    with.extend(plan.given.as_ref().map(AsFd::as_fd));
+/// Starts a command with the descriptors that go along: its folder, and a stdin of its own.
+pub(super) async fn start_with(
+    warden: &mut Warden,
+    spec: Spec,
+    workdir: Option<&OwnedFd>,
+    given: Option<&OwnedFd>,
+) -> io::Result<()> {
+    let with: Vec<_> = workdir.into_iter().chain(given).map(AsFd::as_fd).collect();
     warden.start(spec, &with).await
 }
 

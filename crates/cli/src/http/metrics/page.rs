@@ -24,10 +24,7 @@ impl MetricsPage {
         help: &str,
         samples: impl IntoIterator<Item = (String, N)>,
     ) {
-        self.family(name, "gauge", help);
-        for (labels, number) in samples {
-            self.sample(name, &labels, number);
-        }
+        self.numbers("gauge", name, help, samples);
     }
 
     /// A number that only goes up.
@@ -42,9 +39,19 @@ impl MetricsPage {
         help: &str,
         samples: impl IntoIterator<Item = (String, u64)>,
     ) {
-        self.family(name, "counter", help);
-        for (labels, count) in samples {
-            self.sample(name, &labels, count);
+        self.numbers("counter", name, help, samples);
+    }
+
+    fn numbers<N: Display>(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (String, N)>,
+    ) {
+        self.family(name, kind, help);
+        for (labels, number) in samples {
+            self.sample(name, &labels, number);
         }
     }
 
