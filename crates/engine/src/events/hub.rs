@@ -265,10 +265,14 @@ impl Events {
         lagged: bool,
     ) {
         let shared = self.hub.shared();
+        let cursor = earlier.last().map_or(after, |last| last.cursor);
         self.earlier = earlier.into_iter().map(Arc::new).collect();
         if self.live {
-            // Nobody says again how much a task had printed by then.
-            self.earlier.extend(shared.ring.growth().cloned());
+            // Nobody says again how much a task had printed by then. That has no place of its own:
+            // its number in this stream is older than what is told here.
+            let growth = shared.ring.growth();
+            let again = growth.map(|event| Arc::new(Event { cursor, ..(**event).clone() }));
+            self.earlier.extend(again);
         }
         (self.seen, self.at, self.lagged) = (told.sequence, after, lagged);
     }
@@ -313,10 +317,7 @@ impl Events {
 
     fn look(&mut self) -> NextEvent {
         if let Some(event) = self.earlier.pop_front() {
-            // Of what is told again, only the place in the daybook means anything.
-            if event.cursor.stream == 0 {
-                self.at = event.cursor;
-            }
+            self.at = event.cursor;
             return NextEvent::Next(event);
         }
         let shared = self.hub.shared();
