@@ -102,11 +102,11 @@ impl Engine {
         if options.at_once {
             let mask = mask.get();
             drop(begin_in_thread(move || {
-                read_tables();
                 mask.make_ready();
+                read_tables();
             }));
         }
-        let store = Store::open(state, mask.clone(), options.meters.clone())?;
+        let store = Store::open(state, mask.clone(), options.meters.clone(), options.at_once)?;
         let mut judge = Judge::new(
             options.policy,
             options.settings,

@@ -43,13 +43,15 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens ledger and audit log, and makes what is missing.
+    /// Opens ledger and audit log, and makes what is missing; `briefly` for one command.
     pub(crate) fn open(
         state: Arc<StateFolder>,
         mask: SharedMask,
         meters: Arc<Meters>,
+        briefly: bool,
     ) -> Result<Self, ToolError> {
-        let ledger = Ledger::open_counting(state.clone(), meters.clone())?;
+        let open = if briefly { Ledger::open_briefly } else { Ledger::open_counting };
+        let ledger = open(state.clone(), meters.clone())?;
         let audit = Audit::open(&state).map_err(|error| no_audit(&error))?;
         audit.tell_head(ledger.audit_head());
         Ok(Self { state, ledger, meters, audit, mask })

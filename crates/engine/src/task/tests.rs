@@ -60,7 +60,7 @@ fn tasks(state: &Path, place: Arc<Scripted>) -> Arc<Tasks> {
 fn judging(state: &Path, place: Arc<Scripted>, policy: Policy) -> Arc<Tasks> {
     let state = Arc::new(StateFolder::open(state).unwrap());
     let mask = SharedMask::new(Mask::default());
-    let store = Store::open(state, mask.clone(), Arc::default()).unwrap();
+    let store = Store::open(state, mask.clone(), Arc::default(), false).unwrap();
     let (settings, sandbox) = (Settings::default(), SandboxSettings::default());
     let workspace = Folder { path: "/workspace".into(), handle: None };
     let judge = Judge::new(policy, settings, sandbox, &workspace.path, store.clone());

@@ -102,6 +102,8 @@ pub struct Spawner {
     /// Whether it has been collected, or somebody else will do that: then the number is no longer
     /// ours to use.
     is_left: bool,
+    /// Whether this program ends with its one command, and need not wait for it.
+    is_fork: bool,
 }
 
 impl Spawner {
@@ -143,7 +145,7 @@ impl Spawner {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Self::of(control, child.id().cast_signed())
+        Self::of(control, child.id().cast_signed(), false)
     }
 
     /// A fork of this process, which has one thread and owns no descriptor but the first three.
@@ -167,14 +169,14 @@ impl Spawner {
                 }
                 be_spawner()
             }
-            child => Self::of(control, child),
+            child => Self::of(control, child, true),
         }
     }
 
-    fn of(control: OwnedFd, child: i32) -> io::Result<Self> {
+    fn of(control: OwnedFd, child: i32, is_fork: bool) -> io::Result<Self> {
         let pid = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
         ioctl_fionbio(&control, true)?;
-        Ok(Self { control, pid, is_left: false })
+        Ok(Self { control, pid, is_left: false, is_fork })
     }
 
     /// Whether it has not ended; collects it if it has. While it is true, the number is its own.
@@ -282,7 +284,8 @@ impl Drop for Spawner {
         // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
         // is at once, and then it is collected here; otherwise it is left to them.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        if self.is_running()
+        if !self.is_fork
+            && self.is_running()
             && let Ok(its_end) = pidfd_open(self.pid, PidfdFlags::empty())
         {
             let _ = wait_for(&its_end, FAREWELL);

@@ -19,7 +19,11 @@ use rustix::{
 
 use tokio::sync::{Mutex, oneshot};
 
-use super::{owner::Owners, pool::Forks, socket::Socket};
+use super::{
+    owner::{Owner, Owners},
+    pool::Forks,
+    socket::Socket,
+};
 use crate::{
     place::{PlaceError, Soon, Warden},
     state::StateFolder,
@@ -37,20 +41,41 @@ const DESCRIPTORS_LEFT: u64 = 16;
 pub(super) struct Spawning {
     state: Arc<StateFolder>,
     /// Held while one is started, so that others wait for that one.
-    spawner: Mutex<Option<Spawner>>,
-    /// The first, if it was begun before anybody asked for it.
-    begun: Mutex<Option<oneshot::Receiver<io::Result<Spawner>>>>,
+    started: Mutex<Started>,
     owners: Arc<Owners>,
+}
+
+#[derive(Debug, Default)]
+struct Started {
+    /// The warden that was begun with the first spawner. It goes before that, which waits for it.
+    asked: Option<Asked>,
+    spawner: Option<Spawner>,
+    /// The first, if it was begun before anybody asked for it.
+    begun: Option<oneshot::Receiver<io::Result<(Option<Asked>, Spawner)>>>,
+}
+
+/// A warden that a spawner was asked for.
+#[derive(Debug)]
+struct Asked {
+    name: String,
+    ours: OwnedFd,
 }
 
 impl Spawning {
     pub(super) fn new(state: Arc<StateFolder>, owners: Arc<Owners>) -> Self {
-        Self { state, spawner: Mutex::new(None), begun: Mutex::default(), owners }
+        Self { state, started: Mutex::default(), owners }
     }
 
-    /// Begins with the first, for a command that follows at once.
+    /// Begins with the first and with a warden, for a command that follows at once.
     pub(super) fn begin(&mut self) {
-        *self.begun.get_mut() = Some(begin_in_thread(self.launch()));
+        let (launch, name) = (self.launch(), self.owners.own().and_then(Owner::name));
+        let begun = begin_in_thread(move || {
+            let spawner = launch()?;
+            // Who needs a warden asks again, and hears what is wrong.
+            let asked = name.map_err(Into::into).and_then(|name| ask(&spawner, name)).ok();
+            Ok((asked, spawner))
+        });
+        self.started.get_mut().begun = Some(begun);
     }
 
     /// What starts one. For a thread: starting a process takes a while, and its hello may never
@@ -64,55 +89,54 @@ impl Spawning {
     async fn fork_one(&self) -> Result<Warden, PlaceError> {
         let owner = self.owners.own()?;
         let mut used = 0;
-        match self.try_fork(&owner.name()?, &mut used).await {
+        match self.try_fork(owner.name()?, &mut used).await {
             Err(PlaceError::Io(error)) if is_gone(&error) => {
                 self.discard_spawner(used).await;
                 // Another name: who does not answer now may fork the first one yet.
-                self.try_fork(&owner.name()?, &mut used).await
+                self.try_fork(owner.name()?, &mut used).await
             }
             result => result,
         }
     }
 
     /// The one that there is, or a new one.
-    async fn launched<'a>(&self, slot: &'a mut Option<Spawner>) -> io::Result<&'a mut Spawner> {
-        if let Some(spawner) = slot {
-            return Ok(spawner);
+    async fn launched<'a>(&self, started: &'a mut Started) -> io::Result<&'a Spawner> {
+        if started.spawner.is_none() {
+            let launch = self.launch();
+            let begun = started.begun.take();
+            let begun = begun.unwrap_or_else(|| begin_in_thread(|| Ok((None, launch()?))));
+            let panicked = |_| Err(io::Error::other("the spawner could not be started"));
+            let (asked, spawner) = begun.await.unwrap_or_else(panicked)?;
+            (started.asked, started.spawner) = (asked, Some(spawner));
         }
-        let begun = self.begun.lock().await.take();
-        let launched = begun.unwrap_or_else(|| begin_in_thread(self.launch()));
-        let panicked = |_| Err(io::Error::other("the spawner could not be started"));
-        Ok(slot.insert(launched.await.unwrap_or_else(panicked)?))
+        started.spawner.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Starts the spawner; one that does not answer is replaced once.
     async fn launch_ahead(&self) -> io::Result<u32> {
-        let mut slot = self.spawner.lock().await;
-        match self.launched(&mut slot).await {
-            Err(error) if is_gone(&error) => Ok(self.launched(&mut slot).await?.pid()),
+        let mut started = self.started.lock().await;
+        match self.launched(&mut started).await {
+            Err(error) if is_gone(&error) => Ok(self.launched(&mut started).await?.pid()),
             launched => Ok(launched?.pid()),
         }
     }
 
     /// `used` becomes the process id of the spawner that was asked.
-    async fn try_fork(&self, name: &str, used: &mut u32) -> Result<Warden, PlaceError> {
-        let (ours, theirs) = socket_pair()?;
-        if is_short_of_descriptors(&ours) {
-            return Err(io::Error::from(Errno::MFILE).into());
-        }
-        {
-            let mut slot = self.spawner.lock().await;
-            let spawner = self.launched(&mut slot).await?;
-            *used = spawner.pid();
-            spawner.fork(name, theirs.as_fd())?;
-        }
-        drop(theirs);
+    async fn try_fork(&self, name: String, used: &mut u32) -> Result<Warden, PlaceError> {
+        let Asked { name, ours } = {
+            let mut started = self.started.lock().await;
+            *used = self.launched(&mut started).await?.pid();
+            match started.asked.take() {
+                Some(asked) => asked,
+                None => ask(self.launched(&mut started).await?, name)?,
+            }
+        };
         let mut channel = Socket::channel(ours)?;
         let hello = tokio::time::timeout(HELLO, channel.receive_of_warden()).await;
         match hello.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))? {
             // Exactly ours: only then does it understand how commands are started.
             FromWarden::Hello { version, .. } if version == protocol::version() => {
-                Ok(Warden::forked(name.to_owned(), channel))
+                Ok(Warden::forked(name, channel))
             }
             FromWarden::Hello { version, .. } => Err(PlaceError::Version(version)),
             FromWarden::StartFailed(failure) => Err(PlaceError::Unfit(failure)),
@@ -122,8 +146,8 @@ impl Spawning {
 
     /// Lets go of a spawner that failed, unless another call has replaced it already.
     async fn discard_spawner(&self, pid: u32) {
-        let mut slot = self.spawner.lock().await;
-        if let Some(failed) = slot.take_if(|spawner| spawner.pid() == pid) {
+        let mut started = self.started.lock().await;
+        if let Some(failed) = started.spawner.take_if(|spawner| spawner.pid() == pid) {
             failed.give_up();
         }
     }
@@ -137,6 +161,16 @@ impl Forks for Spawning {
     fn fork(&self) -> Soon<'_, Result<Warden, PlaceError>> {
         Box::pin(self.fork_one())
     }
+}
+
+/// Asks for a warden.
+fn ask(spawner: &Spawner, name: String) -> io::Result<Asked> {
+    let (ours, theirs) = socket_pair()?;
+    if is_short_of_descriptors(&ours) {
+        return Err(Errno::MFILE.into());
+    }
+    spawner.fork(&name, theirs.as_fd())?;
+    Ok(Asked { name, ours })
 }
 
 /// Whether a new descriptor is one of the last: those are left for the tasks that run already.

@@ -12,6 +12,27 @@ use super::{
 };
 
 impl Writer {
+    /// Opens the ledger of a process that has needed only the daybook so far, and finds out what of
+    /// that is in the ledger.
+    pub(super) fn open_late(&self) -> Result<Opened, LedgerError> {
+        let (opened, mut new, _) = opened::open(&self.state, None)?;
+        let mut daybook = self.daybook();
+        if daybook.is(&new) {
+            daybook.learn(&new);
+            return Ok(opened);
+        }
+        // Another one stands in its place; what can be read of ours counts, whatever became of it.
+        let _ = daybook.read_to_end();
+        if !daybook.is_closed() {
+            opened.waiting(|| {
+                post_late(&opened, &daybook.batch())?;
+                renew(&self.state, &opened, &mut new, Wait::patiently())
+            })?;
+        }
+        daybook.go_on_in(new);
+        Ok(opened)
+    }
+
     /// Opens the ledger and the daybook that stand in the place of these, or rebuilds them first;
     /// what only these still know is taken along.
     pub(super) fn mend(&self, opened: &mut Opened, error: &LedgerError) -> Result<(), LedgerError> {

@@ -2,6 +2,8 @@
 //! every command's start and end are written to first.
 
 mod approvals;
+#[cfg(test)]
+mod brief_tests;
 mod daybook;
 mod feed;
 mod history;
@@ -146,17 +148,39 @@ impl Ledger {
         Self::open_counting(state, Arc::default())
     }
 
+    /// The same for a process that runs one command and ends: its daybook is all that it needs, and
+    /// the rest is opened when somebody asks for it.
+    pub(crate) fn open_briefly(
+        state: Arc<StateFolder>,
+        meters: Arc<Meters>,
+    ) -> Result<Self, LedgerError> {
+        match opened::daybook_alone(&state) {
+            Some(daybook) => {
+                Ok(Self { writer: Arc::new(Writer::new(state, None, daybook, meters)) })
+            }
+            None => Self::open_whole(state, meters, true),
+        }
+    }
+
     /// The same, and how long its writes take is counted.
     pub(crate) fn open_counting(
         state: Arc<StateFolder>,
         meters: Arc<Meters>,
     ) -> Result<Self, LedgerError> {
+        Self::open_whole(state, meters, false)
+    }
+
+    fn open_whole(
+        state: Arc<StateFolder>,
+        meters: Arc<Meters>,
+        briefly: bool,
+    ) -> Result<Self, LedgerError> {
         let (opened, mut daybook, _) = opened::open(&state, None)?;
         opened.waiting(|| {
-            renew_if_grown(&state, &opened, &mut daybook, Wait::patiently());
+            renew_if_grown(&state, &opened, &mut daybook, Wait::patiently(), briefly);
             Ok(())
         })?;
-        Ok(Self { writer: Arc::new(Writer::new(state, opened, daybook, meters)) })
+        Ok(Self { writer: Arc::new(Writer::new(state, Some(opened), daybook, meters)) })
     }
 
     /// Makes this process one that stays: what it notes is posted soon.

@@ -9,7 +9,7 @@
 use std::{
     fs::{File, OpenOptions, Permissions},
     io,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -29,6 +29,10 @@ use crate::state::{
     StateFolder,
     aside::{FileKind, strange},
 };
+
+/// What a file of SQLite begins with, up to and with the version that its user gave it.
+const HEADER_BYTES: usize = 64;
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// How often a broken ledger is rebuilt before that is given up.
 const TRIES: u32 = 2;
@@ -224,6 +228,23 @@ pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybo
         }
         None => begin(state, opened, new_generation()?),
     }
+}
+
+/// The daybook without its ledger, if nothing about the two wants to be looked into.
+///
+/// Whatever is wrong with the ledger, an entry here is safe: whoever opens or rebuilds the ledger
+/// posts the daybook that stands beside it.
+pub(super) fn daybook_alone(state: &StateFolder) -> Option<Daybook> {
+    let mut header = [0; HEADER_BYTES];
+    File::open(state.ledger()).ok()?.read_exact_at(&mut header, 0).ok()?;
+    let version = header.last_chunk::<4>()?;
+    let is_ours =
+        header.starts_with(MAGIC) && i64::from(u32::from_be_bytes(*version)) == SCHEMA_VERSION;
+    if !is_ours {
+        return None;
+    }
+    let daybook = Daybook::open(&state.beside_ledger(DAYBOOK), |_| Ok(None)).ok()??;
+    (!daybook.is_closed() && !daybook.has_grown(true)).then_some(daybook)
 }
 
 fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {

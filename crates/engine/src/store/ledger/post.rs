@@ -112,8 +112,9 @@ pub(super) fn renew_if_grown(
     opened: &Opened,
     daybook: &mut Daybook,
     wait: Wait,
+    briefly: bool,
 ) {
-    if daybook.has_grown()
+    if daybook.has_grown(briefly)
         && let Err(error) = renew(state, opened, daybook, wait)
     {
         tracing::warn!(%error, "the daybook was not begun anew");

@@ -51,7 +51,8 @@ const MENDS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Writer {
     pub state: Arc<StateFolder>,
-    opened: Mutex<Opened>,
+    /// None until somebody needs more than the daybook.
+    opened: Mutex<Option<Opened>>,
     /// Taken after the ledger, never before it.
     daybook: Mutex<Daybook>,
     queue: Mutex<Queue>,
@@ -134,7 +135,7 @@ impl Drop for Writer {
 impl Writer {
     pub(super) fn new(
         state: Arc<StateFolder>,
-        opened: Opened,
+        opened: Option<Opened>,
         daybook: Daybook,
         meters: Arc<Meters>,
     ) -> Self {
@@ -270,7 +271,7 @@ impl Writer {
                 }
                 writer.post(opened, Wait::Until(until))?;
                 let mut daybook = writer.daybook();
-                renew_if_grown(&writer.state, opened, &mut daybook, Wait::Until(until));
+                renew_if_grown(&writer.state, opened, &mut daybook, Wait::Until(until), false);
                 Ok(())
             })
         };
@@ -335,8 +336,10 @@ impl Writer {
         first: impl Fn(&Self, &Opened, Wait) -> Result<(), LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
         let read = move |opened: &Opened| opened.check().and_then(|()| work(opened));
-        if let Some(opened) = free(self.opened.try_lock()) {
-            match first(self, &opened, Wait::No).and_then(|()| read(&opened)) {
+        if let Some(slot) = free(self.opened.try_lock())
+            && let Some(opened) = slot.as_ref()
+        {
+            match first(self, opened, Wait::No).and_then(|()| read(opened)) {
                 Err(error) if may_pass(&error) || is_full(&error) => {}
                 result => return result,
             }
@@ -416,10 +419,9 @@ impl Writer {
     /// Commits a batch if nobody is in the way; what is returned has not been committed.
     fn commit_now(&self, mut batch: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
         let began = Instant::now();
-        let committed = match free(self.opened.try_lock()) {
-            Some(opened) => commit(&opened, &mut batch).is_ok(),
-            None => false,
-        };
+        let committed = free(self.opened.try_lock()).is_some_and(|slot| {
+            slot.as_ref().is_some_and(|opened| commit(opened, &mut batch).is_ok())
+        });
         if !committed {
             return batch;
         }
@@ -484,12 +486,16 @@ impl Writer {
         until: Instant,
         mut work: impl FnMut(&Opened) -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        let mut opened = lock_until(&self.opened, until)?;
+        let mut slot = lock_until(&self.opened, until)?;
+        let opened = match slot.take() {
+            Some(opened) => slot.insert(opened),
+            None => slot.insert(self.open_late()?),
+        };
         let mut mends = 0;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             opened.connection.busy_timeout(left.max(LEAST))?;
-            let result = work(&opened);
+            let result = work(opened);
             let _ = opened.connection.busy_timeout(Duration::ZERO);
             // What others put in its place is opened for as long as they do; damage is repaired a
             // few times.
@@ -499,7 +505,7 @@ impl Writer {
             match result {
                 Err(error) if is_mendable(&error) && (mends < MENDS || is_pending(&error)) => {
                     mends += 1;
-                    match self.mend(&mut opened, &error) {
+                    match self.mend(opened, &error) {
                         Err(error) if is_pending(&error) => {}
                         mended => mended?,
                     }
@@ -537,6 +543,9 @@ fn free<T>(lock: Result<T, TryLockError<T>>) -> Option<T> {
 
 /// Whether so much is not in the ledger yet that it should not wait any longer.
 fn is_much(daybook: &Daybook) -> bool {
+    if !daybook.is_known() {
+        return daybook.has_grown(false);
+    }
     daybook.pending() >= ENTRIES_MAX || daybook.pending_bytes() >= ENTRY_BYTES_MAX
 }
 
@@ -563,14 +572,19 @@ fn commit(opened: &Opened, jobs: &mut [Box<dyn Job>]) -> Result<(), LedgerError>
 
 #[cfg(test)]
 impl Writer {
+    /// Whether more than the daybook is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.lock().unwrap().is_some()
+    }
+
     /// For looking over SQLite's shoulder.
     pub(super) fn with_connection(&self, look: impl FnOnce(&mut Connection)) {
-        look(&mut self.opened.lock().unwrap().connection);
+        look(&mut self.opened.lock().unwrap().as_mut().unwrap().connection);
     }
 
     /// For doing what this process would do in a thread.
     pub(super) fn with_opened(&self, work: impl FnOnce(&Opened)) {
-        work(&self.opened.lock().unwrap());
+        work(self.opened.lock().unwrap().as_ref().unwrap());
     }
 
     /// What would be posted.

@@ -58,6 +58,9 @@ const OPENS_MAX: u32 = 10;
 /// it reads it whole.
 const GROWN_BYTES: u64 = 256 * 1024;
 
+/// The same for a program that runs one command: reading more than this takes longer than it may.
+const GROWN_BYTES_BRIEFLY: u64 = 64 * 1024;
+
 /// How somebody waits for the daybook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -309,15 +312,32 @@ impl Daybook {
         self.pending.drain(..done);
     }
 
-    /// Whether it should be begun anew.
-    pub(super) fn has_grown(&self) -> bool {
-        self.read > self.carried.saturating_mul(2) + GROWN_BYTES
+    /// Whether it should be begun anew, before or after a program that runs one command.
+    pub(super) fn has_grown(&self, briefly: bool) -> bool {
+        let grown = if briefly { GROWN_BYTES_BRIEFLY } else { GROWN_BYTES };
+        self.read > self.carried.saturating_mul(2) + grown
     }
 
     /// Whether it is not the one that the ledger speaks of, or no longer holds all that the ledger
     /// says of it, as after a power cut.
     pub(super) fn is_strange(&self) -> bool {
         !self.known || self.posted > self.read
+    }
+
+    /// Whether the ledger was asked what it has of it, and knows it.
+    pub(super) fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// Whether another process's view, or an older one, is of this daybook.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.generation == other.generation
+    }
+
+    /// Learns what the ledger has of it from another view of it.
+    pub(super) fn learn(&mut self, other: &Self) {
+        self.known = other.known;
+        self.posted_upto(other.posted);
     }
 
     /// Whether all that it has is in the ledger, by whomever it was posted.
