@@ -5,6 +5,7 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Barrier,
     thread,
     time::Duration,
 };
@@ -74,6 +75,27 @@ impl HttpClient {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// Reads events, with what tasks print, until one has ended; says how many there were.
+    fn follow_to_an_end(mut self, begun: &Barrier) -> u64 {
+        let request = format!("GET /api/v1/events?live=true HTTP/1.1\r\n{}\r\n", self.head);
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+        let (mut line, mut events, mut is_waiting) = (String::new(), 0, true);
+        loop {
+            line.clear();
+            assert!(self.stream.read_line(&mut line).unwrap() > 0, "the stream was closed");
+            if line.starts_with("event:") {
+                events += 1;
+                if is_waiting {
+                    begun.wait();
+                    is_waiting = false;
+                }
+                if line.contains("task_ended") {
+                    return events;
+                }
+            }
+        }
+    }
+
     /// Opens an MCP session.
     fn initialize(&mut self) {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -130,6 +152,7 @@ pub fn http(legwork: &Path, quick: bool, report: &mut Report) {
     kept_connection(&server, quick, report);
     many_at_once(&server, quick, report);
     idle_sessions(legwork, quick, report);
+    fan_out(legwork, quick, report);
 }
 
 fn kept_connection(server: &HttpServer, quick: bool, report: &mut Report) {
@@ -168,6 +191,32 @@ fn many_at_once(server: &HttpServer, quick: bool, report: &mut Report) {
     });
     let rate = f64::from(width * each) / begun.elapsed().as_secs_f64();
     report.note("calls/s over HTTP, 256 connections at a time", rate, "1/s", "");
+}
+
+/// Many who watch while a task prints a lot.
+fn fan_out(legwork: &Path, quick: bool, report: &mut Report) {
+    let (readers, bytes) = if quick { (20, 10_000_000) } else { (200, 100_000_000) };
+    let server = HttpServer::start(legwork);
+    let flood = format!("head -c {bytes} /dev/zero");
+    let mut client = server.connect();
+    client.run("true");
+    let alone = (0..3).map(|_| micros(|| drop(client.run(&flood)))).collect::<Vec<_>>();
+    let before = memory_kb(server.child.id(), "status", "VmRSS:");
+    let begun = Barrier::new(readers + 1);
+    let (watched, events) = thread::scope(|scope| {
+        let following: Vec<_> = (0..readers)
+            .map(|_| scope.spawn(|| server.connect().follow_to_an_end(&begun)))
+            .collect();
+        begun.wait();
+        let watched = micros(|| drop(client.run(&flood)));
+        let events = following.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>();
+        (watched, events)
+    });
+    let grown = memory_kb(server.child.id(), "status", "VmRSS:") - before;
+    let what = format!("{} MB printed, {readers} readers of events", bytes / 1_000_000);
+    report.compare(&format!("{what}, against none"), watched, minimum(&alone), "us", "");
+    report.note(&format!("{what}: memory of each"), grown / readers as f64, "kB", "");
+    report.note(&format!("{what}: events told to each"), events as f64 / readers as f64, "", "");
 }
 
 fn idle_sessions(legwork: &Path, quick: bool, report: &mut Report) {

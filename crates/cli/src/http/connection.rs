@@ -53,7 +53,8 @@ pub(super) async fn attend<S>(
     let (closing, idle) = (door.face.closing.clone(), door.face.idle);
     let service = service_fn(move |request| {
         let (door, place) = (door.clone(), place.clone());
-        async move { Ok::<_, Infallible>(door.answer(peer, place, request).await) }
+        // Boxed: hyper keeps room for it, and most connections wait most of the time.
+        Box::pin(async move { Ok::<_, Infallible>(door.answer(peer, place, request).await) })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

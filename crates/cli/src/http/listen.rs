@@ -6,9 +6,17 @@ use std::{
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
+
+/// How long a client may be silent before it is asked for, and then until it is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How often it is asked for meanwhile.
+const ASKED: u32 = 3;
 
 /// An address to listen on, as it was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,6 +150,7 @@ impl Listener {
                 let (stream, address) = listener.accept().await?;
                 // Answers are small, and Nagle's algorithm would hold each back for 40 ms.
                 stream.set_nodelay(true)?;
+                notice_silence(&stream)?;
                 Ok((Accepted::Tcp(stream), HttpPeer::Address(address.ip().to_canonical())))
             }
             Self::Unix(listener, _) => {
@@ -150,6 +159,19 @@ impl Listener {
             }
         }
     }
+}
+
+/// Lets the kernel find out that a client is gone which had no time to say so: its machine was cut
+/// off, or a network between has forgotten the connection.
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / ASKED)?;
+    sockopt::set_tcp_keepcnt(stream, ASKED)?;
+    // The same while something is on its way to it.
+    let both = SILENCE * 2;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(both.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
 }
 
 impl Drop for Listener {

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use crate::{
     common::{
         Scratch, announced, announced_line, children, eventually, fixture, has_program,
-        in_namespace, is_alive, open, signal, text,
+        in_namespace, is_alive, open, signal,
     },
+    harness::clock::MovableClock,
     mcp::Wire,
 };
 
@@ -133,23 +134,9 @@ fn an_output_that_cannot_be_read_is_a_typed_error_for_that_read_only() {
 #[test]
 fn a_clock_that_jumps_changes_neither_limits_nor_order() {
     let scratch = Scratch::new();
-    if !has_program("faketime", &["-f", "+1d", "true"]) {
-        return;
-    }
-    let clock = scratch.file("clock");
-    let set = |offset: &str| {
-        let half = format!("{clock}.half");
-        fs::write(&half, offset).unwrap();
-        fs::rename(half, &clock).unwrap();
-    };
-    set("+0");
-    // The program `faketime` only says where its library is.
-    let preload =
-        Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output().unwrap();
+    let Some(clock) = MovableClock::new(&scratch) else { return };
     let mut command = behind(&scratch, &["env"], "all");
-    command.env("LD_PRELOAD", text(&preload.stdout).trim());
-    command.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
-    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    clock.give_to(&mut command);
     let mut wire = Wire::spawn(command);
     wire.initialize();
     let mut started = Vec::new();
@@ -166,7 +153,7 @@ fn a_clock_that_jumps_changes_neither_limits_nor_order() {
         let begin = Instant::now();
         ask(&mut wire, "execute_command", &input);
         announced(&ready);
-        set(jump);
+        clock.set(jump);
         let answer = wire.read();
         let told = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert!(told.contains("\"timed_out\":true"), "{told}");

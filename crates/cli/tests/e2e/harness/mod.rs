@@ -2,9 +2,11 @@
 //!
 //! - [`stage`]: the programs under test are copied to where every user and every sandbox finds
 //!   them.
+//! - [`clock`]: a wall clock that a test moves.
 //! - [`signals`]: what the run was started to ignore is not ignored by what the tests start.
 //! - [`watch`]: each test has a time limit, and fails if it leaves a process behind.
 
+pub mod clock;
 mod signals;
 pub mod stage;
 mod tests;

@@ -178,6 +178,50 @@ fn a_thousand_sessions_are_open_at_once_and_each_is_answered() {
 }
 
 #[test]
+fn a_connection_too_many_is_told_so_and_gets_in_when_another_leaves() {
+    const PLACES: usize = 2048;
+    let scratch = Scratch::new();
+    let serving = Serving::start(&scratch, &["--idle-timeout", "10m"]);
+    let host = serving.address.strip_prefix("http://").unwrap().to_owned();
+    let mut crowd: Vec<TcpStream> =
+        (0..PLACES).map(|_| TcpStream::connect(&host).unwrap()).collect();
+    let refused = serving.connect().send("GET", "/healthz", &[], "");
+    assert_eq!((refused.status, refused.kind()), (503, "limit_exceeded".into()), "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    // Those who are in are served.
+    let mut first = crowd.swap_remove(0);
+    write!(first, "GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut said = String::new();
+    first.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    eventually("there is a place again", || {
+        (serving.connect().send("GET", "/healthz", &[], "").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn a_client_that_vanishes_without_a_word_is_asked_for_by_the_kernel() {
+    const KEEPALIVE: &str = "02";
+    let scratch = Scratch::new();
+    let serving = Serving::start(&scratch, &[]);
+    let mut wire = serving.connect();
+    assert_eq!(wire.send("GET", "/healthz", &[], "").status, 200);
+    let port = serving.address.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    // Columns: number, local address, remote address, state, queues, timer and when it goes off in
+    // hundredths of a second.
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    let ours = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let local = format!(":{port:04X}");
+    let timer =
+        ours.filter(|line| line[1].ends_with(&local) && line[3] == "01").map(|line| line[5]);
+    let timers: Vec<&str> = timer.collect();
+    let [timer] = timers[..] else { panic!("{timers:?}") };
+    let (kind, left) = timer.split_once(':').unwrap();
+    assert_eq!(kind, KEEPALIVE, "{timer}");
+    assert!(u64::from_str_radix(left, 16).unwrap() <= 3_000, "{timer}");
+}
+
+#[test]
 fn two_servers_on_one_state_folder_see_answer_and_stop_the_same() {
     let scratch = Scratch::new();
     let operator = token(&scratch, "me", &["--role", "operator"]);

@@ -4,8 +4,15 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 
-use super::{Serving, bearer, token, token_verb};
-use crate::common::{Scratch, announced_line, eventually, is_alive, parts, text};
+use super::{
+    Serving, bearer,
+    events::{Following, run},
+    token, token_verb,
+};
+use crate::{
+    common::{Scratch, announced_line, eventually, is_alive, parts, text},
+    harness::clock::MovableClock,
+};
 
 fn file(scratch: &Scratch) -> std::path::PathBuf {
     scratch.state.path().join("tokens.json")
@@ -136,6 +143,32 @@ fn an_expired_token_ends_by_the_wall_clock() {
     assert_eq!(stream.chunk(), None, "its stream has ended");
     eventually("it expires", || (serving.get("/api/v1/tasks", &short).status == 401).then_some(()));
     assert!(text(&token_verb(&scratch, &["list"]).stdout).contains("expired"));
+}
+
+#[test]
+fn a_clock_that_jumps_ends_a_token_or_gives_it_back_and_touches_no_other() {
+    let scratch = Scratch::new();
+    let Some(clock) = MovableClock::new(&scratch) else { return };
+    let short = token(&scratch, "short", &["--role", "viewer", "--expires", "1h"]);
+    let lasting = token(&scratch, "lasting", &["--role", "operator"]);
+    let mut command = scratch.legwork("serve");
+    clock.give_to(command.args(["--listen", "127.0.0.1:0"]));
+    let serving = Serving::spawn(command);
+    let status = |token: &str| serving.get("/api/v1/tasks", token).status;
+    assert_eq!((status(&short), status(&lasting)), (200, 200));
+    let mut following = Following::open(&serving, &lasting, "", None);
+    following.next();
+    clock.set("+2h");
+    assert_eq!((status(&short), status(&lasting)), (401, 200));
+    // Commands are not ended by it, and those who listen go on.
+    let ran = run(&serving, &lasting, "true");
+    following.until_end_of(&ran);
+    clock.set("-1d");
+    assert_eq!((status(&short), status(&lasting)), (200, 200));
+    let ran = run(&serving, &lasting, "true");
+    following.until_end_of(&ran);
+    clock.set("+0");
+    assert_eq!((status(&short), status(&lasting)), (200, 200));
 }
 
 #[test]

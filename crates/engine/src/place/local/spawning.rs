@@ -51,8 +51,11 @@ struct Started {
     asked: Option<Asked>,
     spawner: Option<Spawner>,
     /// The first, if it was begun before anybody asked for it.
-    begun: Option<oneshot::Receiver<io::Result<(Option<Asked>, Spawner)>>>,
+    begun: Option<oneshot::Receiver<io::Result<Launched>>>,
 }
+
+/// A spawner, and the warden that it was asked for at once.
+type Launched = (Option<Asked>, Spawner);
 
 /// A warden that a spawner was asked for.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ impl Spawning {
         let begun = begin_in_thread(move || {
             let spawner = launch()?;
             // Who needs a warden asks again, and hears what is wrong.
-            let asked = name.map_err(Into::into).and_then(|name| ask(&spawner, name)).ok();
+            let asked = name.and_then(|name| ask(&spawner, name)).ok();
             Ok((asked, spawner))
         });
         self.started.get_mut().begun = Some(begun);
