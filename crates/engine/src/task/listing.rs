@@ -65,7 +65,7 @@ impl Tasks {
         &self,
         workspace: Option<&str>,
     ) -> Result<Vec<Task>, ToolError> {
-        let latest = self.store.ledger.list(workspace, true, LEFT_AMONG).await?;
+        let latest = self.store.ledger.left_behind(workspace, LEFT_AMONG).await?;
         Ok(latest.into_iter().filter(|task| !self.left_by(task).is_empty()).collect())
     }
 

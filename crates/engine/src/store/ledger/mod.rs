@@ -433,6 +433,34 @@ impl Ledger {
             .map(readable)
     }
 
+    /// Those of the newest tasks that ended and left processes behind, the newest first.
+    pub(crate) async fn left_behind(
+        &self,
+        workspace: Option<&str>,
+        among: u32,
+    ) -> Result<Vec<Task>, LedgerError> {
+        let workspace = workspace.map(str::to_owned);
+        self.writer
+            .read(move |connection| {
+                let condition =
+                    if workspace.is_some() { "workspace = ?1" } else { "?1 IS NULL" };
+                // Few tasks have any: only these are read in full.
+                let sql = format!(
+                    "SELECT {} FROM task WHERE sequence IN
+                         (SELECT sequence FROM task WHERE {condition} ORDER BY sequence DESC LIMIT ?2)
+                        AND CASE WHEN json_valid(outcome)
+                            THEN json_array_length(outcome, '$.background_pids') ELSE 0 END > 0
+                      ORDER BY sequence DESC",
+                    Task::COLUMNS,
+                );
+                let mut statement = connection.prepare_cached(&sql)?;
+                let rows = statement.query_map((&workspace, among), Task::read)?;
+                rows.collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .await
+            .map(readable)
+    }
+
     /// The ids of all tasks that have not ended.
     pub(crate) async fn open_ids(&self) -> Result<Vec<TaskId>, LedgerError> {
         self.writer.note(|page| Ok(page.open_ids())).await

@@ -276,6 +276,30 @@ async fn what_a_clean_up_removes_does_not_come_back_with_anybodys_daybook() {
 }
 
 #[tokio::test]
+async fn only_tasks_that_left_processes_are_found_as_such() {
+    let (_folder, state) = state();
+    let ledger = Ledger::open(state).unwrap();
+    let (left, clean, running) = (task(1, "/w"), task(2, "/w"), task(3, "/w"));
+    for task in [&left, &clean, &running] {
+        ledger.register_noted((*task).clone(), true, 10).await.unwrap();
+    }
+    let behind = Outcome { background_pids: vec![7], ..Outcome::default() };
+    ledger.finish(&left.task_id, &behind, None).await.unwrap();
+    ledger.finish(&clean.task_id, &Outcome::default(), None).await.unwrap();
+    for workspace in [None, Some("/w")] {
+        let found = ledger.left_behind(workspace, 10).await.unwrap();
+        assert_eq!(found.iter().map(|task| &task.task_id).collect::<Vec<_>>(), [&left.task_id]);
+    }
+    assert_eq!(ledger.left_behind(Some("/other"), 10).await.unwrap(), []);
+    // Of a row that does not read back the others do not suffer.
+    ledger.writer.with_connection(|connection| {
+        let damage = "UPDATE task SET outcome = '{' WHERE id = ?";
+        connection.execute(damage, [clean.task_id.as_str()]).unwrap();
+    });
+    assert_eq!(ledger.left_behind(None, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_posting_that_comes_too_late_posts_nothing() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state.clone()).unwrap();
@@ -418,6 +442,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
             ledger.list(workspace, finished_too, 20).await.unwrap();
             ledger.count(workspace, finished_too).await.unwrap();
         }
+        ledger.left_behind(workspace, 20).await.unwrap();
     }
     ledger.find("t_a").await.unwrap();
     ledger.restore(&TaskId::random().unwrap()).await.unwrap();
