@@ -31,7 +31,7 @@ use tokio::{
 
 use self::{
     keys::Keys,
-    reading::{Follower, questions, read_changes},
+    reading::{Followed, Follower, questions, read_changes},
     screen::{TopScreen, give_back_on_panic},
     state::{Effect, Message, State},
     view::{Theme, view},
@@ -172,8 +172,9 @@ impl Top {
         if let Some(screen) = screen {
             screen.draw(|frame| view(frame, &mut self.state, self.theme, now_ms))?;
         }
-        let selected = self.state.output.task().cloned();
-        let wanted = selected.map(|id| (id, self.state.as_text));
+        let as_text = self.state.as_text;
+        let wanted = self.state.output.task();
+        let wanted = wanted.map(|(task, turn)| Followed { task: task.clone(), turn, as_text });
         self.follower.follow(wanted, &self.engine, &self.sender);
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(super) struct Printed {
 #[derive(Debug, Default)]
 pub(super) struct OutputPane {
     task: Option<TaskId>,
+    /// How often another task was looked at: what was read before that is forgotten.
+    turn: u64,
     shown: Printed,
     /// What came while somebody looked further up.
     newer: Option<Printed>,
@@ -39,12 +41,14 @@ impl OutputPane {
     /// Looks at another task, of which nothing is known yet.
     pub(super) fn look_at(&mut self, task: Option<TaskId>) {
         if self.task != task {
-            *self = Self { task, height: self.height, ..Self::default() };
+            let turn = self.turn + 1;
+            *self = Self { task, turn, height: self.height, ..Self::default() };
         }
     }
 
-    pub(super) fn task(&self) -> Option<&TaskId> {
-        self.task.as_ref()
+    /// The task that is looked at, and since which turn.
+    pub(super) fn task(&self) -> Option<(&TaskId, u64)> {
+        self.task.as_ref().map(|task| (task, self.turn))
     }
 
     pub(super) fn shown(&self) -> &Printed {
@@ -56,10 +60,10 @@ impl OutputPane {
         if self.task.as_ref() != Some(task) {
             return;
         }
-        if self.below > 0 {
+        if self.below > 0 && printed.is_screen == self.shown.is_screen {
             self.newer = Some(printed);
         } else {
-            (self.shown, self.width) = (printed, None);
+            (self.shown, self.width, self.newer, self.below) = (printed, None, None, 0);
         }
     }
 
@@ -137,8 +141,11 @@ pub(super) mod tests {
         assert_eq!(pane.rows(10, 2), ["three", "four"]);
         pane.take(&row(2, "", true).id, printed(&["of another task"]));
         assert_eq!(pane.rows(10, 2), ["three", "four"]);
+        let turn = pane.task().unwrap().1;
         pane.look_at(Some(row(2, "", true).id));
         assert_eq!(pane.rows(10, 2), [""; 0]);
+        pane.look_at(Some(task));
+        assert!(pane.task().unwrap().1 > turn, "it has to be read again");
     }
 
     #[test]

@@ -175,18 +175,28 @@ pub(super) async fn questions(engine: &Engine) -> Result<Message, ToolError> {
     Ok(Message::Questions(engine.approvals().await?.into_iter().map(known).collect()))
 }
 
+/// What is to be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Followed {
+    pub task: TaskId,
+    /// Since when it is looked at.
+    pub turn: u64,
+    /// Whether as text, also if it has a screen.
+    pub as_text: bool,
+}
+
 /// Follows the output of the task that is looked at, and of no other.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    followed: Option<(TaskId, bool)>,
+    followed: Option<Followed>,
     following: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    /// Follows this task, as text or by its screen.
+    /// Follows this one.
     pub(super) fn follow(
         &mut self,
-        wanted: Option<(TaskId, bool)>,
+        wanted: Option<Followed>,
         engine: &Engine,
         sender: &Sender<Message>,
     ) {
@@ -196,7 +206,7 @@ impl Follower {
         if let Some(following) = self.following.take() {
             following.abort();
         }
-        if let Some((id, as_text)) = wanted.clone() {
+        if let Some(Followed { task: id, as_text, .. }) = wanted.clone() {
             let (engine, sender) = (engine.clone(), sender.clone());
             self.following = Some(tokio::spawn(async move {
                 sleep(REST).await;

@@ -185,7 +185,10 @@ impl State {
             Input::PageUp => self.output.page(true),
             Input::PageDown => self.output.page(false),
             Input::End => self.output.follow_end(),
-            Input::Char('v') => self.as_text = !self.as_text,
+            Input::Char('v') => {
+                self.as_text = !self.as_text;
+                self.output.follow_end();
+            }
             Input::Char('e') if self.questions.current().is_some() => {
                 self.mode = Mode::WholeQuestion(0);
             }

@@ -16,14 +16,14 @@ use crate::{
 /// Memory that `top` may have taken at most, in KiB: far less than what is printed in this test.
 const MEMORY_KIB_MAX: u64 = 96 * 1024;
 
-/// Prints what terminals obey, what reorders or hides text, HTML, and a megabyte in one line.
-const HOSTILE: &str = r"printf '\033[2J\033[H\033]0;owned\007\033]2;owned\033\\\033[?1049l\033[?25h\033[41m\033(0\016'
-printf '\033[5;5Hover here\033[8m\033[?7h\033[3;4r\033c\233\2332J'
+/// Prints a megabyte in one line, what terminals obey, what reorders or hides text, and HTML.
+const HOSTILE: &str = r"head -c 1000000 /dev/zero | tr '\0' x; printf '\n'
+printf '\033[2J\033[H\033]0;owned\007\033]2;owned\033\\\033[?1049l\033[?25h\033[41m\033(0\016'
+printf '\033[5;5Hover here\033[8m\033[?7h\033[3;4r\033c\233\2332J\n'
 printf 'left \342\200\256right\342\200\254 zero\342\200\213width\357\273\277 \363\240\201\201\n'
 printf 'pile e\314\201\314\201\314\201\314\201\314\201\314\201\n'
 printf '<script>alert(1)</script><b>bold</b>\n'
 printf '\000\001\002\177\377\376 bytes\n'
-head -c 1000000 /dev/zero | tr '\0' x; printf '\n'
 printf 'the end\n'";
 
 /// The view is where it was, and the terminal as `top` wants it.
@@ -56,8 +56,12 @@ fn hostile_output_harms_neither_the_terminal_nor_the_view() {
         tmux.shows("│ the end");
         assert_unharmed(&tmux);
         // Its text, too.
-        tmux.press(&["v"]);
-        tmux.shows("bytes");
+        tmux.press(if tty { &["v"] } else { &["v", "v"] });
+        tmux.shows("the end of 1,000,");
+        let screen = tmux.shows(r"zero\u{200b}width");
+        assert!(screen.contains("│ left right") && screen.contains("<script>"), "{screen}");
+        assert!(screen.contains("pile e\u{301}\u{301}\n"), "{screen}");
+        assert_unharmed(&tmux);
         tmux.press(&["PageUp"]);
         tmux.shows("scrolled: End follows");
         assert_unharmed(&tmux);

@@ -154,13 +154,17 @@ fn the_mouse_selects_answers_and_opens() {
     tmux.shows("│ output of alpha");
     tmux.types("\u{1b}[<64;4;3M");
     tmux.shows("│ output of beta");
+    // Away and back at once: what was forgotten is read again.
+    tmux.press(&["Down", "Up"]);
+    tmux.shows("│ output of beta");
     let call = asks(&scratch, "echo clicked");
     let screen = tmux.shows("[y] once");
     let row = screen.lines().position(|line| line.contains("[y] once")).unwrap();
     tmux.types(&click(1, row));
     tmux.shows("Allowed once.");
     assert_eq!(got(call)["result"]["stdout"], "clicked\n");
-    // A second click on a task attaches to it.
+    // The list has settled; a click on the task that is selected attaches to it.
+    tmux.shows("exit 0    echo clicked");
     tmux.types(&click(3, 1));
     tmux.shows("Ctrl-] back  Input: _");
 }

@@ -4,9 +4,13 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use crate::common::{Scratch, eventually, has_program, program, text};
+
+/// How many terminals there were.
+static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A terminal of its own, with a shell script in it.
 pub struct Tmux {
@@ -21,7 +25,9 @@ impl Tmux {
             return None;
         }
         let folder = scratch.state.path().to_owned();
-        let (socket, state) = (folder.join("tmux"), folder.display());
+        // A server that is just ending must not be taken for this one.
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let (socket, state) = (folder.join(format!("tmux-{number}")), folder.display());
         // What is left of the terminal is seen after it.
         let script = format!(
             "stty -g > {state}/before; {} top --state {state}; echo \"exit $?.\"; \

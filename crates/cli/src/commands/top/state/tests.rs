@@ -160,6 +160,23 @@ fn the_mouse_selects_scrolls_and_answers() {
 }
 
 #[test]
+fn the_other_view_begins_at_its_end() {
+    let mut state = state(&[row(1, "one", true)]);
+    let lines: Vec<&str> = std::iter::repeat_n("line", 100).collect();
+    state.take(Message::Printed(row(1, "", true).id, printed(&lines)));
+    state.output.rows(10, 10);
+    state.press(Input::PageUp, 0);
+    assert!(state.output.is_scrolled());
+    keys(&mut state, "v");
+    assert!(!state.output.is_scrolled());
+    // Also when somebody scrolls before it has come.
+    state.press(Input::PageUp, 0);
+    let screen = Printed { is_screen: true, ..printed(&["screen"]) };
+    state.take(Message::Printed(row(1, "", true).id, screen));
+    assert_eq!(state.output.rows(10, 10), ["screen"]);
+}
+
+#[test]
 fn a_field_does_not_grow_for_ever() {
     let mut state = state(&[row(1, "one", true)]);
     keys(&mut state, "/");
