@@ -34,7 +34,7 @@ book:
 update-docs:
     LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-gate --test configuration
     LEGWORK_UPDATE_FAULTS=1 cargo test --locked --package legwork-cli --test e2e -- faults::
-    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book::
+    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book:: top::picture::
 
 # Known faults of dependencies, from a database on the network
 advisories:

@@ -77,7 +77,7 @@ pub(crate) enum PersonSaid {
 }
 
 /// The answers, each with its key and its name.
-const KEYS: [(Reply, &str, &str); 4] = [
+pub(crate) const ANSWER_KEYS: [(Reply, &str, &str); 4] = [
     (Reply::AllowOnce, "y", "once"),
     (Reply::AllowOnceUnconfined, "o", "once, outside the sandbox"),
     (Reply::AllowSession, "s", "for this session"),
@@ -86,7 +86,7 @@ const KEYS: [(Reply, &str, &str); 4] = [
 
 /// The line that offers these answers.
 fn choices(replies: &[Reply]) -> String {
-    let offered = KEYS.iter().filter(|(reply, ..)| replies.contains(reply));
+    let offered = ANSWER_KEYS.iter().filter(|(reply, ..)| replies.contains(reply));
     let offered: String = offered.map(|(_, key, words)| format!("[{key}] {words}  ")).collect();
     format!("{offered}[N] no > ")
 }
@@ -97,7 +97,8 @@ fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
         "" | "n" | "no" => Some(Reply::Deny),
         "yes" => Some(Reply::AllowOnce),
         key => {
-            let found = KEYS.iter().find(|(_, known, _)| *known == key).map(|(reply, ..)| *reply);
+            let found =
+                ANSWER_KEYS.iter().find(|(_, known, _)| *known == key).map(|(reply, ..)| *reply);
             found.filter(|reply| replies.contains(reply))
         }
     }

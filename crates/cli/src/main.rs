@@ -64,6 +64,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Run(options) => commands::run::run(options).await,
         Verb::Sh(options) => commands::run::sh(options).await,
         Verb::Ps(options) => commands::ps::ps(options).await,
+        Verb::Top(options) => Box::pin(commands::top::top(options)).await,
         Verb::Show(options) => commands::show::show(options).await,
         Verb::Logs(options) => commands::logs::logs(options).await,
         Verb::Attach(options) => commands::attach::attach(options).await,

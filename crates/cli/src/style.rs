@@ -40,7 +40,7 @@ impl Tone {
 /// How to write on our stdout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
-    colours: bool,
+    pub colours: bool,
     /// The columns that there are; none where nothing is to be cut.
     pub width: Option<usize>,
 }

@@ -2,17 +2,21 @@
 //! are typed.
 
 use std::{
+    fs::OpenOptions,
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::OpenOptionsExt,
+    },
 };
 
 use legwork::WindowSize;
 use rustix::{
-    fs::fstat,
+    fs::{OFlags, fstat},
     process::getpgrp,
     termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr},
 };
-use tokio::sync::mpsc;
+use tokio::{net::unix::pipe, sync::mpsc};
 
 /// Bytes that are read from our stdin at a time.
 const READ_BYTES: usize = 4096;
@@ -29,6 +33,11 @@ pub(crate) fn is_interactive() -> bool {
         && stdin == terminal(io::stderr().as_fd())
         // A job in the background that touched the terminal would be stopped.
         && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Whether stdin and stdout are our terminal, and we are in its foreground.
+pub(crate) fn is_shown() -> bool {
+    isatty(io::stdout()) && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// The size of our terminal.
@@ -60,7 +69,15 @@ impl Drop for Raw {
 }
 
 /// What comes from our stdin, as it comes.
-pub(crate) struct Typed(Option<mpsc::Receiver<Vec<u8>>>);
+pub(crate) struct Typed(Option<Keyboard>);
+
+/// Where it comes from.
+enum Keyboard {
+    /// A thread that reads stdin, whatever that is.
+    Thread(mpsc::Receiver<Vec<u8>>),
+    /// The terminal itself. It is no pipe, but it is read like one.
+    Terminal(pipe::Receiver),
+}
 
 impl Typed {
     /// Begins to read.
@@ -68,7 +85,16 @@ impl Typed {
         let (sender, receiver) = mpsc::channel(16);
         // A thread of its own: a read that waits for a person cannot be taken back.
         std::thread::spawn(move || read_into(&sender));
-        Self(Some(receiver))
+        Self(Some(Keyboard::Thread(receiver)))
+    }
+
+    /// Reads our terminal, and only while somebody waits for what is typed: a key that is pressed
+    /// later is for whoever reads then.
+    pub(crate) fn keyboard() -> io::Result<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let terminal = OpenOptions::new().read(true).custom_flags(flags).open("/dev/tty")?;
+        let receiver = pipe::Receiver::from_owned_fd_unchecked(terminal.into())?;
+        Ok(Self(Some(Keyboard::Terminal(receiver))))
     }
 
     /// A stdin on which nothing ever comes.
@@ -78,10 +104,11 @@ impl Typed {
 
     /// The next bytes, then once the end; after that nothing comes any more. Safe to cancel.
     pub(crate) async fn next_or_end(&mut self) -> Option<Vec<u8>> {
-        let Some(receiver) = &mut self.0 else {
-            return std::future::pending().await;
+        let bytes = match &mut self.0 {
+            None => return std::future::pending().await,
+            Some(Keyboard::Thread(receiver)) => receiver.recv().await,
+            Some(Keyboard::Terminal(terminal)) => read_terminal(terminal).await,
         };
-        let bytes = receiver.recv().await;
         if bytes.is_none() {
             self.0 = None;
         }
@@ -94,6 +121,23 @@ impl Typed {
             if let Some(bytes) = self.next_or_end().await {
                 return bytes;
             }
+        }
+    }
+}
+
+/// What is typed on a terminal; none once it has hung up.
+async fn read_terminal(terminal: &pipe::Receiver) -> Option<Vec<u8>> {
+    loop {
+        terminal.readable().await.ok()?;
+        let mut buffer = vec![0; READ_BYTES];
+        match terminal.try_read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(read) => {
+                buffer.truncate(read);
+                return Some(buffer);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
         }
     }
 }

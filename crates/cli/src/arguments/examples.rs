@@ -13,7 +13,7 @@ switches colours off.
 
 Examples:
   legwork run -- cargo test     run a program, recorded
-  legwork ps -w                 watch the tasks of your agents
+  legwork top                   watch the tasks of your agents
   legwork approvals --watch     answer their questions
   legwork doctor                check this machine and the configuration";
 
@@ -84,6 +84,15 @@ Examples:
   legwork ps --status failed --since 1h  what failed in the last hour
   legwork ps --workspace . -n 100
   legwork stop $(legwork ps -rq)         stop everything";
+
+pub(super) const TOP: &str = "\
+Keys: Up and Down select a task, / filters, Enter attaches (Ctrl-] comes back), x stops after \
+asking, y s r n answer the question, ? shows all keys, q quits. Tasks go on when you quit. While \
+it runs, callers that have to ask wait for your answer.
+
+Examples:
+  legwork top
+  NO_COLOR=1 legwork top";
 
 pub(super) const SHOW: &str = "\
 Examples:

@@ -24,7 +24,7 @@ pub(crate) use self::{
     serving::{ServeOptions, TokenAddOptions, TokenListOptions, TokenRevokeOptions, TokenVerb},
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
-        StopOptions, TaskOptions, WaitOptions,
+        StopOptions, TaskOptions, TopOptions, WaitOptions,
     },
 };
 
@@ -81,6 +81,9 @@ pub(crate) enum Verb {
     /// List tasks, newest first
     #[command(visible_alias = "list", after_help = examples::PS)]
     Ps(PsOptions),
+    /// Watch the tasks, their output and the questions on one screen
+    #[command(after_help = examples::TOP)]
+    Top(TopOptions),
     /// Show the details of a task
     #[command(visible_alias = "status", after_help = examples::SHOW)]
     Show(TaskOptions),
@@ -159,6 +162,7 @@ impl Verb {
             Self::Run(options) => &mut options.common.state,
             Self::Sh(options) => &mut options.common.state,
             Self::Ps(options) => &mut options.state,
+            Self::Top(options) => &mut options.state,
             Self::Show(options) => &mut options.state,
             Self::Logs(options) => &mut options.state,
             Self::Attach(options) => &mut options.state,

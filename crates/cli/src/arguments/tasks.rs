@@ -128,6 +128,12 @@ impl StatusName {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TopOptions {
+    #[command(flatten)]
+    pub state: StateChoice,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TaskOptions {
     /// Id of the task, or its first characters; @ is the newest
     pub task: String,

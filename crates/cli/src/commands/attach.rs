@@ -18,10 +18,11 @@ use crate::{
 /// The key that leaves a terminal: Ctrl-].
 const DETACH: u8 = 0x1d;
 
-/// Undoes what a program may have asked of its terminal: keys, cursor, mouse, pasting, the other
-/// screen, colours.
+/// Undoes what a program may have asked of its terminal: inserting, letters as lines, a region that
+/// scrolls, keys, wrapping, cursor, mouse, focus, pasting, the other screen, colours.
 const CALM: &[u8] =
-    b"\x1b[?1l\x1b>\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[m\r\n";
+    b"\x1b[!p\x1b(B\x0f\x1b[r\x1b[?1l\x1b>\x1b[?7h\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\
+      \x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[m\r\n";
 
 /// How long a task may take to read what is typed before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,22 +38,13 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let left = if observer.task().tty && terminal::is_interactive() && !observer.is_over() {
-        say("legwork: attached; Ctrl-] detaches, and the task goes on\r");
-        let left = take_part(&mut observer, true).await;
-        // The program goes on and will not tidy up on this terminal.
-        if !matches!(left, Ok(Left::Ended)) {
-            let _ = std::io::stdout().write_all(CALM);
-            let _ = std::io::stdout().flush();
-        }
-        match left {
-            Ok(left) => left,
-            Err(error) => return complain_of(&error),
-        }
+        join_terminal(&mut observer).await
     } else {
-        match stream(&mut observer).await {
-            Ok(left) => left,
-            Err(error) => return complain_of(&error),
-        }
+        stream(&mut observer).await
+    };
+    let left = match left {
+        Ok(left) => left,
+        Err(error) => return complain_of(&error),
     };
     match left {
         Left::Ended => code_of_task(observer.task()),
@@ -74,13 +66,26 @@ pub(super) enum Left {
     Signal(u8),
 }
 
+/// Gives our terminal to a task that has one, until Ctrl-], its end or a signal; then the terminal
+/// is as it was.
+pub(super) async fn join_terminal(observer: &mut Observer) -> Result<Left, ToolError> {
+    say("legwork: attached; Ctrl-] detaches, and the task goes on\r");
+    let left = take_part(observer, true).await;
+    // The program goes on and will not tidy up on this terminal.
+    if !matches!(left, Ok(Left::Ended)) {
+        let _ = std::io::stdout().write_all(CALM);
+        let _ = std::io::stdout().flush();
+    }
+    left
+}
+
 /// Joins our terminal with the task's: keys go there, its bytes come here, its size follows ours.
 pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Result<Left, ToolError> {
     let Ok(_raw) = Raw::enter() else {
         let problem = "this terminal cannot be set to raw mode";
         return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
     };
-    let mut keys = Typed::listen();
+    let mut keys = Typed::keyboard().unwrap_or_else(|_| Typed::listen());
     let mut resized = signal(SignalKind::window_change()).ok();
     let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
     if let Some(size) = terminal::size() {

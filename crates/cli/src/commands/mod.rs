@@ -24,4 +24,5 @@ pub(crate) mod stop;
 pub(crate) mod token;
 mod tool;
 pub(crate) mod tools;
+pub(crate) mod top;
 pub(crate) mod wait;

@@ -56,6 +56,7 @@ mod terminal;
 mod texts;
 mod three_tools;
 mod told;
+mod top;
 mod torture;
 mod traces;
 mod unread;

@@ -24,6 +24,7 @@ fn help() {
         "run",
         "sh",
         "ps",
+        "top",
         "show",
         "logs",
         "attach",

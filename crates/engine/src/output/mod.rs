@@ -10,6 +10,7 @@ mod order;
 mod preview;
 mod reading;
 mod screen;
+mod tail;
 mod tokens;
 mod view;
 
@@ -20,4 +21,5 @@ pub use mask::{Mask, MaskedStream, MaskedWriter, SharedMask};
 pub use preview::{Preview, previews};
 pub(crate) use reading::{ArtifactReading, Piece};
 pub use screen::Screen;
+pub use tail::OutputTail;
 pub use tokens::estimate;

@@ -1,0 +1,272 @@
+//! Reads for `top`: tasks and questions when the event stream tells of a change, the output of the
+//! selected task when its warden does. Nothing is read by the clock.
+
+use std::{collections::HashSet, time::Duration};
+
+use futures_util::FutureExt;
+use legwork::{
+    Engine, ErrorKind, EventKind, Events, Interest, TaskFilter, TaskId, ToolError,
+    output::{Mask, Screen, TaskOutput},
+};
+use tokio::{
+    sync::mpsc::Sender,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep},
+};
+
+use super::{
+    lines::safe,
+    list::TaskRow,
+    output::Printed,
+    questions::Question,
+    state::{Message, TASKS_MAX},
+};
+
+/// Changes within this time are read together.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Of more changed tasks than these, all are read.
+const FEW: usize = 32;
+
+/// How long a task must be selected before its output is read: whoever moves through the list looks
+/// at none of them.
+const REST: Duration = Duration::from_millis(40);
+
+/// How long after output was read it is read again at the earliest.
+const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reading may take a fifth of the time.
+const OUTPUT_SHARE: u32 = 4;
+
+/// Bytes of the end of the output that are read.
+const TAIL_BYTES: u64 = 128 * 1024;
+
+/// What has to be read.
+#[derive(Debug, Default)]
+struct Changes {
+    tasks: HashSet<TaskId>,
+    all_tasks: bool,
+    questions: bool,
+    /// Tasks that have begun to wait for input, or no longer do.
+    waiting: Vec<(TaskId, bool)>,
+    /// All that were told to wait.
+    told_waiting: HashSet<TaskId>,
+}
+
+impl Changes {
+    fn everything() -> Self {
+        Self { all_tasks: true, questions: true, ..Self::default() }
+    }
+
+    fn note(&mut self, event: Option<&EventKind>) {
+        match event {
+            // Some were missed.
+            None => (self.all_tasks, self.questions) = (true, true),
+            Some(EventKind::OutputGrew { task_id, .. }) => {
+                if self.told_waiting.remove(task_id) {
+                    self.waiting.push((task_id.clone(), false));
+                }
+            }
+            Some(EventKind::WaitingForInput { task_id }) => {
+                if self.told_waiting.insert(task_id.clone()) {
+                    self.waiting.push((task_id.clone(), true));
+                }
+            }
+            Some(event) => {
+                if let EventKind::TaskEnded { task_id, .. } = event {
+                    self.told_waiting.remove(task_id);
+                }
+                self.tasks.extend(event.task_id().cloned());
+                // A question about a program is over when its task is.
+                self.questions |= event.approval_id().is_some() || event.task_id().is_some();
+            }
+        }
+        self.all_tasks |= self.tasks.len() > FEW;
+    }
+
+    fn is_empty(&self) -> bool {
+        let nothing_read = self.tasks.is_empty() && !self.all_tasks && !self.questions;
+        nothing_read && self.waiting.is_empty()
+    }
+
+    /// What there is to read, which then is no more.
+    fn take(&mut self) -> Self {
+        let told_waiting = std::mem::take(&mut self.told_waiting);
+        std::mem::replace(self, Self { told_waiting, ..Self::default() })
+    }
+}
+
+/// Reads tasks and questions, now and whenever they change, until nobody listens.
+pub(super) async fn read_changes(engine: Engine, sender: Sender<Message>) {
+    // Before the first look, so that nothing falls between.
+    match engine.events(None, Interest::Live).await {
+        Ok(events) => keep_reading(&engine, events, &sender).await,
+        Err(error) => drop(sender.send(Message::Failed(error)).await),
+    }
+}
+
+async fn keep_reading(engine: &Engine, mut events: Events, sender: &Sender<Message>) {
+    let mut changes = Changes::everything();
+    loop {
+        for message in read(engine, changes.take()).await {
+            if sender.send(message).await.is_err() {
+                return;
+            }
+        }
+        while changes.is_empty() {
+            let event = events.next().await;
+            changes.note(event.as_deref().ok().map(|event| &event.what));
+        }
+        sleep(PAUSE).await;
+        while let Some(event) = events.next().now_or_never() {
+            changes.note(event.as_deref().ok().map(|event| &event.what));
+        }
+    }
+}
+
+/// Reads what has changed; a problem becomes something that is told.
+async fn read(engine: &Engine, changes: Changes) -> Vec<Message> {
+    let told = |error: ToolError| Message::Told(error.message);
+    let mut messages: Vec<Message> = Vec::new();
+    if changes.all_tasks {
+        messages.push(all_tasks(engine).await.unwrap_or_else(told));
+    } else if !changes.tasks.is_empty() {
+        messages.push(some_tasks(engine, changes.tasks).await.unwrap_or_else(told));
+    }
+    if changes.questions {
+        messages.push(questions(engine).await.unwrap_or_else(told));
+    }
+    messages.extend(changes.waiting.into_iter().map(|(id, waits)| Message::Waiting(id, waits)));
+    messages
+}
+
+/// The newest tasks, and all that run.
+async fn all_tasks(engine: &Engine) -> Result<Message, ToolError> {
+    let (mut tasks, total) = engine.tasks_matching(TaskFilter::default(), TASKS_MAX).await?;
+    if total > tasks.len() as u64 {
+        let held: HashSet<TaskId> = tasks.iter().map(|task| task.task_id.clone()).collect();
+        let (open, _) = engine.tasks_matching(TaskFilter::open(), TASKS_MAX).await?;
+        tasks.extend(open.into_iter().filter(|task| !held.contains(&task.task_id)));
+    }
+    let mask = engine.mask();
+    let rows = tasks.into_iter().map(|task| TaskRow::of(&task.masked(&mask))).collect();
+    Ok(Message::Tasks(rows, total))
+}
+
+async fn some_tasks(engine: &Engine, ids: HashSet<TaskId>) -> Result<Message, ToolError> {
+    let mask = engine.mask();
+    let (mut rows, mut removed) = (Vec::new(), Vec::new());
+    for id in ids {
+        match engine.task(id.as_str()).await {
+            Ok(task) => rows.push(TaskRow::of(&task.masked(&mask))),
+            Err(error) if error.kind == ErrorKind::UnknownTask => removed.push(id),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Message::Changed(rows, removed))
+}
+
+/// All open questions.
+pub(super) async fn questions(engine: &Engine) -> Result<Message, ToolError> {
+    let known = |approval| {
+        let (is_live, replies) = (engine.is_asking(&approval), engine.replies(&approval));
+        Question { approval, is_live, replies }
+    };
+    Ok(Message::Questions(engine.approvals().await?.into_iter().map(known).collect()))
+}
+
+/// What is to be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Followed {
+    pub task: TaskId,
+    /// Since when it is looked at.
+    pub turn: u64,
+    /// Whether as text, also if it has a screen.
+    pub as_text: bool,
+}
+
+/// Follows the output of the task that is looked at, and of no other.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    followed: Option<Followed>,
+    following: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Follows this one.
+    pub(super) fn follow(
+        &mut self,
+        wanted: Option<Followed>,
+        engine: &Engine,
+        sender: &Sender<Message>,
+    ) {
+        if self.followed == wanted {
+            return;
+        }
+        if let Some(following) = self.following.take() {
+            following.abort();
+        }
+        if let Some(Followed { task: id, as_text, .. }) = wanted.clone() {
+            let (engine, sender) = (engine.clone(), sender.clone());
+            self.following = Some(tokio::spawn(async move {
+                sleep(REST).await;
+                if let Err(error) = follow(&engine, &id, as_text, &sender).await {
+                    let printed = Printed { problem: Some(error.message), ..Printed::default() };
+                    let _ = sender.send(Message::Printed(id, printed)).await;
+                }
+            }));
+        }
+        self.followed = wanted;
+    }
+}
+
+/// Reads the end of a task's output whenever there is more, until the task is over.
+async fn follow(
+    engine: &Engine,
+    id: &TaskId,
+    as_text: bool,
+    sender: &Sender<Message>,
+) -> Result<(), ToolError> {
+    let task = engine.task(id.as_str()).await?;
+    let as_screen = task.tty && !as_text;
+    let mut observer = engine.observe(task).await?;
+    loop {
+        let is_over = observer.is_over();
+        let output = observer.output().await?;
+        let (stdout, stderr) = (output.stdout.bytes(), output.stderr.bytes());
+        let (mask, began) = (observer.mask(), Instant::now());
+        // In a thread of its own: keys do not wait for the disk or for an emulator.
+        let read = spawn_blocking(move || printed(&output, &mask, as_screen && !is_over, is_over));
+        let printed = read.await.map_err(|error| unreadable(&error))?;
+        let printed = printed.map_err(|error| unreadable(&error))?;
+        let took = began.elapsed();
+        if sender.send(Message::Printed(id.clone(), printed)).await.is_err() || is_over {
+            return Ok(());
+        }
+        sleep(OUTPUT_PAUSE.max(took * OUTPUT_SHARE)).await;
+        observer.changed(stdout, stderr).await;
+    }
+}
+
+fn unreadable(problem: &dyn std::fmt::Display) -> ToolError {
+    let problem = format!("cannot read the output: {problem}");
+    ToolError::new(ErrorKind::ToolExecutionFailed, problem)
+}
+
+/// The end of an output, or its screen, as it is shown.
+fn printed(
+    output: &TaskOutput,
+    mask: &Mask,
+    as_screen: bool,
+    is_over: bool,
+) -> std::io::Result<Printed> {
+    let bytes = output.stdout.bytes() + output.stderr.bytes();
+    let (text, is_cut) = if as_screen {
+        (Screen::of(output)?.text(mask), false)
+    } else {
+        let tail = output.tail(mask, TAIL_BYTES, is_over)?;
+        (tail.text, tail.is_cut)
+    };
+    let lines = text.lines().map(safe).collect();
+    Ok(Printed { lines, is_cut, is_screen: as_screen, bytes, problem: None })
+}

@@ -1,0 +1,395 @@
+//! Everything that `top` knows and shows, as plain data: keys and messages change it, the view
+//! draws it.
+
+use std::collections::HashSet;
+
+use legwork::{Reply, TaskId, ToolError};
+use ratatui_core::layout::{Position, Rect};
+
+use super::{
+    keys::Input,
+    list::{TaskRow, TaskRows},
+    output::{OutputPane, Printed},
+    questions::{AnswerKey, Question, Questions},
+};
+
+/// Tasks that are held; of more than these the oldest that have ended are left out.
+pub(super) const TASKS_MAX: u32 = 2000;
+
+/// Characters that can be typed into a field.
+const FIELD_CHARS_MAX: usize = 1000;
+
+/// Rows that the wheel moves.
+const WHEEL_ROWS: isize = 3;
+
+/// What keys mean.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Moving about.
+    #[default]
+    Browse,
+    /// A filter is typed; this one was there before.
+    Filter(String),
+    /// Whether a task is to be stopped is asked.
+    Stopping(TaskId),
+    /// A note to a no is typed, for this question.
+    Note(String, String),
+    /// The keys are shown.
+    Help,
+    /// The whole question is shown, from this row on.
+    WholeQuestion(usize),
+    /// The output of the selected task has the screen, and this was typed for it.
+    Attached(String),
+}
+
+/// What is to be done for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    Quit,
+    /// Give this terminal to a task that has one.
+    Attach(TaskId),
+    Stop(TaskId),
+    Answer {
+        approval_id: String,
+        reply: Reply,
+        note: Option<String>,
+        told: String,
+    },
+    /// Send a line to a task.
+    Send(TaskId, String),
+}
+
+/// What was read or has happened.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// All tasks, and how many there are in all.
+    Tasks(Vec<TaskRow>, u64),
+    /// Tasks that are new or have changed, and those that are gone.
+    Changed(Vec<TaskRow>, Vec<TaskId>),
+    /// A task waits for input, or no longer.
+    Waiting(TaskId, bool),
+    Questions(Vec<Question>),
+    Printed(TaskId, Printed),
+    /// Something to be said.
+    Told(String),
+    /// There are no events: `top` would show what is not so any more.
+    Failed(ToolError),
+}
+
+/// A place on the screen that can be clicked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Zone {
+    /// The task at this place of the list.
+    Task(usize),
+    List,
+    Output,
+    /// Stands for a key.
+    Key(char),
+    Question,
+}
+
+/// Everything that is known and shown.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub tasks: TaskRows,
+    pub questions: Questions,
+    pub output: OutputPane,
+    pub mode: Mode,
+    /// What was said last.
+    pub told: Option<String>,
+    /// Whether a task with a terminal is shown as text instead of its screen.
+    pub as_text: bool,
+    /// Whether the question on the screen shows all of its command, and all of itself.
+    pub question_shows: QuestionShows,
+    /// What is where, the smallest places last.
+    pub zones: Vec<(Rect, Zone)>,
+}
+
+/// How much of a question is on the screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct QuestionShows {
+    pub command: bool,
+    pub all: bool,
+}
+
+impl State {
+    /// Takes what was read.
+    pub(super) fn take(&mut self, message: Message) {
+        match message {
+            Message::Tasks(rows, total) => self.tasks.replace(rows, total),
+            Message::Changed(rows, removed) => {
+                self.tasks.change(rows, &removed);
+                self.tasks.limit(TASKS_MAX as usize);
+            }
+            Message::Waiting(id, waits) => self.tasks.set_waiting(&id, waits),
+            Message::Questions(open) => {
+                let asking = open.iter().filter_map(|one| one.approval.task_id.clone());
+                self.tasks.set_asking(asking.collect::<HashSet<_>>());
+                self.questions.replace(open);
+            }
+            Message::Printed(id, printed) => self.output.take(&id, printed),
+            Message::Told(told) => self.told = Some(told),
+            Message::Failed(error) => self.told = Some(error.message),
+        }
+        self.settle();
+    }
+
+    /// Takes something that a person did, at this time.
+    pub(super) fn press(&mut self, input: Input, now_ms: u64) -> Option<Effect> {
+        self.told = None;
+        let effect = match std::mem::take(&mut self.mode) {
+            Mode::Browse => self.browse(&input, now_ms),
+            Mode::Filter(before) => self.filter(input, before),
+            Mode::Stopping(id) => {
+                let is_yes = input == Input::Char('y') || self.key_at(&input) == Some('y');
+                is_yes.then_some(Effect::Stop(id))
+            }
+            Mode::Note(id, note) => self.note(input, id, note),
+            Mode::Help if input == Input::Char('q') || input == Input::Ctrl('c') => {
+                Some(Effect::Quit)
+            }
+            Mode::Help => None,
+            Mode::WholeQuestion(row) => self.whole_question(&input, row, now_ms),
+            Mode::Attached(typed) => self.attached(input, typed),
+        };
+        self.settle();
+        effect
+    }
+
+    /// What depends on the rest follows it.
+    fn settle(&mut self) {
+        self.output.look_at(self.tasks.selected().map(|row| row.id.clone()));
+        let is_gone = match &self.mode {
+            Mode::WholeQuestion(_) => self.questions.current().is_none(),
+            Mode::Note(id, _) => {
+                !self.questions.all().iter().any(|one| one.approval.approval_id == *id)
+            }
+            Mode::Attached(_) => self.tasks.selected().is_none(),
+            _ => false,
+        };
+        if is_gone {
+            self.mode = Mode::Browse;
+        }
+    }
+
+    fn browse(&mut self, input: &Input, now_ms: u64) -> Option<Effect> {
+        match input {
+            Input::Char('q') | Input::Ctrl('c') => return Some(Effect::Quit),
+            Input::Char('?') => self.mode = Mode::Help,
+            Input::Char('/') => self.mode = Mode::Filter(self.tasks.filter.clone()),
+            Input::Escape => self.tasks.set_filter(String::new()),
+            Input::Up | Input::Char('k') => self.tasks.step(-1),
+            Input::Down | Input::Char('j') => self.tasks.step(1),
+            Input::Home | Input::Char('g') => self.tasks.select(0),
+            Input::Char('G') => self.tasks.select(usize::MAX),
+            Input::PageUp => self.output.page(true),
+            Input::PageDown => self.output.page(false),
+            Input::End => self.output.follow_end(),
+            Input::Char('v') => {
+                self.as_text = !self.as_text;
+                self.output.follow_end();
+            }
+            Input::Char('e') if self.questions.current().is_some() => {
+                self.mode = Mode::WholeQuestion(0);
+            }
+            Input::Tab => self.questions.next(),
+            Input::Char('x') => {
+                self.mode = self
+                    .tasks
+                    .selected()
+                    .map_or(Mode::Browse, |row| Mode::Stopping(row.id.clone()));
+            }
+            Input::Enter => return self.attach(),
+            Input::Click(..) | Input::Wheel(..) => return self.point(input, now_ms),
+            Input::Char(key) => return self.answer(*key, now_ms),
+            _ => {}
+        }
+        None
+    }
+
+    fn attach(&mut self) -> Option<Effect> {
+        let row = self.tasks.selected()?;
+        if row.tty && row.is_open {
+            return Some(Effect::Attach(row.id.clone()));
+        }
+        self.mode = Mode::Attached(String::new());
+        None
+    }
+
+    /// The zone at a place.
+    fn zone(&self, column: u16, row: u16) -> Option<&Zone> {
+        let at = Position::new(column, row);
+        self.zones.iter().rev().find(|(place, _)| place.contains(at)).map(|(_, zone)| zone)
+    }
+
+    /// The key that was clicked.
+    fn key_at(&self, input: &Input) -> Option<char> {
+        let Input::Click(column, row) = input else { return None };
+        match self.zone(*column, *row)? {
+            Zone::Key(key) => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// The mouse, while nothing else is open.
+    fn point(&mut self, input: &Input, now_ms: u64) -> Option<Effect> {
+        match *input {
+            Input::Click(column, row) => match self.zone(column, row)?.clone() {
+                Zone::Task(place) if self.tasks.place() == Some(place) => return self.attach(),
+                Zone::Task(place) => self.tasks.select(place),
+                Zone::Key(key) => return self.browse(&Input::Char(key), now_ms),
+                Zone::Question => self.mode = Mode::WholeQuestion(0),
+                Zone::List | Zone::Output => {}
+            },
+            Input::Wheel(column, row, is_up) => match self.zone(column, row)? {
+                Zone::Task(_) | Zone::List => self.tasks.step(if is_up { -1 } else { 1 }),
+                _ => self.output.scroll(if is_up { WHEEL_ROWS } else { -WHEEL_ROWS }),
+            },
+            _ => {}
+        }
+        None
+    }
+
+    /// Answers the question on the screen, if this is one of its keys.
+    fn answer(&mut self, key: char, now_ms: u64) -> Option<Effect> {
+        let question = self.questions.answerable(now_ms)?;
+        let keys = question.keys();
+        let AnswerKey { reply, with_note, .. } = *keys.iter().find(|known| known.key == key)?;
+        let shows = self.question_shows;
+        let is_seen = match reply {
+            Reply::Deny => true,
+            Reply::AllowRule => shows.all,
+            _ => shows.command,
+        };
+        let approval_id = question.approval.approval_id.clone();
+        if !is_seen {
+            // What is allowed is what was read.
+            self.mode = Mode::WholeQuestion(0);
+            return None;
+        }
+        if with_note {
+            self.mode = Mode::Note(approval_id, String::new());
+            return None;
+        }
+        let told = question.consequence(reply);
+        self.questions.remove(&approval_id);
+        Some(Effect::Answer { approval_id, reply, note: None, told })
+    }
+
+    fn whole_question(&mut self, input: &Input, row: usize, now_ms: u64) -> Option<Effect> {
+        let page = 8;
+        self.mode = match input {
+            Input::Up | Input::Char('k') => Mode::WholeQuestion(row.saturating_sub(1)),
+            Input::Down | Input::Char('j') => Mode::WholeQuestion(row + 1),
+            Input::PageUp => Mode::WholeQuestion(row.saturating_sub(page)),
+            Input::PageDown => Mode::WholeQuestion(row + page),
+            Input::Home => Mode::WholeQuestion(0),
+            Input::Wheel(_, _, true) => Mode::WholeQuestion(row.saturating_sub(3)),
+            Input::Wheel(_, _, false) => Mode::WholeQuestion(row + 3),
+            Input::Ctrl('c') => return Some(Effect::Quit),
+            Input::Escape | Input::Enter | Input::Char('e' | 'q') => Mode::Browse,
+            Input::Tab => {
+                self.questions.next();
+                Mode::WholeQuestion(0)
+            }
+            _ => {
+                let key = match input {
+                    Input::Char(key) => Some(*key),
+                    _ => self.key_at(input),
+                };
+                self.mode = Mode::WholeQuestion(row);
+                let effect = key.and_then(|key| self.answer(key, now_ms));
+                if effect.is_some() {
+                    self.mode = Mode::Browse;
+                }
+                return effect;
+            }
+        };
+        None
+    }
+
+    fn filter(&mut self, input: Input, before: String) -> Option<Effect> {
+        match input {
+            Input::Enter | Input::Click(..) => return None,
+            Input::Escape => {
+                self.tasks.set_filter(before);
+                return None;
+            }
+            Input::Ctrl('c') => return Some(Effect::Quit),
+            Input::Up => self.tasks.step(-1),
+            Input::Down => self.tasks.step(1),
+            input => {
+                let mut filter = self.tasks.filter.clone();
+                edit(&mut filter, &input);
+                self.tasks.set_filter(filter);
+            }
+        }
+        self.mode = Mode::Filter(before);
+        None
+    }
+
+    fn note(&mut self, input: Input, approval_id: String, mut note: String) -> Option<Effect> {
+        match input {
+            Input::Escape => None,
+            Input::Ctrl('c') => Some(Effect::Quit),
+            Input::Enter => {
+                let mut all = self.questions.all().iter();
+                let question = all.find(|one| one.approval.approval_id == approval_id)?;
+                let told = question.consequence(Reply::Deny);
+                let note = Some(note.trim().to_owned()).filter(|note| !note.is_empty());
+                self.questions.remove(&approval_id);
+                Some(Effect::Answer { approval_id, reply: Reply::Deny, note, told })
+            }
+            input => {
+                edit(&mut note, &input);
+                self.mode = Mode::Note(approval_id, note);
+                None
+            }
+        }
+    }
+
+    /// Keys while the output has the screen: a line for the task's input, and moving about.
+    fn attached(&mut self, input: Input, mut typed: String) -> Option<Effect> {
+        let mut effect = None;
+        match input {
+            Input::Ctrl(']') | Input::Escape => return None,
+            Input::Ctrl('c') => return Some(Effect::Quit),
+            Input::Up => self.output.scroll(1),
+            Input::Down => self.output.scroll(-1),
+            Input::PageUp => self.output.page(true),
+            Input::PageDown => self.output.page(false),
+            Input::Home => self.output.scroll(isize::MAX),
+            Input::End => self.output.follow_end(),
+            Input::Wheel(_, _, is_up) => {
+                self.output.scroll(if is_up { WHEEL_ROWS } else { -WHEEL_ROWS });
+            }
+            Input::Enter => {
+                let row = self.tasks.selected().filter(|row| row.is_open);
+                effect = row.map(|row| Effect::Send(row.id.clone(), std::mem::take(&mut typed)));
+            }
+            Input::Char('q') if !self.tasks.selected().is_some_and(|row| row.is_open) => {
+                return None;
+            }
+            input => edit(&mut typed, &input),
+        }
+        self.mode = Mode::Attached(typed);
+        effect
+    }
+}
+
+/// Types into a field.
+fn edit(field: &mut String, input: &Input) {
+    match input {
+        Input::Char(character) => field.push(*character),
+        Input::Pasted(text) => field.push_str(text),
+        Input::Backspace => drop(field.pop()),
+        Input::Ctrl('u') => field.clear(),
+        _ => {}
+    }
+    if let Some((end, _)) = field.char_indices().nth(FIELD_CHARS_MAX) {
+        field.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::time::Instant;
+
+use ratatui_core::{backend::TestBackend, terminal::Terminal};
+
+use super::*;
+use crate::commands::top::{
+    keys::Input,
+    lines::safe,
+    list::{TaskRow, tests::row},
+    output::{Printed, tests::printed},
+    questions::{READING_MS, tests::question},
+    state::Message,
+};
+
+const PLAIN: Theme = Theme { colours: false };
+
+/// A frame of this size, row by row.
+fn drawn(state: &mut State, size: (u16, u16), now_ms: u64) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+    terminal.draw(|frame| view(frame, state, PLAIN, now_ms)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content.chunks(size.0.into());
+    rows.map(|row| row.iter().map(ratatui_core::buffer::Cell::symbol).collect::<String>()).collect()
+}
+
+fn state(rows: Vec<TaskRow>) -> State {
+    let mut state = State::default();
+    let total = rows.len() as u64;
+    state.take(Message::Tasks(rows, total));
+    state
+}
+
+fn has(rows: &[String], text: &str) -> bool {
+    rows.iter().any(|row| row.contains(text))
+}
+
+#[test]
+fn sixty_columns_show_tasks_output_and_question() {
+    let mut state = state(vec![row(1, "cargo test", true), row(2, "npm run dev", true)]);
+    state.take(Message::Printed(row(2, "", true).id, printed(&["ready", "on port 3000"])));
+    state.take(Message::Questions(vec![question("build", 1)]));
+    drawn(&mut state, (60, 20), 0);
+    let rows = drawn(&mut state, (60, 20), READING_MS);
+    for text in [
+        "legwork top  2 running, 2 tasks  1 question",
+        "running   cargo test",
+        "│ on port 3000",
+        "Question, until",
+        "  rm -rf build",
+        "[y] once",
+        "[N] no, with a note",
+        "/ filter  Enter attach  x stop  ? keys  q quit",
+    ] {
+        assert!(has(&rows, text), "{text} is missing:\n{}", rows.join("\n"));
+    }
+}
+
+#[test]
+fn answers_are_offered_when_keys_count() {
+    let mut state = state(Vec::new());
+    state.take(Message::Questions(vec![question("build", 1)]));
+    assert!(!has(&drawn(&mut state, (60, 20), 0), "[y]"));
+    assert_eq!(state.press(Input::Char('y'), READING_MS - 1), None);
+    assert!(has(&drawn(&mut state, (60, 20), READING_MS), "[y]"));
+    assert!(state.press(Input::Char('y'), READING_MS).is_some());
+}
+
+#[test]
+fn a_command_that_does_not_fit_has_to_be_opened_before_it_is_allowed() {
+    let mut state = state(Vec::new());
+    let mut long = question("build", 1);
+    long.approval.command = "echo a line\n".repeat(40);
+    state.take(Message::Questions(vec![long]));
+    let rows = drawn(&mut state, (60, 20), 0);
+    assert!(has(&rows, "more rows: e shows all"), "{}", rows.join("\n"));
+    assert_eq!(state.press(Input::Char('y'), READING_MS), None);
+    let rows = drawn(&mut state, (60, 20), READING_MS);
+    assert!(has(&rows, "more rows: Down"), "{}", rows.join("\n"));
+    assert!(state.press(Input::Char('y'), READING_MS).is_some());
+}
+
+#[test]
+fn every_size_can_be_drawn_and_a_small_one_says_so() {
+    for mode in [Mode::Browse, Mode::Help, Mode::WholeQuestion(3), Mode::Attached("typed".into())] {
+        for (columns, lines) in [(1, 1), (5, 3), (39, 30), (40, 12), (60, 20), (300, 100), (200, 5)]
+        {
+            let mut state = state((0..50).map(|at| row(at, "cargo test", at % 2 == 0)).collect());
+            state.take(Message::Questions(vec![question("build", 1)]));
+            state.mode = mode.clone();
+            let rows = drawn(&mut state, (columns, lines), 0);
+            let is_small = columns < COLUMNS_MIN || lines < ROWS_MIN;
+            if columns >= 20 {
+                assert_eq!(has(&rows, "Terminal too small"), is_small, "{columns}x{lines}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_output_stays_in_its_place() {
+    let hostile = [
+        "\u{1b}[2J\u{1b}[H\u{1b}]0;title\u{7}",
+        "right\u{202e}left \u{200b}zero",
+        "<script>alert(1)</script>",
+        "\u{e0041}\u{fe0f}",
+        &format!("pile{}", "\u{301}".repeat(5000)),
+        &"漢".repeat(500),
+        &"x".repeat(1_000_000),
+    ];
+    let mut state = state(vec![row(1, "cargo test", true)]);
+    let lines = hostile.iter().map(|line| safe(line)).collect();
+    state.take(Message::Printed(row(1, "", true).id, Printed { lines, ..Printed::default() }));
+    for at in 0..60 {
+        state.output.page(true);
+        let rows = drawn(&mut state, (60, 20), at);
+        assert!(has(&rows, "running   cargo test"));
+        for row in rows.iter().skip(1).take(18) {
+            assert!(row.contains('│'), "{row}");
+            assert!(!row.chars().any(char::is_control), "{row:?}");
+        }
+    }
+}
+
+/// How long frames take, with a thousand tasks and a full tail of output. Printed, not asserted.
+#[test]
+fn frames_of_a_thousand_tasks_are_measured() {
+    let many = (0..1000).map(|at| row(at, &format!("cargo test --package {at}"), at < 500));
+    let mut state = state(many.collect());
+    let mut took = Vec::new();
+    let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
+    for frame in 0..100 {
+        let line = format!("line {frame} {}", "x".repeat(60));
+        let lines = vec![line; 2000];
+        let id = state.tasks.selected().unwrap().id.clone();
+        state.take(Message::Printed(id, Printed { lines, ..Printed::default() }));
+        state.take(Message::Changed(vec![row(frame, "changed", false)], Vec::new()));
+        state.press(Input::Down, 0);
+        let began = Instant::now();
+        terminal.draw(|frame| view(frame, &mut state, PLAIN, 0)).unwrap();
+        took.push(began.elapsed());
+    }
+    took.sort();
+    println!("frame: median {:?}, longest {:?}", took[50], took[99]);
+}
