@@ -143,10 +143,10 @@ impl Server {
 
     /// The receipt, and the envelope where the server or the call wants it.
     fn result(&self, answer: &Answer, context: &RequestContext<RoleServer>) -> CallToolResult {
-        let content = vec![ContentBlock::text(answer.receipt())];
+        let text = vec![ContentBlock::text(answer.receipt())];
         let mut result = match answer.error() {
-            None => CallToolResult::success(content),
-            Some(_) => CallToolResult::error(content),
+            None => CallToolResult::success(text),
+            Some(_) => CallToolResult::error(text),
         };
         let is_asked_for = || context.meta.get(STRUCTURED).and_then(Value::as_bool);
         if self.offer.structured || is_asked_for() == Some(true) {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+mod acp;
 mod approvals;
 mod approved;
 mod audit;
@@ -12,6 +13,7 @@ mod completions;
 mod crash;
 mod disk;
 mod events;
+mod examples;
 mod exec_command;
 mod exec_denies;
 mod farewell;
