@@ -10,6 +10,7 @@ import tempfile
 
 from langchain.agents import create_agent
 from langchain_mcp_adapters.client import MultiServerMCPClient
+from langchain_mcp_adapters.tools import load_mcp_tools
 from langchain_openai import ChatOpenAI
 
 from legwork_cli import find_program
@@ -18,12 +19,10 @@ from scripted_model import scripted_model
 
 async def main() -> None:
     folder = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-    legwork = {"transport": "stdio", "command": find_program(), "args": ["mcp", "--workspace", folder]}
-    client = MultiServerMCPClient({"legwork": legwork})
+    server = {"command": find_program(), "args": ["mcp", "--workspace", folder]}
+    client = MultiServerMCPClient({"legwork": {"transport": "stdio", **server}})
     # One session for all calls, so that tasks are followed by the connection that started them.
     async with client.session("legwork") as session:
-        from langchain_mcp_adapters.tools import load_mcp_tools
-
         tools = await load_mcp_tools(session)
         with scripted_model("echo six times seven is $((6 * 7))") as base_url:
             model = ChatOpenAI(model="scripted", base_url=base_url, api_key="none")

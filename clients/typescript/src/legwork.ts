@@ -33,7 +33,7 @@ const LINE_MAX = 1024 * 1024;
 export interface LegworkOptions {
   /** The folder that commands run in and may write to; the current one by default. */
   workspace?: string;
-  /** A `legwork serve` instead of a program of our own; workspace, trust and tools are its token's. */
+  /** A `legwork serve` instead of a program of our own; its token says workspace and trust. */
   url?: string;
   /** The token for the server at `url`. */
   token?: string;
@@ -331,7 +331,7 @@ export class Task implements AsyncDisposable {
     };
   }
 
-  /** @internal Whether it has ended within this time; without one, waits for as long as it takes. */
+  /** @internal Whether it has ended within this time; without one, it waits for the end. */
   async ended(timeoutMs?: number): Promise<boolean> {
     for (let left = timeoutMs ?? Infinity; ; left -= WINDOW_MS_MAX) {
       const told = await this.#wait({ exit: true }, Math.max(0, Math.min(left, WINDOW_MS_MAX)));

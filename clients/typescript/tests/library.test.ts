@@ -186,7 +186,8 @@ for (const overHttp of [false, true]) {
     test("a timeout stops all, and keeps the output", async (stage) => {
       const lw = await stage.connect(UNCONFINED);
       const r = await lw.run("echo before; sleep 600 & echo $! > pid; wait", { timeoutMs: 500 });
-      assert.deepEqual([r.timedOut, r.ok, r.stdout, r.status], [true, false, "before\n", "cancelled"]);
+      assert.deepEqual([r.timedOut, r.ok, r.stdout], [true, false, "before\n"]);
+      assert.equal(r.status, "cancelled");
       assert.ok(!isAlive(await stage.pidIn("pid")));
       await lw.close();
     });

@@ -45,7 +45,7 @@ class Settings:
         own = ("workspace", "program", "state", "ask", "sandbox", "trust", "policy", "tools", "env")
         given = [name for name in own if getattr(self, name)]
         if given:
-            raise ValueError(f"`{given[0]}` is the server's, or its token's, and goes not with `url`")
+            raise ValueError(f"`{given[0]}` does not go with `url`: it is the server's choice")
 
     def command(self) -> List[str]:
         """The program with its options."""
@@ -63,19 +63,18 @@ class Settings:
 def open_conversation(settings: Settings, asker: Optional[Asker]) -> Conversation:
     """Connects; raises if that cannot be done."""
     conversation = Conversation(settings.name, asker)
-    if settings.url is not None:
-        http = HttpTransport(
-            conversation, settings.url, settings.token or "", settings.ssl_context
-        )
-        conversation.over(http)
-        http.open()
-        return conversation
-    transport = StdioTransport(conversation, settings.command(), cwd=None, env=settings.env)
-    conversation.over(transport)
     try:
-        _, hello = conversation.request("initialize", conversation.hello())
-        conversation.welcomed(_within(hello))
-        conversation.notify("notifications/initialized")
+        if settings.url is not None:
+            token, context = settings.token or "", settings.ssl_context
+            http = HttpTransport(conversation, settings.url, token, context)
+            conversation.over(http)
+            http.open()
+        else:
+            command, env = settings.command(), settings.env
+            conversation.over(StdioTransport(conversation, command, env))
+            _, hello = conversation.request("initialize", conversation.hello())
+            conversation.welcomed(_within(hello))
+            conversation.notify("notifications/initialized")
     except BaseException:
         conversation.close()
         raise

@@ -25,8 +25,6 @@ class StdioTransport:
         self,
         conversation: Conversation,
         command: Sequence[str],
-        *,
-        cwd: Optional[str],
         env: Optional[Mapping[str, str]],
     ) -> None:
         self._conversation = conversation
@@ -40,7 +38,6 @@ class StdioTransport:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                cwd=cwd,
                 env=env,
                 # Ctrl-C is for this process, which then closes the connection.
                 start_new_session=True,

@@ -31,6 +31,9 @@ const INVALID_PARAMS: i64 = -32602;
 const FAILED: i64 = -32603;
 const NOT_THERE: i64 = -32002;
 
+/// Most terminals that an agent has not released: each keeps the end of its output.
+const TERMINALS_MAX: usize = 256;
+
 /// Most characters of an agent's name that are kept with its tasks.
 const NAME_CHARS: usize = 100;
 
@@ -106,6 +109,11 @@ impl Desk {
                     params.insert("clientCapabilities".into(), json!({ "terminal": true }));
                 }
                 return self.agent.message(&message).await;
+            }
+            Some("session/close" | "session/delete") => {
+                let session = message.pointer("/params/sessionId").and_then(Value::as_str);
+                // Nobody can ask for its terminals any more, and dropped they end.
+                self.known().terminals.retain(|_, it| Some(it.session.as_str()) != session);
             }
             Some(_) => self.note_session(&message),
         }
@@ -265,6 +273,11 @@ impl Desk {
         let wanted = Create::read(params).map_err(|error| (INVALID_PARAMS, error))?;
         let (folder, agent) = {
             let known = self.known();
+            if known.terminals.len() >= TERMINALS_MAX {
+                let problem = format!("there are {TERMINALS_MAX} terminals that were not released");
+                let error = ToolError::new(ErrorKind::LimitExceeded, problem);
+                return Err((FAILED, error.hint("release those that have ended")));
+            }
             let named = known.agent.clone().map_or_else(|| "acp".into(), |it| format!("acp: {it}"));
             (known.folders.get(&wanted.session_id).cloned(), named)
         };

@@ -27,7 +27,9 @@ const scenarios = {
     const command = "printf 'é%.0s' 1 2 3 4 | cat";
     const terminal = await client.createTerminal({ sessionId, command, outputByteLimit: 5 });
     await terminal.waitForExit();
-    return terminal.currentOutput();
+    const output = await terminal.currentOutput();
+    await terminal.release();
+    return output;
   },
 
   async kills(client, sessionId) {
@@ -38,13 +40,28 @@ const scenarios = {
     while (!output.output);
     const waiting = terminal.waitForExit();
     await terminal.kill();
-    return { before: output, exit: await waiting, after: await terminal.currentOutput() };
+    const seen = { before: output, exit: await waiting, after: await terminal.currentOutput() };
+    await terminal.release();
+    return seen;
   },
 
   // Left running: the end of the connection ends it.
   async leaves(client, sessionId) {
     const command = "echo $$ > left; exec sleep 600";
     return (await client.createTerminal({ sessionId, command })).id;
+  },
+
+  // More than may be open at once.
+  async hoards(client, sessionId) {
+    const opened = [];
+    for (;;) {
+      try {
+        opened.push(await client.createTerminal({ sessionId, command: "true" }));
+      } catch (error) {
+        await Promise.all(opened.map((terminal) => terminal.release()));
+        return { count: opened.length, kind: error.data?.kind };
+      }
+    }
   },
 
   async asks(client, sessionId, { command }) {
@@ -79,6 +96,7 @@ const connection = agent({ name: "scripted" })
     return { protocolVersion: params.protocolVersion, agentCapabilities: {}, agentInfo };
   })
   .onRequest(methods.agent.session.new, () => ({ sessionId: "session-1" }))
+  .onRequest(methods.agent.session.close, () => ({}))
   .onRequest(methods.agent.session.prompt, async ({ params, client }) => {
     const { scenario, ...more } = JSON.parse(params.prompt[0].text);
     const saw = await scenarios[scenario](client, params.sessionId, more);

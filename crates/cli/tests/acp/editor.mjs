@@ -72,11 +72,12 @@ async function open(options, answer) {
     child.stdin.end();
     return ended;
   };
-  return { play, seen, close };
+  const end = () => editor.request(methods.agent.session.close, { sessionId });
+  return { play, seen, end, close };
 }
 
 {
-  const { play, seen, close } = await open(["--sandbox", "none"]);
+  const { play, seen, end, close } = await open(["--sandbox", "none"]);
   const capabilities = await play("capabilities");
   assert.equal(capabilities.terminal, true, "there are terminals, whatever the editor has");
   assert.deepEqual(capabilities.fs, { readTextFile: true, writeTextFile: false });
@@ -105,15 +106,24 @@ async function open(options, answer) {
   await until(() => texts().length > 0);
   fs.writeFileSync(inWorkspace("go"), "");
   await shows;
+  // The library hands notifications over apart from answers.
+  await until(() => /exit code 0$/.test(texts().at(-1)));
   assert.match(texts().at(-1), /shown\nend\n```\nexit code 0$/);
   assert.ok(seen.updates.every((update) => update.toolCallId === "call-1"));
   assert.equal(seen.questions.length, 0);
 
-  await play("leaves");
-  const left = await pidIn("left");
-  assert.ok(isAlive(left));
-  assert.equal(await close(), 0);
-  assert.ok(!isAlive(left), "the end of the connection ends its commands");
+  assert.deepEqual(await play("hoards"), { count: 256, kind: "limit_exceeded" });
+
+  for (const leave of [end, close]) {
+    await play("leaves");
+    const left = await pidIn("left");
+    assert.ok(isAlive(left));
+    await leave();
+    // A session is closed before its commands have ended; a connection is not.
+    if (leave === end) await until(() => !isAlive(left));
+    assert.ok(!isAlive(left), "the end of the session or the connection ends its commands");
+    fs.rmSync(inWorkspace("left"));
+  }
 }
 
 {
