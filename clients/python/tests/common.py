@@ -138,8 +138,12 @@ class Case(unittest.TestCase):
     def pid_in(self, name: str) -> int:
         """The pid that a command has written into a file, with a line end."""
         path = self.workspace / name
-        text = eventually(name, lambda: path.exists() and path.read_text())
-        return int(eventually(name, lambda: text.endswith("\n") and text or path.read_text()))
+
+        def line() -> str:
+            text = path.read_text() if path.exists() else ""
+            return text if text.endswith("\n") else ""
+
+        return int(eventually(name, line))
 
     def _check_nothing_is_left(self) -> None:
         eventually("all threads have ended", lambda: not library_threads())
