@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acp;
 mod arguments;
 mod asking;
 mod commands;
@@ -58,6 +59,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
     };
     match verb {
         Verb::Mcp(options) => mcp::serve(options).await,
+        Verb::Acp(options) => Box::pin(acp::serve(options)).await,
         Verb::Serve(options) => Box::pin(http::serve(options)).await,
         Verb::Token(verb) => commands::token::token(verb),
         Verb::Call(options) => commands::call::call(options).await,

@@ -23,6 +23,15 @@ Examples:
   legwork mcp --workspace ~/project --ask strict
   legwork mcp --tools ExecCommand,TaskOutput,TaskStop";
 
+pub(super) const ACP: &str = "\
+The editor starts `legwork acp -- AGENT` in the place of the agent. Commands that the agent runs in \
+the editor's terminals are judged, sandboxed and recorded, and questions about them appear in the \
+editor.
+
+Examples:
+  legwork acp -- gemini --experimental-acp
+  legwork acp --ask strict -- my-agent --acp";
+
 pub(super) const SERVE: &str = "\
 Every request needs a token, also on this machine: `legwork token add`. Tasks go on when the \
 server ends. Other machines reach it with TLS, here or in a proxy (--behind-proxy).

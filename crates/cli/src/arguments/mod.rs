@@ -21,7 +21,9 @@ pub(crate) use self::{
         ApprovalsOptions, ApproveOptions, AuditShowOptions, AuditVerb, AuditVerifyOptions,
         DenyOptions, PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb,
     },
-    serving::{ServeOptions, TokenAddOptions, TokenListOptions, TokenRevokeOptions, TokenVerb},
+    serving::{
+        AcpOptions, ServeOptions, TokenAddOptions, TokenListOptions, TokenRevokeOptions, TokenVerb,
+    },
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
         StopOptions, TaskOptions, TopOptions, WaitOptions,
@@ -63,6 +65,9 @@ pub(crate) enum Verb {
     /// Serve the tools to an MCP client over stdin and stdout
     #[command(after_help = examples::MCP)]
     Mcp(McpOptions),
+    /// Run the terminals of an agent that speaks ACP, between it and its editor
+    #[command(after_help = examples::ACP)]
+    Acp(AcpOptions),
     /// Serve the tools, the tasks and the questions over HTTP
     #[command(after_help = examples::SERVE)]
     Serve(ServeOptions),
@@ -154,6 +159,7 @@ impl Verb {
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {
             Self::Mcp(options) => &mut options.place.state,
+            Self::Acp(options) => &mut options.state,
             Self::Serve(options) => &mut options.place.state,
             Self::Token(TokenVerb::Add(options)) => &mut options.file.state,
             Self::Token(TokenVerb::List(options)) => &mut options.file.state,

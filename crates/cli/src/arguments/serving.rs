@@ -1,6 +1,6 @@
 //! Options of the server over HTTP and of its tokens.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 
@@ -12,6 +12,23 @@ use crate::http::{
     Listen,
     tokens::{self, TokenRole},
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct AcpOptions {
+    /// Folder that commands run in [default: that of the editor's session]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub state: StateChoice,
+    /// Trust in the agent; a rule or a person has to allow each command of an untrusted one
+    #[arg(long, value_enum, default_value = "trusted_operator", value_name = "LEVEL")]
+    pub trust: TrustName,
+    #[command(flatten)]
+    pub rules: Rules,
+    /// The agent's program and its arguments
+    #[arg(last = true, required = true, value_name = "AGENT")]
+    pub agent: Vec<OsString>,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {

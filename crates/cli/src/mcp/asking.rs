@@ -16,7 +16,7 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult,
         ElicitationAction, ElicitationSchema, InputRequest, InputRequiredResult, ProtocolVersion,
-        RequestStateCodec, SealOptions,
+        RequestMetaObject, RequestStateCodec, SealOptions,
     },
     service::RequestContext,
 };
@@ -24,6 +24,9 @@ use serde_json::{Value, json};
 
 /// The name of our question among those that a client has to answer.
 const KEY: &str = "approval";
+
+/// Has the fields of a question beside its text, for a client that is a program.
+const QUESTION: &str = "legwork/question";
 
 /// Clients that say they can show a question and end when they are given one.
 const DIE_WHEN_ASKED: &str = include_str!("die_when_asked.txt");
@@ -99,7 +102,10 @@ fn form(approval: &Approval) -> Option<ElicitRequestParams> {
     });
     let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
     let message = approval.question();
-    Some(ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema })
+    let mut meta = RequestMetaObject::default();
+    meta.insert(QUESTION.to_owned(), serde_json::to_value(approval).ok()?);
+    let meta = Some(meta);
+    Some(ElicitRequestParams::FormElicitationParams { meta, message, requested_schema })
 }
 
 /// What the person said; anything but a clear yes is a no. None if the question was not shown, or

@@ -39,6 +39,10 @@ const CLIENT_NAME_CHARS: usize = 100;
 /// How often a client that asked for progress hears of a command that prints nothing.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// A call asks with it for the envelope beside the text, as `--structured` does for all calls: a
+/// program wants data.
+const STRUCTURED: &str = "legwork/structured";
+
 /// What is served to a client, whatever the transport. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Offer {
@@ -137,13 +141,15 @@ impl Server {
         tool
     }
 
-    fn result(&self, answer: &Answer) -> CallToolResult {
-        let content = vec![ContentBlock::text(answer.receipt())];
+    /// The receipt, and the envelope where the server or the call wants it.
+    fn result(&self, answer: &Answer, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let text = vec![ContentBlock::text(answer.receipt())];
         let mut result = match answer.error() {
-            None => CallToolResult::success(content),
-            Some(_) => CallToolResult::error(content),
+            None => CallToolResult::success(text),
+            Some(_) => CallToolResult::error(text),
         };
-        if self.offer.structured {
+        let is_asked_for = || context.meta.get(STRUCTURED).and_then(Value::as_bool);
+        if self.offer.structured || is_asked_for() == Some(true) {
             result.structured_content = serde_json::to_value(answer.envelope()).ok();
         }
         result
@@ -271,7 +277,7 @@ impl ServerHandler for Server {
         }
         if let Err(error) = self.offer.seal.take_answer(engine, &request, &caller.name).await {
             let answer = Answer::failed(&name, error);
-            return Ok(CallToolResponse::Complete(self.result(&answer)));
+            return Ok(CallToolResponse::Complete(self.result(&answer, &context)));
         }
         let input = Value::Object(request.arguments.clone().unwrap_or_default());
         let mut span = begin_span(&context, &name, self.offer.transport);
@@ -291,7 +297,7 @@ impl ServerHandler for Server {
                 {
                     return Ok(question);
                 }
-                Ok(CallToolResponse::Complete(self.result(&answer)))
+                Ok(CallToolResponse::Complete(self.result(&answer, &context)))
             }
             // Dropping the call stops its command.
             () = context.ct.cancelled() => {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+mod acp;
 mod approvals;
 mod approved;
 mod audit;
@@ -12,6 +13,7 @@ mod completions;
 mod crash;
 mod disk;
 mod events;
+mod examples;
 mod exec_command;
 mod exec_denies;
 mod farewell;
@@ -19,6 +21,7 @@ mod faults;
 mod harness;
 mod http;
 mod ledger;
+mod libraries;
 mod limits;
 mod limits_output;
 mod listing;
@@ -26,6 +29,7 @@ mod load;
 mod login;
 mod mcp;
 mod model_session;
+mod node;
 mod output;
 mod own_words;
 mod people;

@@ -10,8 +10,12 @@ use std::{
 
 use crate::common::{Scratch, fixture, program};
 
+/// Environments are made one at a time.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// An environment of this name with these packages.
 pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = target.join(format!("python-{name}"));
     let python = place.join("bin/python");
@@ -27,18 +31,16 @@ pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
             );
         };
         run(Path::new("python3"), &["-m", "venv", "--clear", place.to_str().unwrap()]);
-        run(&python, &[&["-m", "pip", "install", "--quiet"], packages].concat());
+        if !packages.is_empty() {
+            run(&python, &[&["-m", "pip", "install", "--quiet"], packages].concat());
+        }
         std::fs::write(mark, wanted).unwrap();
     }
     python
 }
 
-/// One environment is made by one test at a time.
-static MAKING: Mutex<()> = Mutex::new(());
-
 /// An environment with this version of the `mcp` package.
 fn client(version: &str) -> PathBuf {
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let package = format!("mcp=={version}");
     environment(&format!("mcp-{version}"), &[&package, "jsonschema==4.25.1"])
 }

@@ -19,6 +19,7 @@ fn output(arguments: &[&str]) -> String {
 fn help() {
     assert_snapshot!("help", output(&["--help"]));
     for verb in [
+        "acp",
         "mcp",
         "call",
         "run",

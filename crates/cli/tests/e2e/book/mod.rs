@@ -8,7 +8,7 @@
 //! `LEGWORK_UPDATE_DOCS=1 cargo test -p legwork-cli --test e2e book` writes what differs anew.
 
 mod clients;
-mod page;
+pub mod page;
 mod reference;
 mod session;
 mod source;
