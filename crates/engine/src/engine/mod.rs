@@ -53,8 +53,8 @@ use crate::{
         usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
-        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
-        observe::Observer, place_error, run::Run, sandbox_facts,
+        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks, adopt::keep_adopting,
+        input::TypedText, observe::Observer, place_error, run::Run, sandbox_facts,
     },
     threads::begin_in_thread,
 };
@@ -272,6 +272,24 @@ impl Engine {
             request = request.shell(shell);
         }
         self.tasks.checker(request, trust).await
+    }
+
+    /// Judges a command that another program would run, such as the own shell of a coding agent, by
+    /// the same rules and answers as a command of this engine, and notes the verdict. Nothing is
+    /// run and nothing waited for: where the program cannot ask a person itself, a question is
+    /// opened whose answer counts for the next equal command.
+    pub async fn judge_foreign(
+        &self,
+        request: Request,
+        shell: ForeignShell,
+        can_ask: bool,
+        caller: &Caller,
+    ) -> Result<ForeignVerdict, ToolError> {
+        match self.tasks.judge_foreign(request, shell, can_ask, caller).await {
+            Ok(ForeignVerdict::Deny(error)) => Ok(ForeignVerdict::Deny(self.told(error))),
+            Ok(verdict) => Ok(verdict),
+            Err(error) => Err(self.told(error)),
+        }
     }
 
     /// Takes a request through plan, gate and ledger to a running command.
