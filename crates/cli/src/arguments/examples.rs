@@ -12,6 +12,7 @@ Environment: LEGWORK_STATE names the state folder, LEGWORK_LOG=debug logs to std
 switches colours off.
 
 Examples:
+  legwork setup                 plug it into your agents
   legwork run -- cargo test     run a program, recorded
   legwork ps -w                 watch the tasks of your agents
   legwork approvals --watch     answer their questions

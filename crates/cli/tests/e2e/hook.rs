@@ -155,7 +155,7 @@ fn an_answer_to_a_question_that_the_agent_cannot_ask_counts_for_the_next_call_on
     let told = ask()["hookSpecificOutput"]["permissionDecisionReason"].as_str().unwrap().to_owned();
     let id = regex::Regex::new("a_[a-z0-9]{20,}").unwrap();
     let id = id.find(&told).unwrap_or_else(|| panic!("{told}")).as_str();
-    assert!(told.contains(&format!("legwork approve --state")), "{told}");
+    assert!(told.contains("legwork approve --state"), "{told}");
     let mut approve = scratch.legwork("approve");
     assert!(approve.arg(id).output().unwrap().status.success());
     assert_eq!(ask()["hookSpecificOutput"]["permissionDecision"], "allow");
@@ -221,6 +221,22 @@ fn other_tools_are_passed_over_and_a_wrong_option_does_not_let_a_command_run() {
     let mut wrong = scratch.legwork("hook");
     let output = wrong.args(["claude-code", "--no-such-option"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+}
+
+#[test]
+fn an_agent_does_not_answer_for_the_person_nor_choose_its_rules() {
+    let scratch = Scratch::new();
+    for command in [
+        "legwork approve a_2acudcligfmjukq3yfnhmdod5g",
+        "legwork sh --ask never 'rm -rf build'",
+        "legwork run --mode open -- ls",
+        "legwork setup --remove",
+        "legwork token add me",
+    ] {
+        let told = answer(&scratch, "claude-code", "", Some(command)).unwrap().to_string();
+        assert!(told.contains(r#""permissionDecision":"ask""#), "{command}: {told}");
+    }
+    assert!(answer(&scratch, "claude-code", "", Some("legwork ps")).is_none());
 }
 
 #[test]

@@ -159,7 +159,11 @@ fn of_a_file_that_was_changed_since_only_what_is_ours_is_removed() {
         );
         serde_json::from_str::<Value>(&now).unwrap();
     }
-    assert!(home.read(".config/opencode/opencode.json").contains("\"bash\": \"ask\""));
+    let opencode: Value =
+        serde_json::from_str(&home.read(".config/opencode/opencode.json")).unwrap();
+    assert_eq!(opencode, serde_json::json!({ "permission": { "bash": "ask" }, "later": 2 }));
+    let settings: Value = serde_json::from_str(&home.read(".claude/settings.json")).unwrap();
+    assert_eq!(settings, serde_json::json!({ "later": 2 }), "what was made is not left empty");
     let codex = home.read(".codex/config.toml");
     assert!(codex.contains("shell_tool = true") && codex.contains("# later"), "{codex}");
     assert!(!codex.contains("legwork"), "{codex}");

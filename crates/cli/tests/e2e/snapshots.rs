@@ -19,6 +19,8 @@ fn output(arguments: &[&str]) -> String {
 fn help() {
     assert_snapshot!("help", output(&["--help"]));
     for verb in [
+        "setup",
+        "hook",
         "mcp",
         "call",
         "run",

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{program_rules, read_tables};
+use legwork_gate::{Level, program_rules, read_tables};
 use serde_json::Value;
 
 pub use self::{
@@ -202,6 +202,12 @@ impl Engine {
     /// is required.
     pub async fn protection(&self, trust: Trust) -> Result<Arc<SandboxReport>, ToolError> {
         self.tasks.protection(trust).await
+    }
+
+    /// The level that commands of this trust are confined to, unless a rule says otherwise. Nothing
+    /// is started to find out what this machine enforces of it.
+    pub fn level(&self, trust: Trust) -> Level {
+        self.tasks.judge.wanted(trust).level
     }
 
     /// The sandbox that is in force for callers of this trust, in words for a model.

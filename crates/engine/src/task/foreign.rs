@@ -46,10 +46,7 @@ impl Tasks {
         can_ask: bool,
         caller: &Caller,
     ) -> Result<ForeignVerdict, ToolError> {
-        let plan = match shell {
-            ForeignShell::Confined => self.plan(request, caller.trust).await?,
-            ForeignShell::Unconfined => self.unconfined_plan(request, caller)?,
-        };
+        let plan = self.foreign_plan(request, shell, caller).await?;
         let entry = AuditEntry::new("verdict")
             .own("tool", &plan.tool)
             .by(caller)
@@ -69,11 +66,26 @@ impl Tasks {
         }
     }
 
-    /// A plan of a command that nothing confines. No warden is asked what this machine can enforce.
-    fn unconfined_plan(&self, request: Request, caller: &Caller) -> Result<Plan, ToolError> {
-        let wanted = self.judge.wanted(caller.trust).at(Some(Level::None));
+    /// Decides everything about a command but whether it may run. What this machine can enforce is
+    /// only found out where that could decide: a warden has to be started for it.
+    async fn foreign_plan(
+        &self,
+        request: Request,
+        shell: ForeignShell,
+        caller: &Caller,
+    ) -> Result<Plan, ToolError> {
+        let usual = self.judge.wanted(caller.trust);
+        let wanted = match shell {
+            ForeignShell::Confined => usual,
+            ForeignShell::Unconfined => usual.at(Some(Level::None)),
+        };
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: false };
-        Plan::resolve(request, &self.ground, &self.place, around)
+        let mut plan = Plan::resolve(request, &self.ground, &self.place, around)?;
+        // A sandbox only ever turns a question into an allow.
+        if wanted.level > Level::None && self.judge.look(&plan).verdict == Decision::Ask {
+            plan.sandboxed = self.sandbox(wanted).await?.is_some_and(|it| it.is_whole());
+        }
+        Ok(plan)
     }
 
     /// An allow, unless the configuration lets nothing run as freely as this would.

@@ -11,7 +11,7 @@ use crate::{
     commands::setup::{
         files,
         plan::{can_start, is_our_hook, program_of},
-        table::{ClientChange, ClientEntry, ClientTable, Part, resolved},
+        table::{ClientChange, ClientEntry, ClientTable, SetupPart, resolved},
         text::FileText,
     },
     style::from_home,
@@ -58,7 +58,7 @@ pub(super) fn found(workspace: &Path) -> Vec<FoundClient> {
 /// The files of a client that are there.
 fn found_of(client: &ClientEntry, workspace: &Path) -> Vec<FoundClient> {
     let starts = |change: &&ClientChange| {
-        change.part == Part::Server && change.at.last().is_some_and(|key| key == "legwork")
+        change.part == SetupPart::Server && change.at.last().is_some_and(|key| key == "legwork")
     };
     let Some(server) = client.change.iter().find(starts) else { return Vec::new() };
     let mut found = Vec::new();
@@ -88,7 +88,7 @@ fn found_of(client: &ClientEntry, workspace: &Path) -> Vec<FoundClient> {
 /// Whether a hook of ours is in the files of a scope; none if the client has none.
 fn hooked(client: &ClientEntry, scope: ScopeName, workspace: &Path) -> Option<bool> {
     let mut changes =
-        client.change.iter().filter(|it| it.part == Part::Hooks && !it.keep).peekable();
+        client.change.iter().filter(|it| it.part == SetupPart::Hooks && !it.keep).peekable();
     changes.peek()?;
     let has = |change: &ClientChange| {
         let mut files = change.files(scope, workspace).into_iter();

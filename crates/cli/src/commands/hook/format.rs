@@ -38,7 +38,7 @@ pub(super) struct HookFormat {
 
 /// What is answered.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum HookAnswer {
     Allow(String),
     /// No opinion.
     Pass,
@@ -54,7 +54,7 @@ pub(super) enum Reply {
 
 /// What an agent wants to know.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum HookCall {
     /// Whether this command may run in this folder.
     Command { text: String, folder: PathBuf },
     /// Something about another tool.
@@ -78,7 +78,7 @@ impl HookFormat {
     }
 
     /// Reads what an agent has sent.
-    pub(super) fn read(&self, sent: &Value) -> Result<Asked, NotUnderstood> {
+    pub(super) fn read(&self, sent: &Value) -> Result<HookCall, NotUnderstood> {
         let text = |pointer: &str| sent.pointer(pointer).and_then(Value::as_str);
         let missing = |pointer: &str| {
             let name = pointer.trim_start_matches('/').replace('/', ".");
@@ -87,13 +87,13 @@ impl HookFormat {
         if let Some(pointer) = &self.tool {
             let tool = text(pointer).ok_or_else(|| missing(pointer))?;
             if !self.tools.iter().any(|known| known == tool) {
-                return Ok(Asked::OtherTool);
+                return Ok(HookCall::OtherTool);
             }
         }
         let command = text(&self.command).ok_or_else(|| missing(&self.command))?;
         let folder = self.folder.iter().find_map(|it| text(it).filter(|path| !path.is_empty()));
         let folder = folder.ok_or_else(|| missing(self.folder.first().map_or("", |it| it)))?;
-        Ok(Asked::Command { text: command.to_owned(), folder: PathBuf::from(folder) })
+        Ok(HookCall::Command { text: command.to_owned(), folder: PathBuf::from(folder) })
     }
 
     /// The input of the tool with another command in it.
@@ -103,15 +103,15 @@ impl HookFormat {
     }
 
     /// An answer as the agent reads it; empty where nothing is to be printed.
-    pub(super) fn written(&self, reply: Reply) -> String {
+    pub(super) fn written(&self, reply: HookAnswer) -> String {
         let filled = |template: &str, reason: &str| filled(template, reason, &Value::Null);
         match reply {
-            Reply::Allow(reason) => filled(&self.allow, &reason),
-            Reply::Pass => self.pass.clone().unwrap_or_default(),
+            HookAnswer::Allow(reason) => filled(&self.allow, &reason),
+            HookAnswer::Pass => self.pass.clone().unwrap_or_default(),
             // An agent that cannot ask would run it.
-            Reply::Ask(reason) => filled(self.ask.as_ref().unwrap_or(&self.deny), &reason),
-            Reply::Deny(reason) => filled(&self.deny, &reason),
-            Reply::Rewrite { asks, reason, input } => {
+            HookAnswer::Ask(reason) => filled(self.ask.as_ref().unwrap_or(&self.deny), &reason),
+            HookAnswer::Deny(reason) => filled(&self.deny, &reason),
+            HookAnswer::Rewrite { asks, reason, input } => {
                 let template = if asks { &self.rewrite_ask } else { &self.rewrite };
                 let template = template.as_ref().unwrap_or(&self.deny);
                 self::filled(template, &reason, &input)

@@ -16,12 +16,12 @@ use std::{
 };
 
 use legwork::{
-    Caller, Confinement, Engine, ForeignShell, ForeignVerdict, Level, Options, Registry, Request,
-    ToolError, gate::Explanation,
+    Caller, Confinement, Engine, ErrorKind, ForeignShell, ForeignVerdict, Level, Options, Registry,
+    Request, ToolError, gate::Explanation,
 };
 use serde_json::Value;
 
-use self::format::{Asked, HookFormat, NotUnderstood, Reply};
+use self::format::{HookAnswer, HookCall, HookFormat, NotUnderstood};
 use super::program;
 use crate::{arguments::HookOptions, hints, render::print};
 
@@ -36,12 +36,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PROJECT_FILE: &str = ".legwork.toml";
 
 pub(crate) async fn hook(options: HookOptions) -> ExitCode {
-    let Some(format) = HookFormat::of(&options.client) else {
+    let client = options.client.clone();
+    let Some(format) = HookFormat::of(&client) else {
         return crate::render::complain("this agent has no hook");
     };
-    let mut hook = Hook { format, options, fails_open: false };
-    let reply = hook.reply().await;
-    let answer = hook.format.written(reply);
+    // In a task of its own: a fault of ours must not let the command run either.
+    let judged = tokio::spawn(async move {
+        let mut hook = Hook { format, options, fails_open: None };
+        let answer = hook.answer().await;
+        hook.format.written(answer)
+    });
+    let answer = judged.await.unwrap_or_else(|_| {
+        let format = HookFormat::of(&client);
+        format.map_or(String::new(), |it| it.written(not_judged("a fault of its own")))
+    });
     if answer.is_empty() { ExitCode::SUCCESS } else { print(&format!("{answer}\n")) }
 }
 
@@ -50,36 +58,41 @@ struct Hook {
     format: HookFormat,
     options: HookOptions,
     /// Whether a command may run that cannot be judged; known once the configuration is read.
-    fails_open: bool,
+    fails_open: Option<bool>,
+}
+
+/// The answer about a command that could not be judged.
+fn not_judged(problem: &str) -> HookAnswer {
+    HookAnswer::Deny(format!(
+        "Legwork could not judge this command, so it does not run: {problem}. Tell the user; \
+         `legwork doctor` checks the setup."
+    ))
 }
 
 impl Hook {
-    async fn reply(&mut self) -> Reply {
+    async fn answer(&mut self) -> HookAnswer {
         let judged = tokio::time::timeout(PATIENCE, self.judged()).await;
         let problem = match judged {
-            Ok(Ok(reply)) => return reply,
+            Ok(Ok(answer)) => return answer,
             Ok(Err(problem)) => problem,
             Err(_) => format!("judging took more than {} s", PATIENCE.as_secs()),
         };
-        if self.fails_open {
-            return Reply::Pass;
+        // Where no folder is known, the one that we are in says what counts.
+        let here = || self.options.rules.config(Path::new("."));
+        let configured = || here().is_ok_and(|config| config.settings.hook_fails_open);
+        if self.fails_open.unwrap_or_else(configured) {
+            HookAnswer::Pass
+        } else {
+            not_judged(&problem)
         }
-        Reply::Deny(format!(
-            "Legwork could not judge this command, so it does not run: {problem}. Tell the user; \
-             `legwork doctor` checks the setup."
-        ))
     }
 
-    async fn judged(&mut self) -> Result<Reply, String> {
-        // What counts for garbage is what the folder says that we are in.
-        if let Ok(config) = self.options.rules.config(Path::new(".")) {
-            self.fails_open = config.settings.hook_fails_open;
-        }
+    async fn judged(&mut self) -> Result<HookAnswer, String> {
         let sent = call()?;
         let asked = self.format.read(&sent).map_err(|NotUnderstood(problem)| problem)?;
-        let Asked::Command { text, folder } = asked else { return Ok(Reply::Pass) };
+        let HookCall::Command { text, folder } = asked else { return Ok(HookAnswer::Pass) };
         if text.trim().is_empty() {
-            return Ok(Reply::Pass);
+            return Ok(HookAnswer::Pass);
         }
         let rewrites = self.options.rewrite && self.format.rewrites();
         let engine = self.engine(&folder).map_err(|error| error.message)?;
@@ -92,24 +105,22 @@ impl Hook {
         let verdict = engine.judge_foreign(request, shell, self.format.asks, &caller).await;
         let verdict = verdict.map_err(|error| error.message)?;
         Ok(match verdict {
-            ForeignVerdict::Deny(error) => Reply::Deny(denial(&error)),
+            ForeignVerdict::Deny(error) => HookAnswer::Deny(denial(&error)),
             verdict if rewrites => {
-                let protection = engine.protection(caller.trust).await;
-                let level = protection.map_err(|error| error.message)?.level;
-                self.rewritten(sent, &text, &verdict, level)?
+                self.rewritten(sent, &text, &verdict, engine.level(caller.trust))?
             }
             // Whatever the agent would ask about, it goes on to ask about: no rule has allowed it,
             // and there is no sandbox around it.
-            ForeignVerdict::Allow(why) if is_by_default(&why) => Reply::Pass,
-            ForeignVerdict::Allow(why) => Reply::Allow(format!("Legwork: {}", why.reason)),
-            ForeignVerdict::Ask(why) => Reply::Ask(question(&why)),
+            ForeignVerdict::Allow(why) if is_by_default(&why) => HookAnswer::Pass,
+            ForeignVerdict::Allow(why) => HookAnswer::Allow(format!("Legwork: {}", why.reason)),
+            ForeignVerdict::Ask(why) => HookAnswer::Ask(question(&why)),
         })
     }
 
     fn engine(&mut self, folder: &Path) -> Result<Engine, ToolError> {
         let workspace = self.workspace(folder);
         let config = self.options.rules.config(&workspace)?;
-        self.fails_open = config.settings.hook_fails_open;
+        self.fails_open = Some(config.settings.hook_fails_open);
         let mut options = Options::configured(workspace, config);
         options.state = self.options.state.chosen();
         options.hint = hints::of;
@@ -133,11 +144,11 @@ impl Hook {
         text: &str,
         verdict: &ForeignVerdict,
         level: Level,
-    ) -> Result<Reply, String> {
+    ) -> Result<HookAnswer, String> {
         let (asks, why) = match verdict {
             ForeignVerdict::Ask(why) => (true, question(why)),
             ForeignVerdict::Allow(why) => (false, format!("Legwork: {}", why.reason)),
-            ForeignVerdict::Deny(error) => return Ok(Reply::Deny(denial(error))),
+            ForeignVerdict::Deny(error) => return Ok(HookAnswer::Deny(denial(error))),
         };
         let mut words = vec![program::path()?, "sh".into(), "--mask".into()];
         words.extend(self.options.rules.as_arguments(asks));
@@ -156,7 +167,7 @@ impl Hook {
         let reason = format!(
             "{why}. It runs through `legwork sh`: {confined}, recorded, with secrets masked"
         );
-        Ok(Reply::Rewrite { asks, reason, input })
+        Ok(HookAnswer::Rewrite { asks, reason, input })
     }
 }
 
@@ -184,7 +195,10 @@ fn denial(error: &ToolError) -> String {
     if let Some(hint) = &error.recovery_hint {
         told.push_str(&format!(". Hint: {hint}"));
     }
-    if let Some(person) = error.text_detail("for_the_user") {
+    // Of a rule the person knows what to do about it.
+    let person =
+        error.text_detail("for_the_user").filter(|_| error.kind != ErrorKind::CommandDenied);
+    if let Some(person) = person {
         told.push_str(&format!(". The user can: {person}"));
     }
     told

@@ -41,7 +41,7 @@ pub(crate) fn replace(
     // A link stays one: what it leads to is replaced.
     let target = if was.is_some() { path.canonicalize()? } else { path.to_owned() };
     let folder = target.parent().unwrap_or(Path::new("/"));
-    let made = make_folders(folder, private)?;
+    let folders = make_folders(folder, private)?;
     let mut beside = tempfile::Builder::new().prefix(".legwork-setup-").tempfile_in(folder)?;
     beside.write_all(text.as_bytes())?;
     let mode = match was {
@@ -55,7 +55,7 @@ pub(crate) fn replace(
         return Err(io::Error::other("it was changed meanwhile; try again"));
     }
     beside.persist(&target).map_err(|error| error.error)?;
-    Ok(made)
+    Ok(folders)
 }
 
 /// Makes a folder with those above it; returns those that were missing, the innermost first.

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::{
     plan::{FilePlan, Wish, difference},
     record::Records,
-    table::{ClientEntry, ClientTable, Filling, Part},
+    table::{ClientEntry, ClientTable, Filling, SetupPart},
 };
 use super::{hook::quoted, program};
 use crate::{
@@ -65,6 +65,9 @@ struct ClientResult {
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Folders that were made for files which are gone.
+    #[serde(skip)]
+    folders: Vec<PathBuf>,
 }
 
 struct Setup<'o> {
@@ -107,6 +110,7 @@ impl<'o> Setup<'o> {
         };
         let meant: Vec<&ClientEntry> = self.table.client.iter().filter(is_meant).collect();
         let results: Vec<ClientResult> = meant.iter().map(|client| self.one(client)).collect();
+        remove_folders(&results);
         let failed = results.iter().any(|result| result.error.is_some());
         let printed = if self.options.json {
             print_json(&results)
@@ -133,9 +137,10 @@ impl<'o> Setup<'o> {
             files: Vec::new(),
             notes: Vec::new(),
             error: self.impossible(client),
+            folders: Vec::new(),
         };
         if result.error.is_none() {
-            result.error = self.change_files(client, &mut result.files).err();
+            result.error = self.change_files(client, &mut result).err();
         }
         if result.error.is_none() && !self.options.remove {
             result.notes = self.notes(client);
@@ -154,25 +159,24 @@ impl<'o> Setup<'o> {
         })
     }
 
-    fn change_files(
-        &self,
-        client: &ClientEntry,
-        results: &mut Vec<FileResult>,
-    ) -> Result<(), String> {
+    fn change_files(&self, client: &ClientEntry, result: &mut ClientResult) -> Result<(), String> {
         let filling = self.filling(client);
-        let planned = |(file, wishes): (PathBuf, Vec<Wish<'_>>)| match self.options.remove {
-            true => FilePlan::undoing(file, &wishes, &self.records),
-            false => FilePlan::of(file, &wishes),
+        let planned = |(file, wishes): (PathBuf, Vec<Wish<'_>>)| {
+            if self.options.remove {
+                FilePlan::undoing(file, &wishes, &self.records)
+            } else {
+                FilePlan::of(file, &wishes)
+            }
         };
         // All files are read before one is written: a mistake in the second leaves the first alone.
         let plans = self.wishes(client, &filling).into_iter().map(planned);
         for plan in plans.collect::<Result<Vec<_>, _>>()? {
-            results.push(self.carry_out(plan)?);
+            result.files.push(self.carry_out(plan, &mut result.folders)?);
         }
         Ok(())
     }
 
-    fn carry_out(&self, plan: FilePlan) -> Result<FileResult, String> {
+    fn carry_out(&self, plan: FilePlan, folders: &mut Vec<PathBuf>) -> Result<FileResult, String> {
         let file = plan.file.clone();
         let failed = |error: std::io::Error| format!("{}: {error}", file.display());
         let private = self.options.scope == ScopeName::User;
@@ -180,7 +184,9 @@ impl<'o> Setup<'o> {
         let diff = (shown && !is_done).then(|| difference(&plan));
         match (shown, self.options.remove) {
             (true, _) => {}
-            (false, true) => plan.write_undone(&self.records, private).map_err(failed)?,
+            (false, true) => {
+                folders.extend(plan.write_undone(&self.records, private).map_err(failed)?);
+            }
             (false, false) if is_done => {}
             (false, false) => plan.write(&self.records, private).map_err(failed)?,
         }
@@ -211,18 +217,18 @@ impl<'o> Setup<'o> {
         }
     }
 
-    /// The changes of each of a client's files: those that are asked for, or all that may have to be
-    /// undone.
+    /// The changes of each of a client's files: those that are asked for, or all that may have to
+    /// be undone.
     fn wishes<'c>(
         &self,
         client: &'c ClientEntry,
         filling: &Filling,
     ) -> Vec<(PathBuf, Vec<Wish<'c>>)> {
         let (scope, remove) = (self.options.scope, self.options.remove);
-        let wanted = |part: Part| match part {
-            Part::Server => true,
-            Part::Shell => self.options.shell_off,
-            Part::Hooks => self.options.hooks,
+        let wanted = |part: SetupPart| match part {
+            SetupPart::Server => true,
+            SetupPart::Shell => self.options.shell_off,
+            SetupPart::Hooks => self.options.hooks,
         };
         let mut wishes: Vec<(PathBuf, Vec<Wish<'c>>)> = Vec::new();
         for change in client.change.iter().filter(|it| remove || wanted(it.part)) {
@@ -253,9 +259,10 @@ impl<'o> Setup<'o> {
     /// What the person should know besides.
     fn notes(&self, client: &ClientEntry) -> Vec<String> {
         let mut notes = Vec::new();
-        let hooks = client.change.iter().filter(|it| it.part == Part::Hooks && self.options.hooks);
+        let hooks =
+            client.change.iter().filter(|it| it.part == SetupPart::Hooks && self.options.hooks);
         notes.extend(hooks.filter_map(|change| change.note.clone()));
-        if self.options.hooks && !client.has(Part::Hooks) {
+        if self.options.hooks && !client.has(SetupPart::Hooks) {
             notes.push("Legwork has no hook for it".into());
         }
         match &client.shell {
@@ -265,7 +272,7 @@ impl<'o> Setup<'o> {
             None => {
                 let setup = format!("`legwork setup {}", client.name);
                 let judged = format!(", {setup} --hooks` judges what it runs");
-                let judged = if client.has(Part::Hooks) { judged } else { String::new() };
+                let judged = if client.has(SetupPart::Hooks) { judged } else { String::new() };
                 let note = format!("its own shell stays on: {setup} --shell-off` switches it off");
                 notes.push(note + &judged);
             }
@@ -318,3 +325,13 @@ impl<'o> Setup<'o> {
 
 /// The client whose hook can rewrite a command.
 const REWRITES: &str = "claude-code";
+
+/// Removes the folders that were made for files which are gone, the innermost first; those that
+/// have something else in them stay.
+fn remove_folders(results: &[ClientResult]) {
+    let mut folders: Vec<&PathBuf> = results.iter().flat_map(|result| &result.folders).collect();
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.as_os_str().len()));
+    for folder in folders {
+        let _ = std::fs::remove_dir(folder);
+    }
+}

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     files,
     record::{FileRecord, MadeChange, Records, digest},
-    table::{Part, Put},
+    table::{Put, SetupPart},
     text::{FileProblem, FileText},
 };
 
@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Wish<'t> {
     pub client: &'t str,
-    pub part: Part,
+    pub part: SetupPart,
     pub at: &'t [String],
     pub put: Put,
     /// A value that is there stays.
@@ -65,42 +65,44 @@ impl FilePlan {
 
     fn fulfil(&mut self, wish: &Wish<'_>, text: &mut FileText) -> Result<(), FileProblem> {
         let there = text.get(wish.at)?;
+        let existed = existing(text, wish.at)?;
         match (&wish.put, there) {
             (Put::Set(_), Some(_)) if wish.keep => return Ok(()),
             (Put::Set(value), Some(there)) if *value == there => {
-                self.had_ours |= wish.part != Part::Shell;
+                self.had_ours |= wish.part != SetupPart::Shell;
                 return Ok(());
             }
-            (Put::Set(value), Some(there)) if wish.part == Part::Server && !wish.anew => {
+            (Put::Set(value), Some(there)) if wish.part == SetupPart::Server && !wish.anew => {
                 self.had_ours = true;
                 return renew(text, wish.at, value, &there);
             }
             (Put::Set(_), there) => {
-                let previous = there.filter(|_| wish.part == Part::Shell);
-                self.had_ours |= wish.part == Part::Server && previous.is_some();
-                self.note(wish, previous, None);
+                let previous = there.filter(|_| wish.part == SetupPart::Shell);
+                self.had_ours |= wish.part == SetupPart::Server && previous.is_some();
+                self.note(wish, previous, existed);
             }
             (Put::Append(element), there) => {
                 let items = there.as_ref().and_then(Value::as_array);
                 let mut items = items.into_iter().flatten();
                 if items.any(|item| item == element) {
-                    self.had_ours |= wish.part != Part::Shell;
+                    self.had_ours |= wish.part != SetupPart::Shell;
                     return Ok(());
                 }
                 let ours = |item: &Value| is_our_hook(item, wish.client);
                 let before = text.clone();
                 text.remove_elements(wish.at, ours)?;
                 self.had_ours |= *text != before;
-                self.note(wish, None, Some(element.clone()));
+                self.note(wish, None, existed);
             }
         }
         text.put(wish.at, &wish.put)
     }
 
-    fn note(&mut self, wish: &Wish<'_>, previous: Option<Value>, element: Option<Value>) {
-        if !wish.keep {
-            let (part, at) = (wish.part, wish.at.to_vec());
-            self.made.push(MadeChange { part, at, previous, element });
+    fn note(&mut self, wish: &Wish<'_>, previous: Option<Value>, existed: usize) {
+        let (part, at) = (wish.part, wish.at.to_vec());
+        let known = self.made.iter().any(|made| made.part == part && made.at == at);
+        if !wish.keep && !known {
+            self.made.push(MadeChange { part, at, previous, existed });
         }
     }
 
@@ -128,7 +130,14 @@ impl FilePlan {
         let folders = files::replace(&self.file, was, after, private)?;
         record.written = digest(after);
         record.folders.extend(folders);
-        record.made.extend(self.made);
+        // What was there before the first of equal changes counts.
+        let same =
+            |one: &MadeChange, other: &MadeChange| one.part == other.part && one.at == other.at;
+        for made in self.made {
+            if !record.made.iter().any(|known| same(known, &made)) {
+                record.made.push(made);
+            }
+        }
         records.keep(&record)
     }
 
@@ -152,17 +161,23 @@ impl FilePlan {
             return Ok(plan);
         }
         let mut text = FileText::of(&plan.file, &now);
-        let made = record.map(|record| record.made).unwrap_or_default();
+        let mut made = record.map(|record| record.made).unwrap_or_default();
+        made.sort_by_key(|made| std::cmp::Reverse(made.existed));
         for wish in wishes.iter().filter(|wish| !wish.keep) {
             let undone = take_out(&mut text, wish, &made);
             undone.map_err(|problem| plan.told(&problem))?;
+        }
+        // What was made for several of them is empty only now.
+        for made in &made {
+            let emptied = remove_empty(&mut text, &made.at, made.existed);
+            emptied.map_err(|problem| plan.told(&problem))?;
         }
         plan.after = Some(text.whole());
         Ok(plan)
     }
 
-    /// Writes what undoes it, and forgets the file.
-    pub(super) fn write_undone(self, records: &Records, private: bool) -> io::Result<()> {
+    /// Writes what undoes it, and forgets the file. Returns the folders that were made for it.
+    pub(super) fn write_undone(self, records: &Records, private: bool) -> io::Result<Vec<PathBuf>> {
         let folders = records.find(&self.file).map(|it| it.folders).unwrap_or_default();
         match (&self.before, &self.after) {
             (Some(before), Some(after)) if before != after => {
@@ -173,16 +188,11 @@ impl FilePlan {
                     return Err(io::Error::other("it was changed meanwhile; try again"));
                 }
                 fs::remove_file(&self.file)?;
-                // Those that have something else in them stay.
-                for folder in folders {
-                    if fs::remove_dir(folder).is_err() {
-                        break;
-                    }
-                }
             }
             _ => {}
         }
-        records.forget(&self.file)
+        records.forget(&self.file)?;
+        Ok(folders)
     }
 }
 
@@ -190,7 +200,7 @@ impl FilePlan {
 fn take_out(text: &mut FileText, wish: &Wish<'_>, made: &[MadeChange]) -> Result<(), FileProblem> {
     let made = made.iter().find(|made| made.part == wish.part && made.at == wish.at);
     // What could as well be the user's own is only taken out if we have put it in.
-    if wish.part == Part::Shell && made.is_none() {
+    if wish.part == SetupPart::Shell && made.is_none() {
         return Ok(());
     }
     match &wish.put {
@@ -198,7 +208,7 @@ fn take_out(text: &mut FileText, wish: &Wish<'_>, made: &[MadeChange]) -> Result
             let ours = |item: &Value| item == element || is_our_hook(item, wish.client);
             text.remove_elements(wish.at, ours)
         }
-        Put::Set(value) if wish.part == Part::Shell => {
+        Put::Set(value) if wish.part == SetupPart::Shell => {
             if text.get(wish.at)?.as_ref() != Some(value) {
                 return Ok(());
             }
@@ -209,6 +219,34 @@ fn take_out(text: &mut FileText, wish: &Wish<'_>, made: &[MadeChange]) -> Result
         }
         Put::Set(_) => text.remove(wish.at),
     }
+}
+
+/// How many keys of a path lead to something.
+fn existing(text: &FileText, at: &[String]) -> Result<usize, FileProblem> {
+    for count in (1..=at.len()).rev() {
+        if text.get(at.get(..count).unwrap_or(at))?.is_some() {
+            return Ok(count);
+        }
+    }
+    Ok(0)
+}
+
+/// Takes out what was made on the way to a value, and is empty now.
+fn remove_empty(text: &mut FileText, at: &[String], existed: usize) -> Result<(), FileProblem> {
+    for count in (existed + 1..=at.len()).rev() {
+        let path = at.get(..count).unwrap_or(at);
+        let is_empty = match text.get(path)? {
+            Some(Value::Object(fields)) => fields.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(_) => false,
+            None => continue,
+        };
+        if !is_empty {
+            break;
+        }
+        text.remove(path)?;
+    }
+    Ok(())
 }
 
 /// Lets an entry that is there start this program, if the one that it names cannot be started; all

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     files::{is_absent, make_folders, replace},
-    table::Part,
+    table::SetupPart,
 };
 
 /// The folder of the records, in the state folder.
@@ -38,12 +38,12 @@ pub(super) struct FileRecord {
 /// A change that was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct MadeChange {
-    pub part: Part,
+    pub part: SetupPart,
     pub at: Vec<String>,
     /// The value that was there before.
     pub previous: Option<Value>,
-    /// The element that was added to the list there.
-    pub element: Option<Value>,
+    /// How many of the keys were there before: what is empty below them goes, too.
+    pub existed: usize,
 }
 
 /// Where the records of a state folder are.

@@ -38,7 +38,7 @@ pub(crate) struct ClientEntry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClientChange {
-    pub part: Part,
+    pub part: SetupPart,
     user: Vec<String>,
     #[serde(default)]
     project: Vec<String>,
@@ -63,7 +63,7 @@ pub(crate) struct OtherClient {
 /// What a change is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum SetupPart {
     /// The client starts our server.
     Server,
     /// The client's own shell is off.
@@ -113,7 +113,7 @@ impl ClientEntry {
     }
 
     /// Whether it has a part.
-    pub(crate) fn has(&self, part: Part) -> bool {
+    pub(crate) fn has(&self, part: SetupPart) -> bool {
         self.change.iter().any(|change| change.part == part)
     }
 
@@ -175,7 +175,9 @@ fn fill(value: &mut Value, filling: &Filling, root: Option<&str>) {
                 _ => vec![item],
             };
             *items = std::mem::take(items).into_iter().flat_map(words).collect();
-            items.iter_mut().for_each(|it| fill(it, filling, root));
+            for item in items {
+                fill(item, filling, root);
+            }
         }
         _ => {}
     }
@@ -212,8 +214,8 @@ mod tests {
             names_workspace: false,
         };
         for client in &table.client {
-            assert!(client.has(Part::Server), "{}", client.name);
-            assert!(client.has(Part::Shell) != client.shell.is_some(), "{}", client.name);
+            assert!(client.has(SetupPart::Server), "{}", client.name);
+            assert!(client.has(SetupPart::Shell) != client.shell.is_some(), "{}", client.name);
             for change in &client.change {
                 let put = change.put(&filling).unwrap_or_else(|| panic!("{change:?}"));
                 let (Put::Set(value) | Put::Append(value)) = put;
@@ -221,7 +223,7 @@ mod tests {
                 assert!(!shown.contains('$'), "{value}");
                 let starts = value.get("command").or(value.get("args")).is_some();
                 let is_server =
-                    change.part == Part::Server && change.at.contains(&"legwork".into());
+                    change.part == SetupPart::Server && change.at.contains(&"legwork".into());
                 assert!(!is_server || starts && value.to_string().contains(r#""mcp""#), "{value}");
             }
         }
