@@ -232,6 +232,8 @@ fn an_agent_does_not_answer_for_the_person_nor_choose_its_rules() {
         "legwork run --mode open -- ls",
         "legwork setup --remove",
         "legwork token add me",
+        "echo '{}' > ~/.copilot/hooks/legwork.json",
+        "cp nothing ~/.claude.json",
     ] {
         let told = answer(&scratch, "claude-code", "", Some(command)).unwrap().to_string();
         assert!(told.contains(r#""permissionDecision":"ask""#), "{command}: {told}");
