@@ -53,6 +53,14 @@ bench *ARGUMENTS:
     cargo build --release --locked --package legwork-cli --package legwork-bench
     target/release/legwork-bench --csv bench/latest.csv --svg bench/plots {{ARGUMENTS}}
 
+# Drive the real Claude Code, Codex, Gemini CLI, opencode and Copilot CLI after `legwork setup`, with a model that follows a script
+# (downloads about 1 GB from npm into target/agents)
+agents:
+    mkdir -p target/agents
+    cp crates/cli/tests/agents/package.json target/agents/
+    cd target/agents && npm install --no-audit --no-fund
+    LEGWORK_AGENTS=$PWD/target/agents/node_modules cargo test --locked --package legwork-cli --test e2e -- agents:: --nocapture
+
 # Kill everything of ours at random moments, a thousand times, and let the rest go wrong at length: power cuts, stalls,
 # pids used again, 10 GB of output (needs 10 GB of disk); LEGWORK_TORTURE_SEED repeats what was chosen
 torture ROUNDS="1000":

@@ -26,6 +26,14 @@ use crate::arguments::{Arguments, Verb};
 /// Exit code for failures of our own.
 const OUR_FAILURE: u8 = 125;
 
+/// Exit code of a hook that cannot answer: with any other one agents run the command.
+const HOOK_FAILURE: u8 = 2;
+
+/// Whether an agent waits for the verdict on a command.
+fn is_hook() -> bool {
+    std::env::args_os().nth(1).is_some_and(|verb| verb == "hook")
+}
+
 fn main() -> ExitCode {
     // First of all: this process may be the spawner.
     legwork::init();
@@ -33,7 +41,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(problem) => {
             let _ = problem.print();
-            return ExitCode::from(if problem.use_stderr() { OUR_FAILURE } else { 0 });
+            let failure = if is_hook() { HOOK_FAILURE } else { OUR_FAILURE };
+            return ExitCode::from(if problem.use_stderr() { failure } else { 0 });
         }
     };
     if arguments.verb.as_ref().is_some_and(Verb::starts_at_once) {
@@ -58,6 +67,8 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         return commands::overview::overview(arguments.state).await;
     };
     match verb {
+        Verb::Setup(options) => commands::setup::setup(&options),
+        Verb::Hook(options) => commands::hook::hook(options).await,
         Verb::Mcp(options) => mcp::serve(options).await,
         Verb::Acp(options) => Box::pin(acp::serve(options)).await,
         Verb::Serve(options) => Box::pin(http::serve(options)).await,

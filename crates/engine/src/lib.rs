@@ -201,7 +201,7 @@ pub use store::{
     usage::{RecordSizes, Usage},
 };
 pub use task::{
-    Checker, Submitted,
+    Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     run::{Ended, Grown, Run, RunControl},
     wait::{Condition, Until, until},

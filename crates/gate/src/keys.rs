@@ -209,6 +209,13 @@ pub const KEYS: &[Key] = &[
         "How long a call of a client that asks for no progress waits at most: several clients give up after 60 s",
     ),
     setting(
+        "hook",
+        "on_failure",
+        Kind::Choice(&["deny", "allow"]),
+        Unset::Is("\"deny\""),
+        "What `legwork hook` answers about a command that it cannot judge: deny it, or let the agent decide",
+    ),
+    setting(
         "environment",
         "keep",
         Kind::Texts,

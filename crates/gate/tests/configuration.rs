@@ -32,6 +32,9 @@ fn introduction(section: &str) -> &'static str {
         "audit" => "The log of what was asked, decided and done: [ledger.md](ledger.md).",
         "environment" => "Variables that commands get or do not get from us.",
         "mcp" => "The server that clients talk to: `legwork mcp`.",
+        "hook" => {
+            "The gate for agents that keep their own shell: [`legwork hook`](clients.md#hooks)."
+        }
         "limits" => {
             "What a command may use, with everything that it starts: [limits.md](limits.md)."
         }

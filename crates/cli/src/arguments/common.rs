@@ -242,6 +242,26 @@ impl Rules {
         Config::load(workspace, &self.policy, self.guarding())
     }
 
+    /// The same as arguments; `is_asked` says that a person was asked by somebody else, so that
+    /// nobody has to be any more.
+    pub(crate) fn as_arguments(&self, is_asked: bool) -> Vec<String> {
+        let named = |option: &str, value: Option<clap::builder::PossibleValue>| {
+            let value = value.map(|value| value.get_name().to_owned());
+            value.map(|value| [option.to_owned(), value])
+        };
+        let ask = if is_asked { Some(AskName::Never) } else { self.ask };
+        let chosen = [
+            named("--ask", ask.as_ref().and_then(ValueEnum::to_possible_value)),
+            named("--sandbox", self.sandbox.as_ref().and_then(ValueEnum::to_possible_value)),
+            named("--mode", self.mode.as_ref().and_then(ValueEnum::to_possible_value)),
+        ];
+        let files = self.policy.iter().map(|file| {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            ["--policy".to_owned(), file.display().to_string()]
+        });
+        chosen.into_iter().flatten().chain(files).flatten().collect()
+    }
+
     /// What was chosen here, besides the configuration.
     fn guarding(&self) -> Guarding {
         Guarding {

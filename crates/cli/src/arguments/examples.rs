@@ -12,10 +12,30 @@ Environment: LEGWORK_STATE names the state folder, LEGWORK_LOG=debug logs to std
 switches colours off.
 
 Examples:
+  legwork setup                 plug it into your agents
   legwork run -- cargo test     run a program, recorded
   legwork top                   watch the tasks of your agents
   legwork approvals --watch     answer their questions
   legwork doctor                check this machine and the configuration";
+
+pub(super) const SETUP: &str = "\
+Files keep their comments and their order; each is kept as it was in the state folder (setup/). \
+`legwork doctor` shows which clients are set up.
+
+Examples:
+  legwork setup --print                 what would be changed, for all clients that are found
+  legwork setup claude-code codex
+  legwork setup claude-code --shell-off
+  legwork setup --hooks                 judge what the clients' own shells run, too
+  legwork setup --remove";
+
+pub(super) const HOOK: &str = "\
+Clients call it: `legwork setup --hooks` tells them to. It prints the answer and nothing else, and \
+ends with 0. A command that cannot be judged does not run ([hook] on_failure in the configuration).
+
+Examples:
+  echo '{\"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"ls\"}, \"cwd\": \"/tmp\"}' \
+| legwork hook claude-code";
 
 pub(super) const MCP: &str = "\
 Examples:

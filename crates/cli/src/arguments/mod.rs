@@ -1,5 +1,6 @@
 //! The command line: verbs and their options.
 
+mod clients;
 mod common;
 mod examples;
 mod questions;
@@ -13,6 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind
 use legwork::tools::export::Format;
 
 pub(crate) use self::{
+    clients::{HookOptions, ScopeName, SetupOptions},
     common::{
         Guard, LogChoice, Rules, StateChoice, StatePlace, TrustName, chosen, has_records,
         tell_of_repair,
@@ -29,6 +31,9 @@ pub(crate) use self::{
         StopOptions, TaskOptions, TopOptions, WaitOptions,
     },
 };
+
+#[cfg(test)]
+pub(crate) use self::clients::{HOOK_CLIENTS, SETUP_CLIENTS};
 
 use crate::log::LogFormat;
 
@@ -62,6 +67,9 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Set up MCP clients to use Legwork, or undo that
+    #[command(after_help = examples::SETUP)]
+    Setup(SetupOptions),
     /// Serve the tools to an MCP client over stdin and stdout
     #[command(after_help = examples::MCP)]
     Mcp(McpOptions),
@@ -119,6 +127,10 @@ pub(crate) enum Verb {
     /// Refuse the command of a question
     #[command(after_help = examples::DENY)]
     Deny(DenyOptions),
+    /// Judge a command for an agent that keeps its own shell: its hook JSON on stdin, the answer
+    /// on stdout
+    #[command(after_help = examples::HOOK)]
+    Hook(HookOptions),
     /// Check commands against the rules, without running them
     #[command(subcommand)]
     Policy(PolicyVerb),
@@ -158,6 +170,8 @@ impl Verb {
     /// The state folder that it works with, if it works with one.
     fn state(&mut self) -> Option<&mut StateChoice> {
         Some(match self {
+            Self::Setup(options) => &mut options.state,
+            Self::Hook(options) => &mut options.state,
             Self::Mcp(options) => &mut options.place.state,
             Self::Acp(options) => &mut options.state,
             Self::Serve(options) => &mut options.place.state,

@@ -42,6 +42,9 @@ pub(crate) struct RunCommon {
     /// is no limit
     #[arg(long, value_name = "TIME", value_parser = values::seconds)]
     pub timeout: Option<Duration>,
+    /// Mask secrets in the output here, as the tools do; gives the command no terminal
+    #[arg(long)]
+    pub mask: bool,
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]

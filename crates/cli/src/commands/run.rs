@@ -5,7 +5,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
-    Request, Run, RunControl, Stdin, Task, ToolError,
+    Request, Run, RunControl, Stdin, Task, ToolError, output::Mask,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -58,7 +58,7 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     if common.detach {
         return detached(&engine, request, &common).await;
     }
-    let terminal = terminal::size().filter(|_| terminal::is_interactive());
+    let terminal = terminal::size().filter(|_| terminal::is_interactive() && !common.mask);
     let request = request
         .stdin(if terminal.is_some() { Stdin::Open } else { own_stdin() })
         .outputs(terminal.map_or_else(own_outputs, Outputs::Terminal));
@@ -73,7 +73,8 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     let over = if terminal.is_some() {
         on_terminal(&engine, run).await
     } else {
-        on_streams(run, signals).await
+        let mask = common.mask.then(|| engine.mask());
+        on_streams(run, signals, mask.as_ref()).await
     };
     // Only then: who reads the ledger writes to it first, and that takes longer than a command.
     if over.leaves_processes {
@@ -170,9 +171,9 @@ async fn on_terminal(engine: &Engine, mut run: Run) -> Over {
 }
 
 /// Passes the command's streams on to ours.
-async fn on_streams(mut run: Run, mut signals: Caught) -> Over {
+async fn on_streams(mut run: Run, mut signals: Caught, mask: Option<&Arc<Mask>>) -> Over {
     let control = run.control();
-    let mut passing = Passing::new(control.clone());
+    let mut passing = Passing::new(control.clone(), mask);
     let ended = {
         let follow = follow(&mut run, &mut passing);
         tokio::pin!(follow);
@@ -212,6 +213,8 @@ async fn follow(run: &mut Run, passing: &mut Passing) -> Result<Arc<Outcome>, To
         Ok(output) => {
             let failures = passing.copier.copy(&output).await;
             passing.note(failures);
+            let failures = passing.copier.finish().await;
+            passing.note(failures);
         }
         Err(error) => passing.problem = Some(format!("cannot read the output: {error}")),
     }
@@ -226,8 +229,8 @@ struct Passing {
 }
 
 impl Passing {
-    fn new(control: RunControl) -> Self {
-        Self { copier: Copier::new(), control, problem: None }
+    fn new(control: RunControl, mask: Option<&Arc<Mask>>) -> Self {
+        Self { copier: Copier::masked(mask), control, problem: None }
     }
 
     fn written(&self) -> (u64, u64) {

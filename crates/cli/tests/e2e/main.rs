@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod acp;
+mod agents;
 mod approvals;
 mod approved;
 mod audit;
@@ -19,6 +20,7 @@ mod exec_denies;
 mod farewell;
 mod faults;
 mod harness;
+mod hook;
 mod http;
 mod ledger;
 mod libraries;
@@ -47,6 +49,7 @@ mod reuse;
 mod run_verb;
 mod sandbox;
 mod secrets;
+mod setup;
 mod snapshots;
 mod stalls;
 mod state;

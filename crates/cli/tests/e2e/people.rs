@@ -200,8 +200,8 @@ fn the_doctor_finds_the_clients_that_are_configured_here() {
     let scratch = Scratch::new();
     let home = scratch.workspace.path().join("home");
     fs::create_dir_all(home.join(".codex")).unwrap();
-    fs::write(home.join(".codex/config.toml"), "[mcp_servers.legwork]\ncommand = \"legwork\"\n")
-        .unwrap();
+    let entry = |program: &str| format!("[mcp_servers.legwork]\ncommand = \"{program}\"\n");
+    fs::write(home.join(".codex/config.toml"), entry(program())).unwrap();
     fs::write(scratch.file(".mcp.json"), "{\"mcpServers\": {}}").unwrap();
     let doctor = |more: &[&str]| {
         let mut doctor = scratch.legwork("doctor");
@@ -209,9 +209,14 @@ fn the_doctor_finds_the_clients_that_are_configured_here() {
     };
     let report = doctor(&[]);
     assert!(report.contains("\nCodex: has legwork (~/.codex/config.toml)\n"), "{report}");
-    assert!(report.contains("\nClaude Code: does not have legwork ("), "{report}");
+    let other = "\nClaude Code: does not have legwork: legwork setup claude-code (";
+    assert!(report.contains(other), "{report}");
     let report: serde_json::Value = serde_json::from_str(&doctor(&["--json"])).unwrap();
     assert_eq!(report["clients"].as_array().unwrap().len(), 2, "{report:#}");
+    fs::write(home.join(".codex/config.toml"), entry("/gone/legwork")).unwrap();
+    let report = doctor(&[]);
+    let gone = "\nCodex: has legwork, but /gone/legwork cannot be started: legwork setup codex (";
+    assert!(report.contains(gone), "{report}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ fn help() {
     assert_snapshot!("help", output(&["--help"]));
     for verb in [
         "acp",
+        "setup",
+        "hook",
         "mcp",
         "call",
         "run",

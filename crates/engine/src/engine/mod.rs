@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{program_rules, read_tables};
+use legwork_gate::{Level, program_rules, read_tables};
 use serde_json::Value;
 
 pub use self::{
@@ -53,8 +53,8 @@ use crate::{
         usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
-        Checker, Ground, Submitted, Tasks, adopt::keep_adopting, input::TypedText,
-        observe::Observer, place_error, run::Run, sandbox_facts,
+        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks, adopt::keep_adopting,
+        input::TypedText, observe::Observer, place_error, run::Run, sandbox_facts,
     },
     threads::begin_in_thread,
 };
@@ -204,6 +204,12 @@ impl Engine {
         self.tasks.protection(trust).await
     }
 
+    /// The level that commands of this trust are confined to, unless a rule says otherwise. Nothing
+    /// is started to find out what this machine enforces of it.
+    pub fn level(&self, trust: Trust) -> Level {
+        self.tasks.judge.wanted(trust).level
+    }
+
     /// The sandbox that is in force for callers of this trust, in words for a model.
     pub async fn sandbox_told(&self, trust: Trust) -> Result<String, ToolError> {
         Ok(sandbox_facts::told(&*self.protection(trust).await?))
@@ -272,6 +278,24 @@ impl Engine {
             request = request.shell(shell);
         }
         self.tasks.checker(request, trust).await
+    }
+
+    /// Judges a command that another program would run, such as the own shell of a coding agent, by
+    /// the same rules and answers as a command of this engine, and notes the verdict. Nothing is
+    /// run and nothing waited for: where the program cannot ask a person itself, a question is
+    /// opened whose answer counts for the next equal command.
+    pub async fn judge_foreign(
+        &self,
+        request: Request,
+        shell: ForeignShell,
+        can_ask: bool,
+        caller: &Caller,
+    ) -> Result<ForeignVerdict, ToolError> {
+        match self.tasks.judge_foreign(request, shell, can_ask, caller).await {
+            Ok(ForeignVerdict::Deny(error)) => Ok(ForeignVerdict::Deny(self.told(error))),
+            Ok(verdict) => Ok(verdict),
+            Err(error) => Err(self.told(error)),
+        }
     }
 
     /// Takes a request through plan, gate and ledger to a running command.

@@ -47,6 +47,9 @@ const PARTS_MAX: usize = 20;
 /// The rule by which a command runs that a person has let out of its sandbox, once.
 pub(crate) const APPROVED_UNCONFINED: &str = "approved-unconfined";
 
+/// Who has approved a command that passes by an answer of before.
+const EARLIER: &str = "an earlier answer";
+
 /// What an approval's id begins with.
 const PREFIX: &str = "a_";
 
@@ -134,6 +137,22 @@ impl Judge {
         Ok(granted(question, &taken, &by))
     }
 
+    /// Turns a question into a grant, if that was answered already; otherwise opens it, and waits
+    /// for nobody.
+    pub(crate) async fn ask_later<F: Facts>(
+        &self,
+        question: Question<F>,
+        caller: &Caller,
+    ) -> Result<Grant<F>, ToolError> {
+        let approval = self.open_question(&question, caller, Vec::new())?;
+        if let Some(earlier) = self.answered_earlier(&approval).await? {
+            return Ok(granted(question, &earlier, EARLIER));
+        }
+        let (approval, told) = self.publish(approval).await?;
+        told.heard().await;
+        Err(unavailable(&approval, question.explanation()))
+    }
+
     /// An answer that lets pass what a question is about, and who gave it; an error if there is
     /// none.
     pub(super) async fn obtain(
@@ -142,18 +161,11 @@ impl Judge {
         asker: Option<&SharedAsker>,
         explanation: &Explanation,
     ) -> Result<(Approval, String), ToolError> {
-        if let Some(earlier) = self.take(&approval).await? {
-            self.note_use(&earlier).await;
-            return Ok((earlier, "an earlier answer".to_owned()));
-        }
-        if let Some(no) = self.take_refusal(&approval).await? {
-            return Err(refusal(&no, "it was refused", no.note.as_deref()));
+        if let Some(earlier) = self.answered_earlier(&approval).await? {
+            return Ok((earlier, EARLIER.to_owned()));
         }
         self.say_that_we_ask()?;
-        let own = approval.approval_id.clone();
-        let approval = self.store.ledger.open_approval(approval).await?;
-        let herald = self.herald.as_ref().filter(|_| approval.approval_id == own);
-        let told = herald.map_or_else(Announcement::nobody, |herald| herald.tell(&approval));
+        let (approval, told) = self.publish(approval).await?;
         let answered = match self.wait_for_answer(&approval, asker, explanation).await {
             Ok(answered) => answered,
             Err(error) => {
@@ -171,6 +183,27 @@ impl Judge {
             Some(taken) => Ok((taken, answered.by)),
             None => Err(refusal(&approval, "the answer was used by an equal call", None)),
         }
+    }
+
+    /// Uses up an answer that was given earlier; an error if that was a no.
+    async fn answered_earlier(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
+        if let Some(earlier) = self.take(approval).await? {
+            self.note_use(&earlier).await;
+            return Ok(Some(earlier));
+        }
+        match self.take_refusal(approval).await? {
+            Some(no) => Err(refusal(&no, "it was refused", no.note.as_deref())),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens a question, or joins the one that is open about the same, and tells of a new one.
+    async fn publish(&self, approval: Approval) -> Result<(Approval, Announcement), ToolError> {
+        let own = approval.approval_id.clone();
+        let approval = self.store.ledger.open_approval(approval).await?;
+        let herald = self.herald.as_ref().filter(|_| approval.approval_id == own);
+        let told = herald.map_or_else(Announcement::nobody, |herald| herald.tell(&approval));
+        Ok((approval, told))
     }
 
     /// Notes that a call passes by an answer that was given earlier.

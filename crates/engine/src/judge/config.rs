@@ -158,6 +158,8 @@ pub struct Settings {
     pub answer_within: Duration,
     /// Most tasks that may run at a time, of all processes of the state folder.
     pub tasks_max: u64,
+    /// Whether a hook that cannot judge a command lets it run.
+    pub hook_fails_open: bool,
     /// What is kept of tasks that are over.
     pub retention: Retention,
     /// What every task may use at most.
@@ -176,6 +178,7 @@ impl Default for Settings {
             elicit: true,
             answer_within: Duration::from_secs(50),
             tasks_max: 4096,
+            hook_fails_open: false,
             retention: Retention::default(),
             task_limits: TaskLimits::default(),
         }
@@ -291,6 +294,7 @@ impl Config {
             }
         }
         let known = self.settings;
+        let on_failure = values.text("hook", "on_failure").map(|choice| choice == "allow");
         let number = |section, name, known| values.number(section, name).unwrap_or(known);
         let time = |section, name, known| duration(section, name).unwrap_or(known);
         self.settings = Settings {
@@ -303,6 +307,7 @@ impl Config {
             elicit: values.flag("approval", "elicit").unwrap_or(known.elicit),
             answer_within: time("mcp", "answer_within_ms", known.answer_within),
             tasks_max: limits.tasks_max.unwrap_or(known.tasks_max),
+            hook_fails_open: on_failure.unwrap_or(known.hook_fails_open),
             retention: Retention {
                 days: number("retention", "days", known.retention.days),
                 bytes_max: number("retention", "bytes_max", known.retention.bytes_max),
@@ -466,6 +471,7 @@ mod tests {
                 Kind::Flag if key.unset == Unset::Is("true") => "false",
                 Kind::Flag => "true",
                 Kind::Choice(known) if known.contains(&"read-only") => "\"read-only\"",
+                Kind::Choice(known) if known.contains(&"deny") => "\"allow\"",
                 Kind::Choice(_) => "\"strict\"",
                 Kind::Text => "\"x\"",
                 Kind::Texts => "[\"/x\"]",

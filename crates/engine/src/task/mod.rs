@@ -8,6 +8,7 @@ mod attend;
 mod checker;
 mod delayed;
 mod failures;
+mod foreign;
 pub(crate) mod input;
 mod listing;
 pub(crate) mod observe;
@@ -35,8 +36,11 @@ use std::{
 use legwork_gate::{Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
-pub use self::checker::Checker;
 pub(crate) use self::failures::place_error;
+pub use self::{
+    checker::Checker,
+    foreign::{ForeignShell, ForeignVerdict},
+};
 use self::{
     failures::unprotected,
     plan::{Plan, Surroundings},

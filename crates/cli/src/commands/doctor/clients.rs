@@ -1,92 +1,123 @@
-//! Finds the configuration files of known MCP clients, and whether each starts `legwork`.
+//! Finds the configuration files of known MCP clients, whether each starts `legwork`, and whether
+//! that program is there.
 
-use std::{
-    env, fs,
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::style::from_home;
-
-/// Where each client keeps its servers: `~` is the home, `.` the workspace.
-const PLACES: [(&str, &str); 20] = [
-    ("Claude Code", "~/.claude.json"),
-    ("Claude Code", "./.mcp.json"),
-    ("Claude Desktop", "~/.config/Claude/claude_desktop_config.json"),
-    ("Codex", "~/.codex/config.toml"),
-    ("Gemini CLI", "~/.gemini/settings.json"),
-    ("Gemini CLI", "./.gemini/settings.json"),
-    ("opencode", "~/.config/opencode/opencode.jsonc"),
-    ("opencode", "./opencode.json"),
-    ("Kilo", "~/.config/kilo/kilo.jsonc"),
-    ("Qwen Code", "~/.qwen/settings.json"),
-    ("goose", "~/.config/goose/config.yaml"),
-    ("Copilot CLI", "~/.copilot/mcp-config.json"),
-    ("Droid", "~/.factory/mcp.json"),
-    ("Kimi", "~/.kimi-code/mcp.json"),
-    ("Vibe", "~/.vibe/config.toml"),
-    ("Cline", "~/.cline/data/settings/cline_mcp_settings.json"),
-    ("Continue", "~/.continue/config.yaml"),
-    ("Cursor", "~/.cursor/mcp.json"),
-    ("Cursor", "./.cursor/mcp.json"),
-    ("VS Code", "./.vscode/mcp.json"),
-];
-
-/// Most bytes of a configuration that are looked through.
-const BYTES_MAX: u64 = 16 * 1024 * 1024;
+use crate::{
+    arguments::ScopeName,
+    commands::setup::{
+        files,
+        plan::{can_start, is_our_hook, program_of},
+        table::{ClientChange, ClientEntry, ClientTable, SetupPart, resolved},
+        text::FileText,
+    },
+    style::from_home,
+};
 
 /// A client whose configuration is here.
 #[derive(Debug, Serialize)]
 pub(super) struct FoundClient {
-    pub client: &'static str,
+    pub client: String,
     pub file: PathBuf,
-    /// Whether `legwork` is named there; none if the file cannot be read.
+    /// Whether `legwork` is there; none if the file cannot be read.
     pub has_legwork: Option<bool>,
+    /// The program that it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Whether that can be started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub works: Option<bool>,
+    /// Whether its own shell asks `legwork hook`; none if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook: Option<bool>,
+    /// Its name for `legwork setup`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
 }
 
 /// The clients whose configuration is in the home or in the workspace.
 pub(super) fn found(workspace: &Path) -> Vec<FoundClient> {
-    let home = env::var_os("HOME").map(PathBuf::from);
-    let path = |place: &str| match place.strip_prefix("~/") {
-        Some(rest) => home.as_ref().map(|home| home.join(rest)),
-        None => Some(workspace.join(place.trim_start_matches("./"))),
-    };
-    let client = |(client, place): (&'static str, &str)| {
-        let file = path(place)?;
-        let has_legwork = match mentions_legwork(&file) {
-            Ok(has) => Some(has),
-            Err(error) if is_absent(&error) => return None,
+    let Ok(table) = ClientTable::read() else { return Vec::new() };
+    let known = table.client.iter().flat_map(|client| found_of(client, workspace));
+    let others = table.other.iter().filter_map(|other| {
+        let file = resolved(&other.file, workspace)?;
+        let has_legwork = match files::read(&file) {
+            Ok(text) => Some(text?.contains("legwork")),
             Err(_) => None,
         };
-        Some(FoundClient { client, file, has_legwork })
+        let client = other.title.clone();
+        let (program, works, hook, setup) = (None, None, None, None);
+        Some(FoundClient { client, file, has_legwork, program, works, hook, setup })
+    });
+    known.chain(others).collect()
+}
+
+/// The files of a client that are there.
+fn found_of(client: &ClientEntry, workspace: &Path) -> Vec<FoundClient> {
+    let starts = |change: &&ClientChange| {
+        change.part == SetupPart::Server && change.at.last().is_some_and(|key| key == "legwork")
     };
-    PLACES.into_iter().filter_map(client).collect()
-}
-
-fn mentions_legwork(file: &Path) -> io::Result<bool> {
-    if !fs::metadata(file)?.is_file() {
-        return Err(io::ErrorKind::InvalidData.into());
+    let Some(server) = client.change.iter().find(starts) else { return Vec::new() };
+    let mut found = Vec::new();
+    for scope in [ScopeName::User, ScopeName::Project] {
+        for file in server.files(scope, workspace) {
+            let text = match files::read(&file) {
+                Ok(None) => continue,
+                Ok(Some(text)) => FileText::of(&file, &text).get(&server.at).ok(),
+                Err(_) => None,
+            };
+            let entry = text.as_ref().and_then(Option::as_ref);
+            let program = entry.and_then(program_of);
+            found.push(FoundClient {
+                client: client.title.clone(),
+                has_legwork: text.as_ref().map(Option::is_some),
+                works: program.as_deref().map(can_start),
+                program,
+                hook: hooked(client, scope, workspace),
+                setup: Some(client.name.clone()),
+                file,
+            });
+        }
     }
-    let mut text = Vec::new();
-    fs::File::open(file)?.take(BYTES_MAX).read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).contains("legwork"))
+    found
 }
 
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+/// Whether a hook of ours is in the files of a scope; none if the client has none.
+fn hooked(client: &ClientEntry, scope: ScopeName, workspace: &Path) -> Option<bool> {
+    let mut changes =
+        client.change.iter().filter(|it| it.part == SetupPart::Hooks && !it.keep).peekable();
+    changes.peek()?;
+    let has = |change: &ClientChange| {
+        let mut files = change.files(scope, workspace).into_iter();
+        files.any(|file| {
+            let text = files::read(&file).ok().flatten();
+            let there = text.and_then(|text| FileText::of(&file, &text).get(&change.at).ok());
+            let there: Option<Value> = there.flatten();
+            there.is_some_and(|there| is_our_hook(&there, &client.name))
+        })
+    };
+    Some(changes.any(has))
 }
 
 impl FoundClient {
     /// The line of the report.
     pub(super) fn line(&self) -> String {
         let file = from_home(&self.file.display().to_string());
-        let has = match self.has_legwork {
-            Some(true) => "has legwork",
-            Some(false) => "does not have legwork",
-            None => "cannot be read",
+        let setup = self.setup.as_ref();
+        let setup = setup.map(|name| format!(": legwork setup {name}")).unwrap_or_default();
+        let program = self.program.as_deref().map(from_home).unwrap_or_default();
+        let has = match (self.has_legwork, self.works) {
+            (Some(true), Some(false)) => {
+                format!("has legwork, but {program} cannot be started{setup}")
+            }
+            (Some(true), _) => "has legwork".into(),
+            (Some(false), _) => format!("does not have legwork{setup}"),
+            (None, _) => "cannot be read".into(),
         };
-        format!("{}: {has} ({file})", self.client)
+        let hook = if self.hook == Some(true) { ", its own shell asks legwork" } else { "" };
+        format!("{}: {has}{hook} ({file})", self.client)
     }
 }
