@@ -197,6 +197,10 @@ fn a_rewritten_command_runs_in_the_sandbox_recorded_and_with_its_secrets_masked(
     assert!(workspace.join("inside").exists() && !outside.path().join("outside").exists());
     let tasks = scratch.legwork("ps").arg("--json").output().unwrap();
     assert!(text(&tasks.stdout).contains("it's"), "{tasks:?}");
+    // What cannot be read is confined, and so not asked about.
+    let answer = rewritten("for f in $(ls); do eval \"echo $f\"; done", "");
+    assert_eq!(answer["permissionDecision"], "allow", "{answer:#}");
+    assert_eq!(text(&run(&answer).stdout), "inside\n");
     // The agent asks, and then nobody else does; what is denied stays so.
     fs::create_dir(workspace.join("build")).unwrap();
     let answer = rewritten("rm -rf build", "");

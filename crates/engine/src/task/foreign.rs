@@ -81,9 +81,12 @@ impl Tasks {
         };
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: false };
         let mut plan = Plan::resolve(request, &self.ground, &self.place, around)?;
-        // A sandbox only ever turns a question into an allow.
-        if wanted.level > Level::None && self.judge.look(&plan).verdict == Decision::Ask {
-            plan.sandboxed = self.sandbox(wanted).await?.is_some_and(|it| it.is_whole());
+        let asks = |plan: &Plan| self.judge.look(plan).verdict == Decision::Ask;
+        if wanted.level > Level::None && asks(&plan) {
+            // A sandbox only ever turns a question into an allow, and not each of them.
+            plan.sandboxed = true;
+            let matters = !asks(&plan);
+            plan.sandboxed = matters && self.sandbox(wanted).await?.is_some_and(|it| it.is_whole());
         }
         Ok(plan)
     }
