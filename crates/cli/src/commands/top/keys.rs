@@ -14,7 +14,7 @@ const PASTE_END: &[u8] = b"\x1b[201~";
 
 /// Something that a person did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum Gesture {
     /// A character.
     Char(char),
     /// A letter with Ctrl, or `]`.
@@ -47,7 +47,7 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Takes bytes as they were read.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Input> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Gesture> {
         self.pending.extend_from_slice(bytes);
         let mut inputs = Vec::new();
         let pending = std::mem::take(&mut self.pending);
@@ -62,7 +62,7 @@ impl Keys {
             }
             rest = rest.get(taken..).unwrap_or_default();
             match input {
-                Some(Read::Input(input)) => inputs.push(input),
+                Some(Read::Gesture(input)) => inputs.push(input),
                 Some(Read::PasteBegins) => self.pasted = Some(Vec::new()),
                 Some(Read::PasteEnds) => inputs.extend(self.pasted.take().map(|it| pasted(&it))),
                 None => {}
@@ -75,7 +75,7 @@ impl Keys {
 
 /// What bytes mean.
 enum Read {
-    Input(Input),
+    Gesture(Gesture),
     PasteBegins,
     PasteEnds,
 }
@@ -93,9 +93,9 @@ fn paste(pasted: &mut Vec<u8>, bytes: &[u8]) -> (usize, Option<Read>) {
     }
 }
 
-fn pasted(bytes: &[u8]) -> Input {
+fn pasted(bytes: &[u8]) -> Gesture {
     let text = String::from_utf8_lossy(bytes);
-    Input::Pasted(text.chars().filter(|character| !character.is_control()).collect())
+    Gesture::Pasted(text.chars().filter(|character| !character.is_control()).collect())
 }
 
 /// The first key of some bytes and how many are its; none of them if it is not finished.
@@ -103,21 +103,21 @@ fn key(bytes: &[u8]) -> (usize, Option<Read>) {
     let Some(first) = bytes.first() else { return (0, None) };
     let input = match first {
         0x1b => return escape(bytes),
-        b'\r' | b'\n' => Input::Enter,
-        b'\t' => Input::Tab,
-        0x7f | 0x08 => Input::Backspace,
-        0x1d => Input::Ctrl(']'),
-        1..=26 => Input::Ctrl(char::from(first + b'a' - 1)),
+        b'\r' | b'\n' => Gesture::Enter,
+        b'\t' => Gesture::Tab,
+        0x7f | 0x08 => Gesture::Backspace,
+        0x1d => Gesture::Ctrl(']'),
+        1..=26 => Gesture::Ctrl(char::from(first + b'a' - 1)),
         0..32 => return (1, None),
         _ => return character(bytes),
     };
-    (1, Some(Read::Input(input)))
+    (1, Some(Read::Gesture(input)))
 }
 
 fn character(bytes: &[u8]) -> (usize, Option<Read>) {
     let Some(chunk) = bytes.utf8_chunks().next() else { return (0, None) };
     match chunk.valid().chars().next() {
-        Some(character) => (character.len_utf8(), Some(Read::Input(Input::Char(character)))),
+        Some(character) => (character.len_utf8(), Some(Read::Gesture(Gesture::Char(character)))),
         // A character whose end has not come yet, or bytes that are none.
         None if chunk.invalid().len() == bytes.len() && bytes.len() < 4 => {
             let unfinished = std::str::from_utf8(bytes);
@@ -130,16 +130,16 @@ fn character(bytes: &[u8]) -> (usize, Option<Read>) {
 
 /// A key that begins with the escape character, or that character alone.
 fn escape(bytes: &[u8]) -> (usize, Option<Read>) {
-    let input = |taken, input| (taken, Some(Read::Input(input)));
+    let input = |taken, input| (taken, Some(Read::Gesture(input)));
     match bytes.get(1) {
         Some(b'O') => match bytes.get(2) {
             None => (0, None),
-            Some(letter) => (3, plain(*letter).map(Read::Input)),
+            Some(letter) => (3, plain(*letter).map(Read::Gesture)),
         },
         Some(b'[') => control(bytes),
         // A terminal sends a whole sequence at once, so this is the key itself. Another key may
         // have been pressed right after it; none of ours is pressed together with Alt.
-        None | Some(_) => input(1, Input::Escape),
+        None | Some(_) => input(1, Gesture::Escape),
     }
 }
 
@@ -154,44 +154,44 @@ fn control(bytes: &[u8]) -> (usize, Option<Read>) {
     let parameters = std::str::from_utf8(parameters.unwrap_or_default()).unwrap_or_default();
     let read = match (parameters, last) {
         ("200", b'~') => Some(Read::PasteBegins),
-        (_, b'M' | b'm') => mouse(parameters, last).map(Read::Input),
-        (_, b'~') => numbered(parameters).map(Read::Input),
-        (_, last) => plain(last).map(Read::Input),
+        (_, b'M' | b'm') => mouse(parameters, last).map(Read::Gesture),
+        (_, b'~') => numbered(parameters).map(Read::Gesture),
+        (_, last) => plain(last).map(Read::Gesture),
     };
     (length + 3, read)
 }
 
-fn plain(letter: u8) -> Option<Input> {
+fn plain(letter: u8) -> Option<Gesture> {
     Some(match letter {
-        b'A' => Input::Up,
-        b'B' => Input::Down,
-        b'H' => Input::Home,
-        b'F' => Input::End,
-        b'M' => Input::Enter,
+        b'A' => Gesture::Up,
+        b'B' => Gesture::Down,
+        b'H' => Gesture::Home,
+        b'F' => Gesture::End,
+        b'M' => Gesture::Enter,
         _ => return None,
     })
 }
 
-fn numbered(parameters: &str) -> Option<Input> {
+fn numbered(parameters: &str) -> Option<Gesture> {
     Some(match parameters.split(';').next()? {
-        "1" | "7" => Input::Home,
-        "4" | "8" => Input::End,
-        "5" => Input::PageUp,
-        "6" => Input::PageDown,
+        "1" | "7" => Gesture::Home,
+        "4" | "8" => Gesture::End,
+        "5" => Gesture::PageUp,
+        "6" => Gesture::PageDown,
         _ => return None,
     })
 }
 
 /// What the mouse did: `<button;column;row`, counted from one.
-fn mouse(parameters: &str, last: u8) -> Option<Input> {
+fn mouse(parameters: &str, last: u8) -> Option<Gesture> {
     let mut numbers = parameters.strip_prefix('<')?.split(';').map(str::parse::<u16>);
     let mut next = || numbers.next()?.ok();
     let (button, column, row) = (next()?, next()?, next()?);
     let (column, row) = (column.checked_sub(1)?, row.checked_sub(1)?);
     match button {
-        0 if last == b'M' => Some(Input::Click(column, row)),
-        64 => Some(Input::Wheel(column, row, true)),
-        65 => Some(Input::Wheel(column, row, false)),
+        0 if last == b'M' => Some(Gesture::Click(column, row)),
+        64 => Some(Gesture::Wheel(column, row, true)),
+        65 => Some(Gesture::Wheel(column, row, false)),
         _ => None,
     }
 }
@@ -200,39 +200,42 @@ fn mouse(parameters: &str, last: u8) -> Option<Input> {
 mod tests {
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Vec<Input> {
+    fn keys(bytes: &[u8]) -> Vec<Gesture> {
         Keys::default().feed(bytes)
     }
 
     #[test]
     fn bytes_are_keys() {
         for (bytes, expected) in [
-            (&b"a"[..], vec![Input::Char('a')]),
-            ("é漢".as_bytes(), vec![Input::Char('é'), Input::Char('漢')]),
+            (&b"a"[..], vec![Gesture::Char('a')]),
+            ("é漢".as_bytes(), vec![Gesture::Char('é'), Gesture::Char('漢')]),
             (
                 b"\r\t\x7f\x1d\x03",
                 vec![
-                    Input::Enter,
-                    Input::Tab,
-                    Input::Backspace,
-                    Input::Ctrl(']'),
-                    Input::Ctrl('c'),
+                    Gesture::Enter,
+                    Gesture::Tab,
+                    Gesture::Backspace,
+                    Gesture::Ctrl(']'),
+                    Gesture::Ctrl('c'),
                 ],
             ),
-            (b"\x1b", vec![Input::Escape]),
+            (b"\x1b", vec![Gesture::Escape]),
             (
                 b"\x1b[A\x1bOB\x1b[5~\x1b[6~",
-                vec![Input::Up, Input::Down, Input::PageUp, Input::PageDown],
+                vec![Gesture::Up, Gesture::Down, Gesture::PageUp, Gesture::PageDown],
             ),
-            (b"\x1b[1;5A\x1b[H\x1b[4~", vec![Input::Up, Input::Home, Input::End]),
-            (b"\x1b[<0;3;4M\x1b[<0;3;4m", vec![Input::Click(2, 3)]),
+            (b"\x1b[1;5A\x1b[H\x1b[4~", vec![Gesture::Up, Gesture::Home, Gesture::End]),
+            (b"\x1b[<0;3;4M\x1b[<0;3;4m", vec![Gesture::Click(2, 3)]),
             (
                 b"\x1b[<64;1;1M\x1b[<65;1;2M",
-                vec![Input::Wheel(0, 0, true), Input::Wheel(0, 1, false)],
+                vec![Gesture::Wheel(0, 0, true), Gesture::Wheel(0, 1, false)],
             ),
             (b"\x1b[<0;0;0M\x1b[99~\x00", vec![]),
-            (b"\x1b/\x1b\x1b", vec![Input::Escape, Input::Char('/'), Input::Escape, Input::Escape]),
-            (b"\xff\xfea", vec![Input::Char('a')]),
+            (
+                b"\x1b/\x1b\x1b",
+                vec![Gesture::Escape, Gesture::Char('/'), Gesture::Escape, Gesture::Escape],
+            ),
+            (b"\xff\xfea", vec![Gesture::Char('a')]),
         ] {
             assert_eq!(keys(bytes), expected, "{bytes:?}");
         }
@@ -240,19 +243,21 @@ mod tests {
 
     #[test]
     fn what_is_pasted_is_no_key() {
-        let pasted = |text: &str| Input::Pasted(text.into());
+        let pasted = |text: &str| Gesture::Pasted(text.into());
         let all = b"\x1b[200~y\r\x1b[Ano\x1b[201~q";
-        assert_eq!(keys(all), [pasted("y[Ano"), Input::Char('q')]);
+        assert_eq!(keys(all), [pasted("y[Ano"), Gesture::Char('q')]);
         let mut keys = Keys::default();
-        let one_by_one: Vec<Input> = all.iter().flat_map(|byte| keys.feed(&[*byte])).collect();
+        let one_by_one: Vec<Gesture> = all.iter().flat_map(|byte| keys.feed(&[*byte])).collect();
         // One by one, the first byte is the key Escape.
-        assert_eq!(one_by_one.first(), Some(&Input::Escape));
+        assert_eq!(one_by_one.first(), Some(&Gesture::Escape));
         let mut keys = Keys::default();
         let mut found = keys.feed(b"\x1b[200~long");
         found.extend(keys.feed(&vec![b'x'; 2 * PASTED_BYTES_MAX]));
         found.extend(keys.feed(b"\x1b[20"));
         found.extend(keys.feed(b"1~q"));
-        let [Input::Pasted(text), Input::Char('q')] = found.as_slice() else { panic!("{found:?}") };
+        let [Gesture::Pasted(text), Gesture::Char('q')] = found.as_slice() else {
+            panic!("{found:?}")
+        };
         assert_eq!(text.len(), PASTED_BYTES_MAX);
     }
 
@@ -260,10 +265,10 @@ mod tests {
     fn what_is_not_finished_waits_and_what_never_ends_does_not() {
         let mut keys = Keys::default();
         assert_eq!(keys.feed(b"\x1b["), []);
-        assert_eq!(keys.feed(b"A"), [Input::Up]);
+        assert_eq!(keys.feed(b"A"), [Gesture::Up]);
         assert_eq!(keys.feed("漢".as_bytes().get(..2).unwrap()), []);
-        assert_eq!(keys.feed("漢".as_bytes().get(2..).unwrap()), [Input::Char('漢')]);
+        assert_eq!(keys.feed("漢".as_bytes().get(2..).unwrap()), [Gesture::Char('漢')]);
         assert_eq!(keys.feed(format!("\u{1b}[{}", "1;".repeat(100)).as_bytes()), []);
-        assert_eq!(keys.feed(b"a"), [Input::Char('a')]);
+        assert_eq!(keys.feed(b"a"), [Gesture::Char('a')]);
     }
 }

@@ -6,7 +6,7 @@ use super::lines::wrapped;
 
 /// The end of a task's output, or its screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Printed {
+pub(super) struct PaneText {
     /// Lines that harm no terminal.
     pub lines: Vec<String>,
     /// Whether there is output before them.
@@ -25,9 +25,9 @@ pub(super) struct OutputPane {
     task: Option<TaskId>,
     /// How often another task was looked at: what was read before that is forgotten.
     turn: u64,
-    shown: Printed,
+    shown: PaneText,
     /// What came while somebody looked further up.
-    newer: Option<Printed>,
+    newer: Option<PaneText>,
     rows: Vec<String>,
     /// The width that the rows are made for; none if they are not made yet.
     width: Option<usize>,
@@ -51,12 +51,12 @@ impl OutputPane {
         self.task.as_ref().map(|task| (task, self.turn))
     }
 
-    pub(super) fn shown(&self) -> &Printed {
+    pub(super) fn shown(&self) -> &PaneText {
         &self.shown
     }
 
     /// Takes what a task has printed. While somebody looks further up nothing moves.
-    pub(super) fn take(&mut self, task: &TaskId, printed: Printed) {
+    pub(super) fn take(&mut self, task: &TaskId, printed: PaneText) {
         if self.task.as_ref() != Some(task) {
             return;
         }
@@ -122,8 +122,8 @@ pub(super) mod tests {
     use super::*;
     use crate::commands::top::list::tests::row;
 
-    pub(in crate::commands::top) fn printed(lines: &[&str]) -> Printed {
-        Printed { lines: lines.iter().map(|it| (*it).into()).collect(), ..Printed::default() }
+    pub(in crate::commands::top) fn printed(lines: &[&str]) -> PaneText {
+        PaneText { lines: lines.iter().map(|it| (*it).into()).collect(), ..PaneText::default() }
     }
 
     #[test]
@@ -156,7 +156,7 @@ pub(super) mod tests {
         pane.take(&task, printed(&["abcdef"]));
         assert_eq!(pane.rows(4, 5), ["abcd", "ef"]);
         assert_eq!(pane.rows(3, 5), ["abc", "def"]);
-        pane.take(&task, Printed { is_screen: true, ..printed(&["abcdef"]) });
+        pane.take(&task, PaneText { is_screen: true, ..printed(&["abcdef"]) });
         assert_eq!(pane.rows(3, 5), ["abcdef"]);
     }
 }

@@ -10,7 +10,7 @@ pub(super) const READING_MS: u64 = 500;
 
 /// An open question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Question {
+pub(super) struct OpenedQuestion {
     pub approval: Approval,
     /// Whether its asker is still there.
     pub is_live: bool,
@@ -28,7 +28,7 @@ pub(super) struct AnswerKey {
     pub with_note: bool,
 }
 
-impl Question {
+impl OpenedQuestion {
     /// The keys that answer it.
     pub(super) fn keys(&self) -> Vec<AnswerKey> {
         let offered = ANSWER_KEYS.iter().filter(|(reply, ..)| self.replies.contains(reply));
@@ -51,16 +51,16 @@ impl Question {
 
 /// The open questions.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
-    open: Vec<Question>,
+pub(super) struct QuestionPane {
+    open: Vec<OpenedQuestion>,
     place: usize,
     /// The question that is on the screen, and since when.
     shown: Option<(String, u64)>,
 }
 
-impl Questions {
+impl QuestionPane {
     /// Takes all open questions; the one that is looked at stays, if it is still open.
-    pub(super) fn replace(&mut self, mut open: Vec<Question>) {
+    pub(super) fn replace(&mut self, mut open: Vec<OpenedQuestion>) {
         open.sort_by_key(|one| (!one.is_live, one.approval.created_at_ms));
         let before = self.current().map(|one| one.approval.approval_id.clone());
         let place = open.iter().position(|one| Some(&one.approval.approval_id) == before.as_ref());
@@ -83,12 +83,12 @@ impl Questions {
         self.place + 1
     }
 
-    pub(super) fn all(&self) -> &[Question] {
+    pub(super) fn all(&self) -> &[OpenedQuestion] {
         &self.open
     }
 
     /// The one that is looked at.
-    pub(super) fn current(&self) -> Option<&Question> {
+    pub(super) fn current(&self) -> Option<&OpenedQuestion> {
         self.open.get(self.place)
     }
 
@@ -106,7 +106,7 @@ impl Questions {
     }
 
     /// The question that keys answer now.
-    pub(super) fn answerable(&self, now_ms: u64) -> Option<&Question> {
+    pub(super) fn answerable(&self, now_ms: u64) -> Option<&OpenedQuestion> {
         let (id, since_ms) = self.shown.as_ref()?;
         let current = self.current().filter(|one| one.approval.approval_id == *id);
         current.filter(|_| now_ms >= since_ms + READING_MS)
@@ -123,7 +123,7 @@ impl Questions {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::commands::top) fn question(id: &str, created_at_ms: i64) -> Question {
+    pub(in crate::commands::top) fn question(id: &str, created_at_ms: i64) -> OpenedQuestion {
         let approval = serde_json::json!({
             "approval_id": id, "tool": "ExecCommand", "command": format!("rm -rf {id}"),
             "workdir": "/w", "workspace": "/w", "asked_by": "claude", "trust": "trusted_operator",
@@ -132,12 +132,12 @@ pub(super) mod tests {
         });
         let approval = serde_json::from_value(approval).unwrap();
         let replies = vec![Reply::Deny, Reply::AllowOnce, Reply::AllowSession, Reply::AllowRule];
-        Question { approval, is_live: true, replies }
+        OpenedQuestion { approval, is_live: true, replies }
     }
 
     #[test]
     fn a_key_answers_only_what_could_be_read() {
-        let mut questions = Questions::default();
+        let mut questions = QuestionPane::default();
         questions.replace(vec![question("one", 1)]);
         assert_eq!(questions.answerable(10_000), None, "it was never on the screen");
         questions.seen(1_000);
@@ -155,10 +155,10 @@ pub(super) mod tests {
 
     #[test]
     fn the_one_that_is_looked_at_stays_and_those_with_an_asker_come_first() {
-        let mut questions = Questions::default();
-        let gone = Question { is_live: false, ..question("gone", 0) };
+        let mut questions = QuestionPane::default();
+        let gone = OpenedQuestion { is_live: false, ..question("gone", 0) };
         questions.replace(vec![gone.clone(), question("two", 2), question("one", 1)]);
-        let id = |it: &Questions| it.current().map(|one| one.approval.approval_id.clone());
+        let id = |it: &QuestionPane| it.current().map(|one| one.approval.approval_id.clone());
         assert_eq!(id(&questions).as_deref(), Some("one"));
         questions.next();
         assert_eq!(id(&questions).as_deref(), Some("two"));
@@ -175,7 +175,7 @@ pub(super) mod tests {
     #[test]
     fn keys_are_those_of_the_answers_that_can_be_given() {
         let keys = |replies: &[Reply]| {
-            let one = Question { replies: replies.to_vec(), ..question("one", 1) };
+            let one = OpenedQuestion { replies: replies.to_vec(), ..question("one", 1) };
             one.keys().iter().map(|it| it.key).collect::<String>()
         };
         assert_eq!(keys(&Reply::ALL), "yosrnN");

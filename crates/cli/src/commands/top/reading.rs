@@ -17,8 +17,8 @@ use tokio::{
 use super::{
     lines::safe,
     list::TaskRow,
-    output::Printed,
-    questions::Question,
+    output::PaneText,
+    questions::OpenedQuestion,
     state::{Message, TASKS_MAX},
 };
 
@@ -170,7 +170,7 @@ async fn some_tasks(engine: &Engine, ids: HashSet<TaskId>) -> Result<Message, To
 pub(super) async fn questions(engine: &Engine) -> Result<Message, ToolError> {
     let known = |approval| {
         let (is_live, replies) = (engine.is_asking(&approval), engine.replies(&approval));
-        Question { approval, is_live, replies }
+        OpenedQuestion { approval, is_live, replies }
     };
     Ok(Message::Questions(engine.approvals().await?.into_iter().map(known).collect()))
 }
@@ -211,8 +211,8 @@ impl Follower {
             self.following = Some(tokio::spawn(async move {
                 sleep(REST).await;
                 if let Err(error) = follow(&engine, &id, as_text, &sender).await {
-                    let printed = Printed { problem: Some(error.message), ..Printed::default() };
-                    let _ = sender.send(Message::Printed(id, printed)).await;
+                    let printed = PaneText { problem: Some(error.message), ..PaneText::default() };
+                    let _ = sender.send(Message::PaneText(id, printed)).await;
                 }
             }));
         }
@@ -240,7 +240,7 @@ async fn follow(
         let printed = read.await.map_err(|error| unreadable(&error))?;
         let printed = printed.map_err(|error| unreadable(&error))?;
         let took = began.elapsed();
-        if sender.send(Message::Printed(id.clone(), printed)).await.is_err() || is_over {
+        if sender.send(Message::PaneText(id.clone(), printed)).await.is_err() || is_over {
             return Ok(());
         }
         sleep(OUTPUT_PAUSE.max(took * OUTPUT_SHARE)).await;
@@ -259,7 +259,7 @@ fn printed(
     mask: &Mask,
     as_screen: bool,
     is_over: bool,
-) -> std::io::Result<Printed> {
+) -> std::io::Result<PaneText> {
     let bytes = output.stdout.bytes() + output.stderr.bytes();
     let (text, is_cut) = if as_screen {
         (Screen::of(output)?.text(mask), false)
@@ -268,5 +268,5 @@ fn printed(
         (tail.text, tail.is_cut)
     };
     let lines = text.lines().map(safe).collect();
-    Ok(Printed { lines, is_cut, is_screen: as_screen, bytes, problem: None })
+    Ok(PaneText { lines, is_cut, is_screen: as_screen, bytes, problem: None })
 }

@@ -7,10 +7,10 @@ use legwork::{Reply, TaskId, ToolError};
 use ratatui_core::layout::{Position, Rect};
 
 use super::{
-    keys::Input,
+    keys::Gesture,
     list::{TaskRow, TaskRows},
-    output::{OutputPane, Printed},
-    questions::{AnswerKey, Question, Questions},
+    output::{OutputPane, PaneText},
+    questions::{AnswerKey, OpenedQuestion, QuestionPane},
 };
 
 /// Tasks that are held; of more than these the oldest that have ended are left out.
@@ -24,7 +24,7 @@ const WHEEL_ROWS: isize = 3;
 
 /// What keys mean.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum TopMode {
     /// Moving about.
     #[default]
     Browse,
@@ -68,8 +68,8 @@ pub(super) enum Message {
     Changed(Vec<TaskRow>, Vec<TaskId>),
     /// A task waits for input, or no longer.
     Waiting(TaskId, bool),
-    Questions(Vec<Question>),
-    Printed(TaskId, Printed),
+    Questions(Vec<OpenedQuestion>),
+    PaneText(TaskId, PaneText),
     /// Something to be said.
     Told(String),
     /// There are no events: `top` would show what is not so any more.
@@ -92,9 +92,9 @@ pub(super) enum Zone {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub tasks: TaskRows,
-    pub questions: Questions,
+    pub questions: QuestionPane,
     pub output: OutputPane,
-    pub mode: Mode,
+    pub mode: TopMode,
     /// What was said last.
     pub told: Option<String>,
     /// Whether a task with a terminal is shown as text instead of its screen.
@@ -127,7 +127,7 @@ impl State {
                 self.tasks.set_asking(asking.collect::<HashSet<_>>());
                 self.questions.replace(open);
             }
-            Message::Printed(id, printed) => self.output.take(&id, printed),
+            Message::PaneText(id, printed) => self.output.take(&id, printed),
             Message::Told(told) => self.told = Some(told),
             Message::Failed(error) => self.told = Some(error.message),
         }
@@ -135,22 +135,22 @@ impl State {
     }
 
     /// Takes something that a person did, at this time.
-    pub(super) fn press(&mut self, input: Input, now_ms: u64) -> Option<Effect> {
+    pub(super) fn press(&mut self, input: Gesture, now_ms: u64) -> Option<Effect> {
         self.told = None;
         let effect = match std::mem::take(&mut self.mode) {
-            Mode::Browse => self.browse(&input, now_ms),
-            Mode::Filter(before) => self.filter(input, before),
-            Mode::Stopping(id) => {
-                let is_yes = input == Input::Char('y') || self.key_at(&input) == Some('y');
+            TopMode::Browse => self.browse(&input, now_ms),
+            TopMode::Filter(before) => self.filter(input, before),
+            TopMode::Stopping(id) => {
+                let is_yes = input == Gesture::Char('y') || self.key_at(&input) == Some('y');
                 is_yes.then_some(Effect::Stop(id))
             }
-            Mode::Note(id, note) => self.note(input, id, note),
-            Mode::Help if input == Input::Char('q') || input == Input::Ctrl('c') => {
+            TopMode::Note(id, note) => self.note(input, id, note),
+            TopMode::Help if input == Gesture::Char('q') || input == Gesture::Ctrl('c') => {
                 Some(Effect::Quit)
             }
-            Mode::Help => None,
-            Mode::WholeQuestion(row) => self.whole_question(&input, row, now_ms),
-            Mode::Attached(typed) => self.attached(input, typed),
+            TopMode::Help => None,
+            TopMode::WholeQuestion(row) => self.whole_question(&input, row, now_ms),
+            TopMode::Attached(typed) => self.attached(input, typed),
         };
         self.settle();
         effect
@@ -160,48 +160,48 @@ impl State {
     fn settle(&mut self) {
         self.output.look_at(self.tasks.selected().map(|row| row.id.clone()));
         let is_gone = match &self.mode {
-            Mode::WholeQuestion(_) => self.questions.current().is_none(),
-            Mode::Note(id, _) => {
+            TopMode::WholeQuestion(_) => self.questions.current().is_none(),
+            TopMode::Note(id, _) => {
                 !self.questions.all().iter().any(|one| one.approval.approval_id == *id)
             }
-            Mode::Attached(_) => self.tasks.selected().is_none(),
+            TopMode::Attached(_) => self.tasks.selected().is_none(),
             _ => false,
         };
         if is_gone {
-            self.mode = Mode::Browse;
+            self.mode = TopMode::Browse;
         }
     }
 
-    fn browse(&mut self, input: &Input, now_ms: u64) -> Option<Effect> {
+    fn browse(&mut self, input: &Gesture, now_ms: u64) -> Option<Effect> {
         match input {
-            Input::Char('q') | Input::Ctrl('c') => return Some(Effect::Quit),
-            Input::Char('?') => self.mode = Mode::Help,
-            Input::Char('/') => self.mode = Mode::Filter(self.tasks.filter.clone()),
-            Input::Escape => self.tasks.set_filter(String::new()),
-            Input::Up | Input::Char('k') => self.tasks.step(-1),
-            Input::Down | Input::Char('j') => self.tasks.step(1),
-            Input::Home | Input::Char('g') => self.tasks.select(0),
-            Input::Char('G') => self.tasks.select(usize::MAX),
-            Input::PageUp => self.output.page(true),
-            Input::PageDown => self.output.page(false),
-            Input::End => self.output.follow_end(),
-            Input::Char('v') => {
+            Gesture::Char('q') | Gesture::Ctrl('c') => return Some(Effect::Quit),
+            Gesture::Char('?') => self.mode = TopMode::Help,
+            Gesture::Char('/') => self.mode = TopMode::Filter(self.tasks.filter.clone()),
+            Gesture::Escape => self.tasks.set_filter(String::new()),
+            Gesture::Up | Gesture::Char('k') => self.tasks.step(-1),
+            Gesture::Down | Gesture::Char('j') => self.tasks.step(1),
+            Gesture::Home | Gesture::Char('g') => self.tasks.select(0),
+            Gesture::Char('G') => self.tasks.select(usize::MAX),
+            Gesture::PageUp => self.output.page(true),
+            Gesture::PageDown => self.output.page(false),
+            Gesture::End => self.output.follow_end(),
+            Gesture::Char('v') => {
                 self.as_text = !self.as_text;
                 self.output.follow_end();
             }
-            Input::Char('e') if self.questions.current().is_some() => {
-                self.mode = Mode::WholeQuestion(0);
+            Gesture::Char('e') if self.questions.current().is_some() => {
+                self.mode = TopMode::WholeQuestion(0);
             }
-            Input::Tab => self.questions.next(),
-            Input::Char('x') => {
+            Gesture::Tab => self.questions.next(),
+            Gesture::Char('x') => {
                 self.mode = self
                     .tasks
                     .selected()
-                    .map_or(Mode::Browse, |row| Mode::Stopping(row.id.clone()));
+                    .map_or(TopMode::Browse, |row| TopMode::Stopping(row.id.clone()));
             }
-            Input::Enter => return self.attach(),
-            Input::Click(..) | Input::Wheel(..) => return self.point(input, now_ms),
-            Input::Char(key) => return self.answer(*key, now_ms),
+            Gesture::Enter => return self.attach(),
+            Gesture::Click(..) | Gesture::Wheel(..) => return self.point(input, now_ms),
+            Gesture::Char(key) => return self.answer(*key, now_ms),
             _ => {}
         }
         None
@@ -212,7 +212,7 @@ impl State {
         if row.tty && row.is_open {
             return Some(Effect::Attach(row.id.clone()));
         }
-        self.mode = Mode::Attached(String::new());
+        self.mode = TopMode::Attached(String::new());
         None
     }
 
@@ -223,8 +223,8 @@ impl State {
     }
 
     /// The key that was clicked.
-    fn key_at(&self, input: &Input) -> Option<char> {
-        let Input::Click(column, row) = input else { return None };
+    fn key_at(&self, input: &Gesture) -> Option<char> {
+        let Gesture::Click(column, row) = input else { return None };
         match self.zone(*column, *row)? {
             Zone::Key(key) => Some(*key),
             _ => None,
@@ -232,16 +232,16 @@ impl State {
     }
 
     /// The mouse, while nothing else is open.
-    fn point(&mut self, input: &Input, now_ms: u64) -> Option<Effect> {
+    fn point(&mut self, input: &Gesture, now_ms: u64) -> Option<Effect> {
         match *input {
-            Input::Click(column, row) => match self.zone(column, row)?.clone() {
+            Gesture::Click(column, row) => match self.zone(column, row)?.clone() {
                 Zone::Task(place) if self.tasks.place() == Some(place) => return self.attach(),
                 Zone::Task(place) => self.tasks.select(place),
-                Zone::Key(key) => return self.browse(&Input::Char(key), now_ms),
-                Zone::Question => self.mode = Mode::WholeQuestion(0),
+                Zone::Key(key) => return self.browse(&Gesture::Char(key), now_ms),
+                Zone::Question => self.mode = TopMode::WholeQuestion(0),
                 Zone::List | Zone::Output => {}
             },
-            Input::Wheel(column, row, is_up) => match self.zone(column, row)? {
+            Gesture::Wheel(column, row, is_up) => match self.zone(column, row)? {
                 Zone::Task(_) | Zone::List => self.tasks.step(if is_up { -1 } else { 1 }),
                 _ => self.output.scroll(if is_up { WHEEL_ROWS } else { -WHEEL_ROWS }),
             },
@@ -264,11 +264,11 @@ impl State {
         let approval_id = question.approval.approval_id.clone();
         if !is_seen {
             // What is allowed is what was read.
-            self.mode = Mode::WholeQuestion(0);
+            self.mode = TopMode::WholeQuestion(0);
             return None;
         }
         if with_note {
-            self.mode = Mode::Note(approval_id, String::new());
+            self.mode = TopMode::Note(approval_id, String::new());
             return None;
         }
         let told = question.consequence(reply);
@@ -276,31 +276,31 @@ impl State {
         Some(Effect::Answer { approval_id, reply, note: None, told })
     }
 
-    fn whole_question(&mut self, input: &Input, row: usize, now_ms: u64) -> Option<Effect> {
+    fn whole_question(&mut self, input: &Gesture, row: usize, now_ms: u64) -> Option<Effect> {
         let page = 8;
         self.mode = match input {
-            Input::Up | Input::Char('k') => Mode::WholeQuestion(row.saturating_sub(1)),
-            Input::Down | Input::Char('j') => Mode::WholeQuestion(row + 1),
-            Input::PageUp => Mode::WholeQuestion(row.saturating_sub(page)),
-            Input::PageDown => Mode::WholeQuestion(row + page),
-            Input::Home => Mode::WholeQuestion(0),
-            Input::Wheel(_, _, true) => Mode::WholeQuestion(row.saturating_sub(3)),
-            Input::Wheel(_, _, false) => Mode::WholeQuestion(row + 3),
-            Input::Ctrl('c') => return Some(Effect::Quit),
-            Input::Escape | Input::Enter | Input::Char('e' | 'q') => Mode::Browse,
-            Input::Tab => {
+            Gesture::Up | Gesture::Char('k') => TopMode::WholeQuestion(row.saturating_sub(1)),
+            Gesture::Down | Gesture::Char('j') => TopMode::WholeQuestion(row + 1),
+            Gesture::PageUp => TopMode::WholeQuestion(row.saturating_sub(page)),
+            Gesture::PageDown => TopMode::WholeQuestion(row + page),
+            Gesture::Home => TopMode::WholeQuestion(0),
+            Gesture::Wheel(_, _, true) => TopMode::WholeQuestion(row.saturating_sub(3)),
+            Gesture::Wheel(_, _, false) => TopMode::WholeQuestion(row + 3),
+            Gesture::Ctrl('c') => return Some(Effect::Quit),
+            Gesture::Escape | Gesture::Enter | Gesture::Char('e' | 'q') => TopMode::Browse,
+            Gesture::Tab => {
                 self.questions.next();
-                Mode::WholeQuestion(0)
+                TopMode::WholeQuestion(0)
             }
             _ => {
                 let key = match input {
-                    Input::Char(key) => Some(*key),
+                    Gesture::Char(key) => Some(*key),
                     _ => self.key_at(input),
                 };
-                self.mode = Mode::WholeQuestion(row);
+                self.mode = TopMode::WholeQuestion(row);
                 let effect = key.and_then(|key| self.answer(key, now_ms));
                 if effect.is_some() {
-                    self.mode = Mode::Browse;
+                    self.mode = TopMode::Browse;
                 }
                 return effect;
             }
@@ -308,31 +308,31 @@ impl State {
         None
     }
 
-    fn filter(&mut self, input: Input, before: String) -> Option<Effect> {
+    fn filter(&mut self, input: Gesture, before: String) -> Option<Effect> {
         match input {
-            Input::Enter | Input::Click(..) => return None,
-            Input::Escape => {
+            Gesture::Enter | Gesture::Click(..) => return None,
+            Gesture::Escape => {
                 self.tasks.set_filter(before);
                 return None;
             }
-            Input::Ctrl('c') => return Some(Effect::Quit),
-            Input::Up => self.tasks.step(-1),
-            Input::Down => self.tasks.step(1),
+            Gesture::Ctrl('c') => return Some(Effect::Quit),
+            Gesture::Up => self.tasks.step(-1),
+            Gesture::Down => self.tasks.step(1),
             input => {
                 let mut filter = self.tasks.filter.clone();
                 edit(&mut filter, &input);
                 self.tasks.set_filter(filter);
             }
         }
-        self.mode = Mode::Filter(before);
+        self.mode = TopMode::Filter(before);
         None
     }
 
-    fn note(&mut self, input: Input, approval_id: String, mut note: String) -> Option<Effect> {
+    fn note(&mut self, input: Gesture, approval_id: String, mut note: String) -> Option<Effect> {
         match input {
-            Input::Escape => None,
-            Input::Ctrl('c') => Some(Effect::Quit),
-            Input::Enter => {
+            Gesture::Escape => None,
+            Gesture::Ctrl('c') => Some(Effect::Quit),
+            Gesture::Enter => {
                 let mut all = self.questions.all().iter();
                 let question = all.find(|one| one.approval.approval_id == approval_id)?;
                 let told = question.consequence(Reply::Deny);
@@ -342,48 +342,48 @@ impl State {
             }
             input => {
                 edit(&mut note, &input);
-                self.mode = Mode::Note(approval_id, note);
+                self.mode = TopMode::Note(approval_id, note);
                 None
             }
         }
     }
 
     /// Keys while the output has the screen: a line for the task's input, and moving about.
-    fn attached(&mut self, input: Input, mut typed: String) -> Option<Effect> {
+    fn attached(&mut self, input: Gesture, mut typed: String) -> Option<Effect> {
         let mut effect = None;
         match input {
-            Input::Ctrl(']') | Input::Escape => return None,
-            Input::Ctrl('c') => return Some(Effect::Quit),
-            Input::Up => self.output.scroll(1),
-            Input::Down => self.output.scroll(-1),
-            Input::PageUp => self.output.page(true),
-            Input::PageDown => self.output.page(false),
-            Input::Home => self.output.scroll(isize::MAX),
-            Input::End => self.output.follow_end(),
-            Input::Wheel(_, _, is_up) => {
+            Gesture::Ctrl(']') | Gesture::Escape => return None,
+            Gesture::Ctrl('c') => return Some(Effect::Quit),
+            Gesture::Up => self.output.scroll(1),
+            Gesture::Down => self.output.scroll(-1),
+            Gesture::PageUp => self.output.page(true),
+            Gesture::PageDown => self.output.page(false),
+            Gesture::Home => self.output.scroll(isize::MAX),
+            Gesture::End => self.output.follow_end(),
+            Gesture::Wheel(_, _, is_up) => {
                 self.output.scroll(if is_up { WHEEL_ROWS } else { -WHEEL_ROWS });
             }
-            Input::Enter => {
+            Gesture::Enter => {
                 let row = self.tasks.selected().filter(|row| row.is_open);
                 effect = row.map(|row| Effect::Send(row.id.clone(), std::mem::take(&mut typed)));
             }
-            Input::Char('q') if !self.tasks.selected().is_some_and(|row| row.is_open) => {
+            Gesture::Char('q') if !self.tasks.selected().is_some_and(|row| row.is_open) => {
                 return None;
             }
             input => edit(&mut typed, &input),
         }
-        self.mode = Mode::Attached(typed);
+        self.mode = TopMode::Attached(typed);
         effect
     }
 }
 
 /// Types into a field.
-fn edit(field: &mut String, input: &Input) {
+fn edit(field: &mut String, input: &Gesture) {
     match input {
-        Input::Char(character) => field.push(*character),
-        Input::Pasted(text) => field.push_str(text),
-        Input::Backspace => drop(field.pop()),
-        Input::Ctrl('u') => field.clear(),
+        Gesture::Char(character) => field.push(*character),
+        Gesture::Pasted(text) => field.push_str(text),
+        Gesture::Backspace => drop(field.pop()),
+        Gesture::Ctrl('u') => field.clear(),
         _ => {}
     }
     if let Some((end, _)) = field.char_indices().nth(FIELD_CHARS_MAX) {

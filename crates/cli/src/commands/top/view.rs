@@ -10,8 +10,8 @@ use ratatui_core::{
 
 use super::{
     lines::wrapped,
-    questions::Question,
-    state::{Mode, QuestionShows, State, Zone},
+    questions::OpenedQuestion,
+    state::{QuestionShows, State, TopMode, Zone},
     view_question::{compact, whole},
 };
 use crate::{
@@ -124,9 +124,9 @@ pub(super) fn view(frame: &mut Frame<'_>, state: &mut State, theme: Theme, now_m
     let body = Rect { y: area.y + 1, height: area.height - 2, ..area };
     draw_header(&mut canvas, header, state);
     match state.mode.clone() {
-        Mode::Help => draw_help(&mut canvas, body),
-        Mode::Attached(_) => draw_output(&mut canvas, body, state),
-        Mode::WholeQuestion(row) => draw_whole_question(&mut canvas, body, state, row, now_ms),
+        TopMode::Help => draw_help(&mut canvas, body),
+        TopMode::Attached(_) => draw_output(&mut canvas, body, state),
+        TopMode::WholeQuestion(row) => draw_whole_question(&mut canvas, body, state, row, now_ms),
         _ => draw_panes(&mut canvas, body, state, now_ms),
     }
     draw_footer(&mut canvas, footer, state);
@@ -250,7 +250,7 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
 }
 
 /// The answers of a question, in rows that fit: each with its key and its place in the row.
-fn choice_rows(question: &Question, width: u16) -> Vec<Vec<(char, u16, String)>> {
+fn choice_rows(question: &OpenedQuestion, width: u16) -> Vec<Vec<(char, u16, String)>> {
     let mut rows: Vec<Vec<(char, u16, String)>> = vec![Vec::new()];
     let mut at = 0;
     for choice in question.keys() {
@@ -348,7 +348,7 @@ fn draw_whole_question(
     }
     // Nothing of it is hidden: whoever wants the rest moves down.
     state.question_shows = QuestionShows { command: true, all: true };
-    state.mode = Mode::WholeQuestion(first);
+    state.mode = TopMode::WholeQuestion(first);
     state.questions.seen(now_ms);
 }
 
@@ -372,9 +372,9 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
         canvas.write(place, (at, 0), Tone::Strong, "_");
     };
     match &state.mode {
-        Mode::Filter(_) => field(canvas, "Filter: ", &state.tasks.filter),
-        Mode::Note(_, note) => field(canvas, "No, because (Esc: back): ", note),
-        Mode::Attached(typed) => {
+        TopMode::Filter(_) => field(canvas, "Filter: ", &state.tasks.filter),
+        TopMode::Note(_, note) => field(canvas, "No, because (Esc: back): ", note),
+        TopMode::Attached(typed) => {
             let is_open = state.tasks.selected().is_some_and(|row| row.is_open);
             if let Some(told) = &state.told {
                 canvas.write(place, (0, 0), Tone::Notable, &one_line(told, place.width.into()));
@@ -384,7 +384,7 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
                 canvas.write(place, (0, 0), Tone::Faint, "Ctrl-] back  PgUp PgDn scroll");
             }
         }
-        Mode::Stopping(id) => {
+        TopMode::Stopping(id) => {
             let row = state.tasks.selected().filter(|row| row.id == *id);
             let command = row.map_or(id.as_str(), |row| &row.command);
             let (yes, no) = ("  [y] yes", "  [n] no");
@@ -406,10 +406,10 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
     }
 }
 
-fn draw_hints(canvas: &mut Canvas<'_>, place: Rect, mode: &Mode) {
+fn draw_hints(canvas: &mut Canvas<'_>, place: Rect, mode: &TopMode) {
     let hints: &[(char, &str)] = match mode {
-        Mode::Help => &[('?', "any key: back")],
-        Mode::WholeQuestion(_) => &[('e', "Esc back")],
+        TopMode::Help => &[('?', "any key: back")],
+        TopMode::WholeQuestion(_) => &[('e', "Esc back")],
         _ => &[
             ('/', "/ filter"),
             ('\r', "Enter attach"),

@@ -2,7 +2,7 @@
 
 use legwork::gate::visible;
 
-use super::{lines::wrapped, questions::Question};
+use super::{lines::wrapped, questions::OpenedQuestion};
 use crate::style::{Tone, from_home};
 
 /// A question in as few rows as tell what is asked.
@@ -13,7 +13,7 @@ pub(super) struct Compact {
 }
 
 /// The command, why it is asked about, and where it would run.
-pub(super) fn compact(question: &Question, width: usize) -> Compact {
+pub(super) fn compact(question: &OpenedQuestion, width: usize) -> Compact {
     let approval = &question.approval;
     let mut rows = Vec::new();
     let mut add = |tone, text: &str, indent: usize| {
@@ -49,7 +49,7 @@ pub(super) fn compact(question: &Question, width: usize) -> Compact {
 }
 
 /// All of a question.
-pub(super) fn whole(question: &Question, width: usize) -> Vec<String> {
+pub(super) fn whole(question: &OpenedQuestion, width: usize) -> Vec<String> {
     let text = question.approval.question();
     text.lines().flat_map(|line| wrapped(&visible(line), width.max(1))).collect()
 }

@@ -20,7 +20,7 @@ fn asked() -> State {
 }
 
 fn keys(state: &mut State, text: &str) -> Option<Effect> {
-    text.chars().filter_map(|key| state.press(Input::Char(key), READING_MS)).last()
+    text.chars().filter_map(|key| state.press(Gesture::Char(key), READING_MS)).last()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is compared with what a key gives")]
@@ -42,26 +42,26 @@ fn one_key_answers_a_question() {
     }
     assert_eq!(keys(&mut asked(), "o"), None, "it is not offered");
     let mut soon = asked();
-    assert_eq!(soon.press(Input::Char('y'), READING_MS - 1), None, "nobody could read it yet");
-    assert_eq!(asked().press(Input::Pasted("y".into()), READING_MS), None, "a paste is no key");
+    assert_eq!(soon.press(Gesture::Char('y'), READING_MS - 1), None, "nobody could read it yet");
+    assert_eq!(asked().press(Gesture::Pasted("y".into()), READING_MS), None, "a paste is no key");
 }
 
 #[test]
 fn a_no_can_have_a_note() {
     let mut state = asked();
     assert_eq!(keys(&mut state, "Nuse maek"), None);
-    state.press(Input::Backspace, READING_MS);
-    state.press(Input::Backspace, READING_MS);
-    state.press(Input::Pasted("ke y".into()), READING_MS);
-    assert_eq!(state.press(Input::Enter, READING_MS), answered(Reply::Deny, Some("use make y")));
+    state.press(Gesture::Backspace, READING_MS);
+    state.press(Gesture::Backspace, READING_MS);
+    state.press(Gesture::Pasted("ke y".into()), READING_MS);
+    assert_eq!(state.press(Gesture::Enter, READING_MS), answered(Reply::Deny, Some("use make y")));
     let mut state = asked();
     keys(&mut state, "Nno");
-    assert_eq!(state.press(Input::Escape, READING_MS), None);
-    assert_eq!(state.mode, Mode::Browse);
+    assert_eq!(state.press(Gesture::Escape, READING_MS), None);
+    assert_eq!(state.mode, TopMode::Browse);
     // Somebody else answers while the note is typed.
     keys(&mut state, "Nno");
     state.take(Message::Questions(Vec::new()));
-    assert_eq!(state.mode, Mode::Browse);
+    assert_eq!(state.mode, TopMode::Browse);
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn what_is_allowed_is_what_was_read() {
     let mut state = asked();
     state.question_shows = QuestionShows { command: true, all: false };
     assert_eq!(keys(&mut state, "r"), None, "the rule is not on the screen");
-    assert_eq!(state.mode, Mode::WholeQuestion(0));
+    assert_eq!(state.mode, TopMode::WholeQuestion(0));
     state.question_shows = QuestionShows { command: true, all: true };
     assert_eq!(keys(&mut state, "r"), answered(Reply::AllowRule, None));
     let mut state = asked();
     state.question_shows = QuestionShows::default();
     assert_eq!(keys(&mut state, "y"), None, "the command is not on the screen");
-    assert_eq!(state.mode, Mode::WholeQuestion(0));
+    assert_eq!(state.mode, TopMode::WholeQuestion(0));
     let mut state = asked();
     state.question_shows = QuestionShows::default();
     assert_eq!(keys(&mut state, "n"), answered(Reply::Deny, None));
@@ -85,9 +85,9 @@ fn what_is_allowed_is_what_was_read() {
 fn a_stop_is_asked_for() {
     let mut state = state(&[row(1, "one", true)]);
     assert_eq!(keys(&mut state, "xn"), None);
-    assert_eq!(state.mode, Mode::Browse);
+    assert_eq!(state.mode, TopMode::Browse);
     assert_eq!(keys(&mut state, "xy"), Some(Effect::Stop(row(1, "", true).id)));
-    assert_eq!(state.mode, Mode::Browse);
+    assert_eq!(state.mode, TopMode::Browse);
     assert_eq!(keys(&mut State::default(), "xy"), None);
 }
 
@@ -96,14 +96,14 @@ fn a_filter_is_typed_and_taken_back() {
     let mut state = state(&[row(1, "cargo test", true), row(2, "npm run dev", true)]);
     keys(&mut state, "/carq");
     assert_eq!(state.tasks.shown_count(), 0);
-    state.press(Input::Backspace, 0);
+    state.press(Gesture::Backspace, 0);
     assert_eq!(state.tasks.selected().unwrap().command, "cargo test");
-    state.press(Input::Enter, 0);
-    assert_eq!((&state.mode, state.tasks.filter.as_str()), (&Mode::Browse, "car"));
+    state.press(Gesture::Enter, 0);
+    assert_eq!((&state.mode, state.tasks.filter.as_str()), (&TopMode::Browse, "car"));
     keys(&mut state, "/go");
-    state.press(Input::Escape, 0);
+    state.press(Gesture::Escape, 0);
     assert_eq!(state.tasks.filter, "car");
-    state.press(Input::Escape, 0);
+    state.press(Gesture::Escape, 0);
     assert_eq!((state.tasks.filter.as_str(), state.tasks.shown_count()), ("", 2));
     assert_eq!(keys(&mut state, "/q"), None, "a letter of a filter is no order");
 }
@@ -113,17 +113,17 @@ fn enter_attaches_to_a_terminal_and_shows_the_rest_in_full() {
     let mut terminal = row(1, "vim", true);
     terminal.tty = true;
     let mut attaching = state(&[terminal.clone()]);
-    assert_eq!(attaching.press(Input::Enter, 0), Some(Effect::Attach(terminal.id.clone())));
+    assert_eq!(attaching.press(Gesture::Enter, 0), Some(Effect::Attach(terminal.id.clone())));
     // One that has ended has no terminal any more.
     terminal.is_open = false;
     let mut state = state(&[terminal.clone(), row(2, "cat", true)]);
-    assert_eq!(state.press(Input::Enter, 0), None);
+    assert_eq!(state.press(Gesture::Enter, 0), None);
     assert_eq!(keys(&mut state, "qx y"), None, "what is typed is for the task");
-    let sent = state.press(Input::Enter, 0);
+    let sent = state.press(Gesture::Enter, 0);
     assert_eq!(sent, Some(Effect::Send(row(2, "", true).id, "qx y".into())));
-    assert_eq!(state.mode, Mode::Attached(String::new()));
-    state.press(Input::Ctrl(']'), 0);
-    assert_eq!(state.mode, Mode::Browse);
+    assert_eq!(state.mode, TopMode::Attached(String::new()));
+    state.press(Gesture::Ctrl(']'), 0);
+    assert_eq!(state.mode, TopMode::Browse);
 }
 
 #[test]
@@ -140,39 +140,39 @@ fn the_mouse_selects_scrolls_and_answers() {
         (place(0, 11, 5, 1), Zone::Key('y')),
     ];
     assert_eq!(state.tasks.place(), Some(1));
-    state.press(Input::Click(3, 0), READING_MS);
+    state.press(Gesture::Click(3, 0), READING_MS);
     assert_eq!(state.tasks.place(), Some(0));
-    state.press(Input::Wheel(3, 5, false), READING_MS);
+    state.press(Gesture::Wheel(3, 5, false), READING_MS);
     assert_eq!(state.tasks.place(), Some(1));
     let lines: Vec<&str> = std::iter::repeat_n("line", 100).collect();
-    state.take(Message::Printed(row(1, "", true).id, printed(&lines)));
+    state.take(Message::PaneText(row(1, "", true).id, printed(&lines)));
     state.output.rows(10, 10);
-    state.press(Input::Wheel(12, 5, true), READING_MS);
+    state.press(Gesture::Wheel(12, 5, true), READING_MS);
     assert!(state.output.is_scrolled());
-    state.press(Input::Click(50, 50), READING_MS);
+    state.press(Gesture::Click(50, 50), READING_MS);
     let zones = state.zones.clone();
-    assert_eq!(state.press(Input::Click(2, 11), READING_MS), answered(Reply::AllowOnce, None));
+    assert_eq!(state.press(Gesture::Click(2, 11), READING_MS), answered(Reply::AllowOnce, None));
     assert_eq!(state.questions.count(), 0, "no second key answers it");
     state.take(Message::Questions(vec![question("two", 2)]));
     state.zones = zones;
-    state.press(Input::Click(12, 11), READING_MS);
-    assert_eq!(state.mode, Mode::WholeQuestion(0));
+    state.press(Gesture::Click(12, 11), READING_MS);
+    assert_eq!(state.mode, TopMode::WholeQuestion(0));
 }
 
 #[test]
 fn the_other_view_begins_at_its_end() {
     let mut state = state(&[row(1, "one", true)]);
     let lines: Vec<&str> = std::iter::repeat_n("line", 100).collect();
-    state.take(Message::Printed(row(1, "", true).id, printed(&lines)));
+    state.take(Message::PaneText(row(1, "", true).id, printed(&lines)));
     state.output.rows(10, 10);
-    state.press(Input::PageUp, 0);
+    state.press(Gesture::PageUp, 0);
     assert!(state.output.is_scrolled());
     keys(&mut state, "v");
     assert!(!state.output.is_scrolled());
     // Also when somebody scrolls before it has come.
-    state.press(Input::PageUp, 0);
-    let screen = Printed { is_screen: true, ..printed(&["screen"]) };
-    state.take(Message::Printed(row(1, "", true).id, screen));
+    state.press(Gesture::PageUp, 0);
+    let screen = PaneText { is_screen: true, ..printed(&["screen"]) };
+    state.take(Message::PaneText(row(1, "", true).id, screen));
     assert_eq!(state.output.rows(10, 10), ["screen"]);
 }
 
@@ -181,7 +181,7 @@ fn a_field_does_not_grow_for_ever() {
     let mut state = state(&[row(1, "one", true)]);
     keys(&mut state, "/");
     for _ in 0..10 {
-        state.press(Input::Pasted("é".repeat(400)), 0);
+        state.press(Gesture::Pasted("é".repeat(400)), 0);
     }
     assert_eq!(state.tasks.filter.chars().count(), FIELD_CHARS_MAX);
 }

@@ -4,10 +4,10 @@ use ratatui_core::{backend::TestBackend, terminal::Terminal};
 
 use super::*;
 use crate::commands::top::{
-    keys::Input,
+    keys::Gesture,
     lines::safe,
     list::{TaskRow, tests::row},
-    output::{Printed, tests::printed},
+    output::{PaneText, tests::printed},
     questions::{READING_MS, tests::question},
     state::Message,
 };
@@ -37,7 +37,7 @@ fn has(rows: &[String], text: &str) -> bool {
 #[test]
 fn sixty_columns_show_tasks_output_and_question() {
     let mut state = state(vec![row(1, "cargo test", true), row(2, "npm run dev", true)]);
-    state.take(Message::Printed(row(2, "", true).id, printed(&["ready", "on port 3000"])));
+    state.take(Message::PaneText(row(2, "", true).id, printed(&["ready", "on port 3000"])));
     state.take(Message::Questions(vec![question("build", 1)]));
     drawn(&mut state, (60, 20), 0);
     let rows = drawn(&mut state, (60, 20), READING_MS);
@@ -60,9 +60,9 @@ fn answers_are_offered_when_keys_count() {
     let mut state = state(Vec::new());
     state.take(Message::Questions(vec![question("build", 1)]));
     assert!(!has(&drawn(&mut state, (60, 20), 0), "[y]"));
-    assert_eq!(state.press(Input::Char('y'), READING_MS - 1), None);
+    assert_eq!(state.press(Gesture::Char('y'), READING_MS - 1), None);
     assert!(has(&drawn(&mut state, (60, 20), READING_MS), "[y]"));
-    assert!(state.press(Input::Char('y'), READING_MS).is_some());
+    assert!(state.press(Gesture::Char('y'), READING_MS).is_some());
 }
 
 #[test]
@@ -73,15 +73,20 @@ fn a_command_that_does_not_fit_has_to_be_opened_before_it_is_allowed() {
     state.take(Message::Questions(vec![long]));
     let rows = drawn(&mut state, (60, 20), 0);
     assert!(has(&rows, "more rows: e shows all"), "{}", rows.join("\n"));
-    assert_eq!(state.press(Input::Char('y'), READING_MS), None);
+    assert_eq!(state.press(Gesture::Char('y'), READING_MS), None);
     let rows = drawn(&mut state, (60, 20), READING_MS);
     assert!(has(&rows, "more rows: Down"), "{}", rows.join("\n"));
-    assert!(state.press(Input::Char('y'), READING_MS).is_some());
+    assert!(state.press(Gesture::Char('y'), READING_MS).is_some());
 }
 
 #[test]
 fn every_size_can_be_drawn_and_a_small_one_says_so() {
-    for mode in [Mode::Browse, Mode::Help, Mode::WholeQuestion(3), Mode::Attached("typed".into())] {
+    for mode in [
+        TopMode::Browse,
+        TopMode::Help,
+        TopMode::WholeQuestion(3),
+        TopMode::Attached("typed".into()),
+    ] {
         for (columns, lines) in [(1, 1), (5, 3), (39, 30), (40, 12), (60, 20), (300, 100), (200, 5)]
         {
             let mut state = state((0..50).map(|at| row(at, "cargo test", at % 2 == 0)).collect());
@@ -109,7 +114,7 @@ fn hostile_output_stays_in_its_place() {
     ];
     let mut state = state(vec![row(1, "cargo test", true)]);
     let lines = hostile.iter().map(|line| safe(line)).collect();
-    state.take(Message::Printed(row(1, "", true).id, Printed { lines, ..Printed::default() }));
+    state.take(Message::PaneText(row(1, "", true).id, PaneText { lines, ..PaneText::default() }));
     for at in 0..60 {
         state.output.page(true);
         let rows = drawn(&mut state, (60, 20), at);
@@ -121,7 +126,7 @@ fn hostile_output_stays_in_its_place() {
     }
 }
 
-/// How long frames take, with a thousand tasks and a full tail of output. Printed, not asserted.
+/// How long frames take, with a thousand tasks and a full tail of output. PaneText, not asserted.
 #[test]
 fn frames_of_a_thousand_tasks_are_measured() {
     let many = (0..1000).map(|at| row(at, &format!("cargo test --package {at}"), at < 500));
@@ -132,9 +137,9 @@ fn frames_of_a_thousand_tasks_are_measured() {
         let line = format!("line {frame} {}", "x".repeat(60));
         let lines = vec![line; 2000];
         let id = state.tasks.selected().unwrap().id.clone();
-        state.take(Message::Printed(id, Printed { lines, ..Printed::default() }));
+        state.take(Message::PaneText(id, PaneText { lines, ..PaneText::default() }));
         state.take(Message::Changed(vec![row(frame, "changed", false)], Vec::new()));
-        state.press(Input::Down, 0);
+        state.press(Gesture::Down, 0);
         let began = Instant::now();
         terminal.draw(|frame| view(frame, &mut state, PLAIN, 0)).unwrap();
         took.push(began.elapsed());
