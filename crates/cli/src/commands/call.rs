@@ -62,7 +62,10 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
                         say("legwork: cancelled; nothing was run");
                         return ExitCode::from(CANCELLED);
                     }
-                    Ok(answer) => answer,
+                    Ok(answer) => {
+                        engine.handed_over().await;
+                        answer
+                    }
                     Err(signal) => {
                         engine.stop_all(GRACE).await;
                         return ExitCode::from(128 + signal);

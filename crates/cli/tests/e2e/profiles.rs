@@ -255,3 +255,18 @@ fn whatever_stands_in_the_file_of_what_was_heard_does_no_harm() {
     fs::create_dir(home.kept()).unwrap();
     assert_eq!(home.streams("echo own >&2"), ["", "own"], "a folder is set aside");
 }
+
+#[test]
+fn a_process_that_ends_hands_over_a_command_that_still_waits_for_its_profile() {
+    let Some(home) = Home::with(WRITES) else { return };
+    let input = json!({ "cmd": "sleep 600", "yield_time_ms": 0 }).to_string();
+    let called = home.legwork(&["call", "ExecCommand", "--json", &input]).output().unwrap();
+    let told: Value = serde_json::from_slice(&called.stdout).unwrap();
+    let task = told["result"]["task_handle"]["task_id"].as_str().unwrap().to_owned();
+    let look = json!({ "task_id": task }).to_string();
+    let seen = home.legwork(&["call", "TaskOutput", "--json", &look]).output().unwrap();
+    let seen: Value = serde_json::from_slice(&seen.stdout).unwrap();
+    assert_eq!(seen["result"]["task"]["status"], "running", "{seen:#}");
+    let stop = json!({ "task_id": task }).to_string();
+    home.legwork(&["call", "TaskStop", "--json", &stop]).output().unwrap();
+}

@@ -140,6 +140,12 @@ impl Engine {
         &self.tasks.judge.settings
     }
 
+    /// Waits until nothing of what was started here depends on this process any more: before a
+    /// program ends whose commands are to go on. It takes two seconds at most, and mostly none.
+    pub async fn handed_over(&self) {
+        self.tasks.handed_over().await;
+    }
+
     /// What no answer may show.
     pub fn mask(&self) -> Arc<Mask> {
         self.tasks.mask.get()

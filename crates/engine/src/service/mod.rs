@@ -92,6 +92,7 @@ impl Service {
             for client in self.clients() {
                 client.owes_nothing().await;
             }
+            self.engine().handed_over().await;
         };
         let _ = tokio::time::timeout(patience, through).await;
     }

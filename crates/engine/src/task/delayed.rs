@@ -54,6 +54,7 @@ impl DelayedStart {
         }
         let (workdir, given) = (self.workdir.as_deref(), self.given.as_ref());
         let _ = start_with(warden, self.spec, workdir, given).await;
+        progress.send_modify(Progress::handed_over);
         ordered
     }
 }
@@ -108,7 +109,7 @@ mod tests {
         let delayed = DelayedStart { spec: spec(), workdir: None, given: None, preamble };
         let start = delayed.start(&mut warden, &mut inbox, &progress);
         let started = timeout(Duration::from_secs(60), start).await;
-        (started.map_err(drop), seen.has_changed().unwrap())
+        (started.map_err(drop), seen.borrow().is_reported())
     }
 
     #[tokio::test(start_paused = true)]

@@ -358,6 +358,16 @@ impl Tasks {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until the wardens have all commands that were started here: some wait for what their
+    /// login profile says.
+    pub(crate) async fn handed_over(&self) {
+        let all: Vec<_> = self.running().values().map(|run| run.progress.clone()).collect();
+        for mut progress in all {
+            // A driver that is gone holds nothing.
+            let _ = progress.wait_for(Progress::is_out_of_our_hands).await;
+        }
+    }
+
     /// Remembers a run whose channel this engine holds.
     fn hold(&self, id: TaskId, running: Running) {
         self.running().insert(id, running);

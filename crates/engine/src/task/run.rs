@@ -41,6 +41,8 @@ pub(crate) struct Progress {
     report: Option<Report>,
     /// Goes up whenever the command is found to wait for input, where somebody looks for that.
     waited: u64,
+    /// Whether its warden has not got it yet.
+    delayed: bool,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
     /// Set when it is over.
@@ -51,6 +53,26 @@ impl Progress {
     /// Answers who asks for a report of a command that has not been started yet.
     pub(super) fn report_nothing(&mut self) {
         self.reported += 1;
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_reported(&self) -> bool {
+        self.reported > 0
+    }
+
+    /// Of a command that its warden gets now, or a little later.
+    pub(super) fn begin(delayed: bool) -> Self {
+        Self { delayed, ..Self::default() }
+    }
+
+    /// Its warden has got it.
+    pub(super) fn handed_over(&mut self) {
+        self.delayed = false;
+    }
+
+    /// Whether it no longer depends on this process that the command runs.
+    pub(super) fn is_out_of_our_hands(&self) -> bool {
+        !self.delayed || self.end.is_some()
     }
 }
 
@@ -301,6 +323,7 @@ impl Run {
     /// attach to; an error if it never started.
     pub async fn detach(mut self) -> Result<TaskId, ToolError> {
         let id = self.task_id.clone();
+        let _ = self.progress.wait_for(Progress::is_out_of_our_hands).await;
         match self.promote().await {
             Promotion::Promoted(_) => Ok(id),
             Promotion::Over => self.ended().await.map(|_| id),

@@ -138,7 +138,7 @@ impl Tasks {
         trace: Option<Trace>,
     ) -> (RunControl, watch::Receiver<Progress>) {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (sender, progress) = watch::channel(Progress::default());
+        let (sender, progress) = watch::channel(Progress::begin(driven.1.is_some()));
         let control = RunControl::new(orders);
         let handles = (control.clone(), progress.clone());
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());

@@ -126,7 +126,7 @@ fn hostile_output_stays_in_its_place() {
     }
 }
 
-/// How long frames take, with a thousand tasks and a full tail of output. PaneText, not asserted.
+/// How long frames take, with a thousand tasks and a full tail of output. Printed, not asserted.
 #[test]
 fn frames_of_a_thousand_tasks_are_measured() {
     let many = (0..1000).map(|at| row(at, &format!("cargo test --package {at}"), at < 500));
