@@ -15,7 +15,7 @@ use super::{
     FAREWELL,
     asking::Person,
     embedded::Embedded,
-    terminal::{Create, Terminal},
+    terminal::{AgentTerminal, Create},
     wire::LineWriter,
 };
 use crate::{
@@ -58,7 +58,7 @@ struct Known {
     opening: HashMap<String, PathBuf>,
     /// The folders of sessions.
     folders: HashMap<String, PathBuf>,
-    terminals: HashMap<String, Arc<Terminal>>,
+    terminals: HashMap<String, Arc<AgentTerminal>>,
     embedded: Embedded,
     /// Our requests to the editor that are not answered yet.
     asked: HashMap<String, oneshot::Sender<Value>>,
@@ -285,7 +285,7 @@ impl Desk {
         let mut caller = Caller::operator(agent);
         caller.trust = self.trust;
         caller.asker = Some(Person::at(self, &wanted.session_id));
-        let begun = Terminal::begin(&engine, &caller, wanted, folder.as_deref()).await;
+        let begun = AgentTerminal::begin(&engine, &caller, wanted, folder.as_deref()).await;
         let (terminal, ended) = begun.map_err(|error| (FAILED, error))?;
         let id = terminal.id.clone();
         self.known().terminals.insert(id.clone(), Arc::new(terminal));

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::terminal::Terminal;
+use super::terminal::AgentTerminal;
 
 /// Most characters of output that are shown.
 const SHOWN_CHARS: usize = 8_000;
@@ -19,7 +19,7 @@ impl Embedded {
     pub(super) fn pass(
         &mut self,
         message: &mut Value,
-        terminals: &HashMap<String, Arc<Terminal>>,
+        terminals: &HashMap<String, Arc<AgentTerminal>>,
     ) -> bool {
         let text = |path: &str| message.pointer(path).and_then(Value::as_str).map(str::to_owned);
         let session = text("/params/sessionId");
@@ -48,7 +48,7 @@ impl Embedded {
     pub(super) fn updates(
         &self,
         terminal: &str,
-        terminals: &HashMap<String, Arc<Terminal>>,
+        terminals: &HashMap<String, Arc<AgentTerminal>>,
     ) -> Vec<Value> {
         let shows = |part: &Value| id_of(part) == Some(terminal);
         let showing = self.0.iter().filter(|(_, content)| content.iter().any(shows));
@@ -75,13 +75,13 @@ fn id_of(part: &Value) -> Option<&str> {
 
 fn terminal_of<'a>(
     part: &Value,
-    terminals: &'a HashMap<String, Arc<Terminal>>,
-) -> Option<&'a Arc<Terminal>> {
+    terminals: &'a HashMap<String, Arc<AgentTerminal>>,
+) -> Option<&'a Arc<AgentTerminal>> {
     terminals.get(id_of(part)?)
 }
 
 /// A part of a tool call's content, with text in the place of a terminal.
-fn shown(part: &Value, terminals: &HashMap<String, Arc<Terminal>>) -> Value {
+fn shown(part: &Value, terminals: &HashMap<String, Arc<AgentTerminal>>) -> Value {
     let Some(terminal) = terminal_of(part, terminals) else { return part.clone() };
     let (output, _) = terminal.text();
     let left_out = output.chars().count().saturating_sub(SHOWN_CHARS);

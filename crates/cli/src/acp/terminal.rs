@@ -85,7 +85,7 @@ impl Create {
 }
 
 /// The end of a command's output, and of the command.
-pub(super) struct Terminal {
+pub(super) struct AgentTerminal {
     /// The id of the task.
     pub id: String,
     pub session: String,
@@ -94,14 +94,14 @@ pub(super) struct Terminal {
     stop: CancellationToken,
 }
 
-impl Drop for Terminal {
+impl Drop for AgentTerminal {
     /// Nobody can ask for it any more.
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-impl Terminal {
+impl AgentTerminal {
     /// Starts a command; the receiver hears of its end.
     pub(super) async fn begin(
         engine: &Engine,
