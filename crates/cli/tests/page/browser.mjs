@@ -11,7 +11,10 @@ export const given = JSON.parse(process.env.LEGWORK_PAGE_TEST);
 /** How long something may take before the test has failed; nothing takes so long if all is well. */
 const PATIENCE_MS = 60_000;
 
-const axeSource = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const axeSource = fs.readFileSync(
+  createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
+  "utf8",
+);
 
 export const DESKTOP = { width: 1100, height: 760 };
 export const PHONE = { width: 390, height: 780 };
@@ -34,7 +37,13 @@ export async function script(body) {
     failure = error;
     for (const { page, complaints } of windows) {
       console.error("complaints:", complaints);
-      if (!page.isClosed()) console.error(await page.locator("body").innerText().catch(() => ""));
+      if (!page.isClosed())
+        console.error(
+          await page
+            .locator("body")
+            .innerText()
+            .catch(() => ""),
+        );
       const at = path.join(given.state, "failure.png");
       await page.screenshot({ path: process.env.LEGWORK_FAILURE_PICTURE ?? at }).catch(() => {});
     }
@@ -191,5 +200,7 @@ export async function frames({ page }, what, body) {
   });
   times.sort((a, b) => a - b);
   const at = (part) => (times[Math.floor((times.length - 1) * part)] ?? 0).toFixed(0);
-  console.log(`frames, ${what}: ${times.length}, p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, worst ${at(1)} ms`);
+  console.log(
+    `frames, ${what}: ${times.length}, p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, worst ${at(1)} ms`,
+  );
 }

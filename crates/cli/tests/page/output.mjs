@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { accessible, api, frames, given, openByLink, picture, script, start, until } from "./browser.mjs";
+import { accessible, api, frames, given, openByLink, script, start, until } from "./browser.mjs";
 
 const file = (name) => path.join(given.workspace, name);
 
@@ -14,7 +14,8 @@ await script(async () => {
     await page.goto(`${given.address}/#/task/${id}`);
     await page.locator(".id", { hasText: id }).waitFor();
   };
-  const has = (text) => until(`the log has ${text}`, async () => (await log.innerText()).includes(text));
+  const has = (text) =>
+    until(`the log has ${text}`, async () => (await log.innerText()).includes(text));
 
   // Live: what is printed appears, in order, with its colours, also half a line; input is sent.
   const live = await start(
@@ -25,7 +26,9 @@ await script(async () => {
   await show(live);
   await has("name?");
   assert.equal(await log.locator(".f1").innerText(), "red");
-  const green = await log.locator("span", { hasText: "green" }).evaluate((it) => getComputedStyle(it).color);
+  const green = await log
+    .locator("span", { hasText: "green" })
+    .evaluate((it) => getComputedStyle(it).color);
   assert.equal(green, "rgb(0, 120, 0)");
   assert.equal((await log.locator(".stderr").innerText()).trim(), "to stderr");
   await page.getByLabel(/Input:|waits for input/).fill("<b>you</b>");
@@ -34,7 +37,6 @@ await script(async () => {
   await page.getByLabel("Streams").selectOption("stderr");
   assert.equal((await log.innerText()).trim(), "to stderr");
   await page.getByLabel("Streams").selectOption("both");
-  await picture(desk, "task-light");
   fs.writeFileSync(file("go"), "");
   await page.locator(".status.failed", { hasText: "exit 3" }).waitFor();
   await page.getByText("As a model reads it").click();
@@ -42,7 +44,10 @@ await script(async () => {
   assert((await page.getByLabel("Receipt").innerText()).includes("Exit status: 3"));
   await page.locator(".timeline").getByText("allowed").waitFor();
   const raw = page.getByRole("link", { name: /stdout/ });
-  const downloaded = await page.evaluate(async (url) => (await fetch(url)).text(), await raw.getAttribute("href"));
+  const downloaded = await page.evaluate(
+    async (url) => (await fetch(url)).text(),
+    await raw.getAttribute("href"),
+  );
   assert(downloaded.startsWith("\u001b[31mred"), downloaded);
   await accessible(desk, "a task");
 
@@ -62,7 +67,10 @@ await script(async () => {
   await has("&lt;entity&gt; 256");
   const text = await log.innerText();
   assert(text.includes("<script>alert(1)</script><img src=x onerror=alert(2)>"), text);
-  assert(text.includes("back\\u{202e}wards\\u{2066}\\u{2069} zero\\u{200b}width\\u{feff} \\u{e0041}"), text);
+  assert(
+    text.includes("back\\u{202e}wards\\u{2066}\\u{2069} zero\\u{200b}width\\u{feff} \\u{e0041}"),
+    text,
+  );
   assert(text.includes("still here") && text.includes("click"), text);
   assert(text.includes("progress 100%") && !text.includes("progress 1%"), text);
   assert.equal(await page.title(), "Legwork");
@@ -77,7 +85,9 @@ await script(async () => {
 
   // 100 MB, as fast as they come: the newest is shown, what is left out is counted.
   await frames(desk, "a task that prints 100 MB", async () => {
-    const much = await start("yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c 100000000; echo the end");
+    const much = await start(
+      "yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c 100000000; echo the end",
+    );
     await show(much);
     await page.locator(".status.completed").waitFor();
   });

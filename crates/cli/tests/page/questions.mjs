@@ -17,7 +17,10 @@ import {
 
 /** Calls a tool as a model does, over MCP: the text that the model reads. */
 async function model(cmd, more = {}) {
-  const meta = { "Content-Type": "application/json", Accept: "application/json, text/event-stream" };
+  const meta = {
+    "Content-Type": "application/json",
+    Accept: "application/json, text/event-stream",
+  };
   const headers = { ...meta, Authorization: `Bearer ${given.tokens.agent}` };
   const send = async (body, session) => {
     const response = await fetch(`${given.address}/mcp`, {
@@ -58,7 +61,11 @@ await script(async () => {
   assert.equal(await card.locator(".part.ask").first().innerText(), "rm -rf build");
   assert.equal(await card.locator(".part.allow").first().innerText(), "make test");
   const words = await card.innerText();
-  for (const part of ["workspace-write, no network", "writing to /etc/legwork-was-here", "token agent"]) {
+  for (const part of [
+    "workspace-write, no network",
+    "writing to /etc/legwork-was-here",
+    "token agent",
+  ]) {
     assert(words.includes(part), `${part} in ${words}`);
   }
   const width = await page.evaluate(() => document.documentElement.scrollWidth);

@@ -3,7 +3,18 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import http from "node:http";
 import path from "node:path";
-import { api, given, live, open, openByLink, restart, script, signIn, start, until } from "./browser.mjs";
+import {
+  api,
+  given,
+  live,
+  open,
+  openByLink,
+  restart,
+  script,
+  signIn,
+  start,
+  until,
+} from "./browser.mjs";
 
 const file = (name) => path.join(given.workspace, name);
 
@@ -11,7 +22,8 @@ await script(async () => {
   const desk = await openByLink();
   const { page } = desk;
   const log = page.getByRole("log");
-  const has = (text) => until(`the log has ${text}`, async () => (await log.innerText()).includes(text));
+  const has = (text) =>
+    until(`the log has ${text}`, async () => (await log.innerText()).includes(text));
   const id = await start("echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; cat");
   await page.goto(`${given.address}/#/task/${id}`);
   await has("before");
@@ -43,10 +55,17 @@ await script(async () => {
   const asked = [];
   const proxy = http.createServer((request, response) => {
     asked.push(request.url);
-    const inner = request.url.startsWith("/tools/legwork/") && request.url.slice("/tools/legwork".length);
+    const inner =
+      request.url.startsWith("/tools/legwork/") && request.url.slice("/tools/legwork".length);
     if (!inner) return void response.writeHead(404).end();
     const headers = { ...request.headers };
-    const options = { host: target.hostname, port: target.port, method: request.method, path: inner, headers };
+    const options = {
+      host: target.hostname,
+      port: target.port,
+      method: request.method,
+      path: inner,
+      headers,
+    };
     const passed = http.request(options, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       answer.pipe(response);
@@ -63,7 +82,10 @@ await script(async () => {
   await signIn(below.page, "operator");
   await below.page.getByRole("link", { name: "echo a new one" }).click();
   await below.page.getByRole("log").getByText("a new one").waitFor();
-  assert(asked.every((url) => url.startsWith("/tools/legwork/")), asked.join("\n"));
+  assert(
+    asked.every((url) => url.startsWith("/tools/legwork/")),
+    asked.join("\n"),
+  );
   proxy.closeAllConnections();
   proxy.close();
 });

@@ -2,17 +2,31 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
-import { PHONE, accessible, api, given, openAs, openByLink, picture, script, start, until } from "./browser.mjs";
+import {
+  PHONE,
+  accessible,
+  api,
+  given,
+  openAs,
+  openByLink,
+  picture,
+  script,
+  start,
+  until,
+} from "./browser.mjs";
 
 const file = (name) => path.join(given.workspace, name);
 
 /** What the terminal shows, as its rows have it. */
 const screen = (page) => page.locator(".xterm-rows").innerText();
 
-const shows = (page, text) => until(`the screen has ${text}`, async () => (await screen(page)).includes(text));
+const shows = (page, text) =>
+  until(`the screen has ${text}`, async () => (await screen(page)).includes(text));
 
 await script(async () => {
-  const PASTED = Array.from({ length: 200 }, (_, line) => `line ${line} ${"x".repeat(42)}`).join("\n");
+  const PASTED = Array.from({ length: 200 }, (_, line) => `line ${line} ${"x".repeat(42)}`).join(
+    "\n",
+  );
   assert(PASTED.length > 10_000);
   fs.writeFileSync(file("code.c"), "int main(void) { return 0; } // a comment\n");
   const desk = await openByLink({ scheme: "dark" });
@@ -28,7 +42,11 @@ await script(async () => {
   assert(scripts.includes("/terminal.js"), "the terminal is loaded when it is needed");
 
   // Colours: a keyword and a comment look different from each other and from the rest.
-  const colour = (text) => page.locator(`.xterm-rows span:text-is("${text}")`).first().evaluate((it) => getComputedStyle(it).color);
+  const colour = (text) =>
+    page
+      .locator(`.xterm-rows span:text-is("${text}")`)
+      .first()
+      .evaluate((it) => getComputedStyle(it).color);
   const colours = new Set([await colour("return"), await colour("// a comment")]);
   assert.equal(colours.size, 2, [...colours].join());
 
@@ -44,7 +62,8 @@ await script(async () => {
 
   // The size: what fits into the window, and vim draws itself anew.
   await page.getByRole("button", { name: "Fit to window" }).click();
-  const size = async () => (await page.locator(".bar .faint").first().innerText()).split(" × ").map(Number);
+  const size = async () =>
+    (await page.locator(".bar .faint").first().innerText()).split(" × ").map(Number);
   const [cols, rows] = await until("another size", async () => {
     const found = await size();
     return found[0] > 80 && found;

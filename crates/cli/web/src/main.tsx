@@ -23,7 +23,8 @@ function Page(): JSX.Element {
         // Who opens the page without a link was never signed in: nothing is wrong.
         const isWrong = error instanceof ApiError && error.message.includes("code");
         setProblem(error instanceof ApiError && error.isSignedOut && !isWrong ? undefined : error);
-        if (error instanceof ApiError && error.isUnreachable) setTimeout(() => void start(), RETRY_MS);
+        if (error instanceof ApiError && error.isUnreachable)
+          setTimeout(() => void start(), RETRY_MS);
       }
     };
     void start();

@@ -13,11 +13,7 @@ export interface Session {
 export type Verdict = "allow" | "ask" | "deny";
 
 export type Decision =
-  | "deny"
-  | "allow_once"
-  | "allow_once_unconfined"
-  | "allow_session"
-  | "allow_rule";
+  "deny" | "allow_once" | "allow_once_unconfined" | "allow_session" | "allow_rule";
 
 /** A simple command of a script, with the verdict on it by itself. */
 export type Part = [text: string, verdict: Verdict];
@@ -49,13 +45,7 @@ export interface Question {
 }
 
 export type Status =
-  | "queued"
-  | "running"
-  | "cancelling"
-  | "completed"
-  | "failed"
-  | "cancelled"
-  | "interrupted";
+  "queued" | "running" | "cancelling" | "completed" | "failed" | "cancelled" | "interrupted";
 
 export interface StreamTotal {
   bytes: number;

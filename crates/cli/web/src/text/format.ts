@@ -43,8 +43,8 @@ const NUMBER = new Intl.NumberFormat("en");
 
 export const number = (count: number): string => NUMBER.format(count);
 
-export const plural = (count: number, name: string): string =>
-  `${number(count)} ${name}${count === 1 ? "" : "s"}`;
+export const plural = (count: number, one: string, several = `${one}s`): string =>
+  `${number(count)} ${count === 1 ? one : several}`;
 
 const CLOCK = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" });
 
@@ -72,7 +72,8 @@ export function statusWords(task: Task): string {
   const by = outcome.ended_by && outcome.ended_by !== "stopped" ? outcome.ended_by : undefined;
   const how = by?.replaceAll("_", " ") ?? (outcome.signal && signalName(outcome.signal));
   if (how) return `${status}, ${how}`;
-  if (status === "failed") return outcome.exit_status === null ? status : `exit ${outcome.exit_status}`;
+  if (status === "failed")
+    return outcome.exit_status === null ? status : `exit ${outcome.exit_status}`;
   return status;
 }
 

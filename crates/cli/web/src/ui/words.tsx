@@ -28,10 +28,9 @@ export function Command({ text, parts = [] }: { text: string; parts?: Part[] }):
     <pre class="command" tabIndex={0} aria-label="Command">
       {stretches(text, parts).map((stretch, place) => (
         <span key={place} class={stretch.verdict && `part ${stretch.verdict}`}>
-          {stretch.text.split("\n").map((line, number) => [
-            number > 0 && "\n",
-            <Foreign key={number} text={line} />,
-          ])}
+          {stretch.text
+            .split("\n")
+            .map((line, number) => [number > 0 && "\n", <Foreign key={number} text={line} />])}
         </span>
       ))}
     </pre>

@@ -1,4 +1,4 @@
-// Audit: what was asked, decided and done, and whether the log is whole.
+// Audit: what was asked, decided and done, and whether the log is intact.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get, isAborted, query } from "../model/api";
@@ -69,7 +69,11 @@ export function Audit(): JSX.Element {
   const more = async (): Promise<void> => {
     if (before) setPages([...pages, await get<AuditPage>(path(wanted, before))]);
   };
-  const choice = (name: "event" | "verdict" | "since", label: string, options: [string, string][]) => (
+  const choice = (
+    name: "event" | "verdict" | "since",
+    label: string,
+    options: [string, string][],
+  ) => (
     <select
       aria-label={label}
       value={wanted[name]}
@@ -106,9 +110,7 @@ export function Audit(): JSX.Element {
               <time>{clock(entry.at_ms)}</time>{" "}
               <strong class={`word ${entry.verdict ?? ""}`}>{page.told[place]?.[0]}</strong>{" "}
               <Foreign text={page.told[place]?.[1] ?? ""} />{" "}
-              {entry.task_id && (
-                <a href={`#/task/${entry.task_id}`}>{entry.task_id.slice(0, 8)}</a>
-              )}
+              {entry.task_id && <a href={`#/task/${entry.task_id}`}>{entry.task_id.slice(0, 8)}</a>}
             </li>
           )),
         )}
@@ -121,7 +123,7 @@ export function Audit(): JSX.Element {
   );
 }
 
-/** Whether the chain of hashes is whole. */
+/** Whether the chain of hashes is intact. */
 function Chain(): JSX.Element {
   const [state, setState] = useState<AuditState | undefined>(undefined);
   const [failure, setFailure] = useState<unknown>(undefined);
@@ -132,12 +134,11 @@ function Chain(): JSX.Element {
   if (!state) return <p role="status">Checking the log…</p>;
   return state.whole ? (
     <p role="status" class="good">
-      The log is whole: {plural(state.lines, "entry").replace("entrys", "entries")}, nothing changed
-      or removed.
+      The log is intact: {plural(state.lines, "entry", "entries")}, nothing changed or removed.
     </p>
   ) : (
     <p role="alert" class="problem">
-      The log is not whole. {state.problem}
+      The log is not intact. {state.problem}
     </p>
   );
 }

@@ -26,7 +26,10 @@ export function MachineView({ who }: { who: Session }): JSX.Element {
           <Facts
             rows={[
               ["Version", `legwork ${machine.version}`],
-              ["Server", `since ${clock(machine.began_at_ms)} (${duration(time - machine.began_at_ms)})`],
+              [
+                "Server",
+                `since ${clock(machine.began_at_ms)} (${duration(time - machine.began_at_ms)})`,
+              ],
               ["Workspace", machine.workspace],
               ["State folder", machine.state],
               ["Tasks", plural(usage.tasks, "task")],

@@ -224,10 +224,7 @@ function Circumstances({ question }: { question: Question }): JSX.Element {
             </ul>
           ),
         ],
-        [
-          "Task",
-          question.task_id && <a href={`#/task/${question.task_id}`}>{question.task_id}</a>,
-        ],
+        ["Task", question.task_id && <a href={`#/task/${question.task_id}`}>{question.task_id}</a>],
       ]}
     />
   );

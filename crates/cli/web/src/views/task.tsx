@@ -246,9 +246,7 @@ function Details({ shown }: { shown: TaskShown }): JSX.Element {
           ["stdout", outcome && `${bytes(outcome.stdout.bytes)}, ${outcome.stdout.lines} lines`],
           [
             "stderr",
-            outcome &&
-              !task.tty &&
-              `${bytes(outcome.stderr.bytes)}, ${outcome.stderr.lines} lines`,
+            outcome && !task.tty && `${bytes(outcome.stderr.bytes)}, ${outcome.stderr.lines} lines`,
           ],
           ["Not stored", dropped > 0 && `${bytes(dropped)} of output`],
           ["Flags", outcome?.flags?.map((flag) => flag.replaceAll("_", " ")).join(", ")],
