@@ -36,6 +36,16 @@ update-docs:
     LEGWORK_UPDATE_FAULTS=1 cargo test --locked --package legwork-cli --test e2e -- faults::
     LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book:: top::picture::
 
+# Build the page of `legwork serve` again, from crates/cli/web/src into crates/cli/web/dist
+page:
+    npm --prefix crates/cli/web ci
+    npm --prefix crates/cli/web run check
+    npm --prefix crates/cli/web run build
+
+# Take the pictures of the page for README and docs again
+pictures:
+    LEGWORK_UPDATE_PICTURES=1 cargo test --locked --package legwork-cli --test e2e -- http::page
+
 # Known faults of dependencies, from a database on the network
 advisories:
     cargo deny --locked check advisories

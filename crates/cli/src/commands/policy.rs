@@ -236,7 +236,7 @@ fn name(verdict: Decision) -> &'static str {
 }
 
 /// A name for a rule that allows what was judged.
-fn rule_id(checked: &Checked) -> String {
+pub(crate) fn rule_id(checked: &Checked) -> String {
     let program = checked.runs.first().map_or("command", String::as_str);
     let name: String = program.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
     format!("allow-{name}")

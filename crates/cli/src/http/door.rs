@@ -111,7 +111,7 @@ impl Door {
             METADATA => return Ok(self.metadata(headers, "")),
             path if path == format!("{METADATA}/mcp") => return Ok(self.metadata(headers, "/mcp")),
             path => {
-                if let Some(file) = page::file(request.method(), path) {
+                if let Some(file) = page::file(request.method(), path, request.uri().query()) {
                     return Ok(file);
                 }
             }

@@ -106,6 +106,9 @@ fn result(route: &Route) -> Value {
             "application/json": { "schema": { "type": "object" } },
             "text/event-stream": { "schema": { "type": "string" } },
         }),
+        path if path.ends_with("/follow") => {
+            json!({ "application/x-ndjson": { "schema": { "type": "string" } } })
+        }
         path if path.contains("/raw/") => json!({ "application/octet-stream": {} }),
         "/metrics" => json!({ "text/plain": { "schema": { "type": "string" } } }),
         _ => json!({ "application/json": { "schema": { "type": "object" } } }),

@@ -28,6 +28,16 @@ impl Node {
     /// With the packages of a folder, and its own files (paths below the folder) beside them; none
     /// where it cannot be had.
     pub fn install(name: &str, folder: &Path, files: &[&str]) -> Option<Self> {
+        // `npm ci` wants to see locked what is for other systems, too.
+        let node = Self::with(name, folder, &["install", "--no-save", "--omit=optional"])?;
+        for file in files {
+            node.bring(&folder.join(file), file);
+        }
+        Some(node)
+    }
+
+    /// With the packages of a folder, as this verb of `npm` installs them.
+    pub fn with(name: &str, folder: &Path, npm: &[&str]) -> Option<Self> {
         if !python_is_here() {
             return None;
         }
@@ -47,21 +57,29 @@ impl Node {
             for file in ["package.json", "package-lock.json", ".npmrc"] {
                 fs::copy(folder.join(file), node.place.join(file)).unwrap();
             }
-            let npm = wheel.join("lib/node_modules/npm/bin/npm-cli.js");
-            // `npm ci` wants to see locked what is for other systems, too.
-            let install = ["install", "--no-save", "--omit=optional"];
-            let installed = node.run(&npm, &install).output().unwrap();
+            let program = wheel.join("lib/node_modules/npm/bin/npm-cli.js");
+            let installed = node.run(&program, npm).output().unwrap();
             assert!(installed.status.success(), "npm failed: {}", text(&installed.stderr));
             fs::write(mark, wanted).unwrap();
         }
-        for file in files {
-            let (new, at) = (fs::read(folder.join(file)).unwrap(), node.place.join(file));
-            if fs::read(&at).ok().as_ref() != Some(&new) {
-                fs::create_dir_all(at.parent().unwrap()).unwrap();
-                fs::write(at, new).unwrap();
-            }
-        }
         Some(node)
+    }
+
+    /// Copies a file or a folder beside the packages, and leaves what is the same already: another
+    /// test may be reading it.
+    pub fn bring(&self, from: &Path, to: &str) {
+        if from.is_dir() {
+            for entry in fs::read_dir(from).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                self.bring(&from.join(&name), &format!("{to}/{name}"));
+            }
+            return;
+        }
+        let (new, at) = (fs::read(from).unwrap(), self.place.join(to));
+        if fs::read(&at).ok().as_ref() != Some(&new) {
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(at, new).unwrap();
+        }
     }
 
     /// A script of the packages, or of ours beside them.

@@ -93,7 +93,7 @@ impl OutputStream {
     /// The next piece of what is open.
     fn read_on(&mut self) -> io::Result<Option<Chunk>> {
         while let Some(reading) = &mut self.reading {
-            let Some(Piece { stream, offset, mut bytes }) = reading.next()? else {
+            let Some(Piece { stream, offset, mut bytes }) = reading.next_piece()? else {
                 self.seen = reading.end();
                 self.reading = None;
                 break;

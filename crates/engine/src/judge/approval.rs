@@ -389,7 +389,7 @@ impl Judge {
     }
 
     /// The simple commands of a script, each judged by itself.
-    fn parts<F: Facts>(&self, plan: &F) -> Vec<(String, String)> {
+    pub(crate) fn parts<F: Facts>(&self, plan: &F) -> Vec<(String, String)> {
         let Script::Shell(text) = plan.script() else { return Vec::new() };
         let spans = read(text).commands.into_iter().map(|command| command.span);
         let parts = spans.filter_map(|span| text.get(span.start..span.end));

@@ -19,7 +19,7 @@ pub use complete::Complete;
 pub use cursor::{Cursor, Fresh, Selection};
 pub use mask::{Mask, MaskedStream, MaskedWriter, SharedMask};
 pub use preview::{Preview, previews};
-pub(crate) use reading::{ArtifactReading, Piece};
+pub use reading::{ArtifactReading, Piece};
 pub use screen::Screen;
 pub use tail::OutputTail;
 pub use tokens::estimate;

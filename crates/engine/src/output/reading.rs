@@ -15,7 +15,7 @@ const PIECE_BYTES: u64 = 64 * 1024;
 
 /// An output that is being read, as it was when it was opened.
 #[derive(Debug)]
-pub(crate) struct ArtifactReading {
+pub struct ArtifactReading {
     output: TaskOutput,
     /// What is left of it.
     stretches: VecDeque<Stretch>,
@@ -23,16 +23,18 @@ pub(crate) struct ArtifactReading {
 
 /// A piece of one stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
+    /// The stream; a terminal counts as stdout.
     pub stream: Stream,
     /// Where it begins in its stream.
     pub offset: u64,
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 impl TaskOutput {
     /// Begins to read what both streams hold beyond a cursor.
-    pub(crate) fn read_from(self, cursor: Cursor) -> io::Result<ArtifactReading> {
+    pub fn read_from(self, cursor: Cursor) -> io::Result<ArtifactReading> {
         let stretches = self.stretches(Selection::Both, cursor, Artifact::gap)?.into();
         Ok(ArtifactReading { output: self, stretches })
     }
@@ -40,7 +42,7 @@ impl TaskOutput {
 
 impl ArtifactReading {
     /// The next piece; none when all of it has been read. What is dropped meanwhile is passed over.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
+    pub fn next_piece(&mut self) -> io::Result<Option<Piece>> {
         while let Some(stretch) = self.stretches.front_mut() {
             let (stream, offset) = (stretch.stream, stretch.from);
             let artifact = match stream {
@@ -60,7 +62,7 @@ impl ArtifactReading {
     }
 
     /// Where it ends.
-    pub(crate) fn end(&self) -> Cursor {
+    pub fn end(&self) -> Cursor {
         Cursor { stdout: self.output.stdout.bytes(), stderr: self.output.stderr.bytes() }
     }
 }
@@ -74,7 +76,7 @@ mod tests {
 
     fn all(mut reading: ArtifactReading) -> Vec<(Stream, u64, usize)> {
         let mut pieces = Vec::new();
-        while let Some(piece) = reading.next().unwrap() {
+        while let Some(piece) = reading.next_piece().unwrap() {
             pieces.push((piece.stream, piece.offset, piece.bytes.len()));
         }
         pieces

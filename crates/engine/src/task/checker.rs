@@ -31,6 +31,12 @@ impl Checker {
         self.tasks.judge.look(&self.plan)
     }
 
+    /// The simple commands of the script that was judged last, each with the verdict on it by
+    /// itself; none of a program with its arguments.
+    pub fn parts(&self) -> Vec<(String, String)> {
+        self.tasks.judge.parts(&self.plan)
+    }
+
     /// The rule, in TOML, that would allow exactly what was judged last; none where none can.
     pub fn proposal(&self, id: &str) -> Option<String> {
         legwork_gate::proposal(&self.plan, id)

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use self::follow::Log;
 pub(super) use self::words::describe;
+pub(crate) use self::words::told;
 use crate::{
     arguments::{AuditShowOptions, AuditVerb, StateChoice, has_records, tell_of_repair},
     render::{complain, complain_of, print},

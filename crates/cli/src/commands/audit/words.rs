@@ -20,6 +20,11 @@ pub(in crate::commands) fn describe(entry: &Value) -> String {
     format!("{}  {word:<9} {task:<ID_CHARS$}  {sentence}", time(entry.number("at_ms")))
 }
 
+/// What an entry tells, in a word and in a sentence.
+pub(crate) fn told(entry: &Value) -> (&'static str, String) {
+    Entry(entry).told()
+}
+
 struct Entry<'e>(&'e Value);
 
 impl Entry<'_> {

@@ -14,7 +14,7 @@ use super::super::{
     refusal::{HttpRefusal, answer, failed},
     routes::{Call, Handled},
 };
-use crate::commands::audit::{folder, verify::examine};
+use crate::commands::audit::{folder, told, verify::examine};
 
 /// Entries on a page, if nothing is said.
 const PAGE: usize = 100;
@@ -73,7 +73,9 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
     let read = tokio::task::spawn_blocking(move || page(&path, &wanted, limit)).await;
     match read.unwrap_or_else(|_| Err(io::Error::other("the reader was stopped"))) {
         Ok((entries, next)) => {
-            Ok(answer(StatusCode::OK, &json!({ "entries": entries, "next_before": next })))
+            let told: Vec<_> = entries.iter().map(told).collect();
+            let page = json!({ "entries": entries, "told": told, "next_before": next });
+            Ok(answer(StatusCode::OK, &page))
         }
         Err(error) => {
             let message = format!("the audit log cannot be read: {error}");

@@ -19,6 +19,7 @@ pub(in crate::http) async fn show(call: Call) -> Handled {
     Ok(match looked.await {
         Err(error) => failed(&error),
         Ok((usage, sandbox)) => {
+            let (wardens, sizes) = (engine.wardens(), engine.record_sizes());
             let machine = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "began_at_ms": call.face.began_at_ms,
@@ -26,6 +27,8 @@ pub(in crate::http) async fn show(call: Call) -> Handled {
                 "state": engine.state().path().display().to_string(),
                 "usage": usage,
                 "sandbox": *sandbox,
+                "wardens": { "ready": wardens.ready, "busy": wardens.busy },
+                "audit_bytes": sizes.audit_bytes,
             });
             answer(StatusCode::OK, &machine)
         }

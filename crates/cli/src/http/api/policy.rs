@@ -1,7 +1,7 @@
 //! The verdict on a command, as it would be judged for this token; nothing is run.
 
 use axum::http::StatusCode;
-use legwork::Tool;
+use legwork::{Tool, gate::Decision};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use super::super::{
     refusal::{HttpRefusal, answer, failed},
     routes::{Call, Handled},
 };
+use crate::commands::policy::rule_id;
 
 pub(in crate::http) fn schema() -> Value {
     json!({
@@ -56,8 +57,12 @@ pub(in crate::http) async fn check(call: Call) -> Handled {
             return Err(HttpRefusal::invalid(format!("{name} takes `{wanted}`, and that alone")));
         }
     };
+    let is_asked = judged.verdict == Decision::Ask;
+    let proposal = is_asked.then(|| checker.proposal(&rule_id(&judged))).flatten();
     let mut described = serde_json::to_value(&judged).unwrap_or_default();
     if let Value::Object(fields) = &mut described {
+        fields.insert("parts".into(), json!(checker.parts()));
+        fields.insert("proposed_rule".into(), json!(proposal));
         fields.insert("tool".into(), name.into());
         fields.insert("trust".into(), json!(checker.trust()));
         fields.insert("workspace".into(), checker.workdir().display().to_string().into());

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use axum::http::StatusCode;
+use axum::{
+    body::Body,
+    http::{Response, StatusCode},
+};
 use legwork::{Status, TaskFilter, TraceSpan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -100,9 +103,51 @@ pub(in crate::http) async fn start(call: Call) -> Handled {
     tool(call, "ExecCommand", input).await
 }
 
+/// What `TaskStatus` says of a task, and beside it what people want to know: the record as in the
+/// list, whether it takes input, and the processes that it left behind.
 pub(in crate::http) async fn one(call: Call) -> Handled {
     let input = with_id(&call, Map::new());
-    tool(call, "TaskStatus", input).await
+    let (engine, id) = (call.standing.engine().clone(), call.id.clone());
+    let mut status = match tool_result(call, "TaskStatus", input).await? {
+        Ok(status) => status,
+        Err(refused) => return Ok(refused),
+    };
+    let looked = async {
+        let mut observer = engine.observe(engine.task_here(&id).await?).await?;
+        let report = observer.report().await?;
+        Ok((observer.task().clone(), report))
+    };
+    let (task, report) = match looked.await {
+        Ok(looked) => looked,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let mask = engine.mask();
+    let left = engine.background_processes(&task).into_iter();
+    let left: Vec<Value> =
+        left.map(|(pid, command)| json!({ "pid": pid, "command": mask.text(&command) })).collect();
+    let takes_input = !task.status.is_final() && report.is_some_and(|report| report.takes_input);
+    if let Value::Object(fields) = &mut status {
+        fields.insert("record".into(), json!(task.masked(&mask)));
+        fields.insert("takes_input".into(), takes_input.into());
+        fields.insert("processes".into(), left.into());
+    }
+    Ok(answer(StatusCode::OK, &status))
+}
+
+/// The text that a model gets when it reads the task's output now, from its beginning.
+pub(in crate::http) async fn receipt(call: Call) -> Handled {
+    let token = &call.holder.token;
+    let engine = call.standing.engine();
+    if !may_call(token, engine, "TaskOutput") {
+        return Err(HttpRefusal::forbidden("the token may not call TaskOutput"));
+    }
+    let input = json!({ "task_id": call.id, "block": false });
+    // Not as the token's own client, which is only told what it has not been told yet.
+    let called = engine.call("TaskOutput", input, &caller(token)).await;
+    Ok(match called.error() {
+        Some(error) => failed(error),
+        None => answer(StatusCode::OK, &json!({ "text": called.receipt() })),
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,6 +210,16 @@ fn begin_span(call: &Call, tool: &str) -> TraceSpan {
 
 /// Calls a tool, as the token may; its result is the answer.
 async fn tool(call: Call, name: &str, input: Value) -> Handled {
+    let called = tool_result(call, name, input).await?;
+    Ok(called.map_or_else(|refused| refused, |result| answer(StatusCode::OK, &result)))
+}
+
+/// Calls a tool, as the token may: its result, or the answer that says why there is none.
+async fn tool_result(
+    call: Call,
+    name: &str,
+    input: Value,
+) -> Result<Result<Value, Response<Body>>, HttpRefusal> {
     let (token, standing) = (&call.holder.token, &call.standing);
     if !may_call(token, standing.engine(), name) {
         return Err(HttpRefusal::forbidden(format!("the token may not call {name}")));
@@ -179,10 +234,9 @@ async fn tool(call: Call, name: &str, input: Value) -> Handled {
     if let Some(error) = called.error() {
         let refused = failed(error);
         span.set("http.response.status_code", || i64::from(refused.status().as_u16()));
-        return Ok(refused);
+        return Ok(Err(refused));
     }
     span.set("http.response.status_code", || 200);
     let mut envelope = serde_json::to_value(called.envelope()).unwrap_or_default();
-    let result = envelope.get_mut("result").map(Value::take).unwrap_or_default();
-    Ok(answer(StatusCode::OK, &result))
+    Ok(Ok(envelope.get_mut("result").map(Value::take).unwrap_or_default()))
 }

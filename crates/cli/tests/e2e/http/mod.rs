@@ -9,6 +9,7 @@ pub mod log;
 mod mcp;
 mod metrics;
 mod openapi;
+mod page;
 mod prometheus;
 mod roles;
 mod signin;

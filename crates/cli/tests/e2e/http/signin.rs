@@ -164,6 +164,8 @@ fn every_answer_tells_browsers_to_run_and_show_nothing_but_our_own() {
         ("/", 200, "text/html; charset=utf-8"),
         ("/page.js", 200, "text/javascript; charset=utf-8"),
         ("/page.css", 200, "text/css; charset=utf-8"),
+        ("/terminal.js", 200, "text/javascript; charset=utf-8"),
+        ("/icon.svg", 200, "image/svg+xml"),
         ("/healthz", 200, "text/plain; charset=utf-8"),
         ("/api/v1/tasks", 401, "application/json"),
         ("/nothing", 401, "application/json"),
@@ -180,7 +182,14 @@ fn every_answer_tells_browsers_to_run_and_show_nothing_but_our_own() {
             assert!(!reply.body.contains("<style") && !reply.body.contains("onclick"));
             assert!(!reply.body.contains("://"), "nothing of another host");
         }
+        assert_eq!(reply.header("cache-control"), Some("no-store"), "{path}");
     }
+    // What is named with the hash of what is in it can be kept.
+    let page = serving.connect().send("GET", "/", &[], "").body;
+    let (_, named) = page.split_once("\"page.js").unwrap();
+    let named = format!("/page.js{}", named.split_once('"').unwrap().0);
+    let kept = serving.connect().send("GET", &named, &[], "");
+    assert_eq!(kept.header("cache-control"), Some("public, max-age=31536000, immutable"));
     assert_eq!(serving.connect().send("POST", "/", &[], "").status, 401);
 }
 

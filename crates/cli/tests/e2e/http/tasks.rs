@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Serving, token};
+use super::{Serving, bearer, token};
 use crate::common::{Scratch, eventually};
 
 struct Stage {
@@ -245,4 +245,50 @@ fn a_client_that_leaves_takes_its_command_with_it() {
     let pid = crate::common::announced_line(&pid);
     drop(wire);
     eventually("it is stopped", || (!crate::common::is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn output_is_followed_as_it_comes_with_colours_and_without_secrets() {
+    let stage = Stage::new();
+    let viewer = token(&stage.scratch, "viewer", &["--role", "viewer"]);
+    let secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let cmd = format!(
+        "printf '\\033[31mred\\033[0m {secret}\\n'; echo err >&2; until [ -e go ]; do sleep 0.02; \
+         done; echo last; exit 3"
+    );
+    let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
+    let started = stage.post("tasks", &input);
+    let id = started["task_handle"]["task_id"].as_str().unwrap();
+    let mut wire = stage.serving.connect();
+    let path = format!("/api/v1/tasks/{id}/follow");
+    wire.request("GET", &path, &[bearer(&viewer)], "");
+    assert_eq!(wire.head().unwrap().header("content-type"), Some("application/x-ndjson"));
+    let mut heard = String::new();
+    let mut opened = false;
+    while let Some(chunk) = wire.chunk() {
+        heard.push_str(&chunk);
+        if !opened && heard.contains("red") && heard.contains("err") {
+            // It was told before the end.
+            assert!(!heard.contains("last"), "{heard}");
+            std::fs::write(stage.scratch.file("go"), "").unwrap();
+            opened = true;
+        }
+    }
+    let lines: Vec<Value> = heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |stream: &str| -> String {
+        let texts = lines.iter().filter(|line| line["stream"] == stream);
+        texts.map(|line| line["text"].as_str().unwrap()).collect()
+    };
+    assert_eq!(of("stderr"), "err\n");
+    let stdout = of("stdout");
+    assert!(stdout.starts_with("\u{1b}[31mred\u{1b}[0m [masked:"), "{stdout}");
+    assert!(stdout.ends_with("\nlast\n") && !heard.contains(secret), "{heard}");
+    assert_eq!(lines.last(), Some(&json!({ "ended": "failed", "exit_status": 3 })));
+    // The record, and the text for a model, of the same task.
+    let one = stage.get(&format!("tasks/{id}"));
+    assert_eq!((&one["record"]["status"], &one["takes_input"]), (&json!("failed"), &json!(false)));
+    let receipt = stage.get(&format!("tasks/{id}/receipt"));
+    let text = receipt["text"].as_str().unwrap();
+    assert!(text.contains("Exit status: 3") && text.contains("last") && !text.contains(secret));
+    assert_eq!(stage.get(&format!("tasks/{id}/receipt")), receipt, "also the second time");
 }

@@ -23,12 +23,18 @@ impl MaskedStream {
 
     /// A stream that goes on where an artifact ends now; what it holds back is not to be shown yet.
     pub fn behind(mask: Arc<Mask>, artifact: &Artifact) -> io::Result<Self> {
+        Self::at(mask, artifact, artifact.bytes())
+    }
+
+    /// A stream that goes on at a place in an artifact: a secret that began before it is masked.
+    pub fn at(mask: Arc<Mask>, artifact: &Artifact, place: u64) -> io::Result<Self> {
         let reach = mask.reach() as u64;
-        let from = artifact.skip(artifact.bytes().saturating_sub(reach));
+        let from = artifact.skip(place.saturating_sub(reach));
         let mut stream = Self::new(mask);
         // Across the gap nothing belongs together.
-        let from = artifact.gap().map_or(from, |gap| from.max(gap.to));
-        stream.feed(&artifact.read(from, reach)?);
+        let gap = artifact.gap().filter(|gap| gap.from < place);
+        let from = gap.map_or(from, |gap| from.max(gap.to));
+        stream.feed(&artifact.read(from, place.saturating_sub(from))?);
         Ok(stream)
     }
 

@@ -1,0 +1,155 @@
+// An agent's question on a phone, and every answer.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import {
+  PHONE,
+  accessible,
+  api,
+  given,
+  live,
+  openAs,
+  openByLink,
+  picture,
+  script,
+  until,
+} from "./browser.mjs";
+
+/** Calls a tool as a model does, over MCP: the text that the model reads. */
+async function model(cmd, more = {}) {
+  const meta = {
+    "Content-Type": "application/json",
+    Accept: "application/json, text/event-stream",
+  };
+  const headers = { ...meta, Authorization: `Bearer ${given.tokens.agent}` };
+  const send = async (body, session) => {
+    const response = await fetch(`${given.address}/mcp`, {
+      method: "POST",
+      headers: session ? { ...headers, "Mcp-Session-Id": session } : headers,
+      body: JSON.stringify({ jsonrpc: "2.0", ...body }),
+    });
+    const text = await response.text();
+    const lines = text.split("\n").filter((line) => line.startsWith("data: {"));
+    const messages = lines.map((line) => JSON.parse(line.slice(6)));
+    return { session: response.headers.get("mcp-session-id"), messages, text };
+  };
+  const clientInfo = { name: "model", version: "1" };
+  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo };
+  const { session } = await send({ id: 1, method: "initialize", params });
+  await send({ method: "notifications/initialized" }, session);
+  const call = { name: "ExecCommand", arguments: { cmd, login: false, ...more } };
+  const answered = await send({ id: 2, method: "tools/call", params: call }, session);
+  const result = answered.messages.find((message) => message.id === 2)?.result;
+  assert(result, answered.text);
+  return result.content[0].text;
+}
+
+const made = (name) => fs.existsSync(path.join(given.workspace, name));
+
+await script(async () => {
+  const phone = await openByLink({ size: PHONE, isTouch: true });
+  const { page } = phone;
+  await page.getByText("No command waits for an answer").waitFor();
+
+  // It arrives by itself, and says which part it is about, why, and what the sandbox does.
+  const dangerous = "make test && rm -rf build; touch /etc/legwork-was-here";
+  const refused = model(dangerous);
+  const card = page.getByRole("article");
+  await card.waitFor();
+  assert.equal(await page.title(), "(1) Legwork");
+  await card.getByRole("heading", { name: "removes recursively or without asking" }).waitFor();
+  assert.equal(await card.locator(".part.ask").first().innerText(), "rm -rf build");
+  assert.equal(await card.locator(".part.allow").first().innerText(), "make test");
+  const words = await card.innerText();
+  for (const part of [
+    "workspace-write, no network",
+    "writing to /etc/legwork-was-here",
+    "token agent",
+  ]) {
+    assert(words.includes(part), `${part} in ${words}`);
+  }
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert(width <= PHONE.width, `nothing is wider than the phone: ${width}`);
+  await accessible(phone, "a question on a phone");
+  await picture(phone, "question-phone");
+
+  // No, with a note, which the model reads.
+  await card.getByRole("button", { name: "No…" }).click();
+  await card.getByRole("textbox").fill("use `make clean` instead");
+  await card.getByRole("button", { name: "Refuse" }).click();
+  await card.waitFor({ state: "detached" });
+  const read = await refused;
+  assert(read.includes("the person says: use `make clean` instead"), read);
+  assert.equal(await page.title(), "Legwork");
+
+  // At a desk, with keys.
+  const desk = await openAs("operator", { scheme: "dark" });
+  await desk.page.getByText("No command waits for an answer").waitFor();
+  const settled = async () => {
+    // A key is for a question that was there for a moment.
+    await desk.page.locator(".question.takes-keys").waitFor();
+  };
+  fs.mkdirSync(path.join(given.workspace, "build"));
+  const once = model("rm -rf build");
+  await settled();
+  await accessible(desk, "a question in the dark");
+  await picture(desk, "question-dark");
+  await desk.page.keyboard.press("a");
+  assert((await once).startsWith("Process exited with code 0"), await once);
+  assert(!made("build"));
+
+  // For the session: the same command is not asked about again.
+  const session = model("rm -rf session-folder");
+  await settled();
+  await desk.page.keyboard.press("s");
+  assert((await session).startsWith("Process exited with code 0"));
+  assert((await model("rm -rf session-folder")).startsWith("Process exited with code 0"));
+
+  // d asks for a note, in which keys are letters; Enter sends it.
+  const third = model("rm -rf third");
+  await settled();
+  await desk.page.keyboard.press("d");
+  const note = desk.page.getByRole("textbox");
+  await note.waitFor();
+  await desk.page.keyboard.type("a note with a, s and r");
+  await desk.page.keyboard.press("Enter");
+  assert((await third).includes("the person says: a note with a, s and r"), await third);
+
+  // Nothing hides in a question, and nothing of it is taken as HTML.
+  const hostile = "rm -rf x # \u202e\u200b<img src=x onerror=alert(1)>";
+  const hidden = api("agent", "POST", "tasks", { cmd: hostile, login: false });
+  await desk.page.getByRole("article").waitFor();
+  const shown = await desk.page.locator(".command").innerText();
+  assert(shown.includes("\\u{202e}\\u{200b}<img src=x onerror=alert(1)>"), shown);
+  assert.equal(await desk.page.locator("img").count(), 0);
+
+  // A viewer sees it and cannot answer; somebody's answer takes it away everywhere.
+  const viewer = await openAs("viewer");
+  await viewer.page.getByRole("article").waitFor();
+  assert.equal(await viewer.page.getByRole("button", { name: "Allow once" }).count(), 0);
+  const { result } = await api("operator", "GET", "questions");
+  const { approval_id: id } = result.questions[0];
+  await api("operator", "POST", `questions/${id}/answer`, { decision: "deny" });
+  await viewer.page.getByText("No command waits for an answer").waitFor();
+  await desk.page.getByText("No command waits for an answer").waitFor();
+  assert.equal((await hidden).result.error.kind, "approval_refused");
+
+  // A rule is shown as TOML before it is saved.
+  const ruled = model("rm -rf ruled");
+  await settled();
+  await desk.page.getByText("The rule that can be saved").click();
+  const rule = await desk.page.locator("details pre").innerText();
+  assert(rule.includes(`args = [["-rf"], ["ruled"]]`), rule);
+  await desk.page.keyboard.press("r");
+  assert((await ruled).startsWith("Process exited with code 0"), await ruled);
+  const saved = fs.readFileSync(path.join(given.state, "legwork/config.toml"), "utf8");
+  assert(saved.includes(`["ruled"]`), saved);
+
+  // Who signs out sees nothing any more.
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Token").waitFor();
+  await page.reload();
+  await page.getByLabel("Token").waitFor();
+  await accessible(phone, "signing in");
+  await live(desk.page);
+});

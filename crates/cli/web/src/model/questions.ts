@@ -1,0 +1,44 @@
+// The open questions.
+import { get, post } from "./api";
+import { notify } from "./notify";
+import { Signal } from "./signal";
+import type { Decision, Question } from "./types";
+
+/** Undefined before they are known. */
+export const questions = new Signal<Question[] | undefined>(undefined);
+
+let looking: Promise<void> | undefined;
+let again = false;
+
+/** Reads the questions; a call during another one has them read once more. */
+export function refreshQuestions(): Promise<void> {
+  if (looking) {
+    again = true;
+    return looking;
+  }
+  looking = read().finally(() => {
+    looking = undefined;
+    if (again) {
+      again = false;
+      void refreshQuestions().catch(() => {});
+    }
+  });
+  return looking;
+}
+
+async function read(): Promise<void> {
+  const known = new Set(questions.value?.map((it) => it.approval_id));
+  const { questions: open } = await get<{ questions: Question[] }>("questions");
+  // Those whose asker still waits come first.
+  open.sort((a, b) => Number(b.asking) - Number(a.asking) || a.created_at_ms - b.created_at_ms);
+  const fresh = open.filter((it) => !known.has(it.approval_id));
+  if (questions.value && fresh[0]) notify(fresh[0], open.length);
+  questions.value = open;
+}
+
+/** Answers a question; the first answer counts, whoever gives it. */
+export async function answer(question: Question, decision: Decision, note: string): Promise<void> {
+  const body = note.trim() ? { decision, note: note.trim() } : { decision };
+  await post(`questions/${encodeURIComponent(question.approval_id)}/answer`, body);
+  questions.value = questions.value?.filter((it) => it.approval_id !== question.approval_id);
+}

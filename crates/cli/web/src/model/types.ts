@@ -1,0 +1,175 @@
+// What the API answers with, as far as the page uses it.
+
+export type Role = "operator" | "agent" | "viewer";
+
+export interface Session {
+  name: string;
+  role: Role;
+  trust: string;
+  /** The workspace that the token is confined to. */
+  workspace: string | null;
+}
+
+export type Verdict = "allow" | "ask" | "deny";
+
+export type Decision =
+  "deny" | "allow_once" | "allow_once_unconfined" | "allow_session" | "allow_rule";
+
+/** A simple command of a script, with the verdict on it by itself. */
+export type Part = [text: string, verdict: Verdict];
+
+export interface Question {
+  approval_id: string;
+  tool: string;
+  command: string;
+  description?: string;
+  interpreter?: string;
+  workdir: string;
+  workspace: string;
+  asked_by: string;
+  trust: string;
+  reason: string;
+  rule: string;
+  cause?: string;
+  sandbox: string;
+  refused?: string[];
+  task_id?: string;
+  lineage?: string[];
+  parts?: Part[];
+  proposed_rule?: string;
+  created_at_ms: number;
+  expires_at_ms: number;
+  replies: Decision[];
+  /** Whether the program that asks still waits. */
+  asking: boolean;
+}
+
+export type Status =
+  "queued" | "running" | "cancelling" | "completed" | "failed" | "cancelled" | "interrupted";
+
+export interface StreamTotal {
+  bytes: number;
+  lines: number;
+  dropped_bytes?: number;
+}
+
+export interface Denial {
+  layer: string;
+  what: string;
+}
+
+export interface Outcome {
+  exit_status: number | null;
+  signal?: number;
+  lost?: string;
+  ended_by?: string;
+  pid: number;
+  duration_ms: number;
+  stdout: StreamTotal;
+  stderr: StreamTotal;
+  background_pids?: number[];
+  flags?: string[];
+  denials?: Denial[];
+  warnings?: string[];
+}
+
+export interface SandboxReport {
+  level: string;
+  network: boolean;
+  enforced: string[];
+  missing: { layer: string; reason: string }[];
+}
+
+export interface Task {
+  task_id: string;
+  tool: string;
+  status: Status;
+  reason?: string;
+  command: string;
+  description?: string;
+  workdir: string;
+  shell?: string;
+  login: boolean;
+  tty: boolean;
+  workspace: string;
+  asked_by: string;
+  trust: string;
+  created_at_ms: number;
+  updated_at_ms: number;
+  outcome?: Outcome;
+  sandbox: SandboxReport;
+}
+
+/** The answer about one task. */
+export interface TaskShown {
+  task: {
+    summary: string;
+    pid: number | null;
+    duration_ms: number;
+    waiting_for_input: boolean | null;
+    sandbox: SandboxReport;
+    waiting_for_approval?: { approval_id: string; program: string };
+  };
+  record: Task;
+  takes_input: boolean;
+  processes: { pid: number; command: string }[];
+}
+
+export interface Checked {
+  verdict: Verdict;
+  reason: string;
+  rule?: string;
+  understood: boolean;
+  substitution: boolean;
+  parts: Part[];
+  proposed_rule: string | null;
+  trust: string;
+  workspace: string;
+  sandbox: string;
+}
+
+export interface AuditEntry {
+  at_ms: number;
+  event: string;
+  task_id?: string;
+  verdict?: Verdict;
+  command?: string;
+  hash: string;
+}
+
+export interface AuditPage {
+  entries: AuditEntry[];
+  /** What each entry tells, in a word and in a sentence. */
+  told: [word: string, sentence: string][];
+  next_before: number | null;
+}
+
+export interface AuditState {
+  whole: boolean;
+  lines: number;
+  problem: string | null;
+}
+
+export interface Machine {
+  version: string;
+  began_at_ms: number;
+  workspace: string;
+  state: string;
+  usage: {
+    ledger_bytes: number;
+    tasks: number;
+    folders: number;
+    folder_bytes: number;
+    oldest_at_ms?: number;
+  };
+  sandbox: SandboxReport;
+  wardens: { ready: number; busy: number };
+  audit_bytes: number;
+}
+
+export interface Doctor {
+  healthy: boolean;
+  checks: { name: string; ok: boolean; detail: string }[];
+  layers: { name: string; available: boolean; reason?: string }[];
+  effective: { ask: string; sandbox: string; network: boolean };
+}

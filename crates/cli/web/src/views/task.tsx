@@ -1,0 +1,334 @@
+// One task: what it prints, what it is, and what can be done with it.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { address, get, isAborted, post } from "../model/api";
+import { mayChange, seesAll } from "../model/session";
+import { now, useSignal } from "../model/signal";
+import { isActive, taskChange } from "../model/tasks";
+import type { AuditPage, Session, Task, TaskShown } from "../model/types";
+import { bytes, clock, lasted, statusWords } from "../text/format";
+import { visibleLines } from "../text/visible";
+import { Command, Facts, Foreign, Problem, StatusBadge } from "../ui/words";
+import { Sandbox } from "./sandbox";
+import { Output } from "./output";
+import { TerminalView } from "./terminal";
+
+/** A running task is looked at again after so long: it may wait for input, or have children. */
+const LOOK_MS = 5000;
+
+export function TaskView({ id, who }: { id: string; who: Session }): JSX.Element {
+  const [shown, setShown] = useState<TaskShown | undefined>(undefined);
+  const [failure, setFailure] = useState<unknown>(undefined);
+  const change = useSignal(taskChange);
+  const [turn, setTurn] = useState(0);
+  const look = (): void => setTurn((old) => old + 1);
+
+  useEffect(() => {
+    if (change?.id === id || change?.id === "") look();
+  }, [change, id]);
+  useEffect(() => {
+    const abort = new AbortController();
+    get<TaskShown>(`tasks/${encodeURIComponent(id)}`, abort.signal).then(
+      (found) => {
+        setShown(found);
+        setFailure(undefined);
+      },
+      (error) => !isAborted(error) && setFailure(error),
+    );
+    return () => abort.abort();
+  }, [id, turn]);
+  const runs = shown !== undefined && isActive(shown.record.status);
+  useEffect(() => {
+    if (!runs) return undefined;
+    const timer = setInterval(() => !document.hidden && look(), LOOK_MS);
+    return () => clearInterval(timer);
+  }, [runs]);
+
+  return (
+    <main class="task">
+      <p>
+        <a href="#/tasks">← Tasks</a>
+      </p>
+      <Problem error={failure} />
+      {shown ? (
+        <Shown shown={shown} who={who} onChange={look} />
+      ) : (
+        !failure && <p role="status">Loading…</p>
+      )}
+    </main>
+  );
+}
+
+function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }): JSX.Element {
+  const { shown, who, onChange } = given;
+  const { record: task } = shown;
+  const runs = isActive(task.status);
+  const held = shown.task.waiting_for_approval;
+  return (
+    <>
+      <div class="title">
+        <h1>
+          Task <code class="id">{task.task_id}</code>
+        </h1>
+        <StatusBadge status={task.status} text={statusWords(task)} />
+        {mayChange(who) && (runs || shown.processes.length > 0) && (
+          <Stop id={task.task_id} runs={runs} onChange={onChange} />
+        )}
+      </div>
+      <Command text={task.command} />
+      {held && (
+        <p class="problem">
+          It waits for an answer: may <code>{held.program}</code> run?{" "}
+          <a href="#/questions">Questions</a>
+        </p>
+      )}
+      {task.tty && runs && <TerminalView id={task.task_id} onEnd={onChange} />}
+      {task.tty && !runs && <LastScreen id={task.task_id} />}
+      {!task.tty && <Output id={task.task_id} />}
+      {runs && !task.tty && shown.takes_input && mayChange(who) && (
+        <Input id={task.task_id} waits={shown.task.waiting_for_input === true} />
+      )}
+      {who.role === "operator" && <RawLinks task={task} />}
+      <Details shown={shown} />
+      <Sandbox report={shown.task.sandbox} />
+      {seesAll(who) && <Timeline id={task.task_id} status={task.status} />}
+      <Receipt id={task.task_id} status={task.status} />
+    </>
+  );
+}
+
+/** Asks once more before a task is stopped. */
+function Stop(given: { id: string; runs: boolean; onChange: () => void }): JSX.Element {
+  const { id, runs, onChange } = given;
+  const [isSure, setSure] = useState(false);
+  const [isBusy, setBusy] = useState(false);
+  const [failure, setFailure] = useState<unknown>(undefined);
+  const stop = async (): Promise<void> => {
+    setBusy(true);
+    try {
+      await post(`tasks/${encodeURIComponent(id)}/stop`, {});
+      onChange();
+    } catch (error) {
+      setFailure(error);
+    }
+    setBusy(false);
+    setSure(false);
+  };
+  if (!isSure) {
+    const text = runs ? "Stop…" : "Stop its processes…";
+    return (
+      <>
+        <button onClick={() => setSure(true)}>{text}</button>
+        <Problem error={failure} />
+      </>
+    );
+  }
+  return (
+    <span role="group" aria-label="Stop this task?">
+      <button class="refuse" disabled={isBusy} onClick={() => void stop()} autofocus>
+        Stop it
+      </button>{" "}
+      <button onClick={() => setSure(false)}>Keep it</button>
+    </span>
+  );
+}
+
+function Input({ id, waits }: { id: string; waits: boolean }): JSX.Element {
+  const [failure, setFailure] = useState<unknown>(undefined);
+  const [line, setLine] = useState("");
+  const send = async (body: Record<string, unknown>): Promise<void> => {
+    try {
+      const path = `tasks/${encodeURIComponent(id)}/input`;
+      const taken = await post<{ accepted_input: boolean; reason?: string }>(path, body);
+      setFailure(taken.accepted_input ? undefined : new Error(taken.reason ?? "It was not taken"));
+    } catch (error) {
+      setFailure(error);
+    }
+  };
+  return (
+    <form
+      class="bar"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send({ input: `${line}\n`, wait_ms: 0 });
+        setLine("");
+      }}
+    >
+      <label for="input">{waits ? "It waits for input:" : "Input:"}</label>
+      <input
+        id="input"
+        class="grows"
+        autocomplete="off"
+        value={line}
+        onInput={(event) => setLine(event.currentTarget.value)}
+      />
+      <button>Send line</button>
+      <button type="button" onClick={() => void send({ input: "", eof: true, wait_ms: 0 })}>
+        End input
+      </button>
+      <Problem error={failure} />
+    </form>
+  );
+}
+
+/** What a terminal showed at its end. */
+function LastScreen({ id }: { id: string }): JSX.Element {
+  const [screen, setScreen] = useState<string | undefined>(undefined);
+  const [failure, setFailure] = useState<unknown>(undefined);
+  useEffect(() => {
+    const path = `tasks/${encodeURIComponent(id)}/output?view=screen`;
+    get<{ output_preview: string | null }>(path).then(
+      ({ output_preview: text }) => setScreen(text ?? ""),
+      setFailure,
+    );
+  }, [id]);
+  return (
+    <section aria-label="Last screen">
+      <Problem error={failure} />
+      {screen !== undefined && (
+        <pre class="log" tabIndex={0} aria-label="The last screen of its terminal">
+          {visibleLines(screen) || "The screen is empty"}
+        </pre>
+      )}
+    </section>
+  );
+}
+
+function RawLinks({ task }: { task: Task }): JSX.Element {
+  const at = (stream: string): string =>
+    address(`tasks/${encodeURIComponent(task.task_id)}/raw/${stream}`);
+  const size = (stream: "stdout" | "stderr"): string =>
+    task.outcome ? ` (${bytes(task.outcome[stream].bytes)})` : "";
+  return (
+    <p class="bar">
+      Exact bytes, with secrets:
+      <a href={at("stdout")} download>
+        {task.tty ? "terminal" : "stdout"}
+        {size("stdout")}
+      </a>
+      {!task.tty && (
+        <a href={at("stderr")} download>
+          stderr{size("stderr")}
+        </a>
+      )}
+    </p>
+  );
+}
+
+function Details({ shown }: { shown: TaskShown }): JSX.Element {
+  const time = useSignal(now);
+  const { record: task } = shown;
+  const { outcome } = task;
+  const end = outcome && task.updated_at_ms;
+  const dropped = (outcome?.stdout.dropped_bytes ?? 0) + (outcome?.stderr.dropped_bytes ?? 0);
+  return (
+    <section aria-labelledby="details">
+      <h2 id="details">Details</h2>
+      <Facts
+        rows={[
+          ["Summary", shown.task.summary],
+          ["Purpose", task.description && <Foreign text={`“${task.description}” (the agent)`} />],
+          ["Folder", <Foreign text={task.workdir} />],
+          ["Shell", task.shell && `${task.shell}${task.login ? " (login)" : ""}`],
+          [
+            "Asked by",
+            <>
+              <Foreign text={task.asked_by} /> ({task.trust}), through {task.tool}
+            </>,
+          ],
+          ["Started", clock(task.created_at_ms)],
+          ["Ended", end && clock(end)],
+          ["Ran for", lasted(task, time)],
+          ["Process", shown.task.pid],
+          ["Waits", shown.task.waiting_for_input === true && "for input"],
+          ["Ended by", outcome?.ended_by?.replaceAll("_", " ")],
+          ["Reason", task.reason?.replaceAll("_", " ")],
+          ["stdout", outcome && `${bytes(outcome.stdout.bytes)}, ${outcome.stdout.lines} lines`],
+          [
+            "stderr",
+            outcome && !task.tty && `${bytes(outcome.stderr.bytes)}, ${outcome.stderr.lines} lines`,
+          ],
+          ["Not stored", dropped > 0 && `${bytes(dropped)} of output`],
+          ["Flags", outcome?.flags?.map((flag) => flag.replaceAll("_", " ")).join(", ")],
+          [
+            "Left running",
+            shown.processes.length > 0 && (
+              <ul>
+                {shown.processes.map(({ pid, command }) => (
+                  <li key={pid}>
+                    {pid} <Foreign text={command} />
+                  </li>
+                ))}
+              </ul>
+            ),
+          ],
+          [
+            "Refused",
+            outcome?.denials && outcome.denials.length > 0 && (
+              <ul>
+                {outcome.denials.map((denial, place) => (
+                  <li key={place}>
+                    <Foreign text={denial.what} />
+                  </li>
+                ))}
+              </ul>
+            ),
+          ],
+          [
+            "Warnings",
+            outcome?.warnings && outcome.warnings.length > 0 && (
+              <Foreign text={outcome.warnings.join("; ")} />
+            ),
+          ],
+        ]}
+      />
+    </section>
+  );
+}
+
+/** Verdict, answers and outcome of the task, from the audit log. */
+function Timeline({ id, status }: { id: string; status: string }): JSX.Element {
+  const [page, setPage] = useState<AuditPage | undefined>(undefined);
+  useEffect(() => {
+    const path = `audit?task_id=${encodeURIComponent(id)}&limit=100`;
+    get<AuditPage>(path).then(setPage, () => setPage(undefined));
+  }, [id, status]);
+  if (!page) return <></>;
+  const rows = page.entries.map((entry, place) => ({ entry, told: page.told[place] })).reverse();
+  return (
+    <section aria-labelledby="timeline">
+      <h2 id="timeline">Verdict and timeline</h2>
+      <ol class="timeline">
+        {rows.map(({ entry, told }) => (
+          <li key={entry.hash}>
+            <time>{clock(entry.at_ms)}</time> <strong>{told?.[0]}</strong>{" "}
+            <Foreign text={told?.[1] ?? ""} />
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+/** What a model reads of it; asked for when somebody opens it. */
+function Receipt({ id, status }: { id: string; status: string }): JSX.Element {
+  const [isOpen, setOpen] = useState(false);
+  const [text, setText] = useState<string | undefined>(undefined);
+  const [failure, setFailure] = useState<unknown>(undefined);
+  useEffect(() => {
+    if (!isOpen) return;
+    const path = `tasks/${encodeURIComponent(id)}/receipt`;
+    get<{ text: string }>(path).then(({ text: found }) => setText(found), setFailure);
+  }, [id, isOpen, status]);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As a model reads it</summary>
+      <Problem error={failure} />
+      {text !== undefined && (
+        <pre class="receipt" tabIndex={0} aria-label="Receipt">
+          {visibleLines(text)}
+        </pre>
+      )}
+    </details>
+  );
+}
