@@ -40,6 +40,7 @@ export class TaskList {
   #changed = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #reading = false;
+  #queue: Promise<void> = Promise.resolve();
   /** Answers to what was asked before this number are old. */
   #turn = 0;
 
@@ -49,6 +50,7 @@ export class TaskList {
   choose(group: Group): void {
     if (group !== this.group) {
       this.group = group;
+      this.#turn += 1;
       this.listed.value = undefined;
       void this.reload();
     }
@@ -60,7 +62,17 @@ export class TaskList {
   }
 
   /** Reads the first page, and forgets the others. */
-  async reload(): Promise<void> {
+  reload(): Promise<void> {
+    return this.#next(() => this.#reload());
+  }
+
+  /** Reads one after the other: an old answer must not take the place of a newer one. */
+  #next(read: () => Promise<void>): Promise<void> {
+    this.#queue = this.#queue.then(read);
+    return this.#queue;
+  }
+
+  async #reload(): Promise<void> {
     const turn = ++this.#turn;
     try {
       const page = await get<{ tasks: Task[]; total: number; next_before: string | null }>(
@@ -104,14 +116,24 @@ export class TaskList {
     this.#changed.add(id);
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      void this.#readChanged();
+      void this.#next(() => this.#readChanged());
     }, GATHER_MS);
+  }
+
+  /** How many there are now; only the server knows. */
+  async #total(): Promise<number | undefined> {
+    const status = GROUPS[this.group].join(",");
+    try {
+      return (await get<{ total: number }>(`tasks${query({ status, limit: 1 })}`)).total;
+    } catch {
+      return undefined;
+    }
   }
 
   async #readChanged(): Promise<void> {
     const ids = [...this.#changed];
     this.#changed.clear();
-    if (ids.length > SINGLE_MAX) return this.reload();
+    if (ids.length > SINGLE_MAX) return this.#reload();
     const turn = this.#turn;
     const read = await Promise.all(
       ids.map(async (id) => {
@@ -122,15 +144,19 @@ export class TaskList {
         }
       }),
     );
+    const total = await this.#total();
     const listed = this.listed.value;
     if (turn !== this.#turn || !listed) return;
     const wanted: readonly Status[] = GROUPS[this.group];
-    const fresh = read.filter((it) => it !== undefined);
-    const shown = fresh.filter((it) => wanted.length === 0 || wanted.includes(it.status));
+    const oldest = listed.before ? listed.tasks.at(-1) : undefined;
+    const shown = read
+      .filter((it) => it !== undefined)
+      .filter((it) => wanted.length === 0 || wanted.includes(it.status))
+      // What is older than all that is here comes with its own page.
+      .filter((it) => !oldest || isNewer(it, oldest) <= 0);
     const kept = listed.tasks.filter((it) => !ids.includes(it.task_id));
     const tasks = [...kept, ...shown].sort(isNewer);
-    const total = listed.total + tasks.length - listed.tasks.length;
-    this.listed.value = { ...listed, tasks, total };
+    this.listed.value = { ...listed, tasks, total: total ?? listed.total };
   }
 }
 
