@@ -78,7 +78,8 @@ impl Task {
         tty, workspace, asked_by, trust, created_at_ms, updated_at_ms, outcome, sandbox, warden, boot_id, \
         fingerprint";
 
-    /// Reads the [columns](Self::COLUMNS), by place: a search by name would take as long as the rest.
+    /// Reads the [columns](Self::COLUMNS), by place: a search by name would take as long as the
+    /// rest.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, LedgerError>> {
         let id: String = row.get(0)?;
         let status: String = row.get(2)?;
