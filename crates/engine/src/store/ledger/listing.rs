@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::{Ledger, LedgerError, Task, names, readable};
+use super::{Ledger, LedgerError, Task, names, select};
 use crate::{id::TaskId, model::status::Status};
 
 /// Which tasks are wanted; everything that is absent is no condition.
@@ -76,17 +76,14 @@ impl Ledger {
                   ORDER BY sequence DESC",
                 Task::COLUMNS,
             );
-            let mut statement = connection.prepare_cached(&sql)?;
-            let rows =
-                statement.query_map((workspace, since_ms, &filter.before, limit), Task::read)?;
-            let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let tasks = select(connection, &sql, (workspace, since_ms, &filter.before, limit))?;
             let mut statement =
                 connection.prepare_cached(&format!("SELECT count(*) FROM task {condition}"))?;
             let total: i64 =
                 statement.query_row((workspace, since_ms, None::<String>), |row| row.get(0))?;
-            Ok((rows, total.cast_unsigned()))
+            Ok((tasks, total.cast_unsigned()))
         });
-        listed.await.map(|(rows, total)| (readable(rows), total))
+        listed.await
     }
 
     /// For each id, how many characters of it no other task's id begins with.

@@ -425,12 +425,9 @@ impl Ledger {
                       ORDER BY sequence DESC",
                     Task::COLUMNS,
                 );
-                let mut statement = connection.prepare_cached(&sql)?;
-                let rows = statement.query_map((&workspace, limit), Task::read)?;
-                rows.collect::<rusqlite::Result<Vec<_>>>()
+                select(connection, &sql, (&workspace, limit))
             })
             .await
-            .map(readable)
     }
 
     /// Those of the newest tasks that ended and left processes behind, the newest first.
@@ -453,12 +450,9 @@ impl Ledger {
                       ORDER BY sequence DESC",
                     Task::COLUMNS,
                 );
-                let mut statement = connection.prepare_cached(&sql)?;
-                let rows = statement.query_map((&workspace, among), Task::read)?;
-                rows.collect::<rusqlite::Result<Vec<_>>>()
+                select(connection, &sql, (&workspace, among))
             })
             .await
-            .map(readable)
     }
 
     /// The ids of all tasks that have not ended.
@@ -496,12 +490,9 @@ impl Ledger {
             .read(move |connection| {
                 let sql =
                     format!("SELECT {} FROM task WHERE id >= ? AND id < ? LIMIT 2", Task::COLUMNS);
-                let mut statement = connection.prepare_cached(&sql)?;
-                let rows = statement.query_map([&from, &to], Task::read)?;
-                rows.collect::<rusqlite::Result<Vec<_>>>()
+                select(connection, &sql, [&from, &to])
             })
             .await
-            .map(readable)
     }
 }
 
@@ -521,10 +512,18 @@ fn count_open(connection: &Connection, workspace: Option<&str>) -> rusqlite::Res
     connection.prepare_cached(&sql)?.query_row([workspace], count)
 }
 
-/// Leaves damaged rows out, so that one of them does not hide the others.
-fn readable(rows: Vec<Result<Task, LedgerError>>) -> Vec<Task> {
+/// The tasks that a statement finds. Damaged rows are left out, so that one of them does not hide
+/// the others.
+fn select(
+    connection: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<Task>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(values, Task::read)?;
+    let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
     let complain = |error: &LedgerError| tracing::warn!(%error, "a row is left out");
-    rows.into_iter().filter_map(|row| row.inspect_err(complain).ok()).collect()
+    Ok(rows.into_iter().filter_map(|row| row.inspect_err(complain).ok()).collect())
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
@@ -534,9 +533,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 /// The tasks that are not over, oldest first.
 fn open_tasks(connection: &Connection) -> Result<Vec<Task>, LedgerError> {
     let sql = format!("SELECT {} FROM task {OPEN} ORDER BY sequence", Task::COLUMNS);
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map([None::<&str>], Task::read)?;
-    Ok(readable(rows.collect::<rusqlite::Result<Vec<_>>>()?))
+    Ok(select(connection, &sql, [None::<&str>])?)
 }
 
 /// Registers a task that only its folder knew of, as far as it has come.
