@@ -355,6 +355,36 @@ async fn a_detached_command_goes_on_and_another_engine_attaches_to_it() {
     assert_eq!(again.status(), Status::Cancelled);
 }
 
+async fn an_engine_that_was_let_go_leaves_no_zombie_when_its_last_command_ends() {
+    let host = Host::new();
+    let id = host.engine.sh("sleep 1000").start().await.unwrap().detach().await;
+    let Host { scratch, engine } = host;
+    // Its spawner stays for the command's sake.
+    drop(engine);
+    assert_eq!(children().len(), 1);
+    let other = Engine::open(Host::options(scratch.path())).unwrap();
+    soon(other.attach(&id).await.unwrap().stop(GRACE)).await.unwrap();
+    drop(other);
+    soon(async {
+        while !children().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// The children of this process, those that have ended and were not collected among them.
+fn children() -> Vec<String> {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().path().join("stat"));
+    let stats = processes.filter_map(|stat| fs::read_to_string(stat).ok());
+    let is_ours = |stat: &String| {
+        let rest = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        rest.and_then(|rest| rest.split(' ').nth(1)) == Some(own.as_str())
+    };
+    stats.filter(is_ours).collect()
+}
+
 async fn a_task_that_is_over_can_be_read_by_any_engine() {
     let host = Host::new();
     let finished = host.engine.sh("echo kept; exit 4").await.unwrap();
@@ -687,6 +717,7 @@ fn main() {
         dropping_a_handle_stops_the_command,
         dropping_the_future_stops_the_command,
         a_detached_command_goes_on_and_another_engine_attaches_to_it,
+        an_engine_that_was_let_go_leaves_no_zombie_when_its_last_command_ends,
         a_task_that_is_over_can_be_read_by_any_engine,
         stopping_waits_for_the_end_of_everything,
         a_program_that_cannot_be_started_is_an_error,

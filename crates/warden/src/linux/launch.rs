@@ -203,12 +203,17 @@ impl Spawner {
     pub fn give_up(mut self) {
         if self.is_running() {
             let _ = kill_process(self.pid, Signal::CONT);
-            // Where no thread can be had, it is collected when this process ends.
-            let waiter = std::thread::Builder::new().stack_size(WAITER_STACK_BYTES);
-            let pid = self.pid;
-            let _ = waiter.spawn(move || waitpid(Some(pid), WaitOptions::empty()));
-            self.is_left = true;
+            self.collect_later();
         }
+    }
+
+    /// Leaves it to a thread to collect it, whenever it ends. Where no thread can be had, that is
+    /// when this process ends.
+    fn collect_later(&mut self) {
+        let waiter = std::thread::Builder::new().stack_size(WAITER_STACK_BYTES);
+        let pid = self.pid;
+        let _ = waiter.spawn(move || waitpid(Some(pid), WaitOptions::empty()));
+        self.is_left = true;
     }
 
     fn ask(&self, message: &ToSpawner, with: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -282,14 +287,16 @@ fn wait_for(descriptor: &OwnedFd, time: Duration) -> Result<usize, Errno> {
 impl Drop for Spawner {
     fn drop(&mut self) {
         // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
-        // is at once, and then it is collected here; otherwise it is left to them.
+        // is at once, and then it is collected here.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         if !self.is_fork
             && self.is_running()
             && let Ok(its_end) = pidfd_open(self.pid, PidfdFlags::empty())
         {
             let _ = wait_for(&its_end, FAREWELL);
-            self.is_running();
+            if self.is_running() {
+                self.collect_later();
+            }
         }
     }
 }
