@@ -179,12 +179,12 @@ pub use legwork_gate::Level;
 pub use legwork_warden::{
     folder::{Stream, WindowSize},
     gaps::Gap,
-    protocol::{InputRefusal, Limits, Report},
+    protocol::{InputRefusal, Limits, LiveResources, Report},
 };
 pub use meters::{Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, RefusedBy, Request, ShownOutput, Stdin, Total, Trust,
+    Outputs, Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},

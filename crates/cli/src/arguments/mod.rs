@@ -28,7 +28,7 @@ pub(crate) use self::{
     },
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
-        StopOptions, TaskOptions, TopOptions, WaitOptions,
+        ShowOptions, StopOptions, TopOptions, WaitOptions,
     },
 };
 
@@ -99,7 +99,7 @@ pub(crate) enum Verb {
     Top(TopOptions),
     /// Show the details of a task
     #[command(visible_alias = "status", after_help = examples::SHOW)]
-    Show(TaskOptions),
+    Show(ShowOptions),
     /// Print a task's output
     #[command(after_help = examples::LOGS)]
     Logs(LogsOptions),

@@ -19,6 +19,7 @@ pub(crate) mod policy;
 mod program;
 pub(crate) mod ps;
 mod remedy;
+mod resources;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod setup;

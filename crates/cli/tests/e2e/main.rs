@@ -44,6 +44,8 @@ mod promptness;
 mod python_client;
 mod read_only;
 mod readme;
+mod receipts;
+mod resources;
 mod retention;
 mod reuse;
 mod run_verb;

@@ -22,7 +22,7 @@ use legwork_gate::{Level, program_rules, read_tables};
 use serde_json::Value;
 
 pub use self::{
-    answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    answer::{Answer, Envelope, EnvelopeStatus, StartedTask, Success, ToolResult},
     command::{Command, CommandFuture},
     finished::Finished,
     handle::TaskHandle,
@@ -37,7 +37,7 @@ use crate::{
     judge::{Herald, Judge, config::Settings},
     meters::{Meters, WardenCount},
     model::{
-        Caller, Request, Trust,
+        Caller, Outcome, Request, Trust,
         question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
@@ -48,7 +48,7 @@ use crate::{
         Store,
         audit::AuditEntry,
         ledger::{Answerer, Task, TaskFilter},
-        open_state,
+        open_state, receipts,
         retention::{CleanUp, Collected, Retention},
         usage::{RecordSizes, Usage, record_sizes},
     },
@@ -56,7 +56,7 @@ use crate::{
         Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks, adopt::keep_adopting,
         input::TypedText, observe::Observer, place_error, run::Run, sandbox_facts,
     },
-    threads::begin_in_thread,
+    threads::{begin_in_thread, in_thread},
 };
 
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
@@ -246,6 +246,38 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// Keeps the answer to a call that started a task, where nothing else tells what it was.
+    async fn keep_receipt(&self, answer: &Answer) {
+        let Some(task) = answer.keeps().cloned() else { return };
+        let (state, text) = (self.tasks.store.state.clone(), answer.receipt().to_owned());
+        let kept = in_thread(move || receipts::keep(&state, &task, &text)).await;
+        if let Some(Err(error)) = kept {
+            tracing::warn!(%error, "the answer to a call is not kept");
+        }
+    }
+
+    /// The answer to the call that started a task, as its caller got it. None where that is not
+    /// known: the call waits still or has failed, it was no call of a tool, or a program that kept
+    /// no answers has answered it.
+    ///
+    /// What is a secret here, and was none where the call was answered, is masked.
+    pub async fn receipt(&self, task: &Task) -> Result<Option<String>, ToolError> {
+        let (state, id) = (self.tasks.store.state.clone(), task.task_id.clone());
+        let kept = in_thread(move || receipts::read(&state, &id)).await;
+        let unreadable = |error| ToolError::unreadable(task.task_id.as_str(), &error);
+        if let Some(text) = kept.transpose().map_err(unreadable)?.flatten() {
+            return Ok(Some(self.mask().text(&text).into_owned()));
+        }
+        // A program that keeps answers also records what commands use.
+        let known = task.outcome.as_ref().filter(|outcome| outcome.resources.is_some());
+        let Some(Outcome { stdout, stderr, .. }) = known else { return Ok(None) };
+        let mut output = self.tasks.output(&task.task_id).await?;
+        // What was printed later was not in it.
+        output.stdout = output.stdout.with_totals(stdout.came(), stdout.lines);
+        output.stderr = output.stderr.with_totals(stderr.came(), stderr.lines);
+        Ok(self.registry.again(self, task, &output).map(|answer| answer.receipt().to_owned()))
     }
 
     /// An error as it may leave: with the hint of the face, without secrets, and not too long.

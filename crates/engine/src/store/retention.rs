@@ -34,6 +34,7 @@ use crate::{
         aside::{remove, remove_all, set_aside_at_ms},
     },
     store::ledger::{History, LedgerError, OldTask, private_file},
+    store::receipts,
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
 };
 
@@ -214,13 +215,16 @@ impl Collection<'_> {
     /// Looks for what is past its time, and removes it, unless nothing is to be touched.
     fn look(&mut self) -> Result<(), LedgerError> {
         self.folders = folder_sizes(self.state)?;
-        self.collected.kept_bytes = ledger_bytes(self.state) + self.folders.values().sum::<u64>();
+        let folders: u64 = self.folders.values().sum();
+        self.collected.kept_bytes =
+            ledger_bytes(self.state) + folders + receipts::bytes(self.state);
         self.remove_tasks()?;
         if self.collected.tasks > 0 && !self.collected.dry_run {
             self.history.renew()?;
         }
         self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
+        self.remove_receipts();
         self.remove_set_aside();
         Ok(())
     }
@@ -279,7 +283,8 @@ impl Collection<'_> {
             return false;
         }
         let folder = self.folders.get(task.task_id.as_str()).copied();
-        let bytes = task.row_bytes + folder.unwrap_or(0);
+        let receipt = receipts::bytes_of(self.state, &task.task_id);
+        let bytes = task.row_bytes + folder.unwrap_or(0) + receipt;
         self.collected.tasks += 1;
         self.collected.folders += u64::from(folder.is_some());
         self.collected.bytes += bytes;
@@ -305,6 +310,9 @@ impl Collection<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        for task in tasks {
+            receipts::remove(self.state, &task.task_id)?;
         }
         self.history.remove(tasks)?;
         self.history.tell_removed(tasks);
@@ -332,6 +340,15 @@ impl Collection<'_> {
             if newest.is_some_and(|changed_ms| changed_ms < self.cutoff_ms()) {
                 let removed = self.collected.dry_run || remove_all(&path).is_ok();
                 self.collected.temporary_folders += u64::from(removed);
+            }
+        }
+    }
+
+    /// Removes old answers of which the ledger has no task any more.
+    fn remove_receipts(&self) {
+        for path in entries(&self.state.receipts()) {
+            if changed_ms(&path) < self.cutoff_ms() {
+                self.unlink(&path);
             }
         }
     }

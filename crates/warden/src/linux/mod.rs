@@ -11,6 +11,7 @@ mod left;
 mod limits;
 mod notices;
 mod peer;
+mod resources;
 mod room;
 mod roster;
 mod run;

@@ -78,11 +78,12 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 4] = [
+const RECORDED: [(u32, &str); 5] = [
     (4, include_str!("frames-4.txt")),
     (5, include_str!("frames-5.txt")),
     (6, include_str!("frames-6.txt")),
     (7, include_str!("frames-7.txt")),
+    (8, include_str!("frames-8.txt")),
 ];
 
 fn record() -> ExitRecord {
@@ -102,6 +103,7 @@ fn record() -> ExitRecord {
         low_disk: false,
         store_errno: None,
         limits: LimitsInForce::default(),
+        used: None,
     }
 }
 
@@ -125,6 +127,7 @@ fn said() -> Vec<(&'static str, ToWarden)> {
         ("watch", order(Order::Watch(watch))),
         ("adopt", order(Order::Adopt)),
         ("answer-program", order(Order::AnswerProgram { number: 3, allowed: true })),
+        ("measure", order(Order::Measure)),
     ]
 }
 
@@ -146,6 +149,8 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
     let in_folder = NewOutput::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
     let bytes = NewOutput::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
     let refusal = Some(InputRefusal::Closed);
+    let measured =
+        LiveResources { user_us: 500, system_us: 7, memory_bytes: 1 << 20, processes: 2 };
     let held = HeldProgram {
         number: 3,
         rule: "r".into(),
@@ -168,6 +173,7 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         ("not-held", FromWarden::NotHeld),
         ("adopted", FromWarden::Adopted(true)),
         ("program-held", FromWarden::ProgramHeld(held)),
+        ("measured", FromWarden::Measured(measured)),
     ]
 }
 

@@ -266,6 +266,29 @@ fn a_signal_gives_the_terminal_back_also_while_a_task_has_it() {
 }
 
 #[test]
+fn top_that_was_stopped_draws_itself_anew_when_it_goes_on() {
+    let scratch = Scratch::new();
+    scratch.result("echo something");
+    let Some(tmux) = Tmux::top(&scratch, (80, 20), &[]) else { return };
+    tmux.shows("echo something");
+    let pid = tmux.pid();
+    signal(pid, Signal::STOP);
+    eventually("it is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") T ").then_some(())
+    });
+    // A shell would take the terminal as it likes it, and print.
+    tmux.sanely_reset();
+    assert!(!tmux.screen().contains("echo something"), "{}", tmux.screen());
+    signal(pid, Signal::CONT);
+    tmux.shows("echo something");
+    tmux.press(&["?"]);
+    tmux.shows("select a task");
+    tmux.press(&["q"]);
+    tmux.assert_given_back(0);
+}
+
+#[test]
 fn the_death_of_the_server_that_owns_the_tasks_changes_nothing() {
     let scratch = Scratch::new();
     let gate = scratch.file("gate");

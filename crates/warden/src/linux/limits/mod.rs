@@ -322,6 +322,16 @@ impl Held {
         self.cpu.as_ref().map(|cpu| cpu.look_at)
     }
 
+    /// Memory that the tree has now, where a cgroup counts it.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.group.as_ref().and_then(TaskGroup::memory_bytes)
+    }
+
+    /// Most memory that the tree had at a time, where a cgroup counts it.
+    pub(super) fn memory_peak_bytes(&self) -> Option<u64> {
+        self.group.as_ref().and_then(TaskGroup::memory_peak_bytes)
+    }
+
     /// Whether the processor time is used up, as far as that is due to be known.
     pub(super) fn is_out_of_time(&mut self, now: Instant) -> bool {
         let group = self.group.as_ref();

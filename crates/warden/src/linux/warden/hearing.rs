@@ -156,6 +156,12 @@ impl WardenProcess<'_> {
                     peer.tell(&run.task, FromWarden::Report(Box::new(run.report(background))));
                 }
             }
+            Order::Measure => {
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+                    let measured = run.measure(|pid| self.sandboxes.is_ours(pid));
+                    peer.tell(&run.task, FromWarden::Measured(measured));
+                }
+            }
             Order::Resize(size) => {
                 if let Some(run) = &mut self.run {
                     run.resize(size);
