@@ -15,6 +15,13 @@ npm install --silent legwork
 [ ! -e node_modules/@legwork/linux-arm64 ] || failed "the program of another platform is installed"
 check "$HOME/app/node_modules/.bin/legwork"
 
+echo "== from files"
+mkdir "$HOME/files"
+cd "$HOME/files"
+npm init --yes >/dev/null
+npm install --silent /packages/legwork-npm-linux-x64-*.tgz /packages/legwork-npm-[0-9]*.tgz
+has "$(npx legwork --version)" "legwork $VERSION"
+
 cd "$HOME/app"
 echo "== library"
 cat >library.mjs <<'NODE'
@@ -42,10 +49,26 @@ kill -TERM "$wrapper"
 code=0
 wait "$wrapper" || code=$?
 [ "$code" = 7 ] || failed "exit code $code after SIGTERM instead of 7"
+# One Ctrl-C in a terminal, which goes to the wrapper and the program alike, reaches the command once:
+# a second one would be there before the SIGTERM that the wrapper passes on later.
+cat >count.sh <<'COUNT'
+trap 'echo int >>interrupts' INT
+trap 'exit 0' TERM
+echo ready >counting
+while :; do sleep 0.1; done
+COUNT
+{
+    until [ -e counting ]; do sleep 0.1; done
+    printf '\003'
+    until [ -e interrupts ]; do sleep 0.1; done
+    kill -TERM "$(cat wrapper)"
+} | script --quiet --return --command \
+    "echo \$\$ >wrapper; exec $command run -- sh count.sh >/dev/null" /dev/null ||
+    failed "exit code $? after Ctrl-C and SIGTERM"
+[ "$(cat interrupts)" = int ] || failed "one Ctrl-C arrived as: $(cat interrupts)"
 # A program that dies of a signal takes the wrapper with it by the same signal.
 node - "$command" <<'NODE'
 const { spawn } = require("node:child_process");
-const { execFileSync } = require("node:child_process");
 const wrapper = spawn(process.argv[2], ["mcp"], { stdio: ["pipe", "ignore", "inherit"] });
 const children = () => require("node:fs").readFileSync(`/proc/${wrapper.pid}/task/${wrapper.pid}/children`, "utf8").trim();
 const timer = setInterval(() => {
