@@ -9,30 +9,33 @@ here=$(dirname "$0")
 source "$here/../lib.sh"
 program=$1
 
-# A package of Debian for another architecture than this machine's: unpacked below FOLDER.
-foreign_package() {
-    local folder=$1 name=$2 mirror=http://deb.debian.org/debian path
-    path=$(curl --silent --show-error --fail "$mirror/dists/bookworm/main/binary-arm64/Packages.xz" |
-        xz --decompress | awk -v name="$name" '
-            $1 == "Package:" { found = $2 == name }
-            found && $1 == "Filename:" { print $2; exit }')
-    [ -n "$path" ] || fail "Debian has no package $name"
-    curl --silent --show-error --fail --output "$folder.deb" "$mirror/$path"
-    dpkg --extract "$folder.deb" "$folder"
-    rm "$folder.deb"
+machine=$tools/machine mirror=http://deb.debian.org/debian
+
+# A field of a package in Debian's list: PACKAGE FIELD
+field() {
+    awk -v name="$1" -v field="$2:" '
+        $1 == "Package:" { found = $2 == name }
+        found && $1 == field && !seen { print $2; seen = 1 }' "$machine/list"
 }
 
-machine=$tools/machine
+# Unpacks a package of Debian for the other architecture: PACKAGE FOLDER
+foreign_package() {
+    local path
+    path=$(field "$1" Filename)
+    [ -n "$path" ] || fail "Debian has no package $1"
+    curl --silent --show-error --fail --output "$machine/package.deb" "$mirror/$path"
+    dpkg --extract "$machine/package.deb" "$2"
+}
+
 if [ ! -e "$machine/complete" ]; then
     rm -rf "$machine"
     mkdir -p "$machine"
-    foreign_package "$machine/busybox" busybox-static
-    # The package of that name has no files, and depends on the newest kernel.
-    kernel=$(curl --silent --fail http://deb.debian.org/debian/dists/bookworm/main/binary-arm64/Packages.xz |
-        xz --decompress | awk '
-            $1 == "Package:" { found = $2 == "linux-image-cloud-arm64" }
-            found && $1 == "Depends:" { print $2; exit }')
-    foreign_package "$machine/kernel" "$kernel"
+    curl --silent --show-error --fail "$mirror/dists/bookworm/main/binary-arm64/Packages.xz" |
+        xz --decompress >"$machine/list"
+    foreign_package busybox-static "$machine/busybox"
+    # The package of this name has no files, and depends on the newest kernel.
+    foreign_package "$(field linux-image-cloud-arm64 Depends)" "$machine/kernel"
+    rm "$machine"/{list,package.deb}
     touch "$machine/complete"
 fi
 emulator=$(command -v qemu-system-aarch64) || fail "no qemu-system-aarch64 here: install qemu-system-arm"
@@ -75,7 +78,7 @@ chmod 755 "$image/system/init"
 echo "$version" >"$image/system/etc/legwork-version"
 (cd "$image/system" && find . | cpio --quiet --create --format=newc | gzip -1) >"$image/initramfs"
 
-timeout 600 "$emulator" -machine virt -cpu cortex-a72 -m 1024 -smp 2 -nographic -no-reboot \
+timeout 600 "$emulator" -machine virt -cpu cortex-a72 -m 1024 -smp 2 -nic none -nographic -no-reboot \
     -kernel "$(echo "$machine"/kernel/boot/vmlinuz-*)" -initrd "$image/initramfs" \
     -append "console=ttyAMA0 quiet rdinit=/init" </dev/null | tee "$image/log"
 grep -q '^EVERYTHING HOLDS' "$image/log" || fail "static aarch64: failed"
