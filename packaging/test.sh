@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Tests built packages in fresh systems: test.sh static|wheel|npm [ARCHITECTURE]
+# Tests built packages in fresh systems: test.sh KIND [ARCHITECTURE]
 #
 #   wheel   a Debian with Python and nothing else: uvx, pip in an environment, pip --target, pipx
 #   npm     a Debian with Node and nothing else: npx, npm install, from a registry on loopback
 #   static  a system of busybox and the program
 #   static aarch64   the same in a virtual machine, with Debian's kernel (qemu, about 2 minutes)
+#   deb, rpm   a Debian with man, bash, zsh and fish: installed, used, removed without a trace
+#   mcpb    the bundle unpacked and started as its manifest says, by Python's MCP library
+#   oci     the system of the image; and with podman, where that is installed
+#   cargo   `cargo install --path crates/cli` into an empty folder (unoptimised)
 #
 # Each system is a fresh root without a network but loopback: nothing can be downloaded at
 # installation. Commands run there as an ordinary user, and it is checked that they run, are
@@ -35,12 +39,12 @@ debian_system() {
 }
 
 # Runs a test in a copy of a system that is gone afterwards: SYSTEM SCRIPT FILE…. The files stand
-# in /packages there. $beside is a command that runs on loopback meanwhile.
+# in /packages there. $beside is a command that runs on loopback meanwhile, $as the user.
 run_in() {
     local system=$1 script=$2 fresh status=0
     shift 2
     fresh=$(mktemp -d)
-    env -i PATH="$PATH" HOME="$fresh" VERSION="$version" BESIDE="${beside:-}" \
+    env -i PATH="$PATH" HOME="$fresh" VERSION="$version" BESIDE="${beside:-}" AS="${as:-you}" \
         unshare --mount --pid --net --ipc --uts --fork --kill-child --mount-proc \
         bash "$here/enter.sh" "$system" "$fresh" "$script" "$here" "$@" || status=$?
     rm -rf "$fresh"
@@ -76,5 +80,27 @@ case $kind-$architecture in
         beside="$here/registry.sh serve $tools/registry ${packages[*]}" \
             run_in "$system" npm.sh "$node" "${packages[@]}"
         ;;
+    deb-x86_64 | rpm-x86_64)
+        packages=("$dist/legwork_$version-1_amd64.deb" "$dist/legwork-$version-1.x86_64.rpm")
+        ls "${packages[@]}" >/dev/null 2>&1 || "$root/packaging/linux.sh" "$architecture"
+        debian_system linux man-db,bash-completion,zsh,fish,rpm
+        [ "$kind" = deb ] && package=${packages[0]} || package=${packages[1]}
+        as=root run_in "$system" linux.sh "$package"
+        ;;
+    mcpb-x86_64)
+        bundle=$dist/legwork-$version-$architecture-linux.mcpb
+        [ -e "$bundle" ] || "$root/packaging/mcpb.sh" "$architecture"
+        "$here/mcpb.sh" "$bundle"
+        ;;
+    oci-x86_64)
+        archive=$dist/legwork-$version-oci.tar
+        [ -e "$archive" ] || "$root/packaging/oci.sh"
+        unpacked=$(mktemp -d)
+        trap 'rm -rf "$unpacked"' EXIT
+        python3 "$here/oci.py" "$archive" amd64 "$unpacked"
+        as=legwork run_in "$unpacked" oci.sh
+        "$here/podman.sh" "$archive" "$version"
+        ;;
+    cargo-x86_64) "$here/cargo.sh" "$version" ;;
     *) fail "no such test: $kind $architecture" ;;
 esac

@@ -33,7 +33,9 @@ mkdir -p .old
 pivot_root . .old
 umount -l /.old
 rmdir /.old 2>/dev/null || true
-cd /home/you
-export HOME=/home/you PATH=/usr/local/bin:/usr/bin:/bin VERSION
+home=/home/$AS
+[ "$AS" != root ] || home=/root
+cd "$home"
+export HOME=$home PATH=/usr/local/bin:/usr/bin:/bin VERSION
 unset BESIDE
-exec su -p you -s /bin/sh -c "exec /bin/sh -eu /packages/$script"
+exec su -p "$AS" -s /bin/sh -c "exec /bin/sh -eu /packages/$script"
