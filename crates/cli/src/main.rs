@@ -94,5 +94,6 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Gc(options) => Box::pin(commands::gc::gc(options)).await,
         Verb::Completions(options) => commands::completions::completions(&options),
         Verb::CompleteIds(options) => commands::complete_ids::complete_ids(options).await,
+        Verb::Man(options) => commands::man::man(&options),
     }
 }

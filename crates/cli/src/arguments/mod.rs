@@ -149,6 +149,9 @@ pub(crate) enum Verb {
     /// Print ids for shell completions, one a line with a description
     #[command(hide = true)]
     CompleteIds(CompleteIdsOptions),
+    /// Write manual pages, one for each command
+    #[command(hide = true)]
+    Man(ManOptions),
 }
 
 impl Verb {
@@ -197,7 +200,9 @@ impl Verb {
             Self::Doctor(options) => &mut options.place.state,
             Self::Gc(options) => &mut options.state,
             Self::CompleteIds(options) => &mut options.state,
-            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) => return None,
+            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) | Self::Man(_) => {
+                return None;
+            }
         })
     }
 }
@@ -206,6 +211,12 @@ impl Verb {
 pub(crate) struct CompletionsOptions {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManOptions {
+    /// Folder to write them into; it is created where there is none
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Args)]

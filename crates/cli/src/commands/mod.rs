@@ -14,6 +14,7 @@ pub(crate) mod hook;
 mod listed;
 mod log_lines;
 pub(crate) mod logs;
+pub(crate) mod man;
 pub(crate) mod overview;
 pub(crate) mod policy;
 mod program;

@@ -34,6 +34,7 @@ mod model_session;
 mod node;
 mod output;
 mod own_words;
+mod packaging;
 mod people;
 mod pids;
 mod policy;

@@ -8,6 +8,7 @@ mod input;
 mod keep;
 mod launch;
 mod left;
+mod libcs;
 mod limits;
 mod notices;
 mod peer;

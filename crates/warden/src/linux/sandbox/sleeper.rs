@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         command::{self, Prepared},
+        libcs::LimitNumber,
         limits::PreparedLimits,
         notices::Notices,
         run::{environment, environment_set},
@@ -65,7 +66,7 @@ pub(super) struct SleeperOrder {
     /// Device and number of the folder that it has to be.
     folder: (u64, u64),
     /// The limits of the process.
-    rlimits: Vec<(u32, u64, u64)>,
+    rlimits: Vec<(LimitNumber, u64, u64)>,
 }
 
 /// What a sleeper answers.
