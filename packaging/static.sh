@@ -40,6 +40,11 @@ choose_compiler() {
         grep -E '^(libstd-rust-web-[0-9.]+|libllvm[0-9]+)$' | sort -u))
     unpack_debian "$debian" "${names[@]}"
     rustc=$debian/usr/bin/rustc
+    # rustc names the start files of its own musl, and cargo-zigbuild leaves them out for zig's, if they
+    # are where a toolchain with that target has them. Their content is not looked at.
+    local objects=$debian/usr/lib/rustlib/$target/lib/self-contained
+    mkdir -p "$objects"
+    touch "$objects"/{crt1,rcrt1,crti,crtn,crtbegin,crtbeginS,crtend,crtendS}.o
     export LD_LIBRARY_PATH=$debian/usr/lib/x86_64-linux-gnu
 }
 
