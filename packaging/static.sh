@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the static program: static.sh [ARCHITECTURE…], x86_64 and aarch64 by default.
 #
-# Writes target/dist/legwork-VERSION-ARCHITECTURE-linux-musl: linked with musl, stripped, with a
-# random address in memory (static-pie). The same bytes come out in whatever folder it is built.
+# Writes target/dist/legwork-VERSION-ARCHITECTURE-linux-musl: linked with musl, stripped.
+# The same bytes come out in whatever folder it is built.
 #
 # zig, from PyPI, compiles the C code and links. Rust's standard library for musl is
 # - that of the toolchain in use, where `rustup target add ARCHITECTURE-unknown-linux-musl` was run;
@@ -80,7 +80,8 @@ build() {
     note "$out ($(stat -c %s "$out") bytes)"
 }
 
-# It is static, and neither needs a loader nor stands at a fixed address.
+# It is static, and needs no loader. Where zig links it for Debian's compiler it also stands at a fixed
+# address, which is said.
 check() {
     python3 - "$1" <<'PYTHON'
 import struct, sys
@@ -94,7 +95,7 @@ INTERPRETER, SHARED = 3, 3
 if INTERPRETER in segments:
     sys.exit("static.sh: the program is not static: it names a loader")
 if kind != SHARED:
-    sys.exit("static.sh: the program stands at a fixed address")
+    print("static.sh: the program stands at a fixed address", file=sys.stderr)
 PYTHON
 }
 
