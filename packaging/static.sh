@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the static program: static.sh [ARCHITECTURE…], x86_64 and aarch64 by default.
 #
-# Writes target/dist/legwork-VERSION-ARCHITECTURE-linux-musl: linked with musl, stripped.
-# The same bytes come out in whatever folder it is built.
+# Writes target/dist/legwork-VERSION-ARCHITECTURE-linux-musl: linked with musl, stripped, with a
+# random address in memory (static-pie). The same bytes come out in whatever folder it is built.
 #
 # zig, from PyPI, compiles the C code and links. Rust's standard library for musl is
 # - that of the toolchain in use, where `rustup target add ARCHITECTURE-unknown-linux-musl` was run;
@@ -40,11 +40,6 @@ choose_compiler() {
         grep -E '^(libstd-rust-web-[0-9.]+|libllvm[0-9]+)$' | sort -u))
     unpack_debian "$debian" "${names[@]}"
     rustc=$debian/usr/bin/rustc
-    # rustc names the start files of its own musl, and cargo-zigbuild leaves them out for zig's, if they
-    # are where a toolchain with that target has them. Their content is not looked at.
-    local objects=$debian/usr/lib/rustlib/$target/lib/self-contained
-    mkdir -p "$objects"
-    touch "$objects"/{crt1,rcrt1,crti,crtn,crtbegin,crtbeginS,crtend,crtendS}.o
     export LD_LIBRARY_PATH=$debian/usr/lib/x86_64-linux-gnu
 }
 
@@ -82,8 +77,7 @@ build() {
     note "$out ($(stat -c %s "$out") bytes)"
 }
 
-# It is static, and needs no loader. Where zig links it for Debian's compiler it also stands at a fixed
-# address, which is said.
+# It is static, and neither needs a loader nor stands at a fixed address.
 check() {
     python3 - "$1" <<'PYTHON'
 import struct, sys
@@ -97,7 +91,7 @@ INTERPRETER, SHARED = 3, 3
 if INTERPRETER in segments:
     sys.exit("static.sh: the program is not static: it names a loader")
 if kind != SHARED:
-    print("static.sh: the program stands at a fixed address", file=sys.stderr)
+    sys.exit("static.sh: the program stands at a fixed address")
 PYTHON
 }
 
