@@ -9,7 +9,7 @@ if ! command -v podman >/dev/null; then
     exit
 fi
 store=$(mktemp -d)
-trap 'umount --quiet "$store/root/overlay" || true; rm -rf "$store"' EXIT
+trap 'umount --lazy "$store/root/overlay" 2>/dev/null || true; rm -rf "$store"' EXIT
 pod() { podman --root "$store/root" --runroot "$store/run" --tmpdir "$store/tmp" "$@"; }
 pod load --quiet --input "$1"
 image=localhost/legwork:$2
