@@ -9,7 +9,12 @@ if ! command -v podman >/dev/null; then
     exit
 fi
 store=$(mktemp -d)
-trap 'umount --lazy "$store/root/overlay" 2>/dev/null || true; rm -rf "$store"' EXIT
+finish() {
+    # podman leaves its store mounted upon itself, sometimes twice.
+    while umount --lazy "$store/root/overlay" 2>/dev/null; do :; done
+    rm -rf "$store"
+}
+trap finish EXIT
 pod() { podman --root "$store/root" --runroot "$store/run" --tmpdir "$store/tmp" "$@"; }
 pod load --quiet --input "$1"
 image=localhost/legwork:$2
