@@ -77,3 +77,7 @@ torture ROUNDS="1000":
     LEGWORK_TORTURE_ROUNDS={{ROUNDS}} LEGWORK_POWER_CUTS=40 LEGWORK_UNREAD_CALLS=2000 LEGWORK_MANY_CALLS=10000 \
         LEGWORK_FLOOD_BYTES=10000000000 cargo test --locked --package legwork-cli --test e2e -- \
         torture:: stalls:: pids:: power_cut:: read_only:: unread:: many_trivial_calls a_big_flood --nocapture --test-threads 1
+
+# The release checklist: builds and tests every package in a fresh system, and prints what would be published (docs/releasing.md)
+release *ARGUMENTS:
+    packaging/release.sh {{ARGUMENTS}}

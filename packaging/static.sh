@@ -56,13 +56,15 @@ build() {
         rust_flags+=("--remap-path-prefix=$map")
         c_flags+=" -ffile-prefix-map=$map"
     done
+    # musl and its start files come with the toolchain's standard library, otherwise from zig.
+    [ ${#build_std[@]} -eq 0 ] || rust_flags+=(-Clink-self-contained=no)
     (
         export PATH=$environment/bin:$PATH RUSTC=$rustc CARGO_TARGET_DIR=$root/target/static
         export CARGO_ENCODED_RUSTFLAGS CARGO_PROFILE_RELEASE_STRIP=symbols
         CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
         export "CFLAGS_${target//-/_}=$c_flags"
-        # The standard library's source can be built by a compiler of its version only, and not
-        # without leave; nothing of ours uses what that allows.
+        # A compiler builds the standard library only if that is allowed; nothing of ours uses what
+        # else this allows.
         [ ${#build_std[@]} -eq 0 ] || export RUSTC_BOOTSTRAP=1
         cd "$root"
         cargo-zigbuild zigbuild --locked --release --package legwork-cli --target "$target" \

@@ -10,7 +10,7 @@ mkdir "$fresh"/{upper,work,root}
 mount -t overlay overlay -o "lowerdir=$system,upperdir=$fresh/upper,workdir=$fresh/work" "$fresh/root"
 cd "$fresh/root"
 mkdir -p packages dev proc sys tmp
-cp -r "$@" packages/
+[ $# = 0 ] || cp -r "$@" packages/
 cp "$tests"/check.sh "$tests/$script" packages/
 mount -t proc proc proc
 mount --rbind /dev dev
