@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_record_from_before_the_resources_were_known_is_still_read_and_a_longer_one_too() {
-        // As a program wrote it that knew no resources: `exit 7`, three bytes, a background process.
+        // As a program wrote it that knew no resources: `exit 7`, three bytes, a background
+        // process.
         const BODY: &[u8] = &[
             3, b't', b'_', b'x', 0xb9, 0x60, 0, 14, 1, 0, 1, 5, 3, 1, 0, 0, 0, 0, 1, 77, 1, 0, 0,
             0, 0, 1, 0, 0,

@@ -109,8 +109,8 @@ impl TopScreen {
         Ok((canvas(size)?, size))
     }
 
-    /// Takes the terminal once more, after somebody else had it while `top` was stopped. What it was
-    /// before `top` is known from the first time.
+    /// Takes the terminal once more, after somebody else had it while `top` was stopped. What it
+    /// was before `top` is known from the first time.
     pub(super) fn take_again(&mut self) -> io::Result<()> {
         let mut raw = tcgetattr(io::stdin())?;
         raw.make_raw();
