@@ -2,11 +2,11 @@
 
 use std::ffi::c_uint;
 
-/// The number of a limit of a process.
+// The number of a limit of a process.
 #[cfg(target_env = "gnu")]
-pub(super) type LimitNumber = libc::__rlimit_resource_t;
+pub(super) use libc::__rlimit_resource_t as LimitNumber;
 #[cfg(not(target_env = "gnu"))]
-pub(super) type LimitNumber = libc::c_int;
+pub(super) use libc::c_int as LimitNumber;
 
 /// Closes these descriptors, or with a flag lets them be closed by an exec, where the kernel can
 /// (5.9; the flag needs 5.11). By its number: musl has no name for the call.
