@@ -27,13 +27,14 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 16] = [
+const BELONGS: [(&str, FileKind); 17] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
     ("askers", FileKind::Folder),
     ("tmp", FileKind::Folder),
     ("recent", FileKind::Folder),
+    ("trials", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),

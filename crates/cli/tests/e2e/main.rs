@@ -66,6 +66,7 @@ mod told;
 mod top;
 mod torture;
 mod traces;
+mod trials;
 mod unread;
 mod upgrade;
 mod waiting;

@@ -14,4 +14,4 @@ pub use outcome::{
     Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Total, signal_name,
 };
 pub(crate) use outcome::{REFUSED_BY_PERSON, is_zero};
-pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};
+pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};
