@@ -202,9 +202,8 @@ fn make_layer(folder: &Path, number: usize, place: &Path) -> io::Result<TrialLay
     fs::create_dir(&upper)?;
     fs::create_dir(&work)?;
     let seen = fs::metadata(place)?;
-    if std::os::unix::fs::chown(&upper, Some(seen.uid()), Some(seen.gid())).is_err() {
-        // Somebody else's folder: it is seen as our own.
-    }
+    // Somebody else's folder is seen as our own.
+    let _ = std::os::unix::fs::chown(&upper, Some(seen.uid()), Some(seen.gid()));
     fs::set_permissions(&upper, fs::Permissions::from_mode(seen.mode() & 0o7777))?;
     Ok(TrialLayer { place: place.to_owned(), upper, work })
 }
