@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Stdio};
 use serde_json::Value;
 
 use super::{can_try, tree};
-use crate::common::{Scratch, eventually, in_namespace, parts, program, text};
+use crate::common::{Scratch, children, eventually, in_namespace, parts, program, text};
 
 #[test]
 fn two_trials_at_once_do_not_see_each_other() {
@@ -84,18 +84,11 @@ fn a_trial_whose_warden_is_killed_is_interrupted_and_changes_nothing() {
     trial.args(["--sh", "echo tried > file; echo $$ > made; sleep 60"]);
     let mut child = trial.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let warden = eventually("it has begun", || {
-        let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-        let mut wardens = all.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-        let spawner = crate::common::children(child.id());
-        let is_below = |pid: &u32| {
-            let parent = crate::common::parent;
-            fs::exists(format!("/proc/{pid}")).is_ok_and(|there| there)
-                && spawner.contains(&std::panic::catch_unwind(|| parent(*pid)).unwrap_or(0))
-        };
         let trial = scratch.trials_left().into_iter().next()?;
         let layers = fs::read_dir(trial).ok()?.filter_map(Result::ok);
         layers.map(|it| it.path().join("upper/made")).find(|it| it.exists())?;
-        wardens.find(is_below)
+        // The program, its spawner, the warden.
+        children(child.id()).into_iter().flat_map(children).next()
     });
     crate::common::signal(warden, rustix::process::Signal::KILL);
     child.wait().unwrap();
