@@ -44,7 +44,7 @@ use crate::{
         sandbox::{SandboxReport, Wanted},
         status::Status,
     },
-    place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
+    place::{LoginWish, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden},
     store::ledger::{LedgerError, Registered, Task, write_note},
     trace::Trace,
 };
@@ -65,11 +65,7 @@ impl Tasks {
         let planned = grant.plan().wanted;
         let by_rule = || self.judge.wanted_by(planned, grant.explanation());
         let wanted = if is_trial { planned } else { by_rule() };
-        let ready = if is_trial {
-            self.place.ready_to_try(wanted, &id).await
-        } else {
-            self.place.ready(wanted).await
-        };
+        let ready = self.ready_for(&id, wanted, is_trial).await;
         let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
         if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {
             self.place.give_back(warden);
@@ -134,6 +130,19 @@ impl Tasks {
             report,
         );
         Ok(Submitted::Started(run.approved_with(said)))
+    }
+
+    /// A warden for a command, or for the trial of one.
+    async fn ready_for(
+        &self,
+        id: &TaskId,
+        wanted: Wanted,
+        is_trial: bool,
+    ) -> Result<Ready, PlaceError> {
+        if is_trial {
+            return self.place.ready_to_try(wanted, id).await;
+        }
+        self.place.ready(wanted).await
     }
 
     /// Lets a task of its own drive a warden that has a command, or gets one, until that is over.

@@ -286,7 +286,7 @@ impl Work<'_> {
                     // Its parent has to be there too; one that is made comes with it.
                     ApplyStepKind::Make | ApplyStepKind::MakeFolder => {
                         let there = top.look(&step.path).map_err(&failed)?;
-                        if there.is_some() || !self.has_parent(&top, journal, step) {
+                        if there.is_some() || !Self::has_parent(&top, journal, step) {
                             differing.push(at.clone());
                         }
                     }
@@ -308,7 +308,7 @@ impl Work<'_> {
         if differing.is_empty() { Ok(()) } else { Err(TrialError::ChangedUnderneath(differing)) }
     }
 
-    fn has_parent(&self, top: &TreeTop, journal: &ApplyJournal, step: &ApplyStep) -> bool {
+    fn has_parent(top: &TreeTop, journal: &ApplyJournal, step: &ApplyStep) -> bool {
         let parent = step.path.parent().unwrap_or(Path::new(""));
         let is_made = |other: &ApplyStep| {
             other.layer == step.layer
@@ -386,7 +386,7 @@ fn commit(journal: &ApplyJournal, known: Option<&Known<'_>>) -> Result<(), Trial
 /// Moves everything back that was moved, the last first.
 fn undo(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError> {
     journal.advance(ApplyPhase::Undoing, trials)?;
-    each_step(journal, journal.steps.iter().rev(), |bench, step| bench.undo(step))?;
+    each_step(journal, journal.steps.iter().rev(), Bench::undo)?;
     clear(trials, journal)
 }
 
@@ -515,24 +515,21 @@ impl Bench<'_> {
             ApplyStepKind::Make | ApplyStepKind::MakeFolder if is_copy => {
                 self.shift(step, RenameFlags::NOREPLACE, false).map_err(failed)
             }
-            ApplyStepKind::Make | ApplyStepKind::MakeFolder => Ok(()),
             ApplyStepKind::Replace if is_copy => {
                 self.shift(step, RenameFlags::EXCHANGE, true).map_err(failed)
             }
-            // It was not exchanged yet.
-            ApplyStepKind::Replace if is_staged => Ok(()),
-            ApplyStepKind::Replace => Err(stuck()),
+            ApplyStepKind::Replace if !is_staged => Err(stuck()),
             ApplyStepKind::Remove if staged.is_some() => {
                 match self.shift(step, RenameFlags::NOREPLACE, true) {
                     Err(error) if is_taken(&error) => Err(stuck()),
                     moved => moved.map_err(failed),
                 }
             }
-            ApplyStepKind::Remove => Ok(()),
-            ApplyStepKind::Mode(_) => match step.before {
-                Some(before) => self.set_mode(step, before.mode & 0o7777),
-                None => Ok(()),
-            },
+            ApplyStepKind::Mode(_) => {
+                step.before.map_or(Ok(()), |before| self.set_mode(step, before.mode & 0o7777))
+            }
+            // It was not moved yet.
+            _ => Ok(()),
         }
     }
 

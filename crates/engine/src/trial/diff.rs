@@ -75,7 +75,7 @@ enum Content {
 }
 
 fn of_change(trial: &Trial, change: &TriedChange) -> String {
-    let name = visible(&shown(trial, &change.path)).to_string();
+    let name = visible(&shown(trial, &change.path));
     let Some(layer) = trial.record.layers.iter().find(|layer| layer.number == change.layer) else {
         return String::new();
     };

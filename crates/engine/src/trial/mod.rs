@@ -129,11 +129,10 @@ impl Trials {
 
     /// The folders and their names, also of those without a record.
     pub(crate) fn names(&self) -> Vec<(String, PathBuf)> {
-        let names = fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
-        let folders = names.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let named =
-            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
-        folders.filter_map(named).collect()
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let text = |entry: &fs::DirEntry| entry.file_name().into_string().ok();
+        folders.filter_map(|entry| Some((text(&entry)?, entry.path()))).collect()
     }
 
     /// Forgets a trial: nothing of it is left.

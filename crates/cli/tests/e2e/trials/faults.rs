@@ -1,6 +1,6 @@
 //! Trials where something fails: the disk, a process, the file system, or the number of files.
 
-use std::{fs, path::PathBuf, process::Stdio};
+use std::{fs, io::Write, path::PathBuf, process::Stdio};
 
 use serde_json::Value;
 
