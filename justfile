@@ -71,6 +71,10 @@ agents:
     cd target/agents && npm install --no-audit --no-fund
     LEGWORK_AGENTS=$PWD/target/agents/node_modules cargo test --locked --package legwork-cli --test e2e -- agents:: --nocapture
 
+# Kill an apply at random moments, 300 times, and apply 100,000 files
+apply-kills ROUNDS="300":
+    LEGWORK_APPLY_ROUNDS={{ROUNDS}} cargo test --locked --package legwork-cli --test e2e -- trials::killed a_hundred_thousand --nocapture
+
 # Kill everything of ours at random moments, a thousand times, and let the rest go wrong at length: power cuts, stalls,
 # pids used again, 10 GB of output (needs 10 GB of disk); LEGWORK_TORTURE_SEED repeats what was chosen
 torture ROUNDS="1000":

@@ -163,6 +163,7 @@ mod task;
 mod threads;
 pub mod tools;
 mod trace;
+mod trial;
 
 pub use engine::{
     Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
@@ -184,9 +185,9 @@ pub use legwork_warden::{
 pub use meters::{Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, Trust,
+    Outputs, Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
     limits::TaskLimits,
-    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
+    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, TriedCommand},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,
@@ -204,8 +205,11 @@ pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     run::{Ended, Grown, Run, RunControl},
+    trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},
 };
+
+pub use trial::{Applied, ChangeKind, ChangedFile, TrialRecord, TriedChange, TriedChanges};
 
 pub use trace::{SpanRecord, SpanSink, SpanValue, Trace, TraceSpan};
 

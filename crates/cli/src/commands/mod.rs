@@ -30,4 +30,5 @@ pub(crate) mod token;
 mod tool;
 pub(crate) mod tools;
 pub(crate) mod top;
+pub(crate) mod trials;
 pub(crate) mod wait;

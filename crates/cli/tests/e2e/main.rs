@@ -69,6 +69,7 @@ mod told;
 mod top;
 mod torture;
 mod traces;
+mod trials;
 mod unread;
 mod upgrade;
 mod waiting;

@@ -53,10 +53,17 @@ use crate::{
         usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
-        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks, adopt::keep_adopting,
-        input::TypedText, observe::Observer, place_error, run::Run, sandbox_facts,
+        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks,
+        adopt::keep_adopting,
+        input::TypedText,
+        observe::Observer,
+        place_error,
+        run::Run,
+        sandbox_facts,
+        trials::{ShownChanges, TrialChanges, TrialState},
     },
     threads::{begin_in_thread, in_thread},
+    trial::Applied,
 };
 
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
@@ -121,6 +128,7 @@ impl Engine {
         let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
         let ground = Ground { workspace, roots, all_workspaces, unset };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
+        tasks.recover_trials();
         Ok(Self {
             tasks: Arc::new(tasks),
             registry: Arc::new(registry),
@@ -439,6 +447,44 @@ impl Engine {
         self.tasks.admit_typing(task, caller, is_person).await
     }
 
+    /// The trials of all workspaces, newest first.
+    pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
+        self.tasks.trials().await
+    }
+
+    /// The task of the trial whose id begins with this text; `@` is the newest trial.
+    pub async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
+        self.tasks.trial(prefix).await
+    }
+
+    /// What a trial changed that was not brought over yet: all of it, or what is at and below some
+    /// absolute paths. An error while its command, or anything that it left behind, still runs.
+    pub async fn trial_changes(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.tasks.trial_changes(trial, paths, shown).await
+    }
+
+    /// Brings over what a trial changed: all of it, or what is at and below some absolute paths.
+    /// All of that is brought over, or nothing is: what was changed underneath meanwhile is an
+    /// error. `by` is who says so, for the audit log: a person, never a model.
+    pub async fn apply_trial(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.tasks.apply_trial(trial, paths, by).await
+    }
+
+    /// Forgets what a trial changed; its task stays.
+    pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
+        self.tasks.discard_trial(trial, by).await
+    }
+
     /// The questions that wait for an answer, oldest first.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
         self.tasks.judge.questions().await
@@ -461,6 +507,7 @@ impl Engine {
         if !self.is_asking(&question) {
             self.tasks.pass_on(&question).await?;
         }
+        self.tasks.settle_tried(&question).await?;
         Ok(question)
     }
 

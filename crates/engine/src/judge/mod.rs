@@ -17,7 +17,11 @@ use legwork_gate::{
 };
 
 use self::config::Settings;
-pub(crate) use self::{approval::APPROVED_UNCONFINED, herald::Herald, refusals::denied};
+pub(crate) use self::{
+    approval::{APPROVED_UNCONFINED, Asked},
+    herald::Herald,
+    refusals::denied,
+};
 use crate::{
     error::ToolError,
     id::random,

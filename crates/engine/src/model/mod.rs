@@ -15,4 +15,4 @@ pub use outcome::{
     signal_name,
 };
 pub(crate) use outcome::{REFUSED_BY_PERSON, is_zero};
-pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};
+pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};

@@ -47,6 +47,12 @@ impl Wanted {
         Self { level, network: operator && settings.network.unwrap_or(true), operator }.at(None)
     }
 
+    /// What a command gets that is only tried: all that it may write is a copy, so that it may
+    /// write whoever asked for it, and it has no network unless somebody says so.
+    pub(crate) fn to_try(self, network: bool) -> Self {
+        Self { level: Level::WorkspaceWrite, network: self.network && network, ..self }
+    }
+
     /// The same, with the level that a rule wants.
     pub(crate) fn at(self, level: Option<Level>) -> Self {
         let level = level.unwrap_or(self.level);

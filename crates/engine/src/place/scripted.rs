@@ -728,6 +728,7 @@ impl Place for Scripted {
             enforced: sandbox.enforcement.enforced.clone(),
             artifacts: Vec::new(),
             exec_rules: Vec::new(),
+            on_copy: false,
         }
     }
 

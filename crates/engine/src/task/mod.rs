@@ -21,6 +21,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod tidy;
+pub(crate) mod trials;
 pub(crate) mod wait;
 
 use std::{
@@ -33,7 +34,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Question, Subject, Verdict, written_paths};
+use legwork_gate::{Explanation, Grant, Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
 pub(crate) use self::failures::place_error;
@@ -97,6 +98,8 @@ pub(crate) struct Tasks {
     /// Who waits for a command.
     attention: Attention,
     running: Mutex<HashMap<TaskId, Running>>,
+    /// Commands that were tried, and about which a question is open that nobody here waits for.
+    tried: Mutex<HashMap<TaskId, Run>>,
     /// Who attends to waits for input, while anybody looks live.
     attendant: Mutex<Option<AbortHandle>>,
 }
@@ -140,6 +143,15 @@ fn named<P>(verdict: &Verdict<P>) -> &'static str {
     }
 }
 
+/// Lets a command be tried that would have to be asked about: nothing comes of it that cannot be
+/// forgotten.
+fn only_tried(question: Question<Plan>) -> Grant<Plan> {
+    let explanation = question.explanation();
+    let reason = format!("only tried, on a copy; otherwise: {}", explanation.reason);
+    let tried = Explanation { rule: "trial".into(), reason, ..explanation.clone() };
+    question.approve(tried)
+}
+
 impl Tasks {
     pub(crate) fn new(
         judge: Judge,
@@ -158,6 +170,7 @@ impl Tasks {
             orphan_ttl,
             attention: Attention::default(),
             running: Mutex::default(),
+            tried: Mutex::default(),
             attendant: Mutex::default(),
         }
     }
@@ -179,9 +192,14 @@ impl Tasks {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
         let (tool, text) = (request.tool.clone(), request.program.text());
+        let is_trial = request.trial.is_some();
         match self.try_submit(id.clone(), request, caller).await {
             Ok(submitted) => Ok(submitted),
             Err(error) => {
+                if is_trial {
+                    // If it cannot be removed now, the clean-up does it.
+                    let _ = self.forget_trial(&id).await;
+                }
                 let entry = AuditEntry::refused(&error).own("task_id", &id).own("tool", &tool);
                 self.store.note(entry.by(caller).command(&text)).await;
                 Err(ToolError { noted: true, ..error })
@@ -210,14 +228,17 @@ impl Tasks {
         }
         match over(span, verdict)? {
             Verdict::Allow(grant) => self.begin(id, grant, caller).await,
+            Verdict::Ask(question) if question.plan().is_trial => {
+                self.begin(id, only_tried(question), caller).await
+            }
             Verdict::Ask(question) => {
                 if let Some(running) = self.equal_running(question.plan()).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
-                let span = caller.span("ask");
-                let grant = over(span, self.judge.ask(question, caller, refused).await)?;
-                self.begin(id, grant, caller).await
+                let (span, may_try) = (caller.span("ask"), self.place.can_try());
+                let asked = self.judge.ask(question, caller, refused.clone(), may_try).await;
+                Box::pin(self.after_question(id, over(span, asked)?, caller, refused)).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
@@ -238,8 +259,15 @@ impl Tasks {
 
     /// Decides everything about a request but whether it may run.
     async fn plan(&self, mut request: Request, trust: Trust) -> Result<Plan, ToolError> {
-        let wanted = self.judge.wanted(trust);
-        let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
+        let mut wanted = self.judge.wanted(trust);
+        let whole = match request.trial {
+            Some(wish) => {
+                wanted = wanted.to_try(wish.network);
+                // Where it cannot be, it is not started.
+                true
+            }
+            None => self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole()),
+        };
         request.tighten(&self.judge.settings.task_limits);
         let around = Surroundings { trust, wanted, sandboxed: whole };
         Plan::resolve(request, &self.ground, &self.place, around)
