@@ -69,7 +69,7 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
     match verb {
         Verb::Setup(options) => commands::setup::setup(&options),
         Verb::Hook(options) => commands::hook::hook(options).await,
-        Verb::Mcp(options) => mcp::serve(options).await,
+        Verb::Mcp(options) => Box::pin(mcp::serve(options)).await,
         Verb::Acp(options) => Box::pin(acp::serve(options)).await,
         Verb::Serve(options) => Box::pin(http::serve(options)).await,
         Verb::Token(verb) => commands::token::token(verb),

@@ -393,14 +393,14 @@ fn undo(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError> {
 fn each_step<'a>(
     journal: &'a ApplyJournal,
     steps: impl Iterator<Item = &'a ApplyStep>,
-    mut each: impl FnMut(&Bench<'_>, &ApplyStep) -> Result<(), TrialError>,
+    mut each: impl FnMut(&Bench, &ApplyStep) -> Result<(), TrialError>,
 ) -> Result<(), TrialError> {
-    let mut benches: HashMap<usize, Bench<'_>> = HashMap::new();
+    let mut benches: HashMap<usize, Bench> = HashMap::new();
     for ground in &journal.grounds {
         let failed = TrialError::at(&ground.place);
         let top = TreeTop::open(&ground.place).map_err(&failed)?;
         let staging = StagingFolder::open(&top, &ground.staging).map_err(&failed)?;
-        benches.insert(ground.layer, Bench { ground, top, staging });
+        benches.insert(ground.layer, Bench { ground: ground.clone(), top, staging });
     }
     for step in steps {
         if let Some(bench) = benches.get(&step.layer) {
@@ -411,13 +411,13 @@ fn each_step<'a>(
 }
 
 /// A place with its staging folder, while files are moved between the two.
-struct Bench<'a> {
-    ground: &'a StagingGround,
+struct Bench {
+    ground: StagingGround,
     top: TreeTop,
     staging: StagingFolder,
 }
 
-impl Bench<'_> {
+impl Bench {
     fn at(&self, step: &ApplyStep) -> PathBuf {
         self.ground.place.join(&step.path)
     }
