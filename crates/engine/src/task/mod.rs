@@ -237,7 +237,9 @@ impl Tasks {
                 }
                 let refused = self.refused_writes(&question).await?;
                 let (span, may_try) = (caller.span("ask"), self.place.can_try());
-                let asked = self.judge.ask(question, caller, refused.clone(), may_try).await;
+                // A person takes longer than a box: what is boxed keeps the way of others short.
+                let asked = self.judge.ask(question, caller, refused.clone(), may_try);
+                let asked = Box::pin(asked).await;
                 Box::pin(self.after_question(id, over(span, asked)?, caller, refused)).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),

@@ -33,8 +33,10 @@ pub(super) fn tree(top: &Path) -> Tree {
                 (Vec::new(), 0)
             } else if data.is_symlink() {
                 (fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(), 0)
-            } else {
+            } else if data.is_file() {
                 (fs::read(&path).unwrap(), data.mtime())
+            } else {
+                (Vec::new(), 0)
             };
             let name = path.strip_prefix(top).unwrap().to_owned();
             all.insert(name, (data.mode(), time, content));
