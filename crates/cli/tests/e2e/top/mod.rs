@@ -159,8 +159,10 @@ fn the_mouse_selects_answers_and_opens() {
     tmux.shows("│ output of beta");
     let call = asks(&scratch, "echo clicked");
     let screen = tmux.shows("[y] once");
-    let row = screen.lines().position(|line| line.contains("[y] once")).unwrap();
-    tmux.types(&click(1, row));
+    let place = |line: &str| line.find("[y] once").map(|at| line[..at].chars().count());
+    let mut rows = screen.lines().enumerate();
+    let (row, column) = rows.find_map(|(row, line)| Some((row, place(line)?))).unwrap();
+    tmux.types(&click(column + 1, row));
     tmux.shows("Allowed once.");
     assert_eq!(got(call)["result"]["stdout"], "clicked\n");
     // The list has settled; a click on the task that is selected attaches to it.
