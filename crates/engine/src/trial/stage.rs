@@ -3,11 +3,11 @@
 
 use std::{
     collections::HashMap,
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     fs::{self, File, Metadata},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::{FileTypeExt, MetadataExt},
     },
     path::{Path, PathBuf},
@@ -31,8 +31,8 @@ use super::{
 #[derive(Debug)]
 pub(super) struct StagingFolder {
     handle: OwnedFd,
-    /// Files of the layer with several names, and the copy of each: its folder and its name.
-    linked: HashMap<(u64, u64), (OwnedFd, OsString)>,
+    /// Files of the layer with several names, and the path of the copy of each.
+    linked: HashMap<(u64, u64), PathBuf>,
 }
 
 impl StagingFolder {
@@ -67,28 +67,32 @@ impl StagingFolder {
     /// Copies something of a layer, with all that is in it; returns the number of the copy.
     pub(super) fn copy(&mut self, from: &Path, name: &str) -> io::Result<u64> {
         let top = self.handle.try_clone()?;
-        // Folders get their modes and times when everything is in them.
-        let mut folders: Vec<(PathBuf, OwnedFd)> = Vec::new();
-        let mut waiting = vec![(from.to_owned(), top, OsString::from(name))];
-        while let Some((from, folder, name)) = waiting.pop() {
-            let found = fs::symlink_metadata(&from)?;
-            if !found.is_dir() {
-                self.copy_file(&from, &found, folder, &name)?;
-                continue;
-            }
-            mkdirat(&folder, &name, Mode::RWXU)?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let inner = openat(&folder, &name, flags, Mode::empty())?;
-            for entry in fs::read_dir(&from)? {
-                let entry = entry?;
-                waiting.push((entry.path(), inner.try_clone()?, entry.file_name()));
-            }
-            folders.push((from, inner));
-        }
-        for (from, folder) in folders.iter().rev() {
-            dress(folder, &File::open(from)?, &fs::symlink_metadata(from)?)?;
-        }
+        self.copy_into(from, &top, OsStr::new(name), Path::new(name))?;
         Ok(stat_in(self.handle.as_fd(), OsStr::new(name))?.st_ino)
+    }
+
+    /// Copies something into a folder, where it is at this path below the staging folder. Never
+    /// more is open than the way down to it.
+    fn copy_into(
+        &mut self,
+        from: &Path,
+        folder: &OwnedFd,
+        name: &OsStr,
+        path: &Path,
+    ) -> io::Result<()> {
+        let found = fs::symlink_metadata(from)?;
+        if !found.is_dir() {
+            return self.copy_file(from, &found, folder, name, path);
+        }
+        mkdirat(folder, name, Mode::RWXU)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let inner = openat(folder, name, flags, Mode::empty())?;
+        for entry in fs::read_dir(from)? {
+            let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            self.copy_into(&from, &inner, &name, &path.join(&name))?;
+        }
+        // It gets its mode and times when everything is in it.
+        dress(&inner, &File::open(from)?, &found)
     }
 
     /// An empty folder with the mode of one of the layer.
@@ -104,37 +108,38 @@ impl StagingFolder {
         &mut self,
         from: &Path,
         found: &Metadata,
-        folder: OwnedFd,
+        folder: &OwnedFd,
         name: &OsStr,
+        path: &Path,
     ) -> io::Result<()> {
         let kind = found.file_type();
         let number = (found.dev(), found.ino());
         if found.nlink() > 1
-            && let Some((first, first_name)) = self.linked.get(&number)
+            && let Some(first) = self.linked.get(&number)
         {
-            return Ok(linkat(first, first_name, &folder, name, AtFlags::empty())?);
+            return Ok(linkat(&self.handle, first, folder, name, AtFlags::empty())?);
         }
         if kind.is_symlink() {
-            symlinkat(fs::read_link(from)?, &folder, name)?;
+            symlinkat(fs::read_link(from)?, folder, name)?;
             let (owner, times) = (owner(found), times(found));
             let itself = AtFlags::SYMLINK_NOFOLLOW;
-            let _ = chownat(&folder, name, Some(owner.0), Some(owner.1), itself);
-            utimensat(&folder, name, &times, itself)?;
+            let _ = chownat(folder, name, Some(owner.0), Some(owner.1), itself);
+            utimensat(folder, name, &times, itself)?;
         } else if kind.is_file() {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let made = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+            let made = openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
             let own = open_own(from)?;
             copy_bytes(&own, &made, found.len())?;
             dress(&made, &own, found)?;
         } else if kind.is_fifo() {
             let mode = Mode::from_raw_mode(found.mode() & 0o7777);
-            mknodat(&folder, name, rustix::fs::FileType::Fifo, mode, 0)?;
+            mknodat(folder, name, rustix::fs::FileType::Fifo, mode, 0)?;
         } else {
             // A socket without its program is nothing, and devices are not made in sandboxes.
             return Ok(());
         }
         if found.nlink() > 1 {
-            self.linked.insert(number, (folder, name.to_owned()));
+            self.linked.insert(number, path.to_owned());
         }
         Ok(())
     }
@@ -223,34 +228,29 @@ fn copy_by_hand(from: &File, to: &OwnedFd, begin: u64, end: u64) -> io::Result<(
 
 /// Removes a staging folder with all that is in it, from below: links are not followed.
 pub(super) fn remove_staging(top: &TreeTop, name: &str) -> io::Result<()> {
+    remove_in(top.handle().as_fd(), OsStr::new(name))
+}
+
+/// Never more is open than the way down.
+fn remove_in(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Each with its parent and its name there; removed in the order from below.
-    let mut folders: Vec<(OwnedFd, OsString)> = Vec::new();
-    let mut waiting = vec![(top.handle().try_clone_to_owned()?, OsString::from(name))];
-    while let Some((parent, name)) = waiting.pop() {
-        let folder = match openat(&parent, &name, flags, Mode::empty()) {
-            Ok(folder) => folder,
-            Err(Errno::NOENT) => continue,
-            Err(Errno::ACCESS) => {
-                let mode = Mode::RWXU;
-                rustix::fs::chmodat(&parent, &name, mode, AtFlags::empty())?;
-                openat(&parent, &name, flags, Mode::empty())?
-            }
-            Err(errno) => return Err(errno.into()),
-        };
-        let _ = fchmod(&folder, Mode::RWXU);
-        for inner in names(folder.as_fd())? {
-            let stat = stat_in(folder.as_fd(), &inner)?;
-            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-                waiting.push((folder.try_clone()?, inner));
-            } else {
-                unlinkat(&folder, &inner, AtFlags::empty())?;
-            }
+    let folder = match openat(parent, name, flags, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            openat(parent, name, flags, Mode::empty())?
         }
-        folders.push((parent, name));
+        Err(errno) => return Err(errno.into()),
+    };
+    let _ = fchmod(&folder, Mode::RWXU);
+    for inner in names(folder.as_fd())? {
+        let stat = stat_in(folder.as_fd(), &inner)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+            remove_in(folder.as_fd(), &inner)?;
+        } else {
+            unlinkat(&folder, &inner, AtFlags::empty())?;
+        }
     }
-    for (parent, name) in folders.iter().rev() {
-        unlinkat(parent, name, AtFlags::REMOVEDIR)?;
-    }
-    Ok(())
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
