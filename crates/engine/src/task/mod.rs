@@ -215,14 +215,8 @@ impl Tasks {
     ) -> Result<Submitted, ToolError> {
         let span = caller.span("plan");
         let plan = over(span, self.plan(request, caller.trust).await)?;
-        let entry = AuditEntry::new("verdict")
-            .own("task_id", &id)
-            .own("tool", &plan.tool)
-            .by(caller)
-            .command(&plan.text)
-            .with("workdir", plan.workdir.path.display().to_string());
         let mut span = caller.span("judge");
-        let verdict = self.judge.verdict(plan, entry).await;
+        let verdict = self.judged(&id, plan, caller).await;
         if let Ok(verdict) = &verdict {
             span.set("legwork.verdict", || named(verdict));
         }
@@ -257,6 +251,22 @@ impl Tasks {
         let paths = paths.into_iter().map(|path| plan.workdir.path.join(path));
         let refused = self.place.refused_writes(wanted, paths.take(WRITES_MAX).collect()).await;
         Ok(refused.iter().map(|path| path.display().to_string()).collect())
+    }
+
+    /// Whether a plan may run; the audit log has the verdict.
+    async fn judged(
+        &self,
+        id: &TaskId,
+        plan: Plan,
+        caller: &Caller,
+    ) -> Result<Verdict<Plan>, ToolError> {
+        let entry = AuditEntry::new("verdict")
+            .own("task_id", id)
+            .own("tool", &plan.tool)
+            .by(caller)
+            .command(&plan.text)
+            .with("workdir", plan.workdir.path.display().to_string());
+        self.judge.verdict(plan, entry).await
     }
 
     /// Decides everything about a request but whether it may run.

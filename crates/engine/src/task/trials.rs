@@ -278,13 +278,7 @@ impl Tasks {
         let id = TaskId::random().map_err(|error| {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
-        let entry = AuditEntry::new("verdict")
-            .own("task_id", &id)
-            .own("tool", &plan.tool)
-            .by(caller)
-            .command(&plan.text)
-            .with("workdir", plan.workdir.path.display().to_string());
-        let grant = match self.judge.verdict(plan, entry).await? {
+        let grant = match self.judged(&id, plan, caller).await? {
             Verdict::Allow(grant) => grant,
             Verdict::Ask(question) => only_tried(question),
             Verdict::Deny(denial) => return Err(denied(denial)),
