@@ -9,7 +9,9 @@ import { chromium } from "playwright-core";
 export const given = JSON.parse(process.env.LEGWORK_PAGE_TEST);
 
 /** How long something may take before the test has failed; nothing takes so long if all is well. */
-const PATIENCE_MS = 60_000;
+export const PATIENCE_MS = 60_000;
+/** How long a whole script may take. */
+const END_MS = 400_000;
 
 const axeSource = fs.readFileSync(
   createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
@@ -31,7 +33,10 @@ export async function script(body) {
       // Where the tests run as root, it would not start otherwise.
       args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
     });
-    await body();
+    const late = new Promise((_, fail) =>
+      setTimeout(() => fail(new Error("the script did not come to its end")), END_MS).unref(),
+    );
+    await Promise.race([body(), late]);
     for (const { complaints } of windows) assert.deepEqual(complaints, []);
   } catch (error) {
     failure = error;
@@ -48,7 +53,9 @@ export async function script(body) {
       await page.screenshot({ path: process.env.LEGWORK_FAILURE_PICTURE ?? at }).catch(() => {});
     }
   }
-  await browser?.close();
+  // One that does not close ends with this script: its pipe breaks.
+  const closed = new Promise((done) => setTimeout(done, PATIENCE_MS).unref());
+  await Promise.race([browser?.close(), closed]);
   if (failure) {
     console.error(failure);
     process.exit(1);

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import {
+  PATIENCE_MS,
   PHONE,
   accessible,
   api,
@@ -27,6 +28,8 @@ async function model(cmd, more = {}) {
       method: "POST",
       headers: session ? { ...headers, "Mcp-Session-Id": session } : headers,
       body: JSON.stringify({ jsonrpc: "2.0", ...body }),
+      // An answer that is never heard fails where it is waited for.
+      signal: AbortSignal.timeout(PATIENCE_MS),
     });
     const text = await response.text();
     const lines = text.split("\n").filter((line) => line.startsWith("data: {"));
@@ -106,11 +109,30 @@ await script(async () => {
   assert((await model("rm -rf session-folder")).startsWith("Process exited with code 0"));
 
   // d asks for a note, in which keys are letters; Enter sends it.
+  // The first key after the drawing counts, and so does the first letter of the note.
   const third = model("rm -rf third");
-  await settled();
-  await desk.page.keyboard.press("d");
-  const note = desk.page.getByRole("textbox");
-  await note.waitFor();
+  const focused = await desk.page.evaluate(() => {
+    const drawn = (what) =>
+      new Promise((done) => {
+        const look = () => document.querySelector(what) && done();
+        new MutationObserver(look).observe(document, {
+          subtree: true,
+          childList: true,
+          attributes: true,
+        });
+      });
+    const asks = drawn(".question.takes-keys").then(() => {
+      const focused = drawn(".question textarea").then(() => document.activeElement.localName);
+      dispatchEvent(new KeyboardEvent("keydown", { key: "d" }));
+      return focused;
+    });
+    return asks.then((name) => {
+      // One that misses the note answers nothing.
+      dispatchEvent(new KeyboardEvent("keydown", { key: "a" }));
+      return name;
+    });
+  });
+  assert.equal(focused, "textarea");
   await desk.page.keyboard.type("a note with a, s and r");
   await desk.page.keyboard.press("Enter");
   assert((await third).includes("the person says: a note with a, s and r"), await third);

@@ -1,6 +1,6 @@
 // One question, with its answers.
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { answer } from "../model/questions";
 import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
@@ -52,8 +52,10 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
     return () => clearTimeout(timer);
   }, [isChosen, may, question.approval_id]);
 
-  useEffect(() => {
-    if (!takesKeys || isBusy) return undefined;
+  // With the drawing, not after it: what is shown to take keys takes the very next one. While a
+  // note is written, a letter that misses it answers nothing.
+  useLayoutEffect(() => {
+    if (!takesKeys || isBusy || isRefusing) return undefined;
     const press = (event: KeyboardEvent): void => {
       if (isTyping(event)) return;
       const button = BUTTONS.find(([, key]) => key === event.key);
@@ -64,9 +66,9 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, [takesKeys, isBusy, question.approval_id]);
+  }, [takesKeys, isBusy, isRefusing, question.approval_id]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isRefusing) note.current?.focus();
   }, [isRefusing]);
 

@@ -1,6 +1,6 @@
 // The questions: what an agent wants to run, why that is asked, and the answers.
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askPermission, canAsk } from "../model/notify";
 import { questions } from "../model/questions";
 import { mayAnswer } from "../model/session";
@@ -17,7 +17,7 @@ export function Questions({ who }: { who: Session }): JSX.Element {
   const place = open?.findIndex((it) => it.approval_id === chosen) ?? -1;
   const current = place >= 0 ? chosen : open?.[0]?.approval_id;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const step = (event: KeyboardEvent): void => {
       if (isTyping(event) || !open || (event.key !== "j" && event.key !== "k")) return;
       const at = open.findIndex((it) => it.approval_id === current);
