@@ -60,7 +60,6 @@ fn main() {
             workload(&legwork, arguments.quick, &mut report);
         }
     }
-    print!("{}", report.table());
     if let Some(path) = arguments.csv {
         std::fs::write(path, report.csv()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What was measured, as a table and as CSV.
+//! What was measured: printed line by line, and as CSV.
 
 use std::fmt::Write;
 
@@ -55,45 +55,32 @@ impl Report {
         unit: &'static str,
         goal: &'static str,
     ) {
-        self.rows.push(Row {
-            workload: self.workload,
-            what: what.into(),
-            legwork,
-            raw: Some(raw),
-            unit,
-            goal,
-        });
+        self.add(what, legwork, Some(raw), unit, goal);
     }
 
     /// Adds a figure that stands alone.
     pub fn note(&mut self, what: &str, figure: f64, unit: &'static str, goal: &'static str) {
-        self.rows.push(Row {
-            workload: self.workload,
-            what: what.into(),
-            legwork: figure,
-            raw: None,
-            unit,
-            goal,
-        });
+        self.add(what, figure, None, unit, goal);
     }
 
-    /// For people.
-    pub fn table(&self) -> String {
-        let mut text = format!(
-            "{:<44} {:>12} {:>12} {:<6} {:>7}  goal\n",
-            "what", "legwork", "raw", "unit", "ratio"
-        );
-        for row in &self.rows {
-            let raw = row.raw.map_or_else(|| "-".into(), |raw| format!("{raw:.1}"));
-            let ratio =
-                row.raw.map_or_else(|| "-".into(), |raw| format!("{:.2}", row.legwork / raw));
-            let _ = writeln!(
-                text,
-                "{:<44} {:>12.1} {raw:>12} {:<6} {ratio:>7}  {}",
-                row.what, row.legwork, row.unit, row.goal
-            );
+    /// Keeps a figure and prints it, so that it is there even if a later workload fails.
+    fn add(
+        &mut self,
+        what: &str,
+        legwork: f64,
+        raw: Option<f64>,
+        unit: &'static str,
+        goal: &'static str,
+    ) {
+        if self.rows.is_empty() {
+            let (ours, ratio) = ("legwork", "ratio");
+            println!("{:<44} {ours:>12} {:>12} {:<6} {ratio:>7}  goal", "what", "raw", "unit");
         }
-        text
+        let beside = raw.map_or_else(|| "-".into(), |raw| format!("{raw:.1}"));
+        let ratio = raw.map_or_else(|| "-".into(), |raw| format!("{:.2}", legwork / raw));
+        println!("{what:<44} {legwork:>12.1} {beside:>12} {unit:<6} {ratio:>7}  {goal}");
+        let (workload, what) = (self.workload, what.into());
+        self.rows.push(Row { workload, what, legwork, raw, unit, goal });
     }
 
     /// For programs.
