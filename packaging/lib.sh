@@ -35,9 +35,13 @@ usage() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
 # The static program of an architecture.
 static_program() { echo "$dist/legwork-$version-$1-linux-musl"; }
 
-# Builds the static programs that are not there yet.
+# The licences of what is in it beside its own code.
+notices=$dist/legwork-$version-third-party.txt
+
+# Builds the static programs that are not there yet, and writes those licences.
 need_static() {
     local architecture
+    [ -e "$notices" ] || "$root/packaging/notices.sh"
     for architecture in "$@"; do
         [ -x "$(static_program "$architecture")" ] ||
             "$root/packaging/static.sh" "$architecture"
@@ -55,6 +59,9 @@ python_environment() {
     "$environment/bin/pip" install --quiet --disable-pip-version-check "$@"
     echo "$*" >"$environment/complete"
 }
+
+# zig, which compiles C code and links the static program.
+zig_environment() { python_environment zig ziglang==0.17.0 cargo-zigbuild==0.24.0; }
 
 # Unpacks Debian packages below a folder, without installing them: FOLDER PACKAGE…
 unpack_debian() {

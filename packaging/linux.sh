@@ -32,6 +32,7 @@ prepare() {
     "$program" completions fish >"$stage/legwork.fish"
 
     cp "$root/README.md" "$stage/doc/"
+    gzip --no-name --best --stdout "$notices" >"$stage/doc/THIRD-PARTY.txt.gz"
     # The book without its pictures, which are large.
     (cd "$root/docs" && find . -name '*.md' -exec cp --parents {} "$stage/doc/docs/" \;)
     cp -r "$root"/examples/{ci,systemd} "$stage/doc/examples/"

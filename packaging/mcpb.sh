@@ -17,6 +17,7 @@ bundle() {
     mkdir -p "$folder/server"
     install -m 755 "$(static_program "$1")" "$folder/server/legwork"
     install -m 644 "$root"/LICENSE-{MIT,APACHE} "$folder/"
+    install -m 644 "$notices" "$folder/THIRD-PARTY.txt"
     sed "s/\"version\": \"0.0.0\"/\"version\": \"$version\"/" \
         "$root/packaging/mcpb/manifest.json" >"$folder/manifest.json"
     npm_tool mcpb validate "$folder/manifest.json" >&2

@@ -57,6 +57,7 @@ platform_package() {
     mkdir -p "$folder/bin"
     install -m 755 "$(static_program "$1")" "$folder/bin/legwork"
     cp "$root"/LICENSE-{MIT,APACHE} "$folder"
+    cp "$notices" "$folder/THIRD-PARTY.txt"
     printf 'The program of the package `legwork` for Linux on %s.\n' "$cpu" >"$folder/README.md"
     cat >"$folder/package.json" <<JSON
 {
@@ -67,7 +68,7 @@ platform_package() {
   "repository": { "type": "git", "url": "git+https://github.com/legwork/legwork.git" },
   "os": ["linux"],
   "cpu": ["$cpu"],
-  "files": ["bin", "LICENSE-MIT", "LICENSE-APACHE"],
+  "files": ["bin", "LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY.txt"],
   "preferUnplugged": true
 }
 JSON

@@ -1,6 +1,6 @@
 """Writes an OCI archive: the program and a busybox, one image for each architecture.
 
-oci.py --version VERSION --out FILE --image ARCHITECTURE PROGRAM BUSYBOX … with the names of busybox
+oci.py --version VERSION --notices FILE --out FILE --image ARCHITECTURE PROGRAM BUSYBOX … with the names of busybox
 on stdin. By hand, because an image is two tar files and three JSON files, and no builder that runs
 without a daemon writes the same bytes twice. Times are that of SOURCE_DATE_EPOCH.
 """
@@ -111,17 +111,18 @@ def tools_layer(busybox: Path, names: list[str]) -> Tree:
     return tree
 
 
-def program_layer(program: Path) -> Tree:
+def program_layer(program: Path, notices: Path) -> Tree:
     tree = Tree()
     tree.file("usr/bin/legwork", program.read_bytes(), 0o755)
     for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
         tree.file(f"usr/share/doc/legwork/{licence}", (ROOT / licence).read_bytes())
+    tree.file("usr/share/doc/legwork/THIRD-PARTY.txt", notices.read_bytes())
     return tree
 
 
-def image(layout: Layout, version: str, arch: str, program: Path, tools: Tree) -> dict:
+def image(layout: Layout, version: str, arch: str, layers: list[Tree]) -> dict:
     """Adds an image, and returns its entry in the index."""
-    tars = [tools.tar(), program_layer(program).tar()]
+    tars = [layer.tar() for layer in layers]
     about = annotations(version)
     config = {
         "architecture": arch,
@@ -169,16 +170,17 @@ def annotations(version: str) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", required=True)
+    parser.add_argument("--notices", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--image", required=True, action="append", nargs=3)
     given = parser.parse_args()
     names = sorted(sys.stdin.read().split())
 
     layout = Layout()
-    images = [
-        image(layout, given.version, arch, Path(program), tools_layer(Path(busybox), names))
-        for arch, program, busybox in given.image
-    ]
+    images = []
+    for arch, program, busybox in given.image:
+        layers = [tools_layer(Path(busybox), names), program_layer(Path(program), given.notices)]
+        images.append(image(layout, given.version, arch, layers))
     about = annotations(given.version)
     both = {"schemaVersion": 2, "mediaType": INDEX, "manifests": images, "annotations": about}
     entry = layout.json(INDEX, both)

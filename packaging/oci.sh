@@ -47,5 +47,5 @@ busybox "$(oci_name "$(uname -m)")"
 mkdir -p "$dist"
 out=$dist/legwork-$version-oci.tar
 "$tools/busybox-$(oci_name "$(uname -m)")/bin/busybox" --list |
-    python3 "$root/packaging/oci.py" --version "$version" --out "$out" "${arguments[@]}"
+    python3 "$root/packaging/oci.py" --version "$version" --notices "$notices" --out "$out" "${arguments[@]}"
 note "$out ($(stat -c %s "$out") bytes)"

@@ -17,7 +17,7 @@ logs=$root/target/release-logs
 # A step is a function with its name. Behind the colon: the step without which it makes no sense.
 steps=(
     tree: versions: changelog: suite:
-    static: wheel:static npm:static linux:static mcpb:static oci:static homebrew:static sbom: crates:
+    notices: static: wheel:static npm:static linux:static mcpb:static oci:static homebrew:static sbom: crates:
     checksums:static
     test-static:static test-wheel:wheel test-npm:npm test-deb:linux test-rpm:linux test-mcpb:mcpb
     test-oci:oci test-cargo: reproduce:static
@@ -43,6 +43,7 @@ changelog() {
         remark "\"Unreleased\" stands for $version"
 }
 suite() { in_root .ci/run; }
+notices() { packaging notices.sh; }
 static() { packaging static.sh; }
 wheel() { packaging wheel.sh; }
 npm() { packaging npm.sh; }

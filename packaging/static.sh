@@ -95,7 +95,7 @@ if kind != SHARED:
 PYTHON
 }
 
-python_environment zig ziglang==0.17.0 cargo-zigbuild==0.24.0
+zig_environment
 for architecture in "$@"; do
     build "$architecture"
 done

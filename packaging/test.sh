@@ -7,7 +7,7 @@
 #   static aarch64   the same in a virtual machine, with Debian's kernel (qemu, about 2 minutes)
 #   deb, rpm   a Debian with man, bash, zsh and fish: installed, used, removed without a trace
 #   mcpb    the bundle unpacked and started as its manifest says, by Python's MCP library
-#   oci     the system of the image; and with podman, where that is installed
+#   oci     the system of the image; and in containers, where docker and skopeo are installed
 #   cargo   `cargo install --path crates/cli` into an empty folder (unoptimised)
 #
 # Each system is a fresh root without a network but loopback: nothing can be downloaded at
@@ -99,7 +99,7 @@ case $kind-$architecture in
         trap 'rm -rf "$unpacked"' EXIT
         python3 "$here/oci.py" "$archive" amd64 "$unpacked"
         as=legwork run_in "$unpacked" oci.sh
-        "$here/podman.sh" "$archive" "$version"
+        "$here/docker.sh" "$archive" "$version"
         ;;
     cargo-x86_64) "$here/cargo.sh" "$version" ;;
     *) fail "no such test: $kind $architecture" ;;

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "clients/python/src"
 PROJECT = ROOT / "clients/python/pyproject.toml"
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
+NOTICES = "THIRD-PARTY.txt"
 
 #: The oldest systems that a static program is offered to: pip takes a wheel if one of them fits.
 SYSTEMS = ("manylinux_2_17", "manylinux2014", "musllinux_1_1")
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--version", required=True)
     parser.add_argument("--architecture", required=True)
     parser.add_argument("--program", required=True, type=Path)
+    parser.add_argument("--notices", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     given = parser.parse_args()
 
@@ -49,6 +51,7 @@ def main() -> None:
             files[path.relative_to(SOURCE).as_posix()] = (path.read_bytes(), 0o644)
     for licence in LICENCES:
         files[f"{about}/licenses/{licence}"] = ((ROOT / licence).read_bytes(), 0o644)
+    files[f"{about}/licenses/{NOTICES}"] = (given.notices.read_bytes(), 0o644)
     record = f"{about}/RECORD"
     lines = [f"{path},{digest(data)},{len(data)}" for path, (data, _) in sorted(files.items())]
     files[record] = ("\n".join([*lines, f"{record},,", ""]).encode(), 0o644)
@@ -66,7 +69,7 @@ def metadata(project: dict, version: str) -> str:
         f"Version: {version}",
         f"Summary: {project['description']}",
         f"License-Expression: {project['license']}",
-        *(f"License-File: {licence}" for licence in LICENCES),
+        *(f"License-File: {licence}" for licence in (*LICENCES, NOTICES)),
         f"Requires-Python: {project['requires-python']}",
         f"Keywords: {','.join(project['keywords'])}",
         *(f"Classifier: {classifier}" for classifier in project["classifiers"]),

@@ -12,5 +12,5 @@ source "$(dirname "$0")/lib.sh"
 need_static "$@"
 for architecture in "$@"; do
     python3 "$root/packaging/wheel.py" --version "$version" --architecture "$architecture" \
-        --program "$(static_program "$architecture")" --out "$dist"
+        --program "$(static_program "$architecture")" --notices "$notices" --out "$dist"
 done

@@ -35,6 +35,7 @@ esac
 install
 [ "$(version)" = "$VERSION-1" ] || failed "version $(version)"
 for file in /usr/bin/legwork "$licence" /usr/share/doc/legwork/README.md \
+    /usr/share/doc/legwork/THIRD-PARTY.txt.gz \
     /usr/share/doc/legwork/docs/install.md "$zsh_folder/_legwork"; do
     [ -f "$file" ] || failed "no $file"
     [ "$(stat -c %U:%G "$file")" = root:root ] || failed "$file is not root's"

@@ -168,6 +168,63 @@ impl Server {
         caller.seen = self.seen.clone();
         caller
     }
+
+    /// Calls a tool.
+    async fn called(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name.clone();
+        let engine = &self.offer.engine;
+        if engine.registry().get(&name).is_none() || !self.offer.offers(&name) {
+            let shown: String = name.chars().take(CLIENT_NAME_CHARS).collect();
+            let problem = format!("there is no tool `{}`", engine.mask().text(&shown));
+            return Err(ErrorData::invalid_params(problem, None));
+        }
+        let mut caller = self.caller(&context);
+        caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
+        if caller.progress.is_none() {
+            // Nothing tells the client that the command still runs.
+            caller.answer_within = Some(engine.settings().answer_within);
+        }
+        let way = Way::of(&context, self.offer.may_answer && engine.settings().elicit);
+        if way == Way::Request {
+            caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
+        }
+        if let Err(error) = self.offer.seal.take_answer(engine, &request, &caller.name).await {
+            let answer = Answer::failed(&name, error);
+            return Ok(CallToolResponse::Complete(self.result(&answer, &context)));
+        }
+        let input = Value::Object(request.arguments.clone().unwrap_or_default());
+        let mut span = begin_span(&context, &name, self.offer.transport);
+        caller.trace = span.trace();
+        let (shown_id, began) = (shown_id(&context), Instant::now());
+        let call = self.client.call(&name, input, &caller);
+        tokio::select! {
+            answer = call => {
+                if let Some(tally) = &self.offer.tally {
+                    tally(&name, &answer);
+                }
+                traces::answered(&mut span, &answer);
+                drop(span);
+                log::called(&shown_id, &caller.name, &name, &answer, began);
+                if way == Way::Retry
+                    && let Some(question) = self.offer.seal.question(engine, &request, &answer).await
+                {
+                    return Ok(question);
+                }
+                Ok(CallToolResponse::Complete(self.result(&answer, &context)))
+            }
+            // Dropping the call stops its command.
+            () = context.ct.cancelled() => {
+                span.fail("cancelled");
+                let (tool, duration_ms) = (&*name, log::milliseconds(began));
+                tracing::info!(request_id = shown_id, tool, duration_ms, "call cancelled");
+                Err(ErrorData::internal_error("cancelled", None))
+            }
+        }
+    }
 }
 
 /// The id of a request as it is logged: over HTTP that of the HTTP request, else the client's own.
@@ -258,55 +315,8 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let name = request.name.clone();
-        let engine = &self.offer.engine;
-        if engine.registry().get(&name).is_none() || !self.offer.offers(&name) {
-            let shown: String = name.chars().take(CLIENT_NAME_CHARS).collect();
-            let problem = format!("there is no tool `{}`", engine.mask().text(&shown));
-            return Err(ErrorData::invalid_params(problem, None));
-        }
-        let mut caller = self.caller(&context);
-        caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
-        if caller.progress.is_none() {
-            // Nothing tells the client that the command still runs.
-            caller.answer_within = Some(engine.settings().answer_within);
-        }
-        let way = Way::of(&context, self.offer.may_answer && engine.settings().elicit);
-        if way == Way::Request {
-            caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
-        }
-        if let Err(error) = self.offer.seal.take_answer(engine, &request, &caller.name).await {
-            let answer = Answer::failed(&name, error);
-            return Ok(CallToolResponse::Complete(self.result(&answer, &context)));
-        }
-        let input = Value::Object(request.arguments.clone().unwrap_or_default());
-        let mut span = begin_span(&context, &name, self.offer.transport);
-        caller.trace = span.trace();
-        let (shown_id, began) = (shown_id(&context), Instant::now());
-        let call = self.client.call(&name, input, &caller);
-        tokio::select! {
-            answer = call => {
-                if let Some(tally) = &self.offer.tally {
-                    tally(&name, &answer);
-                }
-                traces::answered(&mut span, &answer);
-                drop(span);
-                log::called(&shown_id, &caller.name, &name, &answer, began);
-                if way == Way::Retry
-                    && let Some(question) = self.offer.seal.question(engine, &request, &answer).await
-                {
-                    return Ok(question);
-                }
-                Ok(CallToolResponse::Complete(self.result(&answer, &context)))
-            }
-            // Dropping the call stops its command.
-            () = context.ct.cancelled() => {
-                span.fail("cancelled");
-                let (tool, duration_ms) = (&*name, log::milliseconds(began));
-                tracing::info!(request_id = shown_id, tool, duration_ms, "call cancelled");
-                Err(ErrorData::internal_error("cancelled", None))
-            }
-        }
+        // A call is ten kilobytes large, and rmcp hands it on nine times.
+        Box::pin(self.called(request, context)).await
     }
 
     // What is not declared is refused; rmcp would answer with empty lists.

@@ -164,7 +164,9 @@ impl Tasks {
         let (tasks, id) = (self.clone(), id.clone());
         let traced = RunTrace::begin(trace, &id);
         let ends = (inbox, sender);
-        tokio::spawn(run::drive(tasks, id, driven, ends, tamper_check, questions, traced));
+        let drive = run::drive(tasks, id, driven, ends, tamper_check, questions, traced);
+        // It is four kilobytes large, and the runtime moves what it is given around.
+        tokio::spawn(Box::pin(drive));
         handles
     }
 
