@@ -46,6 +46,10 @@ page:
 pictures:
     LEGWORK_UPDATE_PICTURES=1 cargo test --locked --package legwork-cli --test e2e -- http::page
 
+# How long `legwork top` takes to draw with 1,000 tasks that run; takes minutes
+measure-top:
+    LEGWORK_MEASURE_TOP=1 cargo test --locked --package legwork-cli --test e2e -- top::running --nocapture
+
 # Known faults of dependencies, from a database on the network
 advisories:
     cargo deny --locked check advisories

@@ -104,6 +104,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::UnknownTool | ErrorKind::UnknownTask | ErrorKind::UnknownApproval => {
             StatusCode::NOT_FOUND
         }
+        ErrorKind::ChangedUnderneath => StatusCode::CONFLICT,
         ErrorKind::LimitExceeded => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::StateUnavailable | ErrorKind::SandboxUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE

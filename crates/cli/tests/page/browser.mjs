@@ -65,13 +65,14 @@ export async function script(body) {
 }
 
 /** A window of its own, with its own cookies. */
-export async function open({ size = DESKTOP, scheme = "light", isTouch = false } = {}) {
+export async function open(options = {}) {
+  const { size = DESKTOP, scheme = "light", isTouch = false, permissions = [], prepare } = options;
   const context = await browser.newContext({
     viewport: size,
     colorScheme: scheme,
     hasTouch: isTouch,
     deviceScaleFactor: 1,
-    permissions: ["clipboard-read", "clipboard-write"],
+    permissions: ["clipboard-read", "clipboard-write", ...permissions],
   });
   context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
@@ -99,6 +100,7 @@ export async function open({ size = DESKTOP, scheme = "light", isTouch = false }
       console.error(`policy violated: ${event.violatedDirective} ${event.sourceFile}`);
     });
   });
+  if (prepare) await page.addInitScript(prepare);
   windows.push(window);
   return window;
 }
@@ -146,6 +148,37 @@ export async function api(role, method, name, body) {
     ...(body ? { body: JSON.stringify(body) } : {}),
   });
   return { status: response.status, result: await response.json() };
+}
+
+/** Calls a tool as a model does, over MCP: the text that the model reads. */
+export async function model(cmd, more = {}) {
+  const meta = {
+    "Content-Type": "application/json",
+    Accept: "application/json, text/event-stream",
+  };
+  const headers = { ...meta, Authorization: `Bearer ${given.tokens.agent}` };
+  const send = async (body, session) => {
+    const response = await fetch(`${given.address}/mcp`, {
+      method: "POST",
+      headers: session ? { ...headers, "Mcp-Session-Id": session } : headers,
+      body: JSON.stringify({ jsonrpc: "2.0", ...body }),
+      // An answer that is never heard fails where it is waited for.
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    const text = await response.text();
+    const lines = text.split("\n").filter((line) => line.startsWith("data: {"));
+    const messages = lines.map((line) => JSON.parse(line.slice(6)));
+    return { session: response.headers.get("mcp-session-id"), messages, text };
+  };
+  const clientInfo = { name: "model", version: "1" };
+  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo };
+  const { session } = await send({ id: 1, method: "initialize", params });
+  await send({ method: "notifications/initialized" }, session);
+  const call = { name: "ExecCommand", arguments: { cmd, login: false, ...more } };
+  const answered = await send({ id: 2, method: "tools/call", params: call }, session);
+  const result = answered.messages.find((message) => message.id === 2)?.result;
+  assert(result, answered.text);
+  return result.content[0].text;
 }
 
 /** Starts a command as a task, and returns its id. */

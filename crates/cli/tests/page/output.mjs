@@ -56,6 +56,18 @@ await script(async () => {
   assert(downloaded.startsWith("\u001b[31mred"), downloaded);
   await accessible(desk, "a task");
 
+  // What a task uses is read again while it is looked at, also if it prints nothing.
+  await show(await start("while [ ! -e burnt ]; do :; done"));
+  const cpu = page.locator(".facts > div", { hasText: "CPU time" }).locator("dd");
+  await cpu.waitFor();
+  let last = await cpu.innerText();
+  for (const turn of ["once", "twice"]) {
+    await until(`its CPU time grows ${turn}`, async () => (await cpu.innerText()) !== last);
+    last = await cpu.innerText();
+  }
+  fs.writeFileSync(file("burnt"), "");
+  await page.locator(".status.completed").waitFor();
+
   // Hostile: HTML, escape sequences, text that runs backwards, what has no width, half a sequence.
   const hostile = [
     "<script>alert(1)</script><img src=x onerror=alert(2)>",

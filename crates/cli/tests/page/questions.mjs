@@ -3,49 +3,18 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import {
-  PATIENCE_MS,
   PHONE,
   accessible,
   api,
   given,
   live,
+  model,
   openAs,
   openByLink,
   picture,
   script,
   until,
 } from "./browser.mjs";
-
-/** Calls a tool as a model does, over MCP: the text that the model reads. */
-async function model(cmd, more = {}) {
-  const meta = {
-    "Content-Type": "application/json",
-    Accept: "application/json, text/event-stream",
-  };
-  const headers = { ...meta, Authorization: `Bearer ${given.tokens.agent}` };
-  const send = async (body, session) => {
-    const response = await fetch(`${given.address}/mcp`, {
-      method: "POST",
-      headers: session ? { ...headers, "Mcp-Session-Id": session } : headers,
-      body: JSON.stringify({ jsonrpc: "2.0", ...body }),
-      // An answer that is never heard fails where it is waited for.
-      signal: AbortSignal.timeout(PATIENCE_MS),
-    });
-    const text = await response.text();
-    const lines = text.split("\n").filter((line) => line.startsWith("data: {"));
-    const messages = lines.map((line) => JSON.parse(line.slice(6)));
-    return { session: response.headers.get("mcp-session-id"), messages, text };
-  };
-  const clientInfo = { name: "model", version: "1" };
-  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo };
-  const { session } = await send({ id: 1, method: "initialize", params });
-  await send({ method: "notifications/initialized" }, session);
-  const call = { name: "ExecCommand", arguments: { cmd, login: false, ...more } };
-  const answered = await send({ id: 2, method: "tools/call", params: call }, session);
-  const result = answered.messages.find((message) => message.id === 2)?.result;
-  assert(result, answered.text);
-  return result.content[0].text;
-}
 
 const made = (name) => fs.existsSync(path.join(given.workspace, name));
 
@@ -166,6 +135,33 @@ await script(async () => {
   assert((await ruled).startsWith("Process exited with code 0"), await ruled);
   const saved = fs.readFileSync(path.join(given.state, "legwork/config.toml"), "utf8");
   assert(saved.includes(`["ruled"]`), saved);
+
+  // Who looks at something else is notified, once for each question, if they allowed that.
+  const away = await openAs("operator", {
+    permissions: ["notifications"],
+    prepare: () => {
+      window.notified = [];
+      window.Notification = class extends Notification {
+        constructor(title, options) {
+          super(title, options);
+          window.notified.push(`${title}: ${options.body}`);
+        }
+      };
+      // A browser without a screen shows every page.
+      Object.defineProperty(Document.prototype, "hidden", { get: () => window.isAway === true });
+    },
+  });
+  assert.equal(await away.page.getByRole("button", { name: "Notify me" }).count(), 0);
+  const notified = () => away.page.evaluate(() => window.notified);
+  await away.page.getByText("No command waits for an answer").waitFor();
+  await away.page.evaluate(() => (window.isAway = true));
+  const unseen = model("rm -rf unseen");
+  await until("it is told", async () => (await notified()).length > 0);
+  assert.deepEqual(await notified(), ["A command waits for your answer: rm -rf unseen"]);
+  await desk.page.locator(".question.takes-keys").waitFor();
+  await desk.page.keyboard.press("a");
+  assert((await unseen).startsWith("Process exited with code 0"), await unseen);
+  assert.equal((await notified()).length, 1);
 
   // Who signs out sees nothing any more.
   await page.getByRole("button", { name: "Sign out" }).click();

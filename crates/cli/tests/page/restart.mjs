@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import http from "node:http";
+import net from "node:net";
 import path from "node:path";
 import {
   api,
@@ -53,10 +54,11 @@ await script(async () => {
   // Behind a proxy, below a path: every address of the page is relative.
   const target = new URL(given.address);
   const asked = [];
+  const below = (url) =>
+    url.startsWith("/tools/legwork/") ? url.slice("/tools/legwork".length) : undefined;
   const proxy = http.createServer((request, response) => {
     asked.push(request.url);
-    const inner =
-      request.url.startsWith("/tools/legwork/") && request.url.slice("/tools/legwork".length);
+    const inner = below(request.url);
     if (!inner) return void response.writeHead(404).end();
     const headers = { ...request.headers };
     const options = {
@@ -75,13 +77,31 @@ await script(async () => {
     request.pipe(passed);
     return undefined;
   });
+  // Terminals, too.
+  proxy.on("upgrade", (request, socket) => {
+    asked.push(request.url);
+    const passed = net.connect(target.port, target.hostname, () => {
+      const head = request.rawHeaders.map((it, place) => it + (place % 2 ? "\r\n" : ": ")).join("");
+      passed.write(`GET ${below(request.url)} HTTP/1.1\r\n${head}\r\n`);
+      passed.pipe(socket).pipe(passed);
+    });
+    passed.on("error", () => socket.destroy());
+    socket.on("error", () => passed.destroy());
+  });
   await new Promise((done) => proxy.listen(0, "127.0.0.1", done));
-  const below = await open();
-  below.origin = `http://127.0.0.1:${proxy.address().port}`;
-  await below.page.goto(`${below.origin}/tools/legwork/#/tasks`);
-  await signIn(below.page, "operator");
-  await below.page.getByRole("link", { name: "echo a new one" }).click();
-  await below.page.getByRole("log").getByText("a new one").waitFor();
+  const inner = await open();
+  inner.origin = `http://127.0.0.1:${proxy.address().port}`;
+  await inner.page.goto(`${inner.origin}/tools/legwork/#/tasks`);
+  await signIn(inner.page, "operator");
+  await inner.page.getByRole("link", { name: "echo a new one" }).click();
+  await inner.page.getByRole("log").getByText("a new one").waitFor();
+  const terminal = await start("printf 'name? '; read name; echo \"hello $name\"", { tty: true });
+  await inner.page.goto(`${inner.origin}/tools/legwork/#/task/${terminal}`);
+  const rows = inner.page.locator(".xterm-rows");
+  await until("it asks", async () => (await rows.innerText()).includes("name?"));
+  await inner.page.locator(".xterm-helper-textarea").focus();
+  await inner.page.keyboard.type("you\n");
+  await inner.page.getByText("hello you").waitFor();
   assert(
     asked.every((url) => url.startsWith("/tools/legwork/")),
     asked.join("\n"),

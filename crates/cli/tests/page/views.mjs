@@ -147,6 +147,7 @@ await script(async () => {
       for (const [name, sign] of [
         ["questions", "No command waits"],
         ["tasks", `${total.toLocaleString("en")} tasks`],
+        ["trials", "No trials."],
         ["check", "Nothing runs"],
         ["audit", "The log is intact"],
         ["machine", "Everything works."],

@@ -8,7 +8,7 @@
 
 mod stripped;
 
-use super::mask::FoundSecret;
+use super::{look::TextLook, mask::FoundSecret};
 
 pub(super) use stripped::Stripped;
 
@@ -36,6 +36,7 @@ pub(super) struct Cell {
     pub end: usize,
     /// The secret that it is a part of, counted from 1; 0 for none.
     pub secret: u16,
+    pub look: TextLook,
 }
 
 /// Cleaned text.
@@ -99,6 +100,10 @@ struct Cleaner<'a> {
     out: Clean,
     /// Takes what is written instead of the line, if lines are not to be folded.
     stripped: Option<Stripped>,
+    /// All of the bytes.
+    raw: &'a [u8],
+    /// The look of what is written now.
+    look: TextLook,
     /// The secrets in the raw bytes, in order.
     secrets: &'a [FoundSecret<'a>],
     /// How many of them are behind.
@@ -119,6 +124,8 @@ impl Default for Cleaner<'_> {
         Self {
             out: Clean::default(),
             stripped: None,
+            raw: &[],
+            look: TextLook::default(),
             secrets: &[],
             passed: 0,
             start: 0,
@@ -131,9 +138,10 @@ impl Default for Cleaner<'_> {
     }
 }
 
-impl Cleaner<'_> {
+impl<'a> Cleaner<'a> {
     /// Takes all bytes; returns where something begins that they do not finish.
-    fn run(&mut self, raw: &[u8], end: TextEnd) -> usize {
+    fn run(&mut self, raw: &'a [u8], end: TextEnd) -> usize {
+        self.raw = raw;
         let mut offset = 0;
         for chunk in raw.utf8_chunks() {
             for character in chunk.valid().chars() {
@@ -173,7 +181,13 @@ impl Cleaner<'_> {
         let was_outside = self.state == State::Ground;
         match self.state {
             State::Ground => self.ground(character, end),
-            State::Escape => self.state = after_escape(character),
+            State::Escape => {
+                self.state = after_escape(character);
+                // The terminal is as it was at first.
+                if character == 'c' {
+                    self.look = TextLook::default();
+                }
+            }
             State::Intermediate => self.state = State::Ground,
             State::Control { parameter, private } => self.control(character, parameter, private),
             State::String { escape } => self.state = in_string(character, escape),
@@ -218,6 +232,7 @@ impl Cleaner<'_> {
             ' '..='?' => {
                 self.state = State::Control { parameter: 0, private: private || character != ';' };
             }
+            'm' => self.paint(),
             'K' if !private => self.erase(parameter),
             '\x1b' => self.state = State::Escape,
             'G' if !private => self.move_to(parameter.max(1) - 1),
@@ -227,6 +242,12 @@ impl Cleaner<'_> {
         }
     }
 
+    /// Changes the look of what comes; the sequence has two bytes before its parameters.
+    fn paint(&mut self) {
+        let parameters = self.raw.get(self.began + 2..self.start).unwrap_or_default();
+        self.look = self.look.after(parameters);
+    }
+
     /// Erases the line from the cursor on, up to it, or all of it.
     fn erase(&mut self, parameter: usize) {
         self.out.folded |= !self.line.is_empty();
@@ -234,7 +255,7 @@ impl Cleaner<'_> {
             0 => self.line.truncate(self.cursor),
             1 if self.cursor <= COLUMN_MAX => {
                 for cell in self.line.iter_mut().take(self.cursor) {
-                    cell.character = ' ';
+                    (cell.character, cell.look) = (' ', TextLook::default());
                 }
             }
             1 => {}
@@ -262,7 +283,7 @@ impl Cleaner<'_> {
         }
         let cell = self.cell(character, end);
         while self.line.len() < self.cursor {
-            self.line.push(Cell { character: ' ', ..cell });
+            self.line.push(Cell { character: ' ', look: TextLook::default(), ..cell });
         }
         match self.line.get_mut(self.cursor) {
             Some(place) => {
@@ -282,7 +303,8 @@ impl Cleaner<'_> {
         let inside = self.secrets.get(self.passed).is_some_and(|secret| secret.start < end);
         let number = if inside { self.passed + 1 } else { 0 };
         // Past so many, neighbours share a marker.
-        Cell { character, end, secret: u16::try_from(number).unwrap_or(u16::MAX) }
+        let secret = u16::try_from(number).unwrap_or(u16::MAX);
+        Cell { character, end, secret, look: self.look }
     }
 
     /// Moves the line to the output; overwritten places must not make the offsets fall.

@@ -12,6 +12,7 @@ use legwork_warden::folder::{TimelineRow, WindowSize};
 use super::{
     artifact::{Artifact, TaskOutput},
     clean::is_hidden,
+    look::TextLook,
     mask::Mask,
 };
 
@@ -44,6 +45,8 @@ pub struct Screen {
     /// One text for each line, without the blanks at its end, and whether the next one goes on with
     /// it.
     lines: Vec<(String, bool)>,
+    /// The look of each character of each line.
+    looks: Vec<Vec<TextLook>>,
     /// Line and column of the cursor, from zero; none when it is hidden.
     pub cursor: Option<(u16, u16)>,
     /// Whether the program has asked for the other sequences of the moving keys.
@@ -76,6 +79,22 @@ impl Screen {
     /// What another terminal has to be sent to show the same, with its colours and modes.
     pub fn formatted(&self) -> &[u8] {
         self.formatted.as_bytes()
+    }
+
+    /// All lines, with the secrets on them masked, each with the look of its characters. A line on
+    /// which something is masked has none.
+    pub fn coloured(&self, mask: &Mask) -> Vec<(String, &[TextLook])> {
+        let shown = mask.lines(&self.lines).into_iter();
+        let drawn = self.lines.iter().zip(&self.looks);
+        let lines = shown.zip(drawn).map(|(shown, ((line, _), looks))| {
+            let is_whole = shown == *line && looks.len() == line.chars().count();
+            (shown, if is_whole { looks.as_slice() } else { &[] })
+        });
+        let mut lines: Vec<_> = lines.collect();
+        while lines.last().is_some_and(|(line, _)| line.is_empty()) {
+            lines.pop();
+        }
+        lines
     }
 
     /// All lines, without the blank ones at the end, and with the secrets on them masked.
@@ -167,11 +186,28 @@ fn shown(screen: &vt100::Screen) -> Screen {
             .zip(0..)
             .map(|(text, row)| (line(text), screen.row_wrapped(row)))
             .collect(),
+        looks: (0..rows.get()).map(|row| looks(screen, row, cols.get())).collect(),
         cursor: (!screen.hide_cursor()).then_some(cursor),
         application_cursor: screen.application_cursor(),
         full_screen: screen.alternate_screen(),
         formatted: screen.state_formatted(),
     }
+}
+
+/// The looks of the characters of a line, up to its last one.
+fn looks(screen: &vt100::Screen, row: u16, cols: u16) -> Vec<TextLook> {
+    let cells = (0..cols).filter_map(|col| screen.cell(row, col));
+    let (mut looks, mut last) = (Vec::new(), 0);
+    for cell in cells.filter(|cell| !cell.is_wide_continuation()) {
+        let look = TextLook::of_cell(cell);
+        let contents = if cell.has_contents() { cell.contents() } else { " " };
+        for character in contents.chars().filter(|character| !is_hidden(*character)) {
+            looks.push(look);
+            last = if character.is_whitespace() { last } else { looks.len() };
+        }
+    }
+    looks.truncate(last);
+    looks
 }
 
 #[cfg(test)]
@@ -216,6 +252,21 @@ mod tests {
         }
         assert!(screen(b"\x1b[?1h", &[]).application_cursor);
         assert!(!screen(b"\x1b[?1h\x1b[?1l", &[]).application_cursor);
+    }
+
+    #[test]
+    fn a_screen_has_colours_and_a_masked_line_has_none() {
+        let drawn = "\u{1b}[31mred\u{1b}[m \u{1b}[7m漢\r\n\u{1b}[32mvery-secret-value\u{1b}[m\r\n";
+        let screen = screen(drawn.as_bytes(), &[]);
+        let mask = Mask::new(&[("API_TOKEN".into(), "very-secret-value".into())]);
+        let lines = screen.coloured(&mask);
+        let [(first, looks), (second, none)] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!((first.as_str(), second.as_str()), ("red 漢", "[masked:API_TOKEN]"));
+        assert_eq!(
+            looks.iter().map(|look| look.front()).collect::<Vec<_>>(),
+            [Some(1), Some(1), Some(1), None, None]
+        );
+        assert!(looks.last().unwrap().is_reversed() && none.is_empty());
     }
 
     #[test]

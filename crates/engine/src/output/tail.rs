@@ -6,6 +6,7 @@ use std::io;
 use super::{
     artifact::TaskOutput,
     cursor::{Cursor, Selection},
+    look::TextLook,
     mask::Mask,
     view::Edges,
 };
@@ -19,6 +20,8 @@ const LEAD_BYTES: u64 = 4096;
 pub struct OutputTail {
     /// The text, in the order in which both streams came. It may begin inside a line.
     pub text: String,
+    /// The look of each character of it.
+    pub looks: Vec<TextLook>,
     /// Whether there is output before it.
     pub is_cut: bool,
 }
@@ -35,7 +38,8 @@ impl TaskOutput {
         let piece = view.read(start - lead, view.bytes(), edges)?;
         let lead = usize::try_from(lead).unwrap_or(0);
         let shown = piece.cells.iter().filter(|cell| cell.end > lead);
-        Ok(OutputTail { text: shown.map(|cell| cell.character).collect(), is_cut: start > 0 })
+        let (text, looks) = shown.map(|cell| (cell.character, cell.look)).unzip();
+        Ok(OutputTail { text, looks, is_cut: start > 0 })
     }
 }
 
@@ -60,6 +64,23 @@ mod tests {
         assert_eq!(tail(coloured, 1000), ("one\ntwo\nthree\n".into(), false));
         assert_eq!(tail("one\ntwo\nthree\n", 9), ("wo\nthree\n".into(), true));
         assert_eq!(tail("", 9), (String::new(), false));
+    }
+
+    #[test]
+    fn a_tail_has_the_look_of_what_was_printed() {
+        let printed = "\u{1b}[31mreddish\u{1b}[m \u{1b}[1mto\rgo\u{1b}c \u{1b}]8;;\u{1b}[32mx\n\
+                       \u{9b}34mblue\u{1b}[3";
+        let tail = output(printed).tail(&Mask::default(), 1000, true).unwrap();
+        assert_eq!(tail.text, "go dish to\nblue");
+        let fronts: String = tail
+            .looks
+            .iter()
+            .map(|look| look.front().map_or('.', |front| char::from(b'0' + front)))
+            .collect();
+        assert_eq!(fronts, "...1111....4444");
+        let bold: String =
+            tail.looks.iter().map(|look| if look.is_bold() { 'b' } else { '.' }).collect();
+        assert_eq!(bold, "bb......bb.....");
     }
 
     #[test]

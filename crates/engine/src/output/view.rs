@@ -9,6 +9,7 @@ use super::{
     artifact::{Artifact, TaskOutput},
     clean::{Cell, TextEnd, clean},
     cursor::{Cursor, Selection},
+    look::TextLook,
     mask::{Mask, Scan, marked},
     order::{Both, Stretch},
 };
@@ -322,7 +323,9 @@ impl Text {
     fn mark(&mut self, gap: Missing) {
         if gap.dropped > 0 {
             let passed = if self.raw.is_empty() { gap.from } else { self.reached };
-            let cell = |character| (Cell { character, end: 0, secret: 0 }, gap.to);
+            let cell = |character| {
+                (Cell { character, end: 0, secret: 0, look: TextLook::default() }, gap.to)
+            };
             self.cells.extend(gap.marker(passed).chars().map(cell));
         }
         self.reached = gap.to;

@@ -12,8 +12,10 @@ mod questions;
 mod reading;
 mod screen;
 mod state;
+mod trials;
 mod view;
 mod view_question;
+mod view_trials;
 
 use std::{
     io,
@@ -31,9 +33,10 @@ use tokio::{
 
 use self::{
     keys::Keys,
-    reading::{Followed, Follower, questions, read_changes},
+    reading::{Followed, Follower, questions, read_changes, trial_text, trials},
     screen::{TopScreen, give_back_on_panic},
-    state::{Effect, Message, State},
+    state::{Effect, Message, State, TopMode, TrialVerb},
+    trials::TrialWanted,
     view::{Theme, view},
 };
 use super::attach::{Left, join_terminal};
@@ -53,6 +56,9 @@ const FRAME: Duration = Duration::from_millis(25);
 
 /// Messages that wait to be taken.
 const MESSAGES_MAX: usize = 64;
+
+/// Who answers, applies and discards, for the audit log.
+const BY: &str = "legwork top";
 
 /// How long a task may take to end by itself before it is killed.
 const GRACE_MS: u64 = 3000;
@@ -185,7 +191,24 @@ impl Top {
         let wanted = self.state.output.task();
         let wanted = wanted.map(|(task, turn)| Followed { task: task.clone(), turn, as_text });
         self.follower.follow(wanted, &self.engine, &self.sender);
+        if matches!(self.state.mode, TopMode::Trials(_)) {
+            self.read_trials();
+        }
         Ok(())
+    }
+
+    /// Has what the view of trials lacks read, beside the loop.
+    fn read_trials(&mut self) {
+        for wanted in self.state.trials.wanted() {
+            let (engine, sender) = (self.engine.clone(), self.sender.clone());
+            tokio::spawn(async move {
+                let message = match wanted {
+                    TrialWanted::List => trials(&engine).await,
+                    TrialWanted::Changes(id) => trial_text(&engine, id).await,
+                };
+                let _ = sender.send(message).await;
+            });
+        }
     }
 
     /// When to draw without anything having happened: keys begin to answer a question.
@@ -221,7 +244,7 @@ impl Top {
                 self.begin(|engine| stop(engine, id));
             }
             Some(Effect::Answer { approval_id, reply: decision, note, told }) => {
-                let answered = Answered { decision, note, by: "legwork top".into() };
+                let answered = Answered { decision, note, by: BY.into() };
                 let sender = self.sender.clone();
                 self.begin(|engine| async move {
                     let answered = engine.answer(&approval_id, answered).await;
@@ -234,6 +257,15 @@ impl Top {
                 });
             }
             Some(Effect::Send(id, line)) => self.begin(|engine| send(engine, id, line)),
+            Some(Effect::Settle(id, verb)) => {
+                let sender = self.sender.clone();
+                self.begin(|engine| async move {
+                    let told = settle(&engine, &id, verb).await;
+                    let told = told.unwrap_or_else(|error| shown_error(&error));
+                    let _ = sender.send(trials(&engine).await).await;
+                    told
+                });
+            }
         }
         Ok(None)
     }
@@ -281,6 +313,30 @@ async fn stop(engine: Engine, id: TaskId) -> String {
         Some(error) => error.message.clone(),
         None => one_line(answer.receipt().lines().next().unwrap_or("stopped"), 200),
     }
+}
+
+/// Applies or discards a trial; says what was done.
+async fn settle(engine: &Engine, id: &TaskId, verb: TrialVerb) -> Result<String, ToolError> {
+    let task = engine.trial(id.as_str()).await?;
+    match verb {
+        TrialVerb::Apply => {
+            let done = engine.apply_trial(&task, Vec::new(), BY).await?;
+            let (made, changed, removed) = (done.made, done.changed, done.removed);
+            Ok(format!("applied: {made} made, {changed} changed, {removed} removed"))
+        }
+        TrialVerb::Discard => {
+            engine.discard_trial(&task, BY).await?;
+            Ok("discarded: the workspace is as it was".into())
+        }
+    }
+}
+
+/// An error, with the first of the paths that it names.
+fn shown_error(error: &ToolError) -> String {
+    let paths = error.details.as_ref().and_then(|details| details.get("paths"));
+    let first = paths.and_then(|paths| paths.get(0)).and_then(|path| path.as_str());
+    let first = first.map_or_else(String::new, |path| format!(" ({path})"));
+    one_line(&format!("{}{first}", error.message), 300)
 }
 
 /// Sends a line to a task's input; nothing is told where it was taken.

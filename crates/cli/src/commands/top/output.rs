@@ -2,13 +2,13 @@
 
 use legwork::TaskId;
 
-use super::lines::wrapped;
+use super::lines::{TextRow, wrapped_row};
 
 /// The end of a task's output, or its screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PaneText {
     /// Lines that harm no terminal.
-    pub lines: Vec<String>,
+    pub lines: Vec<TextRow>,
     /// Whether there is output before them.
     pub is_cut: bool,
     /// Whether they are the screen of a terminal, whose lines are not wrapped.
@@ -30,7 +30,7 @@ pub(super) struct OutputPane {
     shown: PaneText,
     /// What came while somebody looked further up.
     newer: Option<PaneText>,
-    rows: Vec<String>,
+    rows: Vec<TextRow>,
     /// The width that the rows are made for; none if they are not made yet.
     width: Option<usize>,
     /// Rows below those that are shown.
@@ -69,6 +69,13 @@ impl OutputPane {
         }
     }
 
+    /// Takes what a task uses now.
+    pub(super) fn take_resources(&mut self, task: &TaskId, resources: Option<String>) {
+        if self.task.as_ref() == Some(task) {
+            self.shown.resources = resources;
+        }
+    }
+
     /// Whether somebody looks further up.
     pub(super) fn is_scrolled(&self) -> bool {
         self.below > 0
@@ -102,13 +109,13 @@ impl OutputPane {
     }
 
     /// The rows for a place of this size.
-    pub(super) fn rows(&mut self, width: usize, height: usize) -> &[String] {
+    pub(super) fn rows(&mut self, width: usize, height: usize) -> &[TextRow] {
         if self.width != Some(width) {
             let lines = self.shown.lines.iter();
             self.rows = if self.shown.is_screen {
                 lines.cloned().collect()
             } else {
-                lines.flat_map(|line| wrapped(line, width)).collect()
+                lines.flat_map(|line| wrapped_row(line, width)).collect()
             };
             self.width = Some(width);
         }
@@ -125,7 +132,10 @@ pub(super) mod tests {
     use crate::commands::top::list::tests::row;
 
     pub(in crate::commands::top) fn printed(lines: &[&str]) -> PaneText {
-        PaneText { lines: lines.iter().map(|it| (*it).into()).collect(), ..PaneText::default() }
+        PaneText {
+            lines: lines.iter().map(|it| TextRow::from(*it)).collect(),
+            ..PaneText::default()
+        }
     }
 
     #[test]

@@ -1,27 +1,41 @@
 //! Reads for `top`: tasks and questions when the event stream tells of a change, the output of the
-//! selected task when its warden does. Nothing is read by the clock.
+//! selected task when its warden does. By the clock is read only what no event tells: what the
+//! selected task uses.
 
 use std::{collections::HashSet, time::Duration};
 
 use futures_util::FutureExt;
 use legwork::{
-    Engine, ErrorKind, EventKind, Events, Interest, Observer, TaskFilter, TaskId, ToolError,
-    output::{Mask, Screen, TaskOutput},
+    Engine, ErrorKind, EventKind, Events, Interest, Observer, ShownChanges, TaskFilter, TaskId,
+    ToolError, TrialState,
+    gate::units::shown_bytes,
+    output::{Mask, OutputTail, Screen, TaskOutput},
 };
 use tokio::{
     sync::mpsc::Sender,
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
-    lines::safe,
+    lines::{TextRow, safe},
     list::TaskRow,
     output::PaneText,
     questions::OpenedQuestion,
     state::{Message, TASKS_MAX},
+    trials::{TrialRow, TrialText},
 };
-use crate::commands::resources::{used_briefly, uses_briefly};
+use crate::{
+    commands::{
+        listed,
+        resources::{used_briefly, uses_briefly},
+    },
+    render::one_line,
+    style::{Tone, from_home},
+};
+
+/// Characters of a trial's command and folder that are shown.
+const TRIAL_CHARS_MAX: usize = 512;
 
 /// Changes within this time are read together.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,6 +52,9 @@ const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reading may take a fifth of the time.
 const OUTPUT_SHARE: u32 = 4;
+
+/// How often the processor time and the memory of the task that is looked at are read.
+const LIVE: Duration = Duration::from_secs(2);
 
 /// Bytes of the end of the output that are read.
 const TAIL_BYTES: u64 = 128 * 1024;
@@ -176,6 +193,48 @@ pub(super) async fn questions(engine: &Engine) -> Result<Message, ToolError> {
     Ok(Message::Questions(engine.approvals().await?.into_iter().map(known).collect()))
 }
 
+/// Lines of a trial's list of files, and lines and bytes of its difference.
+const TRIAL_SHOWN: ShownChanges = ShownChanges { lines_max: 1000, diff: Some((3000, 256 << 10)) };
+
+/// All trials; a problem becomes something that is told.
+pub(super) async fn trials(engine: &Engine) -> Message {
+    let mask = engine.mask();
+    let row = |trial: TrialState| {
+        let part = if trial.applied.is_empty() { "" } else { ", applied in part" };
+        let (when, bytes) = (listed::age(trial.created_at_ms), shown_bytes(trial.bytes));
+        let runs = !trial.status.is_final();
+        TrialRow {
+            status: (if runs { Tone::Good } else { Tone::Plain }, trial.status.as_str().into()),
+            runs,
+            command: one_line(&mask.text(&trial.command), TRIAL_CHARS_MAX),
+            folder: one_line(&from_home(&trial.workspace.to_string_lossy()), TRIAL_CHARS_MAX),
+            facts: format!("{when} ago, {bytes}{part}"),
+            id: trial.task_id,
+        }
+    };
+    match engine.trials().await {
+        Ok(trials) => Message::Trials(trials.into_iter().map(row).collect()),
+        Err(error) => Message::Told(error.message),
+    }
+}
+
+/// What a trial would change.
+pub(super) async fn trial_text(engine: &Engine, id: TaskId) -> Message {
+    let read = async {
+        let task = engine.trial(id.as_str()).await?;
+        engine.trial_changes(&task, Vec::new(), TRIAL_SHOWN).await
+    };
+    let text = match read.await {
+        Ok(changes) => {
+            let diff = changes.diff.as_deref().unwrap_or_default();
+            let can_apply = !changes.changes.all.is_empty();
+            TrialText::of(&changes.counted, &changes.list, diff, can_apply)
+        }
+        Err(error) => TrialText::problem(&error.message),
+    };
+    Message::TrialText(id, text)
+}
+
 /// What is to be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Followed {
@@ -247,7 +306,13 @@ async fn follow(
             return Ok(());
         }
         sleep(OUTPUT_PAUSE.max(took * OUTPUT_SHARE)).await;
-        observer.changed(stdout, stderr).await;
+        // No event tells what a silent task uses: it is measured again while somebody looks.
+        while timeout(LIVE, observer.changed(stdout, stderr)).await.is_err() {
+            let uses = Message::Uses(id.clone(), resources_of(&mut observer).await?);
+            if sender.send(uses).await.is_err() {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -272,12 +337,24 @@ fn printed(
     is_over: bool,
 ) -> std::io::Result<PaneText> {
     let bytes = output.stdout.bytes() + output.stderr.bytes();
-    let (text, is_cut) = if as_screen {
-        (Screen::of(output)?.text(mask), false)
+    let (lines, is_cut) = if as_screen {
+        let screen = Screen::of(output)?;
+        let lines = screen.coloured(mask).into_iter().map(|(line, looks)| safe(&line, looks));
+        (lines.collect(), false)
     } else {
         let tail = output.tail(mask, TAIL_BYTES, is_over)?;
-        (tail.text, tail.is_cut)
+        (lines_of(&tail), tail.is_cut)
     };
-    let lines = text.lines().map(safe).collect();
     Ok(PaneText { lines, is_cut, is_screen: as_screen, bytes, problem: None, resources: None })
+}
+
+/// The lines of a tail, each with its looks.
+fn lines_of(tail: &OutputTail) -> Vec<TextRow> {
+    let mut at = 0;
+    let lines = tail.text.split_inclusive('\n').map(|line| {
+        let looks = tail.looks.get(at..).unwrap_or_default();
+        at += line.chars().count();
+        safe(line.strip_suffix('\n').unwrap_or(line), looks)
+    });
+    lines.collect()
 }

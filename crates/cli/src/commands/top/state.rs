@@ -11,6 +11,7 @@ use super::{
     list::{TaskRow, TaskRows},
     output::{OutputPane, PaneText},
     questions::{AnswerKey, OpenedQuestion, QuestionPane},
+    trials::{TrialPane, TrialRow, TrialText},
 };
 
 /// Tasks that are held; of more than these the oldest that have ended are left out.
@@ -18,6 +19,9 @@ pub(super) const TASKS_MAX: u32 = 2000;
 
 /// Characters that can be typed into a field.
 const FIELD_CHARS_MAX: usize = 1000;
+
+/// Rows that a page of a trial's changes has.
+const TRIAL_ROWS: isize = 10;
 
 /// Rows that the wheel moves.
 const WHEEL_ROWS: isize = 3;
@@ -40,6 +44,15 @@ pub(super) enum TopMode {
     WholeQuestion(usize),
     /// The output of the selected task has the screen, and this was typed for it.
     Attached(String),
+    /// The trials have the screen; whether this is to be done with one is asked.
+    Trials(Option<(TaskId, TrialVerb)>),
+}
+
+/// What can be done with a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TrialVerb {
+    Apply,
+    Discard,
 }
 
 /// What is to be done for a key.
@@ -57,6 +70,8 @@ pub(super) enum Effect {
     },
     /// Send a line to a task.
     Send(TaskId, String),
+    /// Apply or discard a trial.
+    Settle(TaskId, TrialVerb),
 }
 
 /// What was read or has happened.
@@ -70,6 +85,10 @@ pub(super) enum Message {
     Waiting(TaskId, bool),
     Questions(Vec<OpenedQuestion>),
     PaneText(TaskId, PaneText),
+    /// What a task uses now.
+    Uses(TaskId, Option<String>),
+    Trials(Vec<TrialRow>),
+    TrialText(TaskId, TrialText),
     /// Something to be said.
     Told(String),
     /// There are no events: `top` would show what is not so any more.
@@ -81,6 +100,8 @@ pub(super) enum Message {
 pub(super) enum Zone {
     /// The task at this place of the list.
     Task(usize),
+    /// The trial at this place of their list.
+    Trial(usize),
     List,
     Output,
     /// Stands for a key.
@@ -94,6 +115,7 @@ pub(super) struct State {
     pub tasks: TaskRows,
     pub questions: QuestionPane,
     pub output: OutputPane,
+    pub trials: TrialPane,
     pub mode: TopMode,
     /// What was said last.
     pub told: Option<String>,
@@ -115,6 +137,10 @@ pub(super) struct QuestionShows {
 impl State {
     /// Takes what was read.
     pub(super) fn take(&mut self, message: Message) {
+        let is_of_tasks = matches!(message, Message::Tasks(..) | Message::Changed(..));
+        if is_of_tasks && matches!(self.mode, TopMode::Trials(_)) {
+            self.trials.look_again();
+        }
         match message {
             Message::Tasks(rows, total) => self.tasks.replace(rows, total),
             Message::Changed(rows, removed) => {
@@ -128,6 +154,9 @@ impl State {
                 self.questions.replace(open);
             }
             Message::PaneText(id, printed) => self.output.take(&id, printed),
+            Message::Uses(id, resources) => self.output.take_resources(&id, resources),
+            Message::Trials(rows) => self.trials.take_list(rows),
+            Message::TrialText(id, text) => self.trials.take_text(&id, text),
             Message::Told(told) => self.told = Some(told),
             Message::Failed(error) => self.told = Some(error.message),
         }
@@ -151,6 +180,7 @@ impl State {
             TopMode::Help => None,
             TopMode::WholeQuestion(row) => self.whole_question(&input, row, now_ms),
             TopMode::Attached(typed) => self.attached(input, typed),
+            TopMode::Trials(asked) => self.look_at_trials(&input, asked),
         };
         self.settle();
         effect
@@ -193,6 +223,10 @@ impl State {
                 self.mode = TopMode::WholeQuestion(0);
             }
             Gesture::Tab => self.questions.next(),
+            Gesture::Char('T') => {
+                self.trials.look_again();
+                self.mode = TopMode::Trials(None);
+            }
             Gesture::Char('x') => {
                 self.mode = self
                     .tasks
@@ -239,7 +273,7 @@ impl State {
                 Zone::Task(place) => self.tasks.select(place),
                 Zone::Key(key) => return self.browse(&Gesture::Char(key), now_ms),
                 Zone::Question => self.mode = TopMode::WholeQuestion(0),
-                Zone::List | Zone::Output => {}
+                Zone::Trial(_) | Zone::List | Zone::Output => {}
             },
             Gesture::Wheel(column, row, is_up) => match self.zone(column, row)? {
                 Zone::Task(_) | Zone::List => self.tasks.step(if is_up { -1 } else { 1 }),
@@ -258,7 +292,7 @@ impl State {
         let shows = self.question_shows;
         let is_seen = match reply {
             Reply::Deny => true,
-            Reply::AllowRule => shows.all,
+            Reply::AllowRule | Reply::Apply => shows.all,
             _ => shows.command,
         };
         let approval_id = question.approval.approval_id.clone();
@@ -305,6 +339,46 @@ impl State {
                 return effect;
             }
         };
+        None
+    }
+
+    /// Keys while the trials have the screen.
+    fn look_at_trials(
+        &mut self,
+        input: &Gesture,
+        asked: Option<(TaskId, TrialVerb)>,
+    ) -> Option<Effect> {
+        self.mode = TopMode::Trials(None);
+        let key = match input {
+            Gesture::Char(key) => Some(*key),
+            _ => self.key_at(input),
+        };
+        if let Some((id, verb)) = asked {
+            return (key == Some('y')).then_some(Effect::Settle(id, verb));
+        }
+        let ask = |trials: &TrialPane, verb| trials.meant(verb).map(|row| (row.id.clone(), verb));
+        match (input, key) {
+            (Gesture::Ctrl('c'), _) => return Some(Effect::Quit),
+            (Gesture::Escape, _) | (_, Some('q' | 'T')) => self.mode = TopMode::Browse,
+            (Gesture::Up, _) | (_, Some('k')) => self.trials.step(-1),
+            (Gesture::Down, _) | (_, Some('j')) => self.trials.step(1),
+            (Gesture::PageUp, _) => self.trials.scroll(-TRIAL_ROWS),
+            (Gesture::PageDown, _) => self.trials.scroll(TRIAL_ROWS),
+            (Gesture::Home, _) => self.trials.scroll(isize::MIN),
+            (Gesture::End, _) => self.trials.scroll(isize::MAX),
+            (_, Some('a')) => self.mode = TopMode::Trials(ask(&self.trials, TrialVerb::Apply)),
+            (_, Some('d')) => self.mode = TopMode::Trials(ask(&self.trials, TrialVerb::Discard)),
+            (Gesture::Click(column, row), _) => {
+                if let Some(Zone::Trial(place)) = self.zone(*column, *row).cloned() {
+                    self.trials.select(place);
+                }
+            }
+            (Gesture::Wheel(column, row, is_up), _) => match self.zone(*column, *row) {
+                Some(Zone::Trial(_) | Zone::List) => self.trials.step(if *is_up { -1 } else { 1 }),
+                _ => self.trials.scroll(if *is_up { -WHEEL_ROWS } else { WHEEL_ROWS }),
+            },
+            _ => {}
+        }
         None
     }
 

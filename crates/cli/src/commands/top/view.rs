@@ -1,6 +1,7 @@
 //! Draws the state: tasks on the left, output on the right, the question below, keys in the last
 //! row.
 
+use legwork::output::TextLook;
 use ratatui_core::{
     buffer::Buffer,
     layout::Rect,
@@ -9,10 +10,11 @@ use ratatui_core::{
 };
 
 use super::{
-    lines::wrapped,
+    lines::{TextRow, wrapped},
     questions::OpenedQuestion,
-    state::{QuestionShows, State, TopMode, Zone},
+    state::{QuestionShows, State, TopMode, TrialVerb, Zone},
     view_question::{compact, whole},
+    view_trials::draw_trials,
 };
 use crate::{
     render::one_line,
@@ -24,13 +26,13 @@ pub(super) const COLUMNS_MIN: u16 = 40;
 pub(super) const ROWS_MIN: u16 = 12;
 
 /// Columns of a status.
-const STATUS_COLUMNS: usize = 10;
+pub(super) const STATUS_COLUMNS: usize = 10;
 
 /// A list that is wider has room for the time at which a task began.
 const BEGAN_FROM: u16 = 44;
 
 /// The keys, as `?` shows them.
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 17] = [
     ("Up Down j k", "select a task"),
     ("g G", "first task, last task"),
     ("/", "filter by command, folder, status, id, caller"),
@@ -39,10 +41,11 @@ const KEYS: [(&str, &str); 16] = [
     ("x", "stop the task, after asking"),
     ("PgUp PgDn", "scroll the output; End follows it again"),
     ("v", "screen of a terminal, or its text"),
-    ("y", "allow once"),
-    ("o", "allow once, outside the sandbox"),
+    ("T", "trials: look at them, apply, discard"),
+    ("y o", "allow once; once, outside the sandbox"),
     ("s", "allow for this session"),
     ("r", "allow from now on: save the rule"),
+    ("t a", "try it on a copy first; apply what it did"),
     ("n N", "no; no, with a note"),
     ("e", "show the whole question"),
     ("Tab", "next question"),
@@ -69,6 +72,31 @@ impl Theme {
             Tone::Bad => colour(Color::Red),
         }
     }
+
+    /// The style of a text that a program has coloured; text in the colour of what is behind it
+    /// would be hidden, and is not.
+    fn of_look(self, look: TextLook) -> Style {
+        let mut style = Style::new();
+        let (front, back) = (look.front(), look.back().filter(|back| look.front() != Some(*back)));
+        if let Some(front) = front.filter(|_| self.colours) {
+            style = style.fg(Color::Indexed(front));
+        }
+        if let Some(back) = back.filter(|_| self.colours) {
+            style = style.bg(Color::Indexed(back));
+        }
+        for (is_on, modifier) in [
+            (look.is_bold(), Modifier::BOLD),
+            (look.is_faint(), Modifier::DIM),
+            (look.is_italic(), Modifier::ITALIC),
+            (look.is_underlined(), Modifier::UNDERLINED),
+            (look.is_reversed(), Modifier::REVERSED),
+        ] {
+            if is_on {
+                style = style.add_modifier(modifier);
+            }
+        }
+        style
+    }
 }
 
 /// What draws: a buffer, and the zones that can be clicked.
@@ -81,17 +109,29 @@ pub(super) struct Canvas<'b> {
 impl Canvas<'_> {
     /// Writes a text into a row of a place, from this column of it on; returns the columns taken.
     pub(super) fn write(&mut self, place: Rect, at: (u16, u16), tone: Tone, text: &str) -> u16 {
+        self.write_in(place, at, self.theme.of(tone), text)
+    }
+
+    fn write_in(&mut self, place: Rect, at: (u16, u16), style: Style, text: &str) -> u16 {
         let (column, row) = at;
         if row >= place.height || column >= place.width {
             return 0;
         }
         let (x, y) = (place.x + column, place.y + row);
         let room = usize::from(place.width - column);
-        let (end, _) = self.buffer.set_stringn(x, y, text, room, self.theme.of(tone));
+        let (end, _) = self.buffer.set_stringn(x, y, text, room, style);
         end.saturating_sub(x)
     }
 
-    fn reverse(&mut self, place: Rect) {
+    /// Writes a row of a program's text.
+    fn write_row(&mut self, place: Rect, row: u16, text: &TextRow) {
+        let mut column = 0;
+        for (look, piece) in text.pieces() {
+            column += self.write_in(place, (column, row), self.theme.of_look(*look), piece);
+        }
+    }
+
+    pub(super) fn reverse(&mut self, place: Rect) {
         self.buffer.set_style(place, Style::new().add_modifier(Modifier::REVERSED));
     }
 
@@ -127,6 +167,7 @@ pub(super) fn view(frame: &mut Frame<'_>, state: &mut State, theme: Theme, now_m
         TopMode::Help => draw_help(&mut canvas, body),
         TopMode::Attached(_) => draw_output(&mut canvas, body, state),
         TopMode::WholeQuestion(row) => draw_whole_question(&mut canvas, body, state, row, now_ms),
+        TopMode::Trials(_) => draw_trials(&mut canvas, body, state),
         _ => draw_panes(&mut canvas, body, state, now_ms),
     }
     draw_footer(&mut canvas, footer, state);
@@ -158,13 +199,18 @@ fn draw_panes(canvas: &mut Canvas<'_>, place: Rect, state: &mut State, now_ms: u
     let list = Rect { width: list_width, ..panes };
     let x = panes.x + list_width + 2;
     let output = Rect { x, width: panes.right().saturating_sub(x), ..panes };
-    for row in 0..panes.height {
-        canvas.write(panes, (list_width, row), Tone::Faint, "│");
-    }
+    draw_rows_of(canvas, panes, list_width);
     draw_list(canvas, list, state);
     draw_output(canvas, output, state);
     if question.height > 0 {
         draw_question(canvas, question, state, now_ms);
+    }
+}
+
+/// The line between two panes.
+pub(super) fn draw_rows_of(canvas: &mut Canvas<'_>, panes: Rect, column: u16) {
+    for row in 0..panes.height {
+        canvas.write(panes, (column, row), Tone::Faint, "│");
     }
 }
 
@@ -248,7 +294,7 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
         canvas.write(state_line, (at, 0), Tone::Faint, &format!("  {resources}"));
     }
     for (row, line) in (0..).zip(state.output.rows(text.width.into(), text.height.into())) {
-        canvas.write(text, (0, row), Tone::Plain, line);
+        canvas.write_row(text, row, line);
     }
 }
 
@@ -361,7 +407,7 @@ fn draw_help(canvas: &mut Canvas<'_>, place: Rect) {
         canvas.write(place, (13, row), Tone::Plain, words);
     }
     let mouse = "The mouse selects, scrolls and answers, too.";
-    let row = u16::try_from(KEYS.len()).unwrap_or(0) + 1;
+    let row = u16::try_from(KEYS.len()).unwrap_or(0);
     canvas.write(place, (0, row), Tone::Faint, mouse);
 }
 
@@ -389,16 +435,15 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
         }
         TopMode::Stopping(id) => {
             let row = state.tasks.selected().filter(|row| row.id == *id);
-            let command = row.map_or(id.as_str(), |row| &row.command);
-            let (yes, no) = ("  [y] yes", "  [n] no");
-            let room = usize::from(place.width).saturating_sub(columns(yes) + columns(no) + 6);
-            let asked = format!("Stop {}?", cut_middle(command, room));
-            let mut at = canvas.write(place, (0, 0), Tone::Bad, &asked);
-            for (words, key) in [(yes, 'y'), (no, 'n')] {
-                let width = canvas.write(place, (at, 0), Tone::Strong, words);
-                canvas.zone(Rect { x: place.x + at, width, ..place }, Zone::Key(key));
-                at += width;
-            }
+            draw_sure(canvas, place, "Stop", row.map_or(id.as_str(), |row| &row.command));
+        }
+        TopMode::Trials(Some((id, verb))) => {
+            let row = state.trials.selected().filter(|row| row.id == *id);
+            let words = match verb {
+                TrialVerb::Apply => "Apply the changes of",
+                TrialVerb::Discard => "Discard",
+            };
+            draw_sure(canvas, place, words, row.map_or(id.as_str(), |row| &row.command));
         }
         _ => match &state.told {
             Some(told) => {
@@ -409,14 +454,32 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
     }
 }
 
+/// Asks whether something is to be done with a command.
+fn draw_sure(canvas: &mut Canvas<'_>, place: Rect, verb: &str, command: &str) {
+    let (yes, no) = ("  [y] yes", "  [n] no");
+    let taken = columns(yes) + columns(no) + columns(verb) + 2;
+    let room = usize::from(place.width).saturating_sub(taken);
+    let asked = format!("{verb} {}?", cut_middle(command, room));
+    let mut at = canvas.write(place, (0, 0), Tone::Bad, &asked);
+    for (words, key) in [(yes, 'y'), (no, 'n')] {
+        let width = canvas.write(place, (at, 0), Tone::Strong, words);
+        canvas.zone(Rect { x: place.x + at, width, ..place }, Zone::Key(key));
+        at += width;
+    }
+}
+
 fn draw_hints(canvas: &mut Canvas<'_>, place: Rect, mode: &TopMode) {
     let hints: &[(char, &str)] = match mode {
         TopMode::Help => &[('?', "any key: back")],
         TopMode::WholeQuestion(_) => &[('e', "Esc back")],
+        TopMode::Trials(_) => {
+            &[('a', "a apply"), ('d', "d discard"), ('\r', "PgUp PgDn scroll"), ('T', "Esc back")]
+        }
         _ => &[
             ('/', "/ filter"),
             ('\r', "Enter attach"),
             ('x', "x stop"),
+            ('T', "T trials"),
             ('?', "? keys"),
             ('q', "q quit"),
         ],

@@ -1,6 +1,6 @@
 //! The rows of a question: the command and what it is about where room is short, or all of it.
 
-use legwork::gate::visible;
+use legwork::{TriedCommand, gate::visible};
 
 use super::{lines::wrapped, questions::OpenedQuestion};
 use crate::style::{Tone, from_home};
@@ -31,6 +31,9 @@ pub(super) fn compact(question: &OpenedQuestion, width: usize) -> Compact {
     for line in approval.command.lines() {
         command_ends = add(Tone::Strong, &visible(line), 2);
     }
+    for (tone, line) in approval.tried.iter().flat_map(|tried| tried_lines(tried)) {
+        add(tone, &line, 0);
+    }
     let folder = visible(&from_home(&approval.workdir));
     let sandbox = visible(&approval.sandbox);
     add(Tone::Faint, &format!("in {folder}, sandbox: {sandbox}"), 0);
@@ -46,6 +49,25 @@ pub(super) fn compact(question: &OpenedQuestion, width: usize) -> Compact {
         add(Tone::Faint, &visible(line), 2);
     }
     Compact { rows, command_ends }
+}
+
+/// What a command did that was tried: its end, the files, the difference, its output.
+fn tried_lines(tried: &TriedCommand) -> Vec<(Tone, String)> {
+    let summary = format!("Tried on a copy: {}; {}.", tried.ended, tried.summary);
+    let mut lines = vec![(Tone::Notable, visible(&summary))];
+    let shown = |line: &str| line.split('\t').map(visible).collect::<Vec<_>>().join("    ");
+    for part in [&tried.list, &tried.diff] {
+        for line in part.lines() {
+            let tone = match line.trim_start().chars().next() {
+                Some('+') => Tone::Good,
+                Some('-') => Tone::Bad,
+                _ => Tone::Plain,
+            };
+            lines.push((tone, shown(line)));
+        }
+    }
+    lines.extend(tried.output.lines().map(|line| (Tone::Faint, shown(line))));
+    lines
 }
 
 /// All of a question.

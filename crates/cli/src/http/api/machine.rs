@@ -1,6 +1,7 @@
 //! This machine and this server, in numbers.
 
 use axum::http::StatusCode;
+use legwork::TaskFilter;
 use serde_json::json;
 
 use super::super::{
@@ -14,11 +15,13 @@ pub(in crate::http) async fn show(call: Call) -> Handled {
     let looked = async {
         let usage = engine.usage().await?;
         let sandbox = engine.protection(call.holder.token.trust).await?;
-        Ok((usage, sandbox))
+        let (_, running) = engine.tasks_matching(TaskFilter::open(), 1).await?;
+        let open = engine.approvals().await?.len();
+        Ok((usage, sandbox, running, open))
     };
     Ok(match looked.await {
         Err(error) => failed(&error),
-        Ok((usage, sandbox)) => {
+        Ok((usage, sandbox, running, open)) => {
             let (wardens, sizes) = (engine.wardens(), engine.record_sizes());
             let machine = json!({
                 "version": env!("CARGO_PKG_VERSION"),
@@ -28,6 +31,8 @@ pub(in crate::http) async fn show(call: Call) -> Handled {
                 "usage": usage,
                 "sandbox": *sandbox,
                 "wardens": { "ready": wardens.ready, "busy": wardens.busy },
+                "tasks_running": running,
+                "questions_open": open,
                 "audit_bytes": sizes.audit_bytes,
             });
             answer(StatusCode::OK, &machine)

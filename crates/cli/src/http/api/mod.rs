@@ -7,3 +7,4 @@ pub(super) mod policy;
 pub(super) mod questions;
 pub(super) mod raw;
 pub(super) mod tasks;
+pub(super) mod trials;

@@ -104,7 +104,8 @@ pub(in crate::http) async fn start(call: Call) -> Handled {
 }
 
 /// What `TaskStatus` says of a task, and beside it what people want to know: the record as in the
-/// list, whether it takes input, what it uses or has used, and the processes that it left behind.
+/// list, whether it takes input, what it uses or has used, the processes that it left behind, and
+/// whether it is a trial whose changes are kept.
 pub(in crate::http) async fn one(call: Call) -> Handled {
     let input = with_id(&call, Map::new());
     let (engine, id) = (call.standing.engine().clone(), call.id.clone());
@@ -132,6 +133,7 @@ pub(in crate::http) async fn one(call: Call) -> Handled {
         fields.insert("record".into(), json!(task.masked(&mask)));
         fields.insert("takes_input".into(), takes_input.into());
         fields.insert("processes".into(), left.into());
+        fields.insert("trial".into(), engine.trial(&id).await.is_ok().into());
     }
     Ok(answer(StatusCode::OK, &status))
 }

@@ -17,6 +17,7 @@ mod tasks;
 mod terminal;
 mod tls;
 mod tokens;
+mod trials;
 
 use std::{
     io::{BufRead, BufReader, Read},

@@ -16,6 +16,7 @@ use crate::{
     common::{Scratch, eventually, program, text},
     harness::watch::Times,
     node::Node,
+    trials::can_try,
 };
 
 /// How long a test may take on a busy machine; about ten seconds are usual.
@@ -166,6 +167,13 @@ fn the_built_page_is_that_of_its_sources() {
 #[test]
 fn questions_arrive_on_a_phone_are_understood_and_answered() {
     drive("questions.mjs", &["guarded"]);
+}
+
+#[test]
+fn a_command_is_tried_first_on_the_page_and_trials_are_listed() {
+    if can_try() {
+        drive("trials.mjs", &["guarded"]);
+    }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 mod harm;
 mod picture;
+mod running;
 mod tmux;
+mod trials;
 
 use std::{
     fs,
@@ -209,6 +211,50 @@ fn colours_follow_no_color() {
     let Some(tmux) = Tmux::top(&scratch, SMALL, &[("NO_COLOR", "1")]) else { return };
     tmux.shows("running ");
     assert!(!colour.is_match(&tmux.coloured()), "{:?}", tmux.coloured());
+}
+
+#[test]
+fn output_has_the_colours_that_it_was_printed_with() {
+    let scratch = Scratch::new();
+    let printed = r"printf 'a \033[31mred\033[0m \033[1;48;5;4mword\033[0m end\n'";
+    let (red, word) = ("[38;5;1mred", "48;5;4mword");
+    for more in [json!({}), json!({ "tty": true })] {
+        let command = format!("{printed}; exec sleep 1000 # {}", more["tty"]);
+        scratch.promote(&command, &more);
+        let Some(tmux) = Tmux::top(&scratch, SMALL, &[]) else { return };
+        tmux.shows("│ a red word end");
+        let coloured = tmux.coloured();
+        assert!(coloured.contains(red) && coloured.contains(word), "{more}: {coloured:?}");
+        // In full, too.
+        if more["tty"] != true {
+            tmux.press(&["Enter"]);
+            tmux.until("alone", |screen| screen.lines().any(|line| line == "a red word end"));
+            assert!(tmux.coloured().contains(red), "{:?}", tmux.coloured());
+        }
+        drop(tmux);
+        let Some(tmux) = Tmux::top(&scratch, SMALL, &[("NO_COLOR", "1")]) else { return };
+        tmux.shows("│ a red word end");
+        let plain = tmux.coloured();
+        assert!(!plain.contains("8;5;"), "{plain:?}");
+    }
+}
+
+#[test]
+fn what_a_silent_task_uses_is_read_again_while_it_is_looked_at() {
+    let scratch = Scratch::new();
+    let gate = scratch.file("gate");
+    scratch.promote(&format!("while [ ! -e {gate} ]; do :; done"), &json!({}));
+    let Some(tmux) = Tmux::top(&scratch, SMALL, &[]) else { return };
+    let uses = |screen: &str| {
+        let (_, after) = screen.split_once("no output  CPU ")?;
+        after.lines().next().map(str::to_owned)
+    };
+    let first = eventually("it is measured", || uses(&tmux.screen()));
+    let second =
+        eventually("it is measured again", || uses(&tmux.screen()).filter(|shown| *shown != first));
+    eventually("and again", || uses(&tmux.screen()).filter(|shown| *shown != second));
+    open(&gate);
+    tmux.shows("exit 0");
 }
 
 #[test]

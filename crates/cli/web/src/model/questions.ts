@@ -7,6 +7,9 @@ import type { Decision, Question } from "./types";
 /** Undefined before they are known. */
 export const questions = new Signal<Question[] | undefined>(undefined);
 
+/** Whether the last answer was to try a command first, and no question has come since. */
+export const triedLast = new Signal(false);
+
 let looking: Promise<void> | undefined;
 let again = false;
 
@@ -32,6 +35,7 @@ async function read(): Promise<void> {
   // Those whose asker still waits come first.
   open.sort((a, b) => Number(b.asking) - Number(a.asking) || a.created_at_ms - b.created_at_ms);
   const fresh = open.filter((it) => !known.has(it.approval_id));
+  if (fresh[0]) triedLast.value = false;
   if (questions.value && fresh[0]) notify(fresh[0], open.length);
   questions.value = open;
 }
@@ -39,6 +43,8 @@ async function read(): Promise<void> {
 /** Answers a question; the first answer counts, whoever gives it. */
 export async function answer(question: Question, decision: Decision, note: string): Promise<void> {
   const body = note.trim() ? { decision, note: note.trim() } : { decision };
+  // Before the request: the next question may be here before its answer is.
+  triedLast.value = decision === "try_first";
   await post(`questions/${encodeURIComponent(question.approval_id)}/answer`, body);
   questions.value = questions.value?.filter((it) => it.approval_id !== question.approval_id);
 }

@@ -13,7 +13,27 @@ export interface Session {
 export type Verdict = "allow" | "ask" | "deny";
 
 export type Decision =
-  "deny" | "allow_once" | "allow_once_unconfined" | "allow_session" | "allow_rule";
+  | "deny"
+  | "try_first"
+  | "apply"
+  | "allow_once"
+  | "allow_once_unconfined"
+  | "allow_session"
+  | "allow_rule";
+
+/** What a command did that was tried on a copy. */
+export interface Tried {
+  task_id: string;
+  /** How it ended, in words. */
+  ended: string;
+  /** How many files it made, changed and removed, in words. */
+  summary: string;
+  /** The files, one a line, each with a sign before it. */
+  list: string;
+  diff: string;
+  /** The end of what it printed. */
+  output: string;
+}
 
 /** A simple command of a script, with the verdict on it by itself. */
 export type Part = [text: string, verdict: Verdict];
@@ -34,6 +54,7 @@ export interface Question {
   sandbox: string;
   refused?: string[];
   task_id?: string;
+  tried?: Tried;
   lineage?: string[];
   parts?: Part[];
   proposed_rule?: string;
@@ -127,6 +148,32 @@ export interface TaskShown {
   /** Null if nobody has measured it. */
   resources: Resources | null;
   processes: { pid: number; command: string }[];
+  /** Whether it ran on a copy, and what it changed there is kept. */
+  trial: boolean;
+}
+
+/** A command that ran on a copy. */
+export interface Trial {
+  task_id: string;
+  command: string;
+  workspace: string;
+  status: Status;
+  created_at_ms: number;
+  /** The paths that were applied already. */
+  applied: string[];
+  bytes: number;
+}
+
+export type ChangeKind = "made" | "changed" | "removed" | "touched";
+
+export interface TrialChanges {
+  workspace: string;
+  /** How many of which kind, in words. */
+  summary: string;
+  /** How many there are; the list may be shorter. */
+  total: number;
+  changes: { path: string; kind: ChangeKind; file: string; bytes: number }[];
+  diff: string | null;
 }
 
 export interface Checked {
@@ -178,6 +225,8 @@ export interface Machine {
   };
   sandbox: SandboxReport;
   wardens: { ready: number; busy: number };
+  tasks_running: number;
+  questions_open: number;
   audit_bytes: number;
 }
 

@@ -8,12 +8,20 @@ import { age, bytes, clock, duration, plural } from "../text/format";
 import { Facts, Problem } from "../ui/words";
 import { Sandbox } from "./sandbox";
 
+/** The numbers are read again after so long, while they are looked at. */
+const LOOK_MS = 10_000;
+
 export function MachineView({ who }: { who: Session }): JSX.Element {
   const [machine, setMachine] = useState<Machine | undefined>(undefined);
   const [failure, setFailure] = useState<unknown>(undefined);
   const time = useSignal(now);
   useEffect(() => {
-    get<Machine>("machine").then(setMachine, setFailure);
+    const look = (): void => {
+      get<Machine>("machine").then(setMachine, setFailure);
+    };
+    look();
+    const timer = setInterval(() => !document.hidden && look(), LOOK_MS);
+    return () => clearInterval(timer);
   }, []);
   const usage = machine?.usage;
   return (
@@ -32,6 +40,8 @@ export function MachineView({ who }: { who: Session }): JSX.Element {
               ],
               ["Workspace", machine.workspace],
               ["State folder", machine.state],
+              ["Running", plural(machine.tasks_running, "task")],
+              ["Waiting", plural(machine.questions_open, "question")],
               ["Tasks", plural(usage.tasks, "task")],
               ["Oldest", usage.oldest_at_ms && `${age(time - usage.oldest_at_ms)} ago`],
               ["Ledger", bytes(usage.ledger_bytes)],

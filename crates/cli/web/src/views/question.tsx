@@ -4,20 +4,37 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { answer } from "../model/questions";
 import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
-import type { Decision, Question, Session } from "../model/types";
+import type { Decision, Question, Session, Tried } from "../model/types";
 import { age, duration } from "../text/format";
+import { visibleLines } from "../text/visible";
+import { Diff, Files, listed } from "../ui/changes";
 import { Command, Facts, Foreign, Parts, Problem } from "../ui/words";
 import { isTyping } from "./questions";
 
 /** A question takes no key before it was there for so long: the key was meant for another one. */
 const SETTLE_MS = 600;
 
-const BUTTONS: [Decision, key: string, text: string][] = [
+type Button = [Decision, key: string, text: string];
+
+const BUTTONS: Button[] = [
   ["allow_once", "a", "Allow once"],
+  ["try_first", "t", "Try it first"],
   ["allow_session", "s", "Allow for this session"],
   ["allow_rule", "r", "Allow always: save the rule"],
   ["allow_once_unconfined", "", "Allow once, outside the sandbox"],
 ];
+
+/** Those of a command that was tried: what was seen is what `a` lets happen. */
+const BUTTONS_TRIED: Button[] = [
+  ["apply", "a", "Apply"],
+  ["allow_once", "", "Discard it, and run the command once"],
+  ...BUTTONS.filter(([decision]) => decision !== "allow_once" && decision !== "try_first"),
+];
+
+/** The answers that a question offers. */
+function buttonsOf({ tried, replies }: Question): Button[] {
+  return (tried ? BUTTONS_TRIED : BUTTONS).filter(([decision]) => replies.includes(decision));
+}
 
 interface Given {
   question: Question;
@@ -58,8 +75,8 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
     if (!takesKeys || isBusy || isRefusing) return undefined;
     const press = (event: KeyboardEvent): void => {
       if (isTyping(event)) return;
-      const button = BUTTONS.find(([, key]) => key === event.key);
-      if (button && question.replies.includes(button[0])) void reply(button[0]);
+      const button = buttonsOf(question).find(([, key]) => key === event.key);
+      if (button) void reply(button[0]);
       else if (event.key === "d") setRefusing(true);
       else return;
       event.preventDefault();
@@ -100,6 +117,7 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
           </ol>
         </>
       )}
+      {question.tried && <TriedOut tried={question.tried} />}
       <Circumstances question={question} />
       {question.description && (
         <figure class="own-words">
@@ -111,18 +129,16 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
       )}
       {may && (
         <div class="answers">
-          {BUTTONS.filter(([decision]) => question.replies.includes(decision)).map(
-            ([decision, key, text]) => (
-              <button
-                key={decision}
-                class={decision === "allow_once" ? "primary" : ""}
-                disabled={isBusy}
-                onClick={() => void reply(decision)}
-              >
-                {text} <Key name={key} />
-              </button>
-            ),
-          )}
+          {buttonsOf(question).map(([decision, key, text]) => (
+            <button
+              key={decision}
+              class={key === "a" ? "primary" : ""}
+              disabled={isBusy}
+              onClick={() => void reply(decision)}
+            >
+              {text} <Key name={key} />
+            </button>
+          ))}
           <button
             class="refuse"
             disabled={isBusy}
@@ -170,6 +186,26 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
         </details>
       )}
     </article>
+  );
+}
+
+/** What the command did when it was tried. */
+function TriedOut({ tried }: { tried: Tried }): JSX.Element {
+  return (
+    <section class="tried" aria-label="What it did when it was tried on a copy">
+      <p>
+        It was tried on a copy: {tried.ended}; <strong>{tried.summary}</strong>. Is that to be
+        applied?
+      </p>
+      <Files {...listed(tried.list)} />
+      {tried.diff && <Diff text={tried.diff} />}
+      {tried.output && (
+        <details>
+          <summary>The end of what it printed</summary>
+          <pre tabIndex={0}>{visibleLines(tried.output)}</pre>
+        </details>
+      )}
+    </section>
   );
 }
 

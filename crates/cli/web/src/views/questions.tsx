@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askPermission, canAsk } from "../model/notify";
-import { questions } from "../model/questions";
+import { questions, triedLast } from "../model/questions";
 import { mayAnswer } from "../model/session";
 import { useSignal } from "../model/signal";
 import type { Session } from "../model/types";
@@ -11,6 +11,7 @@ import { QuestionCard } from "./question";
 
 export function Questions({ who }: { who: Session }): JSX.Element {
   const open = useSignal(questions);
+  const isTried = useSignal(triedLast);
   const [chosen, setChosen] = useState<string | undefined>(undefined);
   const [mayNotify, setMayNotify] = useState(canAsk());
   const list = useRef<HTMLDivElement>(null);
@@ -42,7 +43,10 @@ export function Questions({ who }: { who: Session }): JSX.Element {
       </div>
       <p role="status" class="faint">
         {open === undefined && "Loading…"}
-        {open?.length === 0 && "No command waits for an answer. New questions appear here."}
+        {open?.length === 0 &&
+          (isTried
+            ? "The command is tried on a copy. The next question shows what it did."
+            : "No command waits for an answer. New questions appear here.")}
         {open && open.length > 0 && `${plural(open.length, "command")} waiting for an answer`}
       </p>
       <div ref={list}>
@@ -58,8 +62,9 @@ export function Questions({ who }: { who: Session }): JSX.Element {
       </div>
       {open && open.length > 0 && mayAnswer(who) && (
         <p class="faint keys">
-          Keys: <kbd>a</kbd> once, <kbd>s</kbd> for the session, <kbd>r</kbd> save the rule,{" "}
-          <kbd>d</kbd> no; <kbd>j</kbd> and <kbd>k</kbd> choose a question.
+          Keys: <kbd>a</kbd> once, or apply what was tried, <kbd>s</kbd> for the session,{" "}
+          <kbd>r</kbd> save the rule, <kbd>t</kbd> try it first, <kbd>d</kbd> no; <kbd>j</kbd> and{" "}
+          <kbd>k</kbd> choose a question.
         </p>
       )}
     </main>

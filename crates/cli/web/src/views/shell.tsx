@@ -12,10 +12,12 @@ import { MachineView } from "./machine";
 import { Questions } from "./questions";
 import { TaskView } from "./task";
 import { Tasks } from "./tasks";
+import { Trials } from "./trials";
 
 const VIEWS: [name: string, title: string, may: (who: Session) => boolean][] = [
   ["questions", "Questions", seesQuestions],
   ["tasks", "Tasks", () => true],
+  ["trials", "Trials", seesQuestions],
   ["check", "Check", () => true],
   ["audit", "Audit", seesAll],
   ["machine", "Machine", seesAll],
@@ -78,6 +80,8 @@ function View({ name, who, task }: { name: string; who: Session; task: string })
   switch (name) {
     case "questions":
       return <Questions who={who} />;
+    case "trials":
+      return <Trials who={who} />;
     case "check":
       return <Check />;
     case "audit":

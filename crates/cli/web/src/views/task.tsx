@@ -2,19 +2,21 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { address, get, isAborted, post } from "../model/api";
-import { mayChange, seesAll } from "../model/session";
+import { mayChange, seesAll, seesQuestions } from "../model/session";
 import { now, useSignal } from "../model/signal";
 import { isActive, taskChange } from "../model/tasks";
 import type { AuditPage, Session, Task, TaskShown } from "../model/types";
 import { bytes, clock, lasted, memory, processorTime, statusWords } from "../text/format";
 import { visibleLines } from "../text/visible";
+import { Sure } from "../ui/sure";
 import { Command, Facts, Foreign, Problem, StatusBadge } from "../ui/words";
 import { Sandbox } from "./sandbox";
 import { Output } from "./output";
 import { TerminalView } from "./terminal";
+import { TaskTrial } from "./trials";
 
-/** A running task is looked at again after so long: it may wait for input, or have children. */
-const LOOK_MS = 5000;
+/** A running task is looked at again after so long: what it uses is told by no event. */
+const LOOK_MS = 2000;
 
 export function TaskView({ id, who }: { id: string; who: Session }): JSX.Element {
   const [shown, setShown] = useState<TaskShown | undefined>(undefined);
@@ -89,6 +91,9 @@ function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }):
         <Input id={task.task_id} waits={shown.task.waiting_for_input === true} />
       )}
       {who.role === "operator" && <RawLinks task={task} />}
+      {shown.trial && !runs && seesQuestions(who) && (
+        <TaskTrial id={task.task_id} who={who} onChange={onChange} />
+      )}
       <Details shown={shown} />
       <Sandbox report={shown.task.sandbox} />
       {seesAll(who) && <Timeline id={task.task_id} status={task.status} />}
@@ -100,36 +105,17 @@ function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }):
 /** Asks once more before a task is stopped. */
 function Stop(given: { id: string; runs: boolean; onChange: () => void }): JSX.Element {
   const { id, runs, onChange } = given;
-  const [isSure, setSure] = useState(false);
-  const [isBusy, setBusy] = useState(false);
-  const [failure, setFailure] = useState<unknown>(undefined);
-  const stop = async (): Promise<void> => {
-    setBusy(true);
-    try {
-      await post(`tasks/${encodeURIComponent(id)}/stop`, {});
-      onChange();
-    } catch (error) {
-      setFailure(error);
-    }
-    setBusy(false);
-    setSure(false);
-  };
-  if (!isSure) {
-    const text = runs ? "Stop…" : "Stop its processes…";
-    return (
-      <>
-        <button onClick={() => setSure(true)}>{text}</button>
-        <Problem error={failure} />
-      </>
-    );
-  }
   return (
-    <span role="group" aria-label="Stop this task?">
-      <button class="refuse" disabled={isBusy} onClick={() => void stop()} autofocus>
-        Stop it
-      </button>{" "}
-      <button onClick={() => setSure(false)}>Keep it</button>
-    </span>
+    <Sure
+      text={runs ? "Stop…" : "Stop its processes…"}
+      question="Stop this task?"
+      yes="Stop it"
+      no="Keep it"
+      run={async () => {
+        await post(`tasks/${encodeURIComponent(id)}/stop`, {});
+        onChange();
+      }}
+    />
   );
 }
 

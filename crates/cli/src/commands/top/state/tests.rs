@@ -1,6 +1,10 @@
 use super::*;
 use crate::commands::top::{
-    list::tests::row, output::tests::printed, questions::READING_MS, questions::tests::question,
+    list::tests::row,
+    output::tests::printed,
+    questions::READING_MS,
+    questions::tests::question,
+    trials::{TrialWanted, tests::trial},
 };
 
 /// A state with tasks, which was drawn with these zones.
@@ -193,4 +197,30 @@ fn held_tasks_are_bounded_and_those_that_run_stay() {
     state.take(Message::Changed(many.collect(), Vec::new()));
     assert_eq!(state.tasks.shown_count(), TASKS_MAX as usize);
     assert_eq!(state.tasks.running(), 5);
+}
+
+#[test]
+fn trials_are_left_alone_until_somebody_is_sure() {
+    let mut state = state(&[row(1, "one", true)]);
+    keys(&mut state, "T");
+    assert_eq!(state.trials.wanted(), [TrialWanted::List]);
+    state.take(Message::Trials(vec![trial(1, false), trial(2, false)]));
+    let id = |number| trial(number, false).id;
+    assert_eq!(state.trials.wanted(), [TrialWanted::Changes(id(1))]);
+    assert_eq!(keys(&mut state, "ay"), None, "nothing was shown yet");
+    state.take(Message::TrialText(id(1), TrialText::of("1 made", "  + a\n", "", true)));
+    keys(&mut state, "a");
+    assert_eq!(state.mode, TopMode::Trials(Some((id(1), TrialVerb::Apply))));
+    assert_eq!(keys(&mut state, "n"), None);
+    assert_eq!(keys(&mut state, "ay"), Some(Effect::Settle(id(1), TrialVerb::Apply)));
+    // The list moves under the question: what was asked about is what is done.
+    keys(&mut state, "d");
+    state.take(Message::Trials(vec![trial(3, false), trial(1, false)]));
+    assert_eq!(keys(&mut state, "y"), Some(Effect::Settle(id(1), TrialVerb::Discard)));
+    // What happens to tasks may happen to trials.
+    state.trials.wanted();
+    state.take(Message::Changed(vec![row(5, "five", true)], Vec::new()));
+    assert!(state.trials.wanted().contains(&TrialWanted::List));
+    assert_eq!(keys(&mut state, "q"), None);
+    assert_eq!(state.mode, TopMode::Browse);
 }

@@ -1,15 +1,17 @@
 use std::time::Instant;
 
+use legwork::output::{Mask, SmallOutput, TaskOutput};
 use ratatui_core::{backend::TestBackend, terminal::Terminal};
 
 use super::*;
 use crate::commands::top::{
     keys::Gesture,
-    lines::safe,
+    lines::{TextRow, safe},
     list::{TaskRow, tests::row},
     output::{PaneText, tests::printed},
     questions::{READING_MS, tests::question},
     state::Message,
+    trials::tests::trial,
 };
 
 const PLAIN: Theme = Theme { colours: false };
@@ -49,7 +51,7 @@ fn sixty_columns_show_tasks_output_and_question() {
         "  rm -rf build",
         "[y] once",
         "[N] no, with a note",
-        "/ filter  Enter attach  x stop  ? keys  q quit",
+        "/ filter  Enter attach  x stop  T trials  ? keys  q quit",
     ] {
         assert!(has(&rows, text), "{text} is missing:\n{}", rows.join("\n"));
     }
@@ -86,11 +88,14 @@ fn every_size_can_be_drawn_and_a_small_one_says_so() {
         TopMode::Help,
         TopMode::WholeQuestion(3),
         TopMode::Attached("typed".into()),
+        TopMode::Trials(None),
+        TopMode::Trials(Some((row(1, "", true).id, TrialVerb::Discard))),
     ] {
         for (columns, lines) in [(1, 1), (5, 3), (39, 30), (40, 12), (60, 20), (300, 100), (200, 5)]
         {
             let mut state = state((0..50).map(|at| row(at, "cargo test", at % 2 == 0)).collect());
             state.take(Message::Questions(vec![question("build", 1)]));
+            state.take(Message::Trials((0..50).map(|at| trial(at, at % 2 == 0)).collect()));
             state.mode = mode.clone();
             let rows = drawn(&mut state, (columns, lines), 0);
             let is_small = columns < COLUMNS_MIN || lines < ROWS_MIN;
@@ -113,7 +118,7 @@ fn hostile_output_stays_in_its_place() {
         &"x".repeat(1_000_000),
     ];
     let mut state = state(vec![row(1, "cargo test", true)]);
-    let lines = hostile.iter().map(|line| safe(line)).collect();
+    let lines = hostile.iter().map(|line| safe(line, &[])).collect();
     state.take(Message::PaneText(row(1, "", true).id, PaneText { lines, ..PaneText::default() }));
     for at in 0..60 {
         state.output.page(true);
@@ -126,6 +131,33 @@ fn hostile_output_stays_in_its_place() {
     }
 }
 
+#[test]
+fn the_colours_of_a_program_stay_in_its_place_and_hide_nothing() {
+    let mut state = state(vec![row(1, "cargo test", true)]);
+    let printed = b"\x1b[31;41mhidden?\x1b[0;32;44m green \x1b[7mturned\n";
+    let output = SmallOutput { stdout: printed.to_vec(), ..SmallOutput::default() };
+    let tail = TaskOutput::from(&output).tail(&Mask::default(), 1000, true).unwrap();
+    let lines = vec![safe(tail.text.trim_end(), &tail.looks)];
+    state.take(Message::PaneText(row(1, "", true).id, PaneText { lines, ..PaneText::default() }));
+    for colours in [true, false] {
+        let mut terminal = Terminal::new(TestBackend::new(60, 20)).unwrap();
+        let theme = Theme { colours };
+        terminal.draw(|frame| view(frame, &mut state, theme, 0)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let (mut red, mut turned) = (0, 0);
+        for (place, cell) in buffer.content.iter().enumerate() {
+            let (column, line) = (place % 60, place / 60);
+            let is_inside = column >= 26 && line == 3;
+            assert!(is_inside || !matches!(cell.bg, Color::Indexed(_)), "{column} {line}");
+            assert!(is_inside || !matches!(cell.fg, Color::Indexed(_)), "{column} {line}");
+            assert!(cell.fg == Color::Reset || cell.fg != cell.bg, "{column} {line} is hidden");
+            red += usize::from(cell.fg == Color::Indexed(1));
+            turned += usize::from(is_inside && cell.modifier.contains(Modifier::REVERSED));
+        }
+        assert_eq!((red, turned), (if colours { 7 } else { 0 }, 6));
+    }
+}
+
 /// How long frames take, with a thousand tasks and a full tail of output. Printed, not asserted.
 #[test]
 fn frames_of_a_thousand_tasks_are_measured() {
@@ -135,7 +167,7 @@ fn frames_of_a_thousand_tasks_are_measured() {
     let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
     for frame in 0..100 {
         let line = format!("line {frame} {}", "x".repeat(60));
-        let lines = vec![line; 2000];
+        let lines = vec![TextRow::from(line.as_str()); 2000];
         let id = state.tasks.selected().unwrap().id.clone();
         state.take(Message::PaneText(id, PaneText { lines, ..PaneText::default() }));
         state.take(Message::Changed(vec![row(frame, "changed", false)], Vec::new()));

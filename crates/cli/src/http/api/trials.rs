@@ -1,0 +1,183 @@
+//! Trials: commands that ran on a copy, what they would change, and whether that is applied.
+
+use std::path::{Component, Path, PathBuf};
+
+use axum::http::StatusCode;
+use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialState};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::{
+    refusal::{HttpRefusal, answer as respond, failed},
+    routes::{Call, Handled},
+};
+
+/// Files in a list, if nothing is said.
+const FILES: usize = 1000;
+
+/// Most files in a list.
+const FILES_MAX: usize = 10_000;
+
+/// Most lines and bytes of a diff.
+const DIFF_MAX: (usize, usize) = (5000, 512 * 1024);
+
+/// The fields of the query about changes.
+pub(in crate::http) const CHANGES: &[(&str, &str, &str)] = &[
+    ("diff", "boolean", "Also a unified diff, of 5,000 lines at most; false by default"),
+    ("limit", "integer", "Files in the list: 1 to 10,000, 1,000 by default"),
+];
+
+pub(in crate::http) async fn list(call: Call) -> Handled {
+    let engine = call.standing.engine();
+    Ok(match engine.trials().await {
+        Ok(mut trials) => {
+            if let Some(own) = &call.standing.workspace {
+                trials.retain(|trial| trial.workspace == Path::new(own));
+            }
+            let mask = engine.mask();
+            let masked = |trial: TrialState| {
+                let command = mask.text(&trial.command).into_owned();
+                TrialState { command, ..trial }
+            };
+            let trials: Vec<TrialState> = trials.into_iter().map(masked).collect();
+            respond(StatusCode::OK, &json!({ "trials": trials }))
+        }
+        Err(error) => failed(&error),
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default)]
+    diff: bool,
+    limit: Option<usize>,
+}
+
+pub(in crate::http) async fn changes(call: Call) -> Handled {
+    let Wanted { diff, limit } = call.query()?;
+    let limit = limit.unwrap_or(FILES);
+    if !(1..=FILES_MAX).contains(&limit) {
+        return Err(HttpRefusal::invalid(format!("`limit` must be 1 to {FILES_MAX}")));
+    }
+    let task = match ended(&call).await? {
+        Ok(task) => task,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let shown = ShownChanges { lines_max: 0, diff: diff.then_some(DIFF_MAX) };
+    let engine = call.standing.engine();
+    Ok(match engine.trial_changes(&task, Vec::new(), shown).await {
+        Ok(changes) => {
+            let listed = changes.changes.listed();
+            let files: Vec<Value> = listed
+                .take(limit)
+                .map(|change| {
+                    json!({
+                        "path": change.path.display().to_string(),
+                        "kind": change.kind,
+                        "file": change.file,
+                        "bytes": change.bytes,
+                    })
+                })
+                .collect();
+            let body = json!({
+                "task_id": changes.task_id,
+                "workspace": task.workspace,
+                "summary": changes.counted,
+                "total": changes.changes.listed().count(),
+                "changes": files,
+                "diff": changes.diff,
+            });
+            respond(StatusCode::OK, &body)
+        }
+        Err(error) => failed(&error),
+    })
+}
+
+pub(in crate::http) fn apply_schema() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "paths": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "Only what is at and below these paths, absolute or from the \
+                                workspace on; everything if there are none",
+            },
+        },
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Meant {
+    #[serde(default)]
+    paths: Vec<String>,
+}
+
+pub(in crate::http) async fn apply(call: Call) -> Handled {
+    let meant: Meant = call.body()?;
+    let task = match ended(&call).await? {
+        Ok(task) => task,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let paths = meant.paths.iter().map(|path| within(&task, path));
+    let paths = paths.collect::<Result<Vec<PathBuf>, HttpRefusal>>()?;
+    Ok(match call.standing.engine().apply_trial(&task, paths, &by(&call)).await {
+        Ok(applied) => respond(StatusCode::OK, &applied),
+        Err(error) => failed(&error),
+    })
+}
+
+pub(in crate::http) async fn discard(call: Call) -> Handled {
+    let _: serde_json::Map<String, Value> = call.body()?;
+    let task = match ended(&call).await? {
+        Ok(task) => task,
+        Err(error) => return Ok(failed(&error)),
+    };
+    Ok(match call.standing.engine().discard_trial(&task, &by(&call)).await {
+        Ok(()) => respond(StatusCode::OK, &json!({ "task_id": task.task_id })),
+        Err(error) => failed(&error),
+    })
+}
+
+/// Who says so, for the audit log.
+fn by(call: &Call) -> String {
+    format!("token {}", call.holder.token.name)
+}
+
+/// The task of the trial that the path names, once nothing of it runs any more.
+async fn ended(call: &Call) -> Result<Result<Task, ToolError>, HttpRefusal> {
+    let engine = call.standing.engine();
+    let found = async {
+        let task = engine.task_here(&call.id).await?;
+        engine.trial(task.task_id.as_str()).await
+    };
+    let task = match found.await {
+        Ok(task) => task,
+        // What the error calls a task is none to whoever looks for a trial.
+        Err(error) if error.kind == ErrorKind::UnknownTask => {
+            let message = format!("there is no trial of the id `{}`", call.id);
+            return Ok(Err(ToolError::new(ErrorKind::UnknownTask, message)
+                .hint("it may have been applied or discarded; list the trials")));
+        }
+        Err(error) => return Ok(Err(error)),
+    };
+    if task.status.is_final() && engine.background_processes(&task).is_empty() {
+        return Ok(Ok(task));
+    }
+    let message = format!("the trial `{}` still runs", task.task_id);
+    let refusal = HttpRefusal::new(StatusCode::CONFLICT, "still_running", message);
+    Err(refusal.hint("wait for its end, or stop its task"))
+}
+
+/// A path as the engine takes it: absolute, and with no step up.
+fn within(task: &Task, path: &str) -> Result<PathBuf, HttpRefusal> {
+    let path = Path::new(path);
+    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if path.as_os_str().is_empty() || !path.components().all(is_plain) {
+        return Err(HttpRefusal::invalid("a path has no `.` and no `..`, and is not empty"));
+    }
+    Ok(Path::new(&task.workspace).join(path))
+}

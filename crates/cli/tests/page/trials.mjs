@@ -1,0 +1,154 @@
+// A dangerous command is tried first on the page; what it would remove is seen; then it is refused,
+// or applied. And what was tried, as a list.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import {
+  PHONE,
+  accessible,
+  given,
+  model,
+  openAs,
+  openByLink,
+  picture,
+  script,
+  until,
+} from "./browser.mjs";
+
+const file = (name) => path.join(given.workspace, name);
+const made = (name) => fs.existsSync(file(name));
+
+/** A project with files that git does not know. */
+function project() {
+  fs.mkdirSync(file("build"));
+  fs.writeFileSync(file("known.txt"), "known\n");
+  const git = (...words) =>
+    execFileSync("git", ["-c", "user.name=n", "-c", "user.email=e@x", ...words], {
+      cwd: given.workspace,
+    });
+  git("init", "-q");
+  git("add", "known.txt");
+  git("commit", "-qm", "one");
+  fs.writeFileSync(file("notes.txt"), "what I wanted to say\n");
+  fs.writeFileSync(file("build/program.o"), "an object\n");
+  fs.writeFileSync(file("build/<img src=x onerror=alert(1)>.txt"), "odd \u202e name\n");
+}
+
+/** Has a command tried, as `legwork try` does it. */
+const tries = (text) =>
+  execFileSync(given.program, ["try", "--state", given.state, "--sh", text], {
+    cwd: given.workspace,
+    stdio: "pipe",
+  });
+
+await script(async () => {
+  project();
+  const phone = await openByLink({ size: PHONE, isTouch: true });
+  const desk = await openAs("operator", { scheme: "dark" });
+  const viewer = await openAs("viewer");
+  for (const { page } of [phone, desk]) {
+    await page.getByText("No command waits for an answer").waitFor();
+  }
+
+  // On a phone: tried first, seen, answered no.
+  const card = phone.page.getByRole("article");
+  const refused = model("git clean -fdx");
+  await card.waitFor();
+  await card.getByRole("button", { name: "Try it first" }).click();
+  const tried = phone.page.getByLabel("What it did when it was tried on a copy");
+  await tried.waitFor();
+  const files = await tried.getByLabel("Changed files").innerText();
+  for (const part of ["notes.txt", "build/program.o", "removed"]) {
+    assert(files.includes(part), `${part} in ${files}`);
+  }
+  assert((await tried.innerText()).includes("3 removed"));
+  const difference = await tried.getByLabel("Difference").innerText();
+  assert(difference.includes("-what I wanted to say"), difference);
+  assert(difference.includes("\\u{202e}"), difference);
+  assert.equal(await phone.page.locator("img").count(), 0);
+  assert.equal(await phone.page.getByRole("button", { name: "Try it first" }).count(), 0);
+  assert(made("notes.txt") && made("build/program.o"), "nothing has happened yet");
+  await accessible(phone, "a command that was tried, on a phone");
+  const width = await phone.page.evaluate(() => document.documentElement.scrollWidth);
+  assert(width <= PHONE.width, `nothing is wider than the phone: ${width}`);
+  await picture(phone, "trial-phone");
+  // Who looks on sees the same, and has no button.
+  await viewer.page.getByLabel("Difference").waitFor();
+  for (const name of ["Apply", "Try it first", "No…"]) {
+    assert.equal(await viewer.page.getByRole("button", { name }).count(), 0, name);
+  }
+  await card.getByRole("button", { name: "No…" }).click();
+  await card.getByRole("textbox").fill("my notes are in there");
+  await card.getByRole("button", { name: "Refuse" }).click();
+  assert((await refused).includes("the person says: my notes are in there"), await refused);
+  assert(made("notes.txt") && made("build/program.o"));
+
+  // At a desk, by keys: t, then a; what was tried is applied, and the command does not run again.
+  const takesKeys = desk.page.locator(".question.takes-keys");
+  const applied = model("rm -rf build && date +%N > stamp");
+  await takesKeys.waitFor();
+  await desk.page.keyboard.press("t");
+  await desk.page.getByLabel("Difference").waitFor();
+  await takesKeys.waitFor();
+  await accessible(desk, "a command that was tried, in the dark");
+  const stamp = /\+(\d{9})/.exec(await desk.page.getByLabel("Difference").innerText())[1];
+  assert(made("build") && !made("stamp"));
+  await desk.page.keyboard.press("a");
+  assert((await applied).startsWith("Process exited with code 0"), await applied);
+  assert(!made("build"));
+  assert.equal(fs.readFileSync(file("stamp"), "utf8").trim(), stamp, "it ran once, on the copy");
+
+  // The list of trials: looked at by all, applied and discarded by an operator.
+  tries("echo one > one.txt; rm known.txt; printf '<b>bold</b>\\033[31m\\n' > two.txt");
+  tries("echo unwanted > unwanted.txt");
+  for (const window of [desk, viewer, phone]) {
+    await window.page.goto(`${given.address}/#/trials`);
+    await window.page.getByText("2 commands ran on a copy").waitFor();
+    await accessible(window, "trials");
+  }
+  const wide = await phone.page.evaluate(() => document.documentElement.scrollWidth);
+  assert(wide <= PHONE.width, `nothing is wider than the phone: ${wide}`);
+  const show = (page, command) => page.getByRole("article").filter({ hasText: command });
+  const seen = show(viewer.page, "echo one");
+  await seen.getByRole("button", { name: "Show changes" }).click();
+  await seen.getByText("2 made, 1 removed").waitFor();
+  assert.equal(await seen.getByRole("button", { name: "Apply" }).count(), 0);
+  assert.equal(await seen.getByRole("button", { name: "Discard" }).count(), 0);
+  const unwanted = show(desk.page, "echo unwanted");
+  await unwanted.getByRole("button", { name: "Discard…" }).click();
+  await unwanted.getByRole("button", { name: "Keep it" }).click();
+  await unwanted.getByRole("button", { name: "Discard…" }).click();
+  await unwanted.getByRole("button", { name: "Discard it" }).click();
+  await unwanted.waitFor({ state: "detached" });
+  assert(!made("unwanted.txt"));
+  const wanted = show(desk.page, "echo one");
+  await wanted.getByRole("button", { name: "Show changes" }).click();
+  const lines = await wanted.getByLabel("Difference").innerText();
+  assert(lines.includes("+<b>bold</b>\\u{1b}[31m") && lines.includes("-known"), lines);
+  await accessible(desk, "what a trial would change");
+  // What somebody changed meanwhile is not overwritten, and that is said.
+  fs.writeFileSync(file("known.txt"), "changed by a person\n");
+  await wanted.getByRole("button", { name: "Apply…" }).click();
+  await wanted.getByRole("button", { name: "Apply them" }).click();
+  await wanted.getByRole("alert").waitFor();
+  assert(!made("one.txt"));
+  fs.writeFileSync(file("known.txt"), "known\n");
+  await wanted.getByRole("button", { name: "Discard…" }).click();
+  await wanted.getByRole("button", { name: "Discard it" }).click();
+  await desk.page.getByText("No trials.").waitFor();
+
+  // One that begins while the page looks on; applied from its task.
+  tries("echo three > three.txt");
+  await desk.page.getByText("1 command ran on a copy").waitFor();
+  await desk.page.getByRole("link", { name: "its task and output" }).click();
+  await desk.page.getByRole("heading", { name: "It ran on a copy" }).waitFor();
+  await desk.page.getByLabel("Difference").waitFor();
+  await accessible(desk, "the task of a trial");
+  await desk.page.getByRole("button", { name: "Apply…" }).click();
+  await desk.page.getByRole("button", { name: "Apply them" }).click();
+  await until("it is applied", () => made("three.txt"));
+  await desk.page
+    .getByRole("heading", { name: "It ran on a copy" })
+    .waitFor({ state: "detached" });
+});
