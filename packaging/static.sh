@@ -67,8 +67,9 @@ build() {
         # else this allows.
         [ ${#build_std[@]} -eq 0 ] || export RUSTC_BOOTSTRAP=1
         cd "$root"
-        cargo-zigbuild zigbuild --locked --release --package legwork-cli --target "$target" \
-            "${build_std[@]}"
+        # zig takes no notice of -static-pie, which is what the compiler says.
+        cargo-zigbuild rustc --locked --release --package legwork-cli --bin legwork \
+            --target "$target" "${build_std[@]}" -- -Clink-arg=-pie
     )
     out=$(static_program "$architecture")
     mkdir -p "$dist"
