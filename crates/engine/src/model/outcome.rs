@@ -6,6 +6,8 @@ use legwork_warden::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::network::ConnectionRecord;
+
 /// How a run ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -37,6 +39,9 @@ pub struct Outcome {
     /// What the sandbox refused, as far as the kernel tells.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub denials: Vec<Denial>,
+    /// What its connections by name came to.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub connections: Vec<ConnectionRecord>,
     /// What it did that somebody should know of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
@@ -111,8 +116,11 @@ impl Outcome {
             by: Some(RefusedBy::Sandbox),
         };
         let calls = ended.denials.iter().map(denial);
-        let denials = calls.chain(ended.refused.iter().map(Denial::of)).collect();
-        Self { denials, ..Self::from(&ended.record) }
+        let connections: Vec<_> = ended.connections.iter().map(ConnectionRecord::from).collect();
+        let programs = ended.refused.iter().map(Denial::of);
+        let refused = connections.iter().filter_map(ConnectionRecord::denial);
+        let denials = calls.chain(programs).chain(refused).collect();
+        Self { denials, connections, ..Self::from(&ended.record) }
     }
 }
 
@@ -134,7 +142,8 @@ pub(crate) const REFUSED_BY_PERSON: &str = "asked about, and refused";
 /// Something that was refused while a command ran, by the sandbox, a rule or a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program.
+    /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program,
+    /// `network` for a connection.
     pub layer: String,
     /// What was refused.
     pub what: String,
@@ -220,6 +229,7 @@ impl From<&ExitRecord> for Outcome {
             background_pids: record.background_pids.clone(),
             flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
             denials: Vec::new(),
+            connections: Vec::new(),
             warnings: Vec::new(),
             limits: LimitsKnown::from(&record.limits),
         }

@@ -55,8 +55,8 @@ pub struct Approval {
     /// not say all that it runs.
     #[serde(default = "always")]
     pub may_repeat: bool,
-    /// The task that waits for the answer before it executes a program. When the task is over, so
-    /// is the question.
+    /// The task that waits for the answer before it executes a program or connects to a host. When
+    /// the task is over, so is the question.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub task_id: Option<TaskId>,
     /// Where the question is about a program that the command is about to execute: the command
@@ -168,10 +168,10 @@ impl Approval {
         if let Some(cause) = &self.cause {
             let _ = writeln!(text, "    {}", visible(cause));
         }
-        text.push_str(if self.lineage.is_empty() {
-            "\nMay this command run?\n\n"
-        } else {
-            "\nMay this program run? It waits, and with it this command:\n\n"
+        text.push_str(match (self.task_id.is_some(), self.lineage.is_empty()) {
+            (_, false) => "\nMay this program run? It waits, and with it this command:\n\n",
+            (true, true) => "\nMay it connect? The connection waits, and with it this command:\n\n",
+            (false, true) => "\nMay this command run?\n\n",
         });
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));

@@ -330,6 +330,7 @@ impl World {
                 reusable,
                 denials: Vec::new(),
                 refused: Vec::new(),
+                connections: Vec::new(),
             };
             self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
@@ -406,7 +407,8 @@ impl World {
             | Order::EndInput
             | Order::Resize(_)
             | Order::Watch(_)
-            | Order::AnswerProgram { .. } => {}
+            | Order::AnswerProgram { .. }
+            | Order::AnswerName { .. } => {}
         }
         self.pass(name);
     }
@@ -724,6 +726,7 @@ impl Place for Scripted {
             enforced: sandbox.enforcement.enforced.clone(),
             artifacts: Vec::new(),
             exec_rules: Vec::new(),
+            names: None,
         }
     }
 

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork_gate::{Decision, Grant, ProgramRule};
+use legwork_gate::{Decision, Grant, ProgramRule, Subject as _};
 use legwork_warden::{
     exec::ExecRule,
     failpoint::Failpoint,
@@ -287,6 +287,7 @@ impl Tasks {
             orphan_ttl_ms: if plan.is_kept { u64::MAX } else { milliseconds(self.orphan_ttl) },
             sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
                 exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
+                names: sandbox.report.network_by_name.then(|| self.judge.name_rules(plan.trust())),
                 ..self.place.sandboxed(sandbox)
             }),
             stderr_preamble: Vec::new(),

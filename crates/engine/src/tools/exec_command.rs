@@ -23,8 +23,8 @@ use crate::{
     id::TaskId,
     model::status::Status,
     model::{
-        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, RefusedBy, Request,
-        Stdin, is_zero, signal_name,
+        Caller, ConnectionRecord, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs,
+        RefusedBy, Request, Stdin, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -163,6 +163,8 @@ struct Completed {
     flags: Vec<Flag>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     warnings: Vec<String>,
     /// What the sandbox does to paths that the command complained of.
@@ -471,6 +473,7 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         warnings: outcome.warnings.clone(),
         sandbox_facts: Vec::new(),
         approval_note: run.approval_note().map(str::to_owned),
@@ -519,8 +522,8 @@ const REFUSED: [(RefusedBy, &str); 3] = [
 /// One thing that was refused, in a line.
 fn refusal(denial: &Denial) -> String {
     match denial.program {
-        Some(_) => denial.what.clone(),
-        None => format!("system call {}", denial.what),
+        None if denial.rule.is_none() => format!("system call {}", denial.what),
+        _ => denial.what.clone(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, Confinement, Denial, EndedBy, Request},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -69,6 +69,8 @@ struct Executed {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<ConnectionRecord>,
     /// What it left running, which `TaskStop` ends by the task's id.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     background_pids: Vec<u32>,
@@ -219,6 +221,7 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
         timed_out,
         ended_by: outcome.ended_by.filter(|by| by.is_limit()),
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),
         truncated: all.truncated,

@@ -15,7 +15,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, Denial, EndedBy, Request},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Request},
     task::run::{Ended, Run},
 };
 
@@ -71,6 +71,8 @@ struct Ran {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -181,6 +183,7 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
         signal: outcome.signal,
         error: ended_by_us(outcome.ended_by, engine.settings()),
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| run.task_id().clone()),

@@ -11,6 +11,7 @@ mod left;
 mod limits;
 mod notices;
 mod peer;
+mod proxy;
 mod room;
 mod roster;
 mod run;
@@ -32,4 +33,5 @@ pub use launch::{
 };
 pub use left::end_left_by;
 pub use limits::probe as cgroup_limits;
+pub use proxy::CONNECT_ARGUMENT;
 pub use socket::{connect, is_alive, resume, send, socket_pair};

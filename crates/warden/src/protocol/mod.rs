@@ -23,13 +23,14 @@ pub use self::{
 };
 use crate::{
     folder::{Stream, WindowSize},
+    network::{ConnectionTotal, HeldName},
     record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
 
 /// Version of everything below. Goes up with every change of what a warden and an engine of another
 /// version say.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 4;
@@ -154,6 +155,13 @@ pub enum Order {
         /// Which of them.
         number: u64,
         /// Whether the program may be executed.
+        allowed: bool,
+    },
+    /// Answers [`FromWarden::NameHeld`]; since version 8.
+    AnswerName {
+        /// Which of them.
+        number: u64,
+        /// Whether connections to it may be made.
         allowed: bool,
     },
 }
@@ -307,6 +315,9 @@ pub enum FromWarden {
     /// A rule asks about a program that the command is about to execute. It waits for
     /// [`Order::AnswerProgram`]. Only the owner is told, and a new owner is told again.
     ProgramHeld(HeldProgram),
+    /// A person is to be asked about a name that the command wants to connect to. The connection
+    /// waits for [`Order::AnswerName`]. Only the owner is told, and a new owner is told again.
+    NameHeld(HeldName),
 }
 
 /// A system call that the sandbox has refused.
@@ -381,6 +392,8 @@ pub struct RunEnd {
     pub denials: Vec<RefusedCall>,
     /// Programs that it was not to execute; none from wardens before version 6.
     pub refused: Vec<RefusedProgram>,
+    /// What its connections by name came to; none from wardens before version 8.
+    pub connections: Vec<ConnectionTotal>,
 }
 
 mod stored_record {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{exec::ExecRule, folder::WindowSize, sandbox::SandboxLayer};
+use crate::{exec::ExecRule, folder::WindowSize, network::NameRules, sandbox::SandboxLayer};
 
 /// Everything a warden needs to start a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct Sandboxed {
     /// What it may not execute; only held where the sandbox was told of
     /// ([`Profile::tells_exec`](crate::sandbox::Profile::tells_exec)).
     pub exec_rules: Vec<ExecRule>,
+    /// The names that it may connect to, where the sandbox was told of a proxy
+    /// ([`Profile::names`](crate::sandbox::Profile::names)).
+    pub names: Option<NameRules>,
 }
 
 /// What a command and all its descendants may use; none is no limit.

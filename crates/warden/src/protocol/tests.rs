@@ -78,11 +78,12 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 4] = [
+const RECORDED: [(u32, &str); 5] = [
     (4, include_str!("frames-4.txt")),
     (5, include_str!("frames-5.txt")),
     (6, include_str!("frames-6.txt")),
     (7, include_str!("frames-7.txt")),
+    (8, include_str!("frames-8.txt")),
 ];
 
 fn record() -> ExitRecord {
@@ -125,6 +126,7 @@ fn said() -> Vec<(&'static str, ToWarden)> {
         ("watch", order(Order::Watch(watch))),
         ("adopt", order(Order::Adopt)),
         ("answer-program", order(Order::AnswerProgram { number: 3, allowed: true })),
+        ("answer-name", order(Order::AnswerName { number: 4, allowed: false })),
     ]
 }
 
@@ -132,8 +134,14 @@ fn said() -> Vec<(&'static str, ToWarden)> {
 fn heard() -> Vec<(&'static str, FromWarden)> {
     let memory =
         KeptOutput::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
-    let ended =
-        |kept| RunEnd { record: record(), kept, reusable: true, denials: vec![], refused: vec![] };
+    let ended = |kept| RunEnd {
+        record: record(),
+        kept,
+        reusable: true,
+        denials: vec![],
+        refused: vec![],
+        connections: vec![],
+    };
     let report = Report {
         pid: 4711,
         duration_ms: 5,
@@ -168,6 +176,10 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         ("not-held", FromWarden::NotHeld),
         ("adopted", FromWarden::Adopted(true)),
         ("program-held", FromWarden::ProgramHeld(held)),
+        (
+            "name-held",
+            FromWarden::NameHeld(HeldName { number: 4, host: "index.test".into(), port: 443 }),
+        ),
     ]
 }
 

@@ -137,7 +137,14 @@ impl CommandRun {
         let record = self.record.clone()?;
         let denials = self.notices.as_ref().map(Notices::denials).unwrap_or_default().to_vec();
         let refused = self.notices.as_ref().map(Notices::programs).unwrap_or_default().to_vec();
-        Some(RunEnd { record, kept: self.keep.kept(), reusable: self.reusable, denials, refused })
+        Some(RunEnd {
+            record,
+            kept: self.keep.kept(),
+            reusable: self.reusable,
+            denials,
+            refused,
+            connections: self.connections.clone(),
+        })
     }
 }
 
