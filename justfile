@@ -71,9 +71,17 @@ agents:
     cd target/agents && npm install --no-audit --no-fund
     LEGWORK_AGENTS=$PWD/target/agents/node_modules cargo test --locked --package legwork-cli --test e2e -- agents:: --nocapture
 
+# Kill an apply at random moments, 300 times, and apply 100,000 files
+apply-kills ROUNDS="300":
+    LEGWORK_APPLY_ROUNDS={{ROUNDS}} cargo test --locked --package legwork-cli --test e2e -- trials::killed a_hundred_thousand --nocapture
+
 # Kill everything of ours at random moments, a thousand times, and let the rest go wrong at length: power cuts, stalls,
 # pids used again, 10 GB of output (needs 10 GB of disk); LEGWORK_TORTURE_SEED repeats what was chosen
 torture ROUNDS="1000":
     LEGWORK_TORTURE_ROUNDS={{ROUNDS}} LEGWORK_POWER_CUTS=40 LEGWORK_UNREAD_CALLS=2000 LEGWORK_MANY_CALLS=10000 \
         LEGWORK_FLOOD_BYTES=10000000000 cargo test --locked --package legwork-cli --test e2e -- \
         torture:: stalls:: pids:: power_cut:: read_only:: unread:: many_trivial_calls a_big_flood --nocapture --test-threads 1
+
+# The release checklist: builds and tests every package in a fresh system, and prints what would be published (docs/releasing.md)
+release *ARGUMENTS:
+    packaging/release.sh {{ARGUMENTS}}

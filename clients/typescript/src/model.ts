@@ -75,6 +75,10 @@ export interface Stopped {
 }
 
 export type Decision =
+  /** On a copy first: the next question says what it would change. */
+  | "try_first"
+  /** Apply what it changed when it was tried, without running it again. */
+  | "apply"
   | "allow_once"
   | "allow_once_unconfined"
   | "allow_session"

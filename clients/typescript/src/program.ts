@@ -19,7 +19,7 @@ export function findProgram(explicit?: string): string {
       throw new LegworkError("program_not_found", `there is no program ${named} (${source})`);
     }
   }
-  const found = own() ?? onPath("legwork");
+  const found = ownProgram() ?? onPath("legwork");
   if (found) return found;
   throw new LegworkError(
     "program_not_found",
@@ -28,11 +28,13 @@ export function findProgram(explicit?: string): string {
   );
 }
 
-/** The program of this platform is a package of its own. */
-function own(): string | undefined {
-  const name = `@legwork/${process.platform}-${process.arch}/bin/legwork`;
+/** The package that has the program of this platform. */
+export const platformPackage = `@legwork/${process.platform}-${process.arch}`;
+
+/** The program that was installed with this package. */
+export function ownProgram(): string | undefined {
   try {
-    return createRequire(import.meta.url).resolve(name);
+    return createRequire(import.meta.url).resolve(`${platformPackage}/bin/legwork`);
   } catch {
     return undefined;
   }

@@ -77,7 +77,9 @@ pub(crate) enum PersonSaid {
 }
 
 /// The answers, each with its key and its name.
-pub(crate) const ANSWER_KEYS: [(Reply, &str, &str); 4] = [
+pub(crate) const ANSWER_KEYS: [(Reply, &str, &str); 6] = [
+    (Reply::TryFirst, "t", "try it first"),
+    (Reply::Apply, "a", "apply what it did"),
     (Reply::AllowOnce, "y", "once"),
     (Reply::AllowOnceUnconfined, "o", "once, outside the sandbox"),
     (Reply::AllowSession, "s", "for this session"),
@@ -145,6 +147,8 @@ pub(crate) fn consequence(approval: &Approval, reply: Reply) -> String {
     match reply {
         Reply::Deny if !approval.lineage.is_empty() => "Refused: the program does not run.".into(),
         Reply::Deny => "Refused: the command does not run.".into(),
+        Reply::TryFirst => "It is tried on a copy; the next question says what it did.".into(),
+        Reply::Apply => "What it did is applied; it does not run again.".into(),
         Reply::AllowOnce => "Allowed once.".into(),
         Reply::AllowOnceUnconfined => "Allowed once, outside the sandbox.".into(),
         Reply::AllowSession => {

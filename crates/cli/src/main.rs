@@ -69,12 +69,16 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
     match verb {
         Verb::Setup(options) => commands::setup::setup(&options),
         Verb::Hook(options) => commands::hook::hook(options).await,
-        Verb::Mcp(options) => mcp::serve(options).await,
+        Verb::Mcp(options) => Box::pin(mcp::serve(options)).await,
         Verb::Acp(options) => Box::pin(acp::serve(options)).await,
         Verb::Serve(options) => Box::pin(http::serve(options)).await,
         Verb::Token(verb) => commands::token::token(verb),
         Verb::Call(options) => commands::call::call(options).await,
         Verb::Run(options) => commands::run::run(options).await,
+        Verb::Try(options) => Box::pin(commands::run::try_on_copy(options)).await,
+        Verb::Changes(options) => commands::trials::changes(options).await,
+        Verb::Apply(options) => commands::trials::apply(options).await,
+        Verb::Discard(options) => commands::trials::discard(options).await,
         Verb::Sh(options) => commands::run::sh(options).await,
         Verb::Ps(options) => commands::ps::ps(options).await,
         Verb::Top(options) => Box::pin(commands::top::top(options)).await,
@@ -94,5 +98,6 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Gc(options) => Box::pin(commands::gc::gc(options)).await,
         Verb::Completions(options) => commands::completions::completions(&options),
         Verb::CompleteIds(options) => commands::complete_ids::complete_ids(options).await,
+        Verb::Man(options) => commands::man::man(&options),
     }
 }

@@ -77,13 +77,16 @@ pub enum ErrorKind {
     /// The task takes no input, or does not read it
     /// ([`TaskHandle::send`](crate::TaskHandle::send)).
     InputRefused,
+    /// What a trial would change is not as it was when the trial ran
+    /// ([`Engine::apply_trial`](crate::Engine::apply_trial)).
+    ChangedUnderneath,
     /// Anything else that kept us from doing our part.
     ToolExecutionFailed,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidToolInput,
         Self::ExecutionRootViolation,
         Self::WorkdirNotFound,
@@ -102,6 +105,7 @@ impl ErrorKind {
         Self::ConfigurationInvalid,
         Self::CommandFailed,
         Self::InputRefused,
+        Self::ChangedUnderneath,
         Self::ToolExecutionFailed,
     ];
 
@@ -126,6 +130,7 @@ impl ErrorKind {
             Self::ConfigurationInvalid => "configuration_invalid",
             Self::CommandFailed => "command_failed",
             Self::InputRefused => "input_refused",
+            Self::ChangedUnderneath => "changed_underneath",
             Self::ToolExecutionFailed => "tool_execution_failed",
         }
     }

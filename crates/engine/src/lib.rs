@@ -163,6 +163,7 @@ mod task;
 mod threads;
 pub mod tools;
 mod trace;
+mod trial;
 
 pub use engine::{
     Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
@@ -180,15 +181,15 @@ pub use legwork_warden::{
     folder::{Stream, WindowSize},
     gaps::Gap,
     network::pattern_of as name_pattern,
-    protocol::{InputRefusal, Limits, Report},
+    protocol::{InputRefusal, Limits, LiveResources, Report},
 };
 pub use meters::{ConnectionMeter, Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, ConnectionCheck, ConnectionFate, ConnectionRecord, Denial,
     DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, NetworkSettings, Outcome, Outputs,
-    Program, RefusedBy, Request, ShownOutput, Stdin, Total, Trust,
+    Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
     limits::TaskLimits,
-    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker},
+    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, TriedCommand},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,
@@ -206,8 +207,11 @@ pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     run::{Ended, Grown, Run, RunControl},
+    trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},
 };
+
+pub use trial::{Applied, ChangeKind, ChangedFile, TrialRecord, TriedChange, TriedChanges};
 
 pub use trace::{SpanRecord, SpanSink, SpanValue, Trace, TraceSpan};
 

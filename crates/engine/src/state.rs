@@ -27,13 +27,15 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 16] = [
+const BELONGS: [(&str, FileKind); 18] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
     ("askers", FileKind::Folder),
     ("tmp", FileKind::Folder),
     ("recent", FileKind::Folder),
+    ("receipts", FileKind::Folder),
+    ("trials", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),
@@ -183,6 +185,11 @@ impl StateFolder {
     /// The folder of the locks of those who have asked questions.
     pub(crate) fn askers(&self) -> PathBuf {
         self.path.join("askers")
+    }
+
+    /// The folder of the answers to calls that were kept.
+    pub(crate) fn receipts(&self) -> PathBuf {
+        self.path.join("receipts")
     }
 
     /// The folder of the engines' locks.

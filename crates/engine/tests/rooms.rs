@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Each room with those that it may call. A room only calls rooms that stand above it in this list.
-const ROOMS: [(&str, &[&str]); 20] = [
+const ROOMS: [(&str, &[&str]); 21] = [
     ("clock", &[]),
     ("threads", &[]),
     ("id", &[]),
@@ -25,6 +25,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
+    ("trial", &["clock", "id"]),
     ("events", &["clock", "id", "inotify", "model"]),
     (
         "place",
@@ -39,6 +40,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
             "presence",
             "state",
             "threads",
+            "trial",
         ],
     ),
     (
@@ -57,6 +59,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
             "presence",
             "state",
             "threads",
+            "trial",
         ],
     ),
     (
@@ -78,14 +81,14 @@ const ROOMS: [(&str, &[&str]); 20] = [
         "task",
         &[
             "clock", "error", "events", "id", "judge", "meters", "model", "output", "place",
-            "store", "threads", "trace",
+            "store", "threads", "trace", "trial",
         ],
     ),
     (
         "engine",
         &[
             "error", "events", "id", "judge", "meters", "model", "output", "place", "state",
-            "store", "task", "threads",
+            "store", "task", "threads", "trial",
         ],
     ),
     ("tools", &["clock", "engine", "error", "id", "judge", "model", "output", "store", "task"]),

@@ -26,6 +26,9 @@ pub struct Explanation {
     /// What to change in the command or the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Whether a rule wants it to be tried on a copy before anybody is asked.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tries: bool,
     /// What the person who approved it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -45,6 +48,11 @@ impl Explanation {
         }
         lines.join("\n")
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The line where a span begins, and marks under it; what does not print is shown escaped.

@@ -45,6 +45,8 @@ struct Case<'c> {
     plain: OnceCell<Result<(), NotPlain>>,
     /// The first finding of each kind; a long list of them would only cost time.
     findings: Vec<Finding>,
+    /// Whether a rule wants it to be tried before anybody is asked.
+    tries: bool,
 }
 
 /// Judges a plan.
@@ -72,6 +74,7 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
         functions,
         plain: OnceCell::new(),
         findings: Vec::new(),
+        tries: false,
     };
     case.judge();
     let finding = case.decide();
@@ -126,6 +129,7 @@ impl<'c> Case<'c> {
             };
         }
         finding.explanation.sandbox = self.level();
+        finding.explanation.tries = self.tries && finding.decision == Decision::Ask;
         finding.explanation.network = self.network();
         finding.is_plain = finding.decision == Decision::Ask && self.is_plain();
         finding
@@ -307,6 +311,7 @@ impl<'c> Case<'c> {
             command,
             span: Some(span),
             sandbox: None,
+            tries: false,
             network: None,
             note: None,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
@@ -371,6 +376,7 @@ impl<'c> Case<'c> {
                     });
                 }
                 Certainty::Yes => {
+                    self.tries |= rule.tries;
                     let verb = if rule.decision == Decision::Deny { "denied" } else { "asked for" };
                     let remedy = "use another command, or change that rule in the policy";
                     self.find(rule.decision, &rule.id, run.span, remedy, |case| {

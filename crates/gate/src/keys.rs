@@ -170,7 +170,7 @@ pub const KEYS: &[Key] = &[
     rule("id", Kind::Text, Unset::Said("`rule-N`"), "The name by which verdicts name it"),
     rule(
         "decision",
-        Kind::Choice(&["allow", "ask", "deny"]),
+        Kind::Choice(&["allow", "try", "ask", "deny"]),
         Unset::Required,
         "What it decides; a project's file cannot allow",
     ),

@@ -17,6 +17,9 @@ use crate::{
     verdict::Trust,
 };
 
+/// The decision of a rule that has a command tried on a copy before anybody is asked.
+const TRY: &str = "try";
+
 /// How strict the gate is by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -296,8 +299,9 @@ impl<'t> LayerReader<'_, 't> {
         let missing =
             |key: &str, remedy: &str| self.error(at, &format!("a rule has no `{key}`"), remedy);
         let (decision, decision_at) = text("decision")?.ok_or_else(|| {
-            missing("decision", "write `decision = \"allow\"`, `\"ask\"` or `\"deny\"`")
+            missing("decision", "write `decision = \"allow\"`, `\"try\"`, `\"ask\"` or `\"deny\"`")
         })?;
+        let tries = decision == TRY;
         let decision = self.decision(decision, decision_at)?;
         self.check_direction(decision, decision_at)?;
         let (name, _) =
@@ -326,6 +330,7 @@ impl<'t> LayerReader<'_, 't> {
             network: text("network")?.map(|(mode, at)| self.network(mode, at)).transpose()?,
             because: text("because")?.map(|(because, _)| because.to_owned()),
             short: false,
+            tries,
         })
     }
 
@@ -391,9 +396,10 @@ impl<'t> LayerReader<'_, 't> {
     fn decision(&self, text: &str, at: usize) -> Result<Decision, PolicyError> {
         match text {
             "allow" => Ok(Decision::Allow),
-            "ask" => Ok(Decision::Ask),
+            // It is asked about with what it would change.
+            "ask" | TRY => Ok(Decision::Ask),
             "deny" => Ok(Decision::Deny),
-            _ => Err(self.choice(text, at, &["allow", "ask", "deny"])),
+            _ => Err(self.choice(text, at, &["allow", TRY, "ask", "deny"])),
         }
     }
 
@@ -513,6 +519,7 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         because: None,
         exact: false,
         short: !everything,
+        tries: false,
     })
 }
 

@@ -116,6 +116,8 @@ pub(crate) struct Rule {
     pub exact: bool,
     /// Whether it was written in a short form, which never covers running or writing arguments.
     pub short: bool,
+    /// Whether what it asks about is tried on a copy first.
+    pub tries: bool,
 }
 
 impl Rule {

@@ -32,7 +32,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ),
         (
             "[[rule]]\nprogram = \"x\"",
-            "p.toml:1:1: a rule has no `decision`; write `decision = \"allow\"`, `\"ask\"` or `\"deny\"`",
+            "p.toml:1:1: a rule has no `decision`; write `decision = \"allow\"`, `\"try\"`, `\"ask\"` or `\"deny\"`",
         ),
         (
             "coreTools = \"x\"",

@@ -3,7 +3,8 @@
 //! Layout: magic (8 bytes), body length (`u32` LE), CRC-32 of the body (`u32` LE), postcard body,
 //! zeros up to [`RECORD_BYTES`]. A record that is torn, altered or not yet written reads as an
 //! error, never as an outcome. The magic ends with the number of the body's layout; older ones are
-//! still read.
+//! still read. Within a layout fields are only added at the end, so that programs of either side
+//! read the records of the other.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,10 @@ const REASON_BYTES_MAX: usize = 300;
 const MAGIC: &[u8; 8] = b"LWEXIT02";
 const FIRST_MAGIC: &[u8; 8] = b"LWEXIT01";
 const PREFIX_BYTES: usize = 16;
+
+/// What the body of an older program lacks: that nothing is known of the resources. No more than
+/// this is ever added, since of a torn record an empty body is left.
+const NO_RESOURCES: &[u8] = &[0];
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +61,22 @@ pub struct ExitRecord {
     pub store_errno: Option<i32>,
     /// Which limits held it, and which could not.
     pub limits: LimitsInForce,
+    /// What it used; older records do not say. Fields are only added behind this one: what a newer
+    /// program adds is not read.
+    pub used: Option<UsedResources>,
+}
+
+/// What a command and everything below it used, as far as it had ended when the command did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsedResources {
+    /// Time on processors in the programs themselves.
+    pub user_us: u64,
+    /// Time on processors in the kernel, for them.
+    pub system_us: u64,
+    /// Most memory that one process had at a time: of the biggest one.
+    pub process_peak_bytes: u64,
+    /// Most memory that all had together, where a cgroup counts that.
+    pub tree_peak_bytes: Option<u64>,
 }
 
 /// Which layers hold the limits of a command, and which limits cannot be held.
@@ -129,6 +150,7 @@ impl From<FirstRecord> for ExitRecord {
             low_disk: false,
             store_errno: None,
             limits: LimitsInForce::default(),
+            used: None,
         }
     }
 }
@@ -192,7 +214,12 @@ impl ExitRecord {
             return None;
         }
         match magic {
-            MAGIC => postcard::from_bytes(body).ok(),
+            MAGIC => match postcard::from_bytes(body) {
+                Err(postcard::Error::DeserializeUnexpectedEnd) => {
+                    postcard::from_bytes(&[body, NO_RESOURCES].concat()).ok()
+                }
+                read => read.ok(),
+            },
             FIRST_MAGIC => postcard::from_bytes::<FirstRecord>(body).ok().map(Self::from),
             _ => None,
         }
@@ -224,6 +251,12 @@ mod tests {
                 cgroup_limits: true,
                 missing: vec!["ä".repeat(1000); 50],
             },
+            used: Some(UsedResources {
+                user_us: u64::MAX,
+                system_us: u64::MAX,
+                process_peak_bytes: u64::MAX,
+                tree_peak_bytes: Some(u64::MAX),
+            }),
         }
     }
 
@@ -253,6 +286,34 @@ mod tests {
         assert_eq!((read.stdout.bytes, read.stdout.lines), (3, 1));
         assert_eq!((read.background_pids, read.leaked_handles), (vec![77], true));
         assert_eq!(read.limits, LimitsInForce::default());
+    }
+
+    /// A file with this body.
+    fn file_of(body: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+        bytes.extend(crc32fast::hash(body).to_le_bytes());
+        bytes.extend(body);
+        bytes.resize(RECORD_BYTES, 0);
+        bytes
+    }
+
+    #[test]
+    fn a_record_from_before_the_resources_were_known_is_still_read_and_a_longer_one_too() {
+        // As a program wrote it that knew no resources: `exit 7`, three bytes, a background
+        // process.
+        const BODY: &[u8] = &[
+            3, b't', b'_', b'x', 0xb9, 0x60, 0, 14, 1, 0, 1, 5, 3, 1, 0, 0, 0, 0, 1, 77, 1, 0, 0,
+            0, 0, 1, 0, 0,
+        ];
+        let older = ExitRecord::from_bytes(&file_of(BODY)).unwrap();
+        assert_eq!((older.pid, older.end, older.used), (12345, CommandEnd::Exited(7), None));
+        assert_eq!((&older.background_pids, older.limits.rlimits), (&vec![77], true));
+        let today = ExitRecord { used: Some(UsedResources::default()), ..older };
+        let body = postcard::to_stdvec(&today).unwrap();
+        assert!(body.starts_with(BODY), "an older program reads what it knows: {body:?}");
+        let longer = file_of(&[body, vec![9; 20]].concat());
+        assert_eq!(ExitRecord::from_bytes(&longer), Ok(today));
     }
 
     #[test]

@@ -30,6 +30,20 @@ pub struct Profile {
     pub program_folders: Vec<Vec<u8>>,
     /// Whether the warden is asked before anything is executed.
     pub tells_exec: bool,
+    /// Folders of the above that are seen as a copy: what is written there goes elsewhere. Where
+    /// that cannot be had, no command is started.
+    pub copies: Vec<CopyOnWrite>,
+}
+
+/// A copy-on-write view of a folder, laid over its own place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOnWrite {
+    /// The folder: one that may be written, or the one that is seen as `/tmp`.
+    pub place: Vec<u8>,
+    /// Where everything goes that is written.
+    pub upper: Vec<u8>,
+    /// An empty folder beside that, for the kernel.
+    pub work: Vec<u8>,
 }
 
 /// A program that is denied as a whole.

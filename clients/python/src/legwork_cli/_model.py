@@ -131,6 +131,10 @@ class Stopped:
 class Decision(str, enum.Enum):
     """An answer to a question about a command."""
 
+    #: On a copy first: the next question says what it would change.
+    TRY_FIRST = "try_first"
+    #: Apply what it changed when it was tried, without running it again.
+    APPLY = "apply"
     ALLOW_ONCE = "allow_once"
     #: Once, outside the sandbox, where the question allows it.
     ALLOW_ONCE_UNCONFINED = "allow_once_unconfined"

@@ -37,13 +37,15 @@ def find_program(explicit: Optional[PathLike] = None) -> str:
 
 def _own() -> Optional[str]:
     """The program that was installed with this package, wherever that is."""
-    beside = Path(__file__).parent / "bin" / "legwork"
-    candidates = [beside]
+    package = Path(__file__).resolve().parent
+    # With `pip install --target` programs stand beside the packages, and pip's list of files names
+    # another place.
+    candidates = [package.parent / "bin" / "legwork"]
     try:
         files = importlib.metadata.distribution("legwork-cli").files or []
     except importlib.metadata.PackageNotFoundError:
         files = []
-    candidates += [Path(str(it.locate())) for it in files if it.name == "legwork"]
+    candidates += [Path(str(it.locate())).resolve() for it in files if it.name == "legwork"]
     return next((str(it) for it in candidates if os.access(it, os.X_OK) and it.is_file()), None)
 
 

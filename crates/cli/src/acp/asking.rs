@@ -49,6 +49,8 @@ fn form(approval: &Approval, session: &str) -> Value {
 
 fn option(reply: Reply) -> Value {
     let (name, kind) = match reply {
+        Reply::TryFirst => ("Try it on a copy first", "allow_once"),
+        Reply::Apply => ("Apply what it did on the copy", "allow_once"),
         Reply::AllowOnce => ("Allow once", "allow_once"),
         Reply::AllowOnceUnconfined => ("Allow once, outside the sandbox", "allow_once"),
         Reply::AllowSession => ("Allow this command for the session", "allow_always"),

@@ -103,6 +103,41 @@ Examples:
   legwork sh -d 'while :; do date; sleep 60; done'
   legwork sh --shell zsh 'print -l **/*.rs'";
 
+pub(super) const TRY: &str = "\
+The command runs for real, without a network, and sees what it does; what it writes goes into a \
+copy. The workspace, other writable folders and caches stay as they are. Nobody is asked; what a \
+rule denies is denied.
+
+Examples:
+  legwork try -- npm run build
+  legwork try --sh 'rm -rf src && npm run build'
+  legwork changes --diff
+  legwork apply dist/
+  legwork discard";
+
+pub(super) const CHANGES: &str = "\
++ is made, ~ changed, - removed, . touched (mode, owner or time only). What was applied is not \
+listed again.
+
+Examples:
+  legwork changes
+  legwork changes --diff --path src
+  legwork changes --list";
+
+pub(super) const APPLY: &str = "\
+All that was named is brought over, or nothing is: a file that was changed since the trial began is \
+named, and nothing happens. Cut off at any moment, an apply is finished or undone by the next start.
+
+Examples:
+  legwork apply
+  legwork apply dist/ package.json
+  legwork apply --trial t_2f6 src";
+
+pub(super) const DISCARD: &str = "\
+Examples:
+  legwork discard
+  legwork discard --all";
+
 pub(super) const PS: &str = "\
 The list fits the terminal: folders are shortened and commands cut in the middle. Into a pipe \
 nothing is cut, unless COLUMNS is set. NO CLIENT tells when a task that has lost its client is \

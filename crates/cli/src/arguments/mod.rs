@@ -6,6 +6,7 @@ mod examples;
 mod questions;
 mod serving;
 mod tasks;
+mod trials;
 mod values;
 
 use std::path::PathBuf;
@@ -28,8 +29,9 @@ pub(crate) use self::{
     },
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
-        StopOptions, TaskOptions, TopOptions, WaitOptions,
+        ShowOptions, StopOptions, TopOptions, WaitOptions,
     },
+    trials::{ApplyOptions, ChangesOptions, DiscardOptions, TryOptions},
 };
 
 #[cfg(test)]
@@ -91,6 +93,18 @@ pub(crate) enum Verb {
     /// Run a shell script in the sandbox, with its output here and in the record
     #[command(after_help = examples::SH)]
     Sh(ShOptions),
+    /// Try a command on a copy of the workspace, and show what it would change
+    #[command(after_help = examples::TRY)]
+    Try(TryOptions),
+    /// Show what a trial changed, or list the trials
+    #[command(after_help = examples::CHANGES)]
+    Changes(ChangesOptions),
+    /// Bring the changes of a trial into the workspace, all or some
+    #[command(after_help = examples::APPLY)]
+    Apply(ApplyOptions),
+    /// Forget the changes of a trial
+    #[command(after_help = examples::DISCARD)]
+    Discard(DiscardOptions),
     /// List tasks, newest first
     #[command(visible_alias = "list", after_help = examples::PS)]
     Ps(PsOptions),
@@ -99,7 +113,7 @@ pub(crate) enum Verb {
     Top(TopOptions),
     /// Show the details of a task
     #[command(visible_alias = "status", after_help = examples::SHOW)]
-    Show(TaskOptions),
+    Show(ShowOptions),
     /// Print a task's output
     #[command(after_help = examples::LOGS)]
     Logs(LogsOptions),
@@ -149,13 +163,16 @@ pub(crate) enum Verb {
     /// Print ids for shell completions, one a line with a description
     #[command(hide = true)]
     CompleteIds(CompleteIdsOptions),
+    /// Write manual pages, one for each command
+    #[command(hide = true)]
+    Man(ManOptions),
 }
 
 impl Verb {
     /// Whether it starts one command at once, and ends with it. A server does not: the wardens of a
     /// spawner that was forked here have twice the memory of others.
     pub(crate) fn starts_at_once(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Call(_))
+        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Try(_) | Self::Call(_))
     }
 
     /// How its log looks, where that was chosen.
@@ -181,6 +198,10 @@ impl Verb {
             Self::Call(options) => &mut options.place.state,
             Self::Run(options) => &mut options.common.state,
             Self::Sh(options) => &mut options.common.state,
+            Self::Try(options) => &mut options.common.state,
+            Self::Changes(options) => &mut options.state,
+            Self::Apply(options) => &mut options.state,
+            Self::Discard(options) => &mut options.state,
             Self::Ps(options) => &mut options.state,
             Self::Top(options) => &mut options.state,
             Self::Show(options) => &mut options.state,
@@ -197,7 +218,9 @@ impl Verb {
             Self::Doctor(options) => &mut options.place.state,
             Self::Gc(options) => &mut options.state,
             Self::CompleteIds(options) => &mut options.state,
-            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) => return None,
+            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) | Self::Man(_) => {
+                return None;
+            }
         })
     }
 }
@@ -206,6 +229,12 @@ impl Verb {
 pub(crate) struct CompletionsOptions {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManOptions {
+    /// Folder to write them into; it is created where there is none
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -36,6 +36,12 @@ pub(crate) struct ApproveOptions {
     /// Allow it once, outside the sandbox; only for callers that are trusted that far
     #[arg(long, conflicts_with_all = ["session", "rule"])]
     pub outside_sandbox: bool,
+    /// Have it tried on a copy first: the next question says what it would change
+    #[arg(long = "try", conflicts_with_all = ["session", "rule", "outside_sandbox"])]
+    pub try_first: bool,
+    /// Apply what it changed when it was tried, instead of running it
+    #[arg(long, conflicts_with_all = ["session", "rule", "outside_sandbox", "try_first"])]
+    pub apply: bool,
     /// A message to the caller
     #[arg(long)]
     pub note: Option<String>,

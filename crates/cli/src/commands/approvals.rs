@@ -140,6 +140,14 @@ impl OpenQuestion {
         let mut text = format!("{id}, asked {asked} ago, expires in {expires}\n\n");
         text.push_str(&approval.question());
         text.push_str(&format!("\nlegwork approve {id}            allow it once\n"));
+        if self.replies.contains(&Reply::TryFirst) {
+            text.push_str(&format!("legwork approve {id} --try      try it on a copy first\n"));
+        }
+        if self.replies.contains(&Reply::Apply) {
+            text.push_str(&format!(
+                "legwork approve {id} --apply    apply what it did, without running it again\n"
+            ));
+        }
         if self.replies.contains(&Reply::AllowOnceUnconfined) {
             let option = "--outside-sandbox";
             text.push_str(&format!(
@@ -212,14 +220,16 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
 }
 
 pub(crate) async fn approve(options: ApproveOptions) -> ExitCode {
-    let ApproveOptions { id, session, rule, outside_sandbox, note, state } = options;
-    let decision = match (session, rule, outside_sandbox) {
-        (true, ..) => Reply::AllowSession,
-        (_, true, _) => Reply::AllowRule,
-        (.., true) => Reply::AllowOnceUnconfined,
-        _ => Reply::AllowOnce,
-    };
-    answer(&state, &id, decision, note).await
+    let chosen = [
+        (options.session, Reply::AllowSession),
+        (options.rule, Reply::AllowRule),
+        (options.outside_sandbox, Reply::AllowOnceUnconfined),
+        (options.try_first, Reply::TryFirst),
+        (options.apply, Reply::Apply),
+    ];
+    let decision = chosen.into_iter().find(|(chosen, _)| *chosen).map(|(_, reply)| reply);
+    let decision = decision.unwrap_or(Reply::AllowOnce);
+    answer(&options.state, &options.id, decision, options.note).await
 }
 
 pub(crate) async fn deny(options: DenyOptions) -> ExitCode {

@@ -32,7 +32,7 @@ pub(crate) async fn gc(options: GcOptions) -> ExitCode {
         Err(error) => return complain_of(&error),
     };
     let what = "legwork: looking for expired tasks, and deleting them";
-    match waiting(what, engine.collect(retention, wanted)).await {
+    match Box::pin(waiting(what, engine.collect(retention, wanted))).await {
         Err(error) => complain_of(&error),
         Ok(collected) if options.json => print_json(&collected),
         Ok(collected) => print(&report(&collected)),

@@ -5,7 +5,7 @@ use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
-    Request, Run, RunControl, Stdin, Task, ToolError, output::Mask,
+    Request, Run, RunControl, Stdin, Task, ToolError, TrialWish, output::Mask,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -13,11 +13,11 @@ use super::{
     attach::{Left, take_part},
     background,
     copy::{Copier, Failure},
-    remedy,
+    remedy, trials,
 };
 use crate::{
     OUR_FAILURE,
-    arguments::{RunCommon, RunOptions, ShOptions, StatePlace},
+    arguments::{RunCommon, RunOptions, ShOptions, StatePlace, TryOptions},
     asking,
     render::{CANCELLED, DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
     signals::Caught,
@@ -46,6 +46,16 @@ pub(crate) async fn sh(options: ShOptions) -> ExitCode {
     perform(request, options.common).await
 }
 
+/// `legwork try`: the same on a copy, and then what it would change.
+pub(crate) async fn try_on_copy(options: TryOptions) -> ExitCode {
+    let request = match options.sh {
+        Some(script) => Request::script(script),
+        None => Request::program(options.command),
+    };
+    let wish = TrialWish { network: options.network };
+    perform(request.tool("try").tried(wish), options.common).await
+}
+
 async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     request.wall_ms_max = common.wall_ms_max();
     let place = StatePlace { workspace: None, state: common.state.clone() };
@@ -64,6 +74,7 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
         .outputs(terminal.map_or_else(own_outputs, Outputs::Terminal));
     // Signals are caught before the command exists, so that none falls between.
     let signals = Caught::new(&PASSED_ON);
+    let is_trial = request.trial.is_some();
     let caller = caller(&request);
     let run = match engine.start(request, &caller).await {
         Ok(run) => run,
@@ -79,6 +90,9 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     // Only then: who reads the ledger writes to it first, and that takes longer than a command.
     if over.leaves_processes {
         background::tell(&engine, task_id.as_str(), &common.state).await;
+    }
+    if is_trial {
+        trials::tell(&engine, task_id.as_str(), &common.state).await;
     }
     over.code
 }

@@ -3,38 +3,64 @@
 use std::process::ExitCode;
 
 use legwork::{
-    Approval, Outcome, Report, Task,
+    Approval, LiveResources, Outcome, Report, Task,
     gate::units::{shown_bytes, shown_ms},
     output::TaskOutput,
     signal_name,
 };
 
-use super::{background, listed::age};
+use super::{background, listed::age, resources};
 use crate::{
-    arguments::{StateChoice, TaskOptions},
-    render::{complain_of, escaped, print, print_json, reason, time},
+    arguments::{ShowOptions, StateChoice},
+    render::{complain, complain_of, escaped, print, print_json, reason, time},
     style::{Style, labelled},
 };
 
-pub(crate) async fn show(options: TaskOptions) -> ExitCode {
+pub(crate) async fn show(options: ShowOptions) -> ExitCode {
+    if options.receipt {
+        return show_receipt(&options).await;
+    }
     let shown = async {
         let engine = options.state.with_tasks()?;
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
         let output = observer.output().await.unwrap_or_default();
         let report = observer.report().await?;
+        let uses = observer.resources().await?;
+        let run = report.map(|report| RunNow { report, uses });
         let left = engine.background_processes(observer.task());
         let task = observer.task().clone().masked(&engine.mask());
         let open = engine.approvals().await?;
         let held = open.into_iter().find(|one| one.task_id.as_ref() == Some(&task.task_id));
-        Ok((task, output, report, held, left))
+        Ok((task, output, run, held, left))
     };
     match shown.await {
         Err(error) => complain_of(&error),
         Ok((task, ..)) if options.json => print_json(&task),
-        Ok((task, output, report, held, left)) => {
-            let mut text = describe(&task, &output, report.as_ref(), held.as_ref());
+        Ok((task, output, run, held, left)) => {
+            let mut text = describe(&task, &output, run.as_ref(), held.as_ref());
             text.push_str(&describe_background(&task, &left, &options.state));
             print(&text)
+        }
+    }
+}
+
+/// Prints the answer to the call that started the task.
+async fn show_receipt(options: &ShowOptions) -> ExitCode {
+    let found = async {
+        let engine = options.state.with_tasks()?;
+        let task = engine.task(&options.task).await?;
+        Ok(engine.receipt(&task).await?.ok_or(task))
+    };
+    match found.await {
+        Err(error) => complain_of(&error),
+        Ok(Ok(text)) => print(&format!("{}\n", text.trim_end_matches('\n'))),
+        Ok(Err(task)) => {
+            let why = if task.status.is_final() {
+                "the call failed, was no call of a tool, or an older version answered it"
+            } else {
+                "the call is not answered yet, was no call of a tool, or an older version answered it"
+            };
+            complain(&format!("no answer to the call of task {} is known: {why}", task.task_id))
         }
     }
 }
@@ -42,7 +68,7 @@ pub(crate) async fn show(options: TaskOptions) -> ExitCode {
 fn describe(
     task: &Task,
     output: &TaskOutput,
-    report: Option<&Report>,
+    run: Option<&RunNow>,
     held: Option<&Approval>,
 ) -> String {
     let mut lines = Lines::new();
@@ -65,9 +91,9 @@ fn describe(
         let id = &question.approval_id;
         lines.add("Asks", &format!("may `{program}` run? legwork approvals {id} shows more"));
     }
-    match (&task.outcome, report) {
+    match (&task.outcome, run) {
         (Some(outcome), _) => describe_outcome(&mut lines, outcome),
-        (None, Some(report)) => describe_run(&mut lines, report),
+        (None, Some(run)) => describe_run(&mut lines, run),
         (None, None) => {}
     }
     for (name, artifact) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
@@ -80,9 +106,18 @@ fn describe(
     lines.text
 }
 
-fn describe_run(lines: &mut Lines, report: &Report) {
+/// What a warden tells of a command that runs.
+struct RunNow {
+    report: Report,
+    uses: Option<LiveResources>,
+}
+
+fn describe_run(lines: &mut Lines, RunNow { report, uses }: &RunNow) {
     lines.add("Process", &report.pid.to_string());
     lines.add("Running for", &shown_ms(report.duration_ms));
+    if let Some(uses) = uses {
+        lines.add("Uses", &resources::uses(uses));
+    }
     if let Some(size) = report.terminal {
         lines.add("Terminal", &format!("{} x {}", size.rows, size.cols));
     }
@@ -102,6 +137,9 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     }
     if outcome.exit_status.is_some() || outcome.signal.is_some() {
         lines.add("Duration", &shown_ms(outcome.duration_ms));
+    }
+    if let Some(used) = &outcome.resources {
+        lines.add("Used", &resources::used(used));
     }
     if let Some(by) = outcome.ended_by {
         lines.add("Ended by", by.as_str());

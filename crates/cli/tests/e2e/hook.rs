@@ -270,3 +270,21 @@ fn a_shell_without_a_sandbox_runs_nothing_that_needs_one() {
     let told = answer(&scratch, "gemini", confined, Some("ls")).unwrap().to_string();
     assert!(told.contains("deny") && told.contains("careful"), "{told}");
 }
+
+#[test]
+fn an_agent_that_leaves_stdin_open_is_answered() {
+    let scratch = Scratch::new();
+    let call = call(&scratch, "claude-code", Some("touch x")).to_string();
+    // The whole call, and one that stops in the middle: judging that has failed.
+    for (sent, expected) in [(call.as_str(), "no-touch"), (&call[..call.len() / 2], "took more")] {
+        let mut hook = scratch.guarded("hook", "guarded", Some(&policy("deny")));
+        hook.arg("claude-code").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut hook = hook.spawn().unwrap();
+        let mut stdin = hook.stdin.take().unwrap();
+        stdin.write_all(sent.as_bytes()).unwrap();
+        let output = hook.wait_with_output().unwrap();
+        drop(stdin);
+        assert!(text(&output.stdout).contains(expected), "{output:?}");
+        assert!(text(&output.stdout).contains("\"deny\""), "{output:?}");
+    }
+}

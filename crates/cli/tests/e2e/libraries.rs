@@ -54,7 +54,8 @@ fn the_python_library_is_typed() {
 }
 
 /// The files of the TypeScript library, its tests among them.
-const TYPESCRIPT: [&str; 11] = [
+const TYPESCRIPT: [&str; 12] = [
+    "src/bin.ts",
     "src/conversation.ts",
     "src/errors.ts",
     "src/http.ts",

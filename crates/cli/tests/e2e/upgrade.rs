@@ -45,6 +45,11 @@ fn adopted(older: u32, newer: u32) {
     let mut newer = server(&scratch, newer);
     let told = newer.tool("TaskOutput", &json!({ "task_id": task, "block": false }));
     assert!(told.contains("\nbefore"), "{told}");
+    // An older warden is not asked what it cannot answer.
+    let shown = scratch.legwork("show").arg(&task).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    let uses = String::from_utf8_lossy(&shown.stdout).contains("Uses:");
+    assert_eq!(uses, older >= legwork_warden::protocol::VERSION, "{shown:?}");
     open(&gate);
     // Only an owner records an end that nobody asks about.
     eventually("the end is recorded", || (status(&scratch, &task) == "failed").then_some(()));

@@ -31,6 +31,7 @@ await script(async () => {
     .evaluate((it) => getComputedStyle(it).color);
   assert.equal(green, "rgb(0, 120, 0)");
   assert.equal((await log.locator(".stderr").innerText()).trim(), "to stderr");
+  await page.locator(".facts").getByText(/MiB now$/).waitFor();
   await page.getByLabel(/Input:|waits for input/).fill("<b>you</b>");
   await page.getByRole("button", { name: "Send line" }).click();
   await has("hello <b>you</b>");
@@ -39,9 +40,13 @@ await script(async () => {
   await page.getByLabel("Streams").selectOption("both");
   fs.writeFileSync(file("go"), "");
   await page.locator(".status.failed", { hasText: "exit 3" }).waitFor();
-  await page.getByText("As a model reads it").click();
+  const used = page.locator(".facts");
+  await used.getByText(/^\d.* \(\d.* user, \d.* system\)$/).waitFor();
+  await used.getByText(/^\d.* MiB at most in one process$/).waitFor();
+  await page.getByText("The answer that the model got").click();
   await page.getByLabel("Receipt").waitFor();
-  assert((await page.getByLabel("Receipt").innerText()).includes("Exit status: 3"));
+  const receipt = await page.getByLabel("Receipt").innerText();
+  assert(receipt.startsWith(`Command promoted to background task\nTask: ${live}`), receipt);
   await page.locator(".timeline").getByText("allowed").waitFor();
   const raw = page.getByRole("link", { name: /stdout/ });
   const downloaded = await page.evaluate(

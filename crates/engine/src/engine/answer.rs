@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Tool;
 use crate::{
     error::ToolError,
+    id::TaskId,
     model::sandbox::{MissingLayer, SandboxReport},
     output::Mask,
 };
@@ -58,18 +59,43 @@ pub struct Success {
     pub receipt: Option<String>,
     /// The protection that the task had which it tells of; none if it tells of no task of its own.
     pub sandbox: Option<Arc<SandboxReport>>,
+    /// The task that the call has started.
+    pub started: Option<StartedTask>,
+}
+
+/// A task that a call has started, for whoever wants to see the answer to that call later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartedTask {
+    /// The task.
+    pub task_id: TaskId,
+    /// Whether [`Tool::again`] makes the same answer from what is stored of it; otherwise the
+    /// answer is kept.
+    pub is_told_by_record: bool,
 }
 
 impl Success {
     /// A result, as the tool's contract says.
     pub fn new(result: impl Into<ToolResult>) -> Self {
-        Self { result: result.into(), summary_text: None, receipt: None, sandbox: None }
+        Self {
+            result: result.into(),
+            summary_text: None,
+            receipt: None,
+            sandbox: None,
+            started: None,
+        }
     }
 
     /// The same with a summary in one line.
     #[must_use]
     pub fn summary(mut self, summary: impl Into<String>) -> Self {
         self.summary_text = Some(summary.into());
+        self
+    }
+
+    /// The same with the task that the call has started.
+    #[must_use]
+    pub fn started(mut self, task_id: TaskId, is_told_by_record: bool) -> Self {
+        self.started = Some(StartedTask { task_id, is_told_by_record });
         self
     }
 
@@ -119,6 +145,8 @@ pub struct Answer {
     brought: Result<Brought, ToolError>,
     sandbox_missing: Vec<MissingLayer>,
     receipt: String,
+    /// The task that the call has started, if nothing but this answer tells what it was told.
+    keeps: Option<TaskId>,
     envelope: OnceLock<Envelope>,
 }
 
@@ -167,6 +195,11 @@ impl Answer {
         &self.receipt
     }
 
+    /// The task that the call has started, if the receipt has to be kept to be seen later.
+    pub(super) fn keeps(&self) -> Option<&TaskId> {
+        self.keeps.as_ref()
+    }
+
     /// Why the call failed, if it did.
     pub fn error(&self) -> Option<&ToolError> {
         self.brought.as_ref().err()
@@ -178,16 +211,18 @@ impl Answer {
     }
 
     pub(super) fn succeeded(tool: &dyn Tool, mask: Arc<Mask>, success: Success) -> Self {
-        let Success { result, summary_text, receipt, sandbox } = success;
+        let Success { result, summary_text, receipt, sandbox, started } = success;
         let brought = Brought { result, summary_text, mask };
         // The receipt is made from the result: from the one that is shown, if that is another.
         let whole = receipt.filter(|text| matches!(brought.mask.text(text), Cow::Borrowed(_)));
+        let keeps = started.filter(|task| !task.is_told_by_record || whole.is_none());
         let receipt = whole.unwrap_or_else(|| {
             let mut receipt = tool.render(&brought.shown().0);
             brought.mask.string(&mut receipt);
             receipt
         });
         let mut answer = Self::new(tool.definition().name, receipt, Ok(brought));
+        answer.keeps = keeps.map(|task| task.task_id);
         if let Some(sandbox) = sandbox.filter(|report| !report.missing.is_empty()) {
             answer.lack(&sandbox.missing, tool.definition().text_is_json);
         }
@@ -200,6 +235,7 @@ impl Answer {
             brought,
             sandbox_missing: Vec::new(),
             receipt,
+            keeps: None,
             envelope: OnceLock::new(),
         }
     }

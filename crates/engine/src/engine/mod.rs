@@ -22,7 +22,7 @@ use legwork_gate::{Level, program_rules, read_tables};
 use serde_json::Value;
 
 pub use self::{
-    answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
+    answer::{Answer, Envelope, EnvelopeStatus, StartedTask, Success, ToolResult},
     command::{Command, CommandFuture},
     finished::Finished,
     handle::TaskHandle,
@@ -37,7 +37,7 @@ use crate::{
     judge::{Herald, Judge, config::Settings},
     meters::{Meters, WardenCount},
     model::{
-        Caller, ConnectionCheck, Request, Trust,
+        Caller, ConnectionCheck, Outcome, Request, Trust,
         question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
@@ -48,15 +48,22 @@ use crate::{
         Store,
         audit::AuditEntry,
         ledger::{Answerer, Task, TaskFilter},
-        open_state,
+        open_state, receipts,
         retention::{CleanUp, Collected, Retention},
         usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
-        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks, adopt::keep_adopting,
-        input::TypedText, observe::Observer, place_error, run::Run, sandbox_facts,
+        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks,
+        adopt::keep_adopting,
+        input::TypedText,
+        observe::Observer,
+        place_error,
+        run::Run,
+        sandbox_facts,
+        trials::{ShownChanges, TrialChanges, TrialState},
     },
-    threads::begin_in_thread,
+    threads::{begin_in_thread, in_thread},
+    trial::Applied,
 };
 
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
@@ -121,6 +128,7 @@ impl Engine {
         let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
         let ground = Ground { workspace, roots, all_workspaces, unset };
         let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
+        tasks.recover_trials();
         Ok(Self {
             tasks: Arc::new(tasks),
             registry: Arc::new(registry),
@@ -258,6 +266,38 @@ impl Engine {
         let answer = self.registry.call(self, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
+    }
+
+    /// Keeps the answer to a call that started a task, where nothing else tells what it was.
+    async fn keep_receipt(&self, answer: &Answer) {
+        let Some(task) = answer.keeps().cloned() else { return };
+        let (state, text) = (self.tasks.store.state.clone(), answer.receipt().to_owned());
+        let kept = in_thread(move || receipts::keep(&state, &task, &text)).await;
+        if let Some(Err(error)) = kept {
+            tracing::warn!(%error, "the answer to a call is not kept");
+        }
+    }
+
+    /// The answer to the call that started a task, as its caller got it. None where that is not
+    /// known: the call waits still or has failed, it was no call of a tool, or a program that kept
+    /// no answers has answered it.
+    ///
+    /// What is a secret here, and was none where the call was answered, is masked.
+    pub async fn receipt(&self, task: &Task) -> Result<Option<String>, ToolError> {
+        let (state, id) = (self.tasks.store.state.clone(), task.task_id.clone());
+        let kept = in_thread(move || receipts::read(&state, &id)).await;
+        let unreadable = |error| ToolError::unreadable(task.task_id.as_str(), &error);
+        if let Some(text) = kept.transpose().map_err(unreadable)?.flatten() {
+            return Ok(Some(self.mask().text(&text).into_owned()));
+        }
+        // A program that keeps answers also records what commands use.
+        let known = task.outcome.as_ref().filter(|outcome| outcome.resources.is_some());
+        let Some(Outcome { stdout, stderr, .. }) = known else { return Ok(None) };
+        let mut output = self.tasks.output(&task.task_id).await?;
+        // What was printed later was not in it.
+        output.stdout = output.stdout.with_totals(stdout.came(), stdout.lines);
+        output.stderr = output.stderr.with_totals(stderr.came(), stderr.lines);
+        Ok(self.registry.again(self, task, &output).map(|answer| answer.receipt().to_owned()))
     }
 
     /// An error as it may leave: with the hint of the face, without secrets, and not too long.
@@ -419,6 +459,44 @@ impl Engine {
         self.tasks.admit_typing(task, caller, is_person).await
     }
 
+    /// The trials of all workspaces, newest first.
+    pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
+        self.tasks.trials().await
+    }
+
+    /// The task of the trial whose id begins with this text; `@` is the newest trial.
+    pub async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
+        self.tasks.trial(prefix).await
+    }
+
+    /// What a trial changed that was not brought over yet: all of it, or what is at and below some
+    /// absolute paths. An error while its command, or anything that it left behind, still runs.
+    pub async fn trial_changes(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.tasks.trial_changes(trial, paths, shown).await
+    }
+
+    /// Brings over what a trial changed: all of it, or what is at and below some absolute paths.
+    /// All of that is brought over, or nothing is: what was changed underneath meanwhile is an
+    /// error. `by` is who says so, for the audit log: a person, never a model.
+    pub async fn apply_trial(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.tasks.apply_trial(trial, paths, by).await
+    }
+
+    /// Forgets what a trial changed; its task stays.
+    pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
+        self.tasks.discard_trial(trial, by).await
+    }
+
     /// The questions that wait for an answer, oldest first.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
         self.tasks.judge.questions().await
@@ -441,6 +519,7 @@ impl Engine {
         if !self.is_asking(&question) {
             self.tasks.pass_on(&question).await?;
         }
+        self.tasks.settle_tried(&question).await?;
         Ok(question)
     }
 

@@ -10,6 +10,8 @@ use super::{Answer, Engine, Success};
 use crate::{
     error::{ErrorKind, ToolError},
     model::Caller,
+    output::TaskOutput,
+    store::ledger::Task,
 };
 
 /// What a tool is, as models, clients and people are told.
@@ -98,12 +100,19 @@ pub trait Tool: Send + Sync {
     fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a>;
     /// Renders a result for a model, from the result alone.
     fn render(&self, result: &Value) -> String;
+    /// Makes the result again of the call that started a task, from what is stored of the task;
+    /// none where that does not tell it whole.
+    fn again(&self, _engine: &Engine, _task: &Task, _output: &TaskOutput) -> Option<Success> {
+        None
+    }
 }
 
 /// The tools by name.
 #[derive(Clone, Default)]
 pub struct Registry {
     tools: Vec<Arc<dyn Tool>>,
+    /// Those that are not offered: they know what they have answered in another process.
+    withheld: Vec<Arc<dyn Tool>>,
 }
 
 impl Registry {
@@ -118,7 +127,7 @@ impl Registry {
         if let Some(unknown) = names.iter().find(|name| self.get(name).is_none()) {
             return Err((*unknown).to_owned());
         }
-        self.tools.retain(|tool| names.contains(&tool.definition().name));
+        self.withhold(|tool| !names.contains(&tool.name));
         Ok(())
     }
 
@@ -130,7 +139,25 @@ impl Registry {
     /// Keeps only the tools that a model is offered by default: one way to run a command, and what
     /// follows from it. Three ways to run a command would only confuse it.
     pub fn keep_default(&mut self) {
-        self.tools.retain(|tool| tool.definition().by_default);
+        self.withhold(|tool| !tool.by_default);
+    }
+
+    fn withhold(&mut self, is_withheld: impl Fn(&Definition) -> bool) {
+        let withheld = self.tools.extract_if(.., |tool| is_withheld(tool.definition()));
+        self.withheld.extend(withheld);
+    }
+
+    /// The answer to the call that started a task, made again from what is stored of the task.
+    pub(super) fn again(
+        &self,
+        engine: &Engine,
+        task: &Task,
+        output: &TaskOutput,
+    ) -> Option<Answer> {
+        let all = self.tools.iter().chain(&self.withheld);
+        let tool = all.map(AsRef::as_ref).find(|tool| tool.definition().name == task.tool)?;
+        let success = tool.again(engine, task, output)?;
+        Some(Answer::succeeded(tool, engine.mask(), success))
     }
 
     /// Whether a tool of this name does more than look.
@@ -155,7 +182,11 @@ impl Registry {
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
-            Ok(success) => Answer::succeeded(tool, engine.mask(), success),
+            Ok(success) => {
+                let answer = Answer::succeeded(tool, engine.mask(), success);
+                engine.keep_receipt(&answer).await;
+                answer
+            }
             Err(error) => Answer::failed(name, engine.told(error)),
         }
     }

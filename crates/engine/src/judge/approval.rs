@@ -32,10 +32,10 @@ use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     events::Interest,
-    id::random,
+    id::{TaskId, random},
     model::{
         Caller, Trust,
-        question::{Answered, Approval, Reply, SharedAsker},
+        question::{Answered, Approval, Reply, SharedAsker, TriedCommand},
         sandbox::Wanted,
     },
     store::{audit::AuditEntry, ledger::Answerer},
@@ -101,6 +101,14 @@ fn no_such_reply(reply: Reply) -> ToolError {
              trusted that far, or `[sandbox] required` is set",
             "allow it once, inside the sandbox",
         ),
+        Reply::TryFirst => (
+            "this command cannot be tried first: it was tried already, or nothing can be tried here",
+            "allow it once, or refuse it",
+        ),
+        Reply::Apply => (
+            "there is nothing to apply: this command was not tried",
+            "have it tried first, or allow it once",
+        ),
         Reply::AllowSession => (
             "this command cannot be allowed for the session: what it runs is not all in its text",
             "allow it once",
@@ -123,18 +131,52 @@ fn append(path: &Path, rule: &str) -> io::Result<()> {
 }
 
 impl Judge {
-    /// Turns a question into a grant, if somebody says so. `refused` are the paths that its sandbox
-    /// will not let it write.
+    /// Turns a question into a grant, or into a trial, if somebody says so, or a rule. `refused`
+    /// are the paths that its sandbox will not let it write.
     pub(crate) async fn ask<F: Facts>(
         &self,
         question: Question<F>,
         caller: &Caller,
         refused: Vec<String>,
-    ) -> Result<Grant<F>, ToolError> {
+        may_try: bool,
+    ) -> Result<Asked<F>, ToolError> {
         let approval = self.open_question(&question, caller, refused)?;
+        let approval = Approval { may_try, ..approval };
+        if may_try {
+            // It may have been tried for an earlier call, and somebody has answered since.
+            let tried = Approval { key: tried_key(&approval), ..approval.clone() };
+            if let Some(earlier) = self.answered_earlier(&tried).await? {
+                return Ok(asked(question, &earlier, EARLIER));
+            }
+            if question.explanation().tries {
+                return Ok(Asked::TryFirst(question));
+            }
+        }
         let asker = caller.asker.as_ref();
         let (taken, by) = self.obtain(approval, asker, question.explanation()).await?;
-        Ok(granted(question, &taken, &by))
+        Ok(asked(question, &taken, &by))
+    }
+
+    /// Asks about a command that was tried: whether what it did is to be brought over.
+    pub(crate) async fn ask_tried<F: Facts>(
+        &self,
+        question: Question<F>,
+        caller: &Caller,
+        refused: Vec<String>,
+        tried: TriedCommand,
+    ) -> Result<Asked<F>, ToolError> {
+        let approval = self.open_question(&question, caller, refused)?;
+        let approval = Approval {
+            key: tried_key(&approval),
+            tried: Some(Box::new(tried)),
+            may_leave_sandbox: false,
+            may_repeat: false,
+            proposed_rule: None,
+            ..approval
+        };
+        let asker = caller.asker.as_ref();
+        let (taken, by) = self.obtain(approval, asker, question.explanation()).await?;
+        Ok(asked(question, &taken, &by))
     }
 
     /// Turns a question into a grant, if that was answered already; otherwise opens it, and waits
@@ -240,6 +282,8 @@ impl Judge {
             task_id: None,
             lineage: Vec::new(),
             may_leave_sandbox: plan.starts_anew() && self.may_leave(wanted, caller.trust),
+            may_try: false,
+            tried: None,
             proposed_rule: proposal(
                 plan,
                 &format!("approved-{}", approval_id.trim_start_matches(PREFIX)),
@@ -489,6 +533,33 @@ impl Judge {
             None if found.is_expired() => Err(expired(approval)),
             None => Ok(None),
         }
+    }
+}
+
+/// What follows from an answer that is no refusal.
+#[derive(Debug)]
+pub(crate) enum Asked<F> {
+    /// It may run.
+    Granted(Grant<F>),
+    /// It is tried on a copy first, and then asked about again.
+    TryFirst(Question<F>),
+    /// What this trial of it did is brought over.
+    Apply(TaskId),
+}
+
+/// The key of the question about a command that was tried.
+fn tried_key(approval: &Approval) -> String {
+    let mut key = ApprovalKey::default();
+    key.bind(&approval.key);
+    key.bind("tried");
+    key.into_text()
+}
+
+fn asked<F>(question: Question<F>, approval: &Approval, by: &str) -> Asked<F> {
+    match (approval.decision, &approval.tried) {
+        (Some(Reply::TryFirst), _) => Asked::TryFirst(question),
+        (Some(Reply::Apply), Some(tried)) => Asked::Apply(tried.task_id.clone()),
+        _ => Asked::Granted(granted(question, approval, by)),
     }
 }
 

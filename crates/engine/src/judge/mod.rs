@@ -20,7 +20,11 @@ use legwork_gate::{
 use legwork_warden::network::{BadHost, NameRules};
 
 use self::config::Settings;
-pub(crate) use self::{approval::APPROVED_UNCONFINED, herald::Herald, refusals::denied};
+pub(crate) use self::{
+    approval::{APPROVED_UNCONFINED, Asked},
+    herald::Herald,
+    refusals::denied,
+};
 use crate::{
     error::ToolError,
     id::random,

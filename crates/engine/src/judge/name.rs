@@ -94,6 +94,8 @@ impl Judge {
             sandbox,
             refused: Vec::new(),
             may_leave_sandbox: false,
+            may_try: false,
+            tried: None,
             may_repeat: true,
             task_id: Some(task.task_id.clone()),
             lineage: Vec::new(),

@@ -108,6 +108,8 @@ impl Judge {
             sandbox,
             refused: Vec::new(),
             may_leave_sandbox: false,
+            may_try: false,
+            tried: None,
             may_repeat: true,
             task_id: Some(task.task_id.clone()),
             lineage: asked.lineage.to_vec(),

@@ -13,7 +13,8 @@ pub(crate) mod status;
 pub use caller::{Caller, ShownOutput, Trust};
 pub use network::{ConnectionCheck, ConnectionFate, ConnectionRecord, NetworkSettings};
 pub use outcome::{
-    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Total, signal_name,
+    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Resources, Total,
+    signal_name,
 };
 pub(crate) use outcome::{REFUSED_BY_PERSON, is_zero};
-pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin};
+pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};

@@ -2,7 +2,7 @@
 
 use legwork_warden::{
     protocol,
-    record::{CommandEnd, ExitRecord, LimitsInForce, StreamTotal},
+    record::{CommandEnd, ExitRecord, LimitsInForce, StreamTotal, UsedResources},
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,34 @@ pub struct Outcome {
     /// Which limits held it.
     #[serde(skip_serializing_if = "LimitsKnown::is_empty", default)]
     pub limits: LimitsKnown,
+    /// What it used; older records do not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resources: Option<Resources>,
+}
+
+/// What a command and everything below it used, as far as it had ended when the command did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Processor time in its programs, in microseconds.
+    pub cpu_user_us: u64,
+    /// Processor time in the kernel, for them.
+    pub cpu_system_us: u64,
+    /// Most memory that one process had at a time: of the biggest one.
+    pub memory_peak_bytes: u64,
+    /// Most memory that all had together, where a cgroup counts that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tree_memory_peak_bytes: Option<u64>,
+}
+
+impl From<UsedResources> for Resources {
+    fn from(used: UsedResources) -> Self {
+        Self {
+            cpu_user_us: used.user_us,
+            cpu_system_us: used.system_us,
+            memory_peak_bytes: used.process_peak_bytes,
+            tree_memory_peak_bytes: used.tree_peak_bytes,
+        }
+    }
 }
 
 /// Which layers held the limits of a command, and what they could not hold.
@@ -232,6 +260,7 @@ impl From<&ExitRecord> for Outcome {
             connections: Vec::new(),
             warnings: Vec::new(),
             limits: LimitsKnown::from(&record.limits),
+            resources: record.used.map(Resources::from),
         }
     }
 }

@@ -51,6 +51,12 @@ pub struct Approval {
     /// Whether it may be allowed to run outside the sandbox: [`Reply::AllowOnceUnconfined`].
     #[serde(default)]
     pub may_leave_sandbox: bool,
+    /// Whether it may be tried on a copy first: [`Reply::TryFirst`].
+    #[serde(default)]
+    pub may_try: bool,
+    /// Where it was tried already: what it did there. Then [`Reply::Apply`] brings that over.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tried: Option<Box<TriedCommand>>,
     /// Whether one answer may count for all equal commands of the session: not where the text does
     /// not say all that it runs.
     #[serde(default = "always")]
@@ -91,10 +97,31 @@ pub struct Approval {
     pub(crate) session: String,
 }
 
+/// What a command did that was tried on a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedCommand {
+    /// The trial.
+    pub task_id: TaskId,
+    /// How it ended, in words.
+    pub ended: String,
+    /// How many files it made, changed and removed, in words.
+    pub summary: String,
+    /// The files, one a line: `+` made, `~` changed, `-` removed, `.` touched. Of many the first.
+    pub list: String,
+    /// A unified diff, cut where it is long.
+    pub diff: String,
+    /// The end of what it printed.
+    pub output: String,
+}
+
 /// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
+    /// Not yet: on a copy first, then ask again with what it would change.
+    TryFirst,
+    /// What it changed when it was tried is brought over; it does not run again.
+    Apply,
     /// This once.
     AllowOnce,
     /// This once, outside the sandbox: only where the question says that it may leave it.
@@ -109,8 +136,10 @@ pub enum Reply {
 
 impl Reply {
     /// All of them, the safest first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Deny,
+        Self::TryFirst,
+        Self::Apply,
         Self::AllowOnce,
         Self::AllowOnceUnconfined,
         Self::AllowSession,
@@ -120,6 +149,8 @@ impl Reply {
     /// The name in JSON and in the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::TryFirst => "try_first",
+            Self::Apply => "apply",
             Self::AllowOnce => "allow_once",
             Self::AllowOnceUnconfined => "allow_once_unconfined",
             Self::AllowSession => "allow_session",
@@ -168,13 +199,20 @@ impl Approval {
         if let Some(cause) = &self.cause {
             let _ = writeln!(text, "    {}", visible(cause));
         }
-        text.push_str(match (self.task_id.is_some(), self.lineage.is_empty()) {
-            (_, false) => "\nMay this program run? It waits, and with it this command:\n\n",
-            (true, true) => "\nMay it connect? The connection waits, and with it this command:\n\n",
-            (false, true) => "\nMay this command run?\n\n",
+        let is_name = self.task_id.is_some() && self.lineage.is_empty();
+        text.push_str(match &self.tried {
+            Some(_) => "\nThis command was tried on a copy. Is what it did to be applied?\n\n",
+            None if is_name => {
+                "\nMay it connect? The connection waits, and with it this command:\n\n"
+            }
+            None if self.lineage.is_empty() => "\nMay this command run?\n\n",
+            None => "\nMay this program run? It waits, and with it this command:\n\n",
         });
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));
+        }
+        if let Some(tried) = &self.tried {
+            tried.describe(&mut text);
         }
         if !self.lineage.is_empty() {
             text.push_str("\nThe processes that led to it:\n");
@@ -221,6 +259,8 @@ impl Approval {
             Reply::AllowOnceUnconfined => self.may_leave_sandbox,
             Reply::AllowRule => self.proposed_rule.is_some(),
             Reply::AllowSession => self.may_repeat,
+            Reply::TryFirst => self.may_try,
+            Reply::Apply => self.tried.is_some(),
             Reply::Deny | Reply::AllowOnce => true,
         };
         Reply::ALL.into_iter().filter(can_be).collect()
@@ -229,6 +269,28 @@ impl Approval {
     pub(crate) fn is_expired(&self) -> bool {
         now_ms() >= self.expires_at_ms
     }
+}
+
+impl TriedCommand {
+    fn describe(&self, text: &mut String) {
+        let _ = writeln!(text, "\nTried: {}; {}.", visible(&self.ended), visible(&self.summary));
+        for part in [&self.list, &self.diff] {
+            for line in part.lines() {
+                let _ = writeln!(text, "    {}", shown_line(line));
+            }
+        }
+        if !self.output.is_empty() {
+            text.push_str("\nIt printed:\n");
+            for line in self.output.lines() {
+                let _ = writeln!(text, "    {}", shown_line(line));
+            }
+        }
+    }
+}
+
+/// A line of a file: its tabs are no secret.
+fn shown_line(line: &str) -> String {
+    line.split('\t').map(visible).collect::<Vec<_>>().join("    ")
 }
 
 fn always() -> bool {
@@ -263,6 +325,8 @@ mod tests {
             parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
             refused: vec!["/etc/\u{7}".into()],
             may_leave_sandbox: true,
+            may_try: false,
+            tried: None,
             may_repeat: true,
             task_id: None,
             lineage: Vec::new(),

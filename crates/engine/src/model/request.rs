@@ -70,6 +70,16 @@ pub struct Request {
     pub memory_bytes_max: u64,
     /// Whether it may run on alone for as long as it likes: a person started it, and knows of it.
     pub is_kept: bool,
+    /// Whether it is only tried, on a copy of all that it may write.
+    pub trial: Option<TrialWish>,
+}
+
+/// A command that is to be tried: what it writes goes into a copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrialWish {
+    /// Whether it has the network that it would have otherwise; usually it has none, because what
+    /// it does there cannot be taken back.
+    pub network: bool,
 }
 
 impl Request {
@@ -100,7 +110,15 @@ impl Request {
             limits: Limits::default(),
             memory_bytes_max: u64::MAX,
             is_kept: false,
+            trial: None,
         }
+    }
+
+    /// Lets it only be tried: what it writes goes into a copy, which
+    /// [`Engine::apply_trial`](crate::Engine::apply_trial) brings over.
+    pub fn tried(mut self, wish: TrialWish) -> Self {
+        self.trial = Some(wish);
+        self
     }
 
     /// Names the tool or verb through which it comes.

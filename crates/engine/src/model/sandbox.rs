@@ -53,6 +53,13 @@ impl Wanted {
         Self { level, network, operator }.at(None, None)
     }
 
+    /// What a command gets that is only tried: all that it may write is a copy, so that it may
+    /// write whoever asked for it, and it has no network unless somebody says so.
+    pub(crate) fn to_try(self, network: bool) -> Self {
+        let network = if network { self.network } else { NetworkMode::None };
+        Self { level: Level::WorkspaceWrite, network, ..self }
+    }
+
     /// The same, with the level and the network that a rule wants.
     pub(crate) fn at(self, level: Option<Level>, network: Option<NetworkMode>) -> Self {
         let level = level.unwrap_or(self.level);

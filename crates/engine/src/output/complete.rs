@@ -17,6 +17,8 @@ pub struct Complete {
     pub text: String,
     /// Whether the middle was left out.
     pub truncated: bool,
+    /// Whether a secret was masked.
+    pub masked: bool,
 }
 
 impl Artifact {
@@ -26,13 +28,15 @@ impl Artifact {
         if gap.is_none() && self.bytes() <= bytes_max {
             let raw = self.read(0, self.bytes())?;
             let Scan { secrets, .. } = Scan::of(mask, &raw, 0, TextEnd::Final);
-            return Ok(Complete { text: lossy(&raw, &secrets), truncated: false });
+            let masked = !secrets.is_empty();
+            return Ok(Complete { text: lossy(&raw, &secrets), truncated: false, masked });
         }
         let (head, tail) = halves(gap, self.bytes(), bytes_max);
         let raw = self.read(0, head)?;
         let Scan { secrets, held } = Scan::of(mask, &raw, 0, TextEnd::Open);
         let head = raw.get(..held).unwrap_or_default();
         let head_text = lossy(head, &secrets);
+        let head_masked = !secrets.is_empty();
         // A secret may have begun before the tail.
         let start = self.bytes() - tail;
         let kept_from = self.gap().map_or(0, |gap| gap.to);
@@ -45,7 +49,9 @@ impl Artifact {
         let tail = raw.get(lead..).unwrap_or_default();
         let left_out = self.bytes() - (head.len() + tail.len()) as u64;
         let marker = format!("\n[... {left_out} bytes left out{} ...]\n", self.place());
-        Ok(Complete { text: [head_text, marker, lossy(tail, &secrets)].concat(), truncated: true })
+        let masked = head_masked || !secrets.is_empty();
+        let text = [head_text, marker, lossy(tail, &secrets)].concat();
+        Ok(Complete { text, truncated: true, masked })
     }
 
     /// Where the rest is, as far as it is anywhere.
@@ -91,7 +97,8 @@ mod tests {
     #[test]
     fn what_fits_is_whole_and_what_does_not_is_cut_between_characters() {
         let short = Artifact::of("grüße\u{1b}[1m".as_bytes());
-        let whole = Complete { text: "grüße\u{1b}[1m".into(), truncated: false };
+        let text = "grüße\u{1b}[1m".into();
+        let whole = Complete { text, ..Complete::default() };
         assert_eq!(short.complete(&Mask::default(), 100).unwrap(), whole);
         for bytes_max in 6..40 {
             let cut = Artifact::of("ä€😀".repeat(20).as_bytes())

@@ -67,6 +67,9 @@ pub(crate) enum PlaceError {
     /// The pool was closed meanwhile.
     #[error("the engine is being closed")]
     Closed,
+    /// No copy of the files can be made for a command to be tried on.
+    #[error("{0}")]
+    NoCopies(String),
     /// The warden is of another version.
     #[error("the warden speaks version {0} of the protocol")]
     Version(u32),
@@ -209,6 +212,21 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
 
     /// A warden with this sandbox ready.
     fn ready(&self, wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>>;
+
+    /// A warden whose next command sees all that it may write as a copy: a trial of this id is
+    /// begun. It serves one command only.
+    fn ready_to_try<'a>(
+        &'a self,
+        _wanted: Wanted,
+        _id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(async { Err(PlaceError::NoCopies("this place makes no copies".into())) })
+    }
+
+    /// Whether commands can be tried here, as far as that can be known without one.
+    fn can_try(&self) -> bool {
+        false
+    }
 
     /// Takes a warden back that can be used again.
     fn give_back(&self, warden: Warden);

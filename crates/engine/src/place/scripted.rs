@@ -21,8 +21,8 @@ use std::{
 
 use legwork_warden::{
     protocol::{
-        Decoder, EndCause, FromWarden, KeptOutput, NewOutput, Order, Report, RunEnd, Sandboxed,
-        Spec, StartFailure, StartStage, ToWarden, WardenFrame, version,
+        Decoder, EndCause, FromWarden, KeptOutput, LiveResources, NewOutput, Order, Report, RunEnd,
+        Sandboxed, Spec, StartFailure, StartStage, ToWarden, WardenFrame, version,
     },
     record::{CommandEnd, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
@@ -397,6 +397,9 @@ impl World {
             Order::Stop { because, .. } => self.stop(name, wire, *because),
             Order::Spill => self.spill(name, wire),
             Order::Report => self.say(name, wire, FromWarden::Report(Box::new(report()))),
+            Order::Measure => {
+                self.say(name, wire, FromWarden::Measured(LiveResources::default()));
+            }
             Order::Follow { stdout_bytes, .. } => self.follow(name, wire, *stdout_bytes),
             Order::Committed => self.forget(name),
             Order::Adopt => self.adopt(name, wire),
@@ -509,6 +512,7 @@ impl Running {
             low_disk: false,
             store_errno: None,
             limits: LimitsInForce::default(),
+            used: None,
         }
     }
 }
@@ -726,6 +730,7 @@ impl Place for Scripted {
             enforced: sandbox.enforcement.enforced.clone(),
             artifacts: Vec::new(),
             exec_rules: Vec::new(),
+            on_copy: false,
             names: None,
         }
     }

@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     clock::now_ms,
+    id::TaskId,
     model::is_zero,
     place::Place,
     state::{
@@ -34,10 +35,13 @@ use crate::{
         aside::{remove, remove_all, set_aside_at_ms},
     },
     store::ledger::{History, LedgerError, OldTask, private_file},
+    store::receipts,
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
+    trial::{Trials, trial_bytes},
 };
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
+const HOUR_MS: i64 = 3600 * 1000;
 
 /// Tasks that are removed in one step.
 const BATCH: usize = 64;
@@ -114,6 +118,9 @@ pub struct Collected {
     pub sockets: u64,
     /// Questions that were over.
     pub approvals: u64,
+    /// Trials whose tasks are removed, or that were never finished.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub trials: u64,
     /// Temporary folders of workspaces.
     pub temporary_folders: u64,
     /// What was damaged and had been set aside.
@@ -214,13 +221,17 @@ impl Collection<'_> {
     /// Looks for what is past its time, and removes it, unless nothing is to be touched.
     fn look(&mut self) -> Result<(), LedgerError> {
         self.folders = folder_sizes(self.state)?;
-        self.collected.kept_bytes = ledger_bytes(self.state) + self.folders.values().sum::<u64>();
+        let folders: u64 = self.folders.values().sum();
+        self.collected.kept_bytes =
+            ledger_bytes(self.state) + folders + receipts::bytes(self.state);
         self.remove_tasks()?;
         if self.collected.tasks > 0 && !self.collected.dry_run {
             self.history.renew()?;
         }
+        self.remove_trials();
         self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
+        self.remove_receipts();
         self.remove_set_aside();
         Ok(())
     }
@@ -279,7 +290,8 @@ impl Collection<'_> {
             return false;
         }
         let folder = self.folders.get(task.task_id.as_str()).copied();
-        let bytes = task.row_bytes + folder.unwrap_or(0);
+        let receipt = receipts::bytes_of(self.state, &task.task_id);
+        let bytes = task.row_bytes + folder.unwrap_or(0) + receipt;
         self.collected.tasks += 1;
         self.collected.folders += u64::from(folder.is_some());
         self.collected.bytes += bytes;
@@ -306,6 +318,9 @@ impl Collection<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
+        for task in tasks {
+            receipts::remove(self.state, &task.task_id)?;
+        }
         self.history.remove(tasks)?;
         self.history.tell_removed(tasks);
         for folder in moved {
@@ -325,6 +340,39 @@ impl Collection<'_> {
         Ok(())
     }
 
+    /// Removes the trials of tasks that are gone, and then the oldest until the rest is small
+    /// enough: what they changed is worth less than the records of what was done.
+    fn remove_trials(&mut self) {
+        let trials = Trials::of(self.state.path());
+        let mut kept = Vec::new();
+        for (name, path) in trials.names() {
+            let task = TaskId::parse(&name).and_then(|id| self.history.find(&id).ok().flatten());
+            let changed_ms = changed_ms(&path);
+            // One that is being made has no task yet.
+            let is_left = self.now_ms.is_some_and(|now_ms| changed_ms + HOUR_MS < now_ms);
+            match task {
+                None if is_left => self.remove_trial(&trials, &name),
+                task => {
+                    let is_over = task.is_some_and(|task| task.is_over && !task.left_something);
+                    kept.push((changed_ms, name, is_over, trial_bytes(&path)));
+                }
+            }
+        }
+        kept.sort();
+        let mut bytes: u64 = kept.iter().map(|(.., bytes)| bytes).sum();
+        for (_, name, _, own) in kept.iter().filter(|(_, _, is_over, _)| *is_over) {
+            if bytes > self.retention.bytes_max {
+                self.remove_trial(&trials, name);
+                bytes = bytes.saturating_sub(*own);
+            }
+        }
+    }
+
+    fn remove_trial(&mut self, trials: &Trials, name: &str) {
+        let removed = self.collected.dry_run || trials.remove_folder(name).is_ok();
+        self.collected.trials += u64::from(removed);
+    }
+
     /// Removes the temporary folders of workspaces in which nothing has changed for long.
     fn remove_temporary(&mut self) {
         for path in entries(&self.state.path().join("tmp")) {
@@ -332,6 +380,15 @@ impl Collection<'_> {
             if newest.is_some_and(|changed_ms| changed_ms < self.cutoff_ms()) {
                 let removed = self.collected.dry_run || remove_all(&path).is_ok();
                 self.collected.temporary_folders += u64::from(removed);
+            }
+        }
+    }
+
+    /// Removes old answers of which the ledger has no task any more.
+    fn remove_receipts(&self) {
+        for path in entries(&self.state.receipts()) {
+            if changed_ms(&path) < self.cutoff_ms() {
+                self.unlink(&path);
             }
         }
     }

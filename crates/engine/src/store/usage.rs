@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     state::StateFolder,
     store::ledger::{History, LedgerError, task_id},
+    store::receipts,
 };
 
 /// Disk usage of a state folder.
@@ -24,7 +25,7 @@ pub struct Usage {
     pub tasks: u64,
     /// Folders of tasks.
     pub folders: u64,
-    /// What they take.
+    /// What they take, with the answers to calls that are kept beside them.
     pub folder_bytes: u64,
     /// When the oldest task was registered, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +64,7 @@ pub(crate) fn usage(state: &Arc<StateFolder>) -> Result<Usage, LedgerError> {
         ledger_bytes: ledger_bytes(state),
         tasks,
         folders: folders.len() as u64,
-        folder_bytes: folders.values().sum(),
+        folder_bytes: folders.values().sum::<u64>() + receipts::bytes(state),
         oldest_at_ms,
     })
 }

@@ -36,6 +36,11 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
                 .hint(SHORTAGE_HINT)
         }
+        PlaceError::NoCopies(problem) => ToolError::new(
+            ErrorKind::SandboxUnavailable,
+            format!("commands cannot be tried here: {problem}"),
+        )
+        .hint("run it for real, or do without it"),
         other => ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("the command's supervisor could not be started: {other}"),

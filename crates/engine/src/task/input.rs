@@ -184,7 +184,9 @@ impl Tasks {
             .with("workdir", task.workdir.as_str());
         match self.judge.verdict(lines, entry).await? {
             Verdict::Allow(_) => Ok(()),
-            Verdict::Ask(question) => self.judge.ask(question, caller, Vec::new()).await.map(drop),
+            Verdict::Ask(question) => {
+                self.judge.ask(question, caller, Vec::new(), false).await.map(drop)
+            }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
     }

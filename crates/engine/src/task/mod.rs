@@ -22,6 +22,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod tidy;
+pub(crate) mod trials;
 pub(crate) mod wait;
 
 use std::{
@@ -34,7 +35,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Question, Subject, Verdict, written_paths};
+use legwork_gate::{Explanation, Grant, Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
 pub(crate) use self::failures::place_error;
@@ -98,6 +99,8 @@ pub(crate) struct Tasks {
     /// Who waits for a command.
     attention: Attention,
     running: Mutex<HashMap<TaskId, Running>>,
+    /// Commands that were tried, and about which a question is open that nobody here waits for.
+    tried: Mutex<HashMap<TaskId, Run>>,
     /// Who attends to waits for input, while anybody looks live.
     attendant: Mutex<Option<AbortHandle>>,
 }
@@ -141,6 +144,15 @@ fn named<P>(verdict: &Verdict<P>) -> &'static str {
     }
 }
 
+/// Lets a command be tried that would have to be asked about: nothing comes of it that cannot be
+/// forgotten.
+fn only_tried(question: Question<Plan>) -> Grant<Plan> {
+    let explanation = question.explanation();
+    let reason = format!("only tried, on a copy; otherwise: {}", explanation.reason);
+    let tried = Explanation { rule: "trial".into(), reason, ..explanation.clone() };
+    question.approve(tried)
+}
+
 impl Tasks {
     pub(crate) fn new(
         judge: Judge,
@@ -159,6 +171,7 @@ impl Tasks {
             orphan_ttl,
             attention: Attention::default(),
             running: Mutex::default(),
+            tried: Mutex::default(),
             attendant: Mutex::default(),
         }
     }
@@ -180,9 +193,14 @@ impl Tasks {
             ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
         })?;
         let (tool, text) = (request.tool.clone(), request.program.text());
+        let is_trial = request.trial.is_some();
         match self.try_submit(id.clone(), request, caller).await {
             Ok(submitted) => Ok(submitted),
             Err(error) => {
+                if is_trial {
+                    // If it cannot be removed now, the clean-up does it.
+                    let _ = self.forget_trial(&id).await;
+                }
                 let entry = AuditEntry::refused(&error).own("task_id", &id).own("tool", &tool);
                 self.store.note(entry.by(caller).command(&text)).await;
                 Err(ToolError { noted: true, ..error })
@@ -198,27 +216,26 @@ impl Tasks {
     ) -> Result<Submitted, ToolError> {
         let span = caller.span("plan");
         let plan = over(span, self.plan(request, caller.trust).await)?;
-        let entry = AuditEntry::new("verdict")
-            .own("task_id", &id)
-            .own("tool", &plan.tool)
-            .by(caller)
-            .command(&plan.text)
-            .with("workdir", plan.workdir.path.display().to_string());
         let mut span = caller.span("judge");
-        let verdict = self.judge.verdict(plan, entry).await;
+        let verdict = self.judged(&id, plan, caller).await;
         if let Ok(verdict) = &verdict {
             span.set("legwork.verdict", || named(verdict));
         }
         match over(span, verdict)? {
             Verdict::Allow(grant) => self.begin(id, grant, caller).await,
+            Verdict::Ask(question) if question.plan().is_trial => {
+                self.begin(id, only_tried(question), caller).await
+            }
             Verdict::Ask(question) => {
                 if let Some(running) = self.equal_running(question.plan()).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
-                let span = caller.span("ask");
-                let grant = over(span, self.judge.ask(question, caller, refused).await)?;
-                self.begin(id, grant, caller).await
+                let (span, may_try) = (caller.span("ask"), self.place.can_try());
+                // A person takes longer than a box: what is boxed keeps the way of others short.
+                let asked = self.judge.ask(question, caller, refused.clone(), may_try);
+                let asked = Box::pin(asked).await;
+                Box::pin(self.after_question(id, over(span, asked)?, caller, refused)).await
             }
             Verdict::Deny(denial) => Err(denied(denial)),
         }
@@ -237,10 +254,33 @@ impl Tasks {
         Ok(refused.iter().map(|path| path.display().to_string()).collect())
     }
 
+    /// Whether a plan may run; the audit log has the verdict.
+    async fn judged(
+        &self,
+        id: &TaskId,
+        plan: Plan,
+        caller: &Caller,
+    ) -> Result<Verdict<Plan>, ToolError> {
+        let entry = AuditEntry::new("verdict")
+            .own("task_id", id)
+            .own("tool", &plan.tool)
+            .by(caller)
+            .command(&plan.text)
+            .with("workdir", plan.workdir.path.display().to_string());
+        self.judge.verdict(plan, entry).await
+    }
+
     /// Decides everything about a request but whether it may run.
     async fn plan(&self, mut request: Request, trust: Trust) -> Result<Plan, ToolError> {
-        let wanted = self.judge.wanted(trust);
-        let whole = self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole());
+        let mut wanted = self.judge.wanted(trust);
+        let whole = match request.trial {
+            Some(wish) => {
+                wanted = wanted.to_try(wish.network);
+                // Where it cannot be, it is not started.
+                true
+            }
+            None => self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole()),
+        };
         request.tighten(&self.judge.settings.task_limits);
         let around = Surroundings { trust, wanted, sandboxed: whole };
         Plan::resolve(request, &self.ground, &self.place, around)

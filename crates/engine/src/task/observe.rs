@@ -11,8 +11,8 @@ use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 use legwork_warden::{
     folder::WindowSize,
     protocol::{
-        self, EndCause, FromWarden, InputRefusal, Met, NewOutput, Order, Report, ToWarden,
-        WatchFor, is_understood,
+        self, EndCause, FromWarden, InputRefusal, LiveResources, Met, NewOutput, Order, Report,
+        ToWarden, WatchFor, is_understood,
     },
 };
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -45,6 +45,8 @@ pub struct Observer {
     tasks: Arc<Tasks>,
     task: Task,
     channel: Option<Channel>,
+    /// The version of the protocol that the warden speaks.
+    version: u32,
     /// An end that was heard and is not in the ledger yet.
     heard: Option<Box<protocol::RunEnd>>,
     /// What came while something else was waited for.
@@ -79,6 +81,7 @@ pub(crate) enum Said {
     Grew,
     Spilled(bool),
     Report(Box<Report>),
+    Measured(LiveResources),
     InputTaken(InputTaken),
     Met(Met),
     Stopped(Vec<u32>),
@@ -117,6 +120,7 @@ impl Observer {
             tasks,
             task,
             channel: None,
+            version: 0,
             heard: None,
             events: VecDeque::new(),
             spilled: false,
@@ -181,7 +185,7 @@ impl Observer {
     }
 
     /// Dials the warden.
-    async fn dial(&self, deadline: Instant) -> Result<Dialed, ToolError> {
+    async fn dial(&mut self, deadline: Instant) -> Result<Dialed, ToolError> {
         let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
             return Ok(Dialed::Nobody);
         };
@@ -192,6 +196,7 @@ impl Observer {
         }
         match hello {
             Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
+                self.version = version;
                 let holds = task.as_deref() == Some(self.task.task_id.as_str());
                 Ok(if holds { Dialed::Holds(channel) } else { Dialed::HoldsNot(channel) })
             }
@@ -249,6 +254,20 @@ impl Observer {
         self.order(Order::Report).await;
         self.answer(|event| match event {
             Said::Report(report) => Ok(*report),
+            other => Err(other),
+        })
+        .await
+    }
+
+    /// What the command and everything below it uses at this moment; none if nothing is left of it,
+    /// or if its warden is of a program that did not measure.
+    pub async fn resources(&mut self) -> Result<Option<LiveResources>, ToolError> {
+        if !protocol::measures(self.version) {
+            return Ok(None);
+        }
+        self.order(Order::Measure).await;
+        self.answer(|event| match event {
+            Said::Measured(resources) => Ok(resources),
             other => Err(other),
         })
         .await
@@ -464,6 +483,7 @@ impl Observer {
             }
             Ok(FromWarden::Spilled(spilled)) => Said::Spilled(spilled),
             Ok(FromWarden::Report(report)) => Said::Report(report),
+            Ok(FromWarden::Measured(resources)) => Said::Measured(resources),
             Ok(FromWarden::InputTaken { bytes, refusal }) => {
                 Said::InputTaken(InputTaken { bytes, refusal })
             }

@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) wanted: Wanted,
     /// Whether every layer of that is in force.
     pub(crate) sandboxed: bool,
+    /// Whether it is only tried, on a copy.
+    pub(crate) is_trial: bool,
     /// The command as it was asked for.
     pub(crate) text: String,
     pub(crate) kind: PlanKind,
@@ -72,8 +74,11 @@ pub(super) struct Surroundings {
     pub sandboxed: bool,
 }
 
+/// How long a command is tried before a question about it.
+const TRIAL_MS_MAX: u64 = 10 * 60 * 1000;
+
 /// How the command is run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanKind {
     Script { shell: String, login: bool },
     Argv(Vec<String>),
@@ -195,6 +200,36 @@ impl Plan {
         Some((program, words.into_iter().map(OsString::from).collect()))
     }
 
+    /// The same command, to be tried: without the input that is meant for the command itself.
+    pub(super) fn to_try(&self) -> Self {
+        Self {
+            tool: self.tool.clone(),
+            manners: self.manners,
+            program: self.program.clone(),
+            argv: self.argv.clone(),
+            workdir: self.workdir.clone(),
+            stdin: protocol::StdinSource::Null,
+            given: None,
+            outputs: Outputs::Separate,
+            duplicates: DuplicatePolicy::StartNew,
+            wall_ms_max: Some(self.wall_ms_max.map_or(TRIAL_MS_MAX, |it| it.min(TRIAL_MS_MAX))),
+            limits: self.limits,
+            memory_bytes_max: self.memory_bytes_max,
+            is_kept: self.is_kept,
+            environment: self.environment.clone(),
+            description: self.description.clone(),
+            trust: self.trust,
+            workspace: self.workspace.clone(),
+            wanted: self.wanted.to_try(false),
+            sandboxed: true,
+            is_trial: true,
+            text: self.text.clone(),
+            kind: self.kind.clone(),
+            fingerprint: self.fingerprint,
+            place: self.place.clone(),
+        }
+    }
+
     /// Puts another script in the place of this one, for a look at it.
     pub(super) fn set_script(&mut self, text: &str) {
         text.clone_into(&mut self.text);
@@ -247,6 +282,7 @@ impl Plan {
             workspace: workspace.path.clone(),
             wanted: around.wanted,
             sandboxed: around.sandboxed,
+            is_trial: request.trial.is_some(),
             description: request.description,
             text: resolved.text,
             kind: resolved.kind,

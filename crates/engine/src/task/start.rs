@@ -44,7 +44,7 @@ use crate::{
         sandbox::{SandboxReport, Wanted},
         status::Status,
     },
-    place::{LoginWish, MEMORY_BYTES_MAX, Place, Sandbox, TamperCheck, Warden},
+    place::{LoginWish, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden},
     store::ledger::{LedgerError, Registered, Task, write_note},
     trace::Trace,
 };
@@ -61,15 +61,19 @@ impl Tasks {
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
         let began = Instant::now();
-        let wanted = self.judge.wanted_by(grant.plan().wanted, grant.explanation());
-        let ready = self.place.ready(wanted).await;
+        let is_trial = grant.plan().is_trial;
+        let planned = grant.plan().wanted;
+        let by_rule = || self.judge.wanted_by(planned, grant.explanation());
+        let wanted = if is_trial { planned } else { by_rule() };
+        let ready = self.ready_for(&id, wanted, is_trial).await;
         let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
         if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {
             self.place.give_back(warden);
             return Err(error);
         }
         // Beside what follows; it has to be through before the command starts.
-        let looking = sandbox.as_ref().and_then(|_| self.place.tamper_check(wanted));
+        let checked = sandbox.as_ref().filter(|_| !is_trial);
+        let looking = checked.and_then(|_| self.place.tamper_check(wanted));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         let report = report_of(sandbox.as_deref(), &grant);
         task.sandbox = report.clone();
@@ -83,7 +87,7 @@ impl Tasks {
         Failpoint::EngineAfterRow.pass();
         // What a rule lets out of the sandbox is one file with its arguments: no shell may make
         // more of it.
-        let let_out = wanted.level < grant.plan().wanted.level;
+        let let_out = !is_trial && wanted.level < grant.plan().wanted.level;
         let said = grant.explanation().note.clone();
         let mut plan = grant.into_plan();
         if let Some((program, argv)) = let_out.then(|| plan.without_shell()).flatten() {
@@ -91,7 +95,8 @@ impl Tasks {
             plan.kind = PlanKind::Argv(Vec::new());
         }
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
-        let wish = self.login_wish(&plan, wanted);
+        // What a profile writes belongs to the trial, too.
+        let wish = self.login_wish(&plan, wanted).filter(|_| !is_trial);
         let preamble = wish.and_then(|wish| self.place.shorten_login(wish, &mut spec));
         let tamper_check = match looking {
             Some(looking) => Some(looking.await),
@@ -125,6 +130,19 @@ impl Tasks {
             report,
         );
         Ok(Submitted::Started(run.approved_with(said)))
+    }
+
+    /// A warden for a command, or for the trial of one.
+    async fn ready_for(
+        &self,
+        id: &TaskId,
+        wanted: Wanted,
+        is_trial: bool,
+    ) -> Result<Ready, PlaceError> {
+        if is_trial {
+            return self.place.ready_to_try(wanted, id).await;
+        }
+        self.place.ready(wanted).await
     }
 
     /// Lets a task of its own drive a warden that has a command, or gets one, until that is over.
@@ -268,6 +286,13 @@ impl Tasks {
         }
     }
 
+    /// What a command may not execute. What would be asked about may be tried.
+    fn exec_rules(&self, plan: &Plan) -> Vec<ExecRule> {
+        let rules = self.judge.rules_at_exec(plan).into_iter();
+        let held = rules.filter(|rule| !plan.is_trial || rule.decision == Decision::Deny);
+        held.map(exec_rule).collect()
+    }
+
     fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
         let outputs = match plan.outputs {
             Outputs::Separate => protocol::OutputRoute::Separate,
@@ -286,7 +311,8 @@ impl Tasks {
             limits: plan.limits,
             orphan_ttl_ms: if plan.is_kept { u64::MAX } else { milliseconds(self.orphan_ttl) },
             sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
-                exec_rules: self.judge.rules_at_exec(plan).into_iter().map(exec_rule).collect(),
+                exec_rules: self.exec_rules(plan),
+                on_copy: plan.is_trial,
                 names: sandbox.report.network_by_name.then(|| self.judge.name_rules(plan.trust())),
                 ..self.place.sandboxed(sandbox)
             }),

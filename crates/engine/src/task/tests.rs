@@ -85,6 +85,7 @@ fn request(number: u64) -> Request {
         limits: Limits::default(),
         memory_bytes_max: u64::MAX,
         is_kept: false,
+        trial: None,
     }
 }
 

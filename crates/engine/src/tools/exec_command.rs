@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, Success, Turn, WAIT_MS_MAX,
+    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     progress, schema,
     task_output::full_screen,
@@ -84,6 +84,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<ExecResult>,
+        again,
     }
 }
 
@@ -230,6 +231,44 @@ struct RunningCommand {
     tty: bool,
 }
 
+impl Completed {
+    /// Whether the record of the task and its output tell all of it: then it can be made again.
+    fn is_told_by_record(&self) -> bool {
+        let Self {
+            task_id: _,
+            exit_status,
+            signal,
+            stdout_preview: _,
+            stderr_preview: _,
+            truncated,
+            artifacts,
+            stdout_artifact: _,
+            stderr_artifact: _,
+            duration_ms: _,
+            background_pids,
+            background_processes,
+            ended_by,
+            dropped_bytes,
+            flags,
+            denials,
+            connections,
+            warnings,
+            sandbox_facts,
+            approval_note,
+        } = self;
+        let is_whole = !truncated && artifacts.is_empty() && *dropped_bytes == 0;
+        let is_alone = background_pids.is_empty() && background_processes.is_empty();
+        let is_plain = ended_by.is_none()
+            && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
+            && denials.is_empty()
+            && connections.is_empty();
+        let is_uncommented =
+            warnings.is_empty() && sandbox_facts.is_empty() && approval_note.is_none();
+        let is_known = exit_status.is_some() || signal.is_some();
+        is_known && is_whole && is_alone && is_plain && is_uncommented
+    }
+}
+
 impl Receipt for ExecResult {
     fn receipt(&self) -> String {
         match &self.outcome {
@@ -250,21 +289,41 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let wait = caller.bounded(wait);
     let request = input.into_request(max_output_tokens);
     let takes_input = matches!(request.stdin, Stdin::Open);
-    let (sandbox, (outcome, summary)) = match engine.submit(request, caller).await? {
+    let (sandbox, started, (outcome, summary)) = match engine.submit(request, caller).await? {
         Submitted::AlreadyRunning(task) => {
             let sandbox = task.sandbox.clone();
             let summary = how_it_is_doing(engine, &task).await;
             let outcome = Disposition::AlreadyRunning(already_running(*task, summary));
-            (sandbox, (outcome, "an equal command is already running".to_owned()))
+            (sandbox, None, (outcome, "an equal command is already running".to_owned()))
         }
         Submitted::Started(run) => {
             let shown = Shown { engine, mask: &mask, max_output_tokens };
-            let sandbox = run.sandbox().clone();
+            let (sandbox, task_id) = (run.sandbox().clone(), run.task_id().clone());
             let patience = Patience { wait, takes_input };
-            (sandbox, attend(run, patience, shown, caller).await?)
+            (sandbox, Some(task_id), attend(run, patience, shown, caller).await?)
         }
     };
-    Ok(super::success(ExecResult { outcome, command_diagnostics }, summary).sandbox(sandbox))
+    let is_told_by_record =
+        matches!(&outcome, Disposition::Completed(completed) if completed.is_told_by_record());
+    let started = started.map(|task_id| StartedTask { task_id, is_told_by_record });
+    let result = ExecResult { outcome, command_diagnostics };
+    Ok(Success { started, ..super::success(result, summary).sandbox(sandbox) })
+}
+
+/// The result again, from what is stored of a task.
+fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
+    let (outcome, mask) = (task.outcome.as_ref()?, engine.mask());
+    let max_output_tokens = engine.settings().output_tokens_max;
+    let shown = Shown { engine, mask: &mask, max_output_tokens };
+    let mut completed = completed(&task.task_id, outcome, output, shown).ok()?;
+    // What is masked now was not masked then, or the answer would have been kept.
+    completed.flags.retain(|flag| *flag != Flag::Masked);
+    if !completed.is_told_by_record() {
+        return None;
+    }
+    let command_diagnostics = CommandDiagnostics::of(&mask, &task.command, max_output_tokens);
+    let result = ExecResult { outcome: Disposition::Completed(completed), command_diagnostics };
+    Some(super::success(result, summary(outcome)).sandbox(task.sandbox.clone()))
 }
 
 impl Input {
@@ -428,24 +487,40 @@ fn summary(outcome: &Outcome) -> String {
 
 /// Builds the result of a command that has ended, from what is recorded.
 fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, ToolError> {
-    let (task_id, outcome) = (run.task_id().clone(), &*ended.outcome);
+    let unreadable = |error: io::Error| ToolError::unreadable(run.task_id().as_str(), &error);
+    let Outcome { stdout, stderr, background_pids, .. } = &*ended.outcome;
+    let mut output = run.output(ended).map_err(unreadable)?;
+    output.stdout = output.stdout.with_totals(stdout.came(), stdout.lines);
+    output.stderr = output.stderr.with_totals(stderr.came(), stderr.lines);
+    Ok(Completed {
+        background_processes: processes(shown.mask, run.processes(background_pids)),
+        approval_note: run.approval_note().map(str::to_owned),
+        ..completed(run.task_id(), &ended.outcome, &output, shown)?
+    })
+}
+
+/// The same without what only the run knows; the output is that until the command's end.
+fn completed(
+    task_id: &TaskId,
+    outcome: &Outcome,
+    output: &TaskOutput,
+    shown: Shown<'_>,
+) -> Result<Completed, ToolError> {
     if let Some(reason) = &outcome.lost {
-        return Err(super::lost(&task_id, reason));
+        return Err(super::lost(task_id, reason));
     }
     let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
-    let output = run.output(ended).map_err(unreadable)?;
-    let out = output.stdout.with_totals(outcome.stdout.came(), outcome.stdout.lines);
-    let err = output.stderr.with_totals(outcome.stderr.came(), outcome.stderr.lines);
+    let (out, err) = (&output.stdout, &output.stderr);
     let (stdout, stderr) =
-        previews(shown.mask, &out, &err, shown.max_output_tokens).map_err(unreadable)?;
+        previews(shown.mask, out, err, shown.max_output_tokens).map_err(unreadable)?;
     let mut artifacts = Vec::new();
     let mut listed = |truncated: bool, artifact: &Artifact| {
         let path = artifact.path().filter(|_| truncated)?.to_owned();
         artifacts.push(ArtifactEntry { path, bytes: artifact.kept_bytes() });
         Some(artifacts.len() - 1)
     };
-    let stdout_artifact = listed(stdout.truncated, &out);
-    let stderr_artifact = listed(stderr.truncated, &err);
+    let stdout_artifact = listed(stdout.truncated, out);
+    let stderr_artifact = listed(stderr.truncated, err);
     let mut flags = outcome.flags.clone();
     if out.kept_bytes() < outcome.stdout.bytes || err.kept_bytes() < outcome.stderr.bytes {
         flags.push(Flag::OutputMissing);
@@ -457,7 +532,7 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         flags.push(Flag::Masked);
     }
     Ok(Completed {
-        task_id,
+        task_id: task_id.clone(),
         exit_status: outcome.exit_status,
         signal: outcome.signal,
         truncated: stdout.truncated || stderr.truncated,
@@ -468,7 +543,7 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         stderr_artifact,
         duration_ms: outcome.duration_ms,
         background_pids: outcome.background_pids.clone(),
-        background_processes: processes(shown.mask, run.processes(&outcome.background_pids)),
+        background_processes: Vec::new(),
         ended_by: outcome.ended_by,
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
@@ -476,7 +551,7 @@ fn complete(run: &Run, ended: &Ended, shown: Shown<'_>) -> Result<Completed, Too
         connections: outcome.connections.clone(),
         warnings: outcome.warnings.clone(),
         sandbox_facts: Vec::new(),
-        approval_note: run.approval_note().map(str::to_owned),
+        approval_note: None,
     })
 }
 

@@ -7,14 +7,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, schema,
+    task_view::ArtifactEntry,
 };
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Request},
-    task::run::{Ended, Run},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
+    output::TaskOutput,
+    store::ledger::Task,
+    task::run::Run,
 };
 
 pub(super) const NAME: &str = "execute_command";
@@ -103,6 +106,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,
+        again,
     }
 }
 
@@ -110,9 +114,14 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
     let line = input.is_line().then(|| input.command.clone());
-    let (mut executed, sandbox) = match engine.start(input.into_request(timeout), caller).await {
-        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
-        Err(error) => (not_started(error)?, None),
+    let started = engine.start(input.into_request(timeout), caller).await;
+    let (mut executed, sandbox, started) = match started {
+        Ok(mut run) => {
+            let (executed, is_told_by_record) = attend(engine, &mut run).await?;
+            let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
+            (executed, Some(run.sandbox().clone()), Some(started))
+        }
+        Err(error) => (not_started(error)?, None, None),
     };
     if let (None, false, Some(line)) = (executed.return_code, executed.timed_out, line) {
         executed.stderr.push_str(&not_a_program(&line));
@@ -122,7 +131,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
         None if executed.timed_out => "command timed out".into(),
         None => "command could not be started".into(),
     };
-    Ok(Success { sandbox, ..super::success(executed, summary) })
+    Ok(Success { sandbox, started, ..super::success(executed, summary) })
 }
 
 /// What to do about a shell line in the place of a program.
@@ -184,11 +193,24 @@ impl Input {
 }
 
 /// Waits for the end; a program that never started is a result too.
-async fn attend(engine: &Engine, run: &mut Run) -> Result<Executed, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<(Executed, bool), ToolError> {
     match run.ended().await {
-        Ok(ended) => executed(engine, run, &ended),
-        Err(error) => not_started(error),
+        Ok(ended) => {
+            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
+            let output = run.output(&ended).map_err(unreadable)?;
+            let (executed, masked) = executed(engine, run.task_id(), &ended.outcome, &output)?;
+            let is_told_by_record = !masked && executed.is_told_by(&ended.outcome);
+            Ok((executed, is_told_by_record))
+        }
+        Err(error) => Ok((not_started(error)?, false)),
     }
+}
+
+/// The result again, from what is stored of a task.
+fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
+    let outcome = task.outcome.as_ref()?;
+    let (executed, _) = executed(engine, &task.task_id, outcome, output).ok()?;
+    executed.is_told_by(outcome).then(|| super::success(executed, ""))
 }
 
 /// What a program that cannot be started gives; anything else stays an error.
@@ -202,15 +224,19 @@ fn not_started(error: ToolError) -> Result<Executed, ToolError> {
     }
 }
 
-fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolError> {
-    let outcome = &ended.outcome;
+fn executed(
+    engine: &Engine,
+    task_id: &TaskId,
+    outcome: &Outcome,
+    output: &TaskOutput,
+) -> Result<(Executed, bool), ToolError> {
     if let Some(reason) = &outcome.lost {
-        return Err(super::lost(run.task_id(), reason));
+        return Err(super::lost(task_id, reason));
     }
     let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
-    let all = super::everything(engine, run, ended)?;
+    let all = super::everything(engine, task_id, output)?;
     let left_behind = !outcome.background_pids.is_empty();
-    Ok(Executed {
+    let executed = Executed {
         stdout: all.stdout,
         stderr: all.stderr,
         return_code: match (outcome.exit_status, outcome.signal) {
@@ -223,10 +249,37 @@ fn executed(engine: &Engine, run: &Run, ended: &Ended) -> Result<Executed, ToolE
         denials: outcome.denials.clone(),
         connections: outcome.connections.clone(),
         background_pids: outcome.background_pids.clone(),
-        task_id: left_behind.then(|| run.task_id().clone()),
+        task_id: left_behind.then(|| task_id.clone()),
         truncated: all.truncated,
         artifacts: all.artifacts,
-    })
+    };
+    Ok((executed, all.masked))
+}
+
+impl Executed {
+    /// Whether the record of the task and its output tell all of it.
+    fn is_told_by(&self, outcome: &Outcome) -> bool {
+        let Self {
+            stdout: _,
+            stderr: _,
+            return_code,
+            timed_out,
+            ended_by,
+            denials,
+            connections,
+            background_pids,
+            task_id,
+            truncated,
+            artifacts,
+        } = self;
+        let is_whole = !timed_out && !truncated && artifacts.is_empty();
+        let is_alone = background_pids.is_empty() && task_id.is_none();
+        let is_plain = ended_by.is_none()
+            && denials.is_empty()
+            && connections.is_empty()
+            && outcome.flags.is_empty();
+        return_code.is_some() && is_whole && is_alone && is_plain
+    }
 }
 
 impl Receipt for Executed {

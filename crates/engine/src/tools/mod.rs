@@ -24,8 +24,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use crate::engine::{
-    Answer, Definition, Envelope, EnvelopeStatus, Registry, Success, Tool, ToolFuture, ToolResult,
-    Turn, export,
+    Answer, Definition, Envelope, EnvelopeStatus, Registry, StartedTask, Success, Tool, ToolFuture,
+    ToolResult, Turn, export,
 };
 use crate::{
     engine::{Engine, Options},
@@ -33,8 +33,8 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::Caller,
-    output::{Artifact, Cursor},
-    task::run::{Ended, Run},
+    output::{Artifact, Cursor, TaskOutput},
+    store::ledger::Task,
 };
 
 /// A tool that comes with the library: its definition, and two functions.
@@ -42,7 +42,14 @@ struct BuiltIn {
     definition: Definition,
     call: for<'a> fn(&'a Engine, Value, &'a Caller) -> ToolFuture<'a>,
     render: fn(&Value) -> String,
+    again: Again,
 }
+
+/// Makes the result again of a call that started a task.
+type Again = fn(&Engine, &Task, &TaskOutput) -> Option<Success>;
+
+/// That of a tool that starts none.
+const STARTS_NONE: Again = |_, _, _| None;
 
 impl Tool for BuiltIn {
     fn definition(&self) -> &Definition {
@@ -55,6 +62,10 @@ impl Tool for BuiltIn {
 
     fn render(&self, result: &Value) -> String {
         (self.render)(result)
+    }
+
+    fn again(&self, engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
+        (self.again)(engine, task, output)
     }
 }
 
@@ -73,6 +84,7 @@ fn success<R: Receipt>(result: R, summary: impl Into<String>) -> Success {
         summary_text: Some(summary.into()),
         receipt,
         sandbox: None,
+        started: None,
     }
 }
 
@@ -130,22 +142,27 @@ struct Everything {
     stdout: String,
     stderr: String,
     truncated: bool,
+    masked: bool,
     /// The files, where a stream was too long.
     artifacts: Vec<task_view::ArtifactEntry>,
 }
 
 /// Reads everything that a run printed.
-fn everything(engine: &Engine, run: &Run, ended: &Ended) -> Result<Everything, ToolError> {
-    let unreadable = |error: io::Error| ToolError::unreadable(run.task_id().as_str(), &error);
-    let output = run.output(ended).map_err(unreadable)?;
+fn everything(
+    engine: &Engine,
+    task_id: &TaskId,
+    output: &TaskOutput,
+) -> Result<Everything, ToolError> {
+    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
     let mask = engine.mask();
     let complete = |artifact: &Artifact| {
         artifact.complete(&mask, engine.settings().complete_bytes_max).map_err(unreadable)
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;
-    let artifacts = if truncated { task_view::artifacts(&output) } else { Vec::new() };
-    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, artifacts })
+    let masked = stdout.masked || stderr.masked;
+    let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
+    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, masked, artifacts })
 }
 
 /// An end that cannot be known.

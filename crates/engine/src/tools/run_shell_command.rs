@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema, task_view::ArtifactEntry,
+    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, schema,
+    task_view::ArtifactEntry,
 };
 use crate::{
     engine::Engine,
@@ -15,8 +16,10 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Request},
-    task::run::{Ended, Run},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
+    output::TaskOutput,
+    store::ledger::Task,
+    task::run::Run,
 };
 
 pub(super) const NAME: &str = "run_shell_command";
@@ -106,6 +109,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,
+        again,
     }
 }
 
@@ -113,16 +117,20 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let request = input.into_request(engine.settings().shell_timeout);
-    let (ran, sandbox) = match engine.start(request, caller).await {
-        Ok(mut run) => (attend(engine, &mut run).await?, Some(run.sandbox().clone())),
-        Err(error) => (not_started(error)?, None),
+    let (ran, sandbox, started) = match engine.start(request, caller).await {
+        Ok(mut run) => {
+            let (ran, is_told_by_record) = attend(engine, &mut run).await?;
+            let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
+            (ran, Some(run.sandbox().clone()), Some(started))
+        }
+        Err(error) => (not_started(error)?, None, None),
     };
     let summary = match (ran.exit_code, &ran.error) {
         (_, Some(error)) => error.clone(),
         (Some(code), None) => format!("command exited with status {code}"),
         (None, None) => "command was ended by a signal".into(),
     };
-    Ok(Success { sandbox, ..super::success(ran, summary) })
+    Ok(Success { sandbox, started, ..super::success(ran, summary) })
 }
 
 impl Input {
@@ -154,11 +162,24 @@ impl Input {
 }
 
 /// Waits for the end; a shell that never started is a result too.
-async fn attend(engine: &Engine, run: &mut Run) -> Result<Ran, ToolError> {
+async fn attend(engine: &Engine, run: &mut Run) -> Result<(Ran, bool), ToolError> {
     match run.ended().await {
-        Ok(ended) => ran(engine, run, &ended),
-        Err(error) => not_started(error),
+        Ok(ended) => {
+            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
+            let output = run.output(&ended).map_err(unreadable)?;
+            let (ran, masked) = ran(engine, run.task_id(), &ended.outcome, &output)?;
+            let is_told_by_record = !masked && ran.is_told_by(&ended.outcome);
+            Ok((ran, is_told_by_record))
+        }
+        Err(error) => Ok((not_started(error)?, false)),
     }
+}
+
+/// The result again, from what is stored of a task.
+fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
+    let outcome = task.outcome.as_ref()?;
+    let (ran, _) = ran(engine, &task.task_id, outcome, output).ok()?;
+    ran.is_told_by(outcome).then(|| super::success(ran, ""))
 }
 
 /// What a shell that cannot be started gives; anything else stays an error.
@@ -169,14 +190,18 @@ fn not_started(error: ToolError) -> Result<Ran, ToolError> {
     }
 }
 
-fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
-    let outcome = &ended.outcome;
+fn ran(
+    engine: &Engine,
+    task_id: &TaskId,
+    outcome: &Outcome,
+    output: &TaskOutput,
+) -> Result<(Ran, bool), ToolError> {
     if let Some(reason) = &outcome.lost {
-        return Err(super::lost(run.task_id(), reason));
+        return Err(super::lost(task_id, reason));
     }
-    let all = super::everything(engine, run, ended)?;
+    let all = super::everything(engine, task_id, output)?;
     let left_behind = !outcome.background_pids.is_empty();
-    Ok(Ran {
+    let ran = Ran {
         stdout: all.stdout,
         stderr: all.stderr,
         exit_code: outcome.exit_status,
@@ -186,10 +211,11 @@ fn ran(engine: &Engine, run: &Run, ended: &Ended) -> Result<Ran, ToolError> {
         connections: outcome.connections.clone(),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
-        task_id: left_behind.then(|| run.task_id().clone()),
+        task_id: left_behind.then(|| task_id.clone()),
         truncated: all.truncated,
         artifacts: all.artifacts,
-    })
+    };
+    Ok((ran, all.masked))
 }
 
 /// What to say when the command did not end by itself.
@@ -203,6 +229,33 @@ fn ended_by_us(by: Option<EndedBy>, settings: &Settings) -> Option<String> {
         other => other.sentence().into(),
     };
     Some(why)
+}
+
+impl Ran {
+    /// Whether the record of the task and its output tell all of it.
+    fn is_told_by(&self, outcome: &Outcome) -> bool {
+        let Self {
+            stdout: _,
+            stderr: _,
+            exit_code: _,
+            signal: _,
+            error,
+            denials,
+            connections,
+            pid,
+            background_pids,
+            task_id,
+            truncated,
+            artifacts,
+        } = self;
+        let is_whole = !truncated && artifacts.is_empty() && pid.is_some();
+        let is_alone = background_pids.is_empty() && task_id.is_none();
+        let is_plain = error.is_none()
+            && denials.is_empty()
+            && connections.is_empty()
+            && outcome.flags.is_empty();
+        is_whole && is_alone && is_plain
+    }
 }
 
 impl Receipt for Ran {

@@ -124,6 +124,7 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Sent>,
+        again: super::STARTS_NONE,
     }
 }
 

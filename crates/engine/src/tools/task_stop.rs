@@ -66,6 +66,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Stopped>,
+        again: super::STARTS_NONE,
     }
 }
 

@@ -130,6 +130,7 @@ Use TaskWait instead of sleeping or polling.
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Waited>,
+        again: super::STARTS_NONE,
     }
 }
 

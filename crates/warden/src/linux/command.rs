@@ -17,7 +17,10 @@ use std::{
 
 use rustix::process::{Pid, Rlimit};
 
-use super::limits::{self, PreparedLimits};
+use super::{
+    libcs::close_range,
+    limits::{self, PreparedLimits},
+};
 use crate::protocol::{StartFailure, StartStage};
 
 /// Stack of the child until it executes; the deepest call below it is `execve`.
@@ -188,7 +191,7 @@ unsafe fn prepare_and_execute(shared: &Handover) -> (StartStage, c_int) {
         }
         // All of ours are closed on exec by themselves; what else there may be is too, where the
         // kernel has this call (5.11).
-        libc::close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC.cast_signed());
+        close_range(3, c_int::MAX.cast_unsigned(), libc::CLOSE_RANGE_CLOEXEC);
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const shared.open_files);
         if let Err(errno) = limits::apply(&*shared.limits) {
             return (StartStage::Limits, errno);

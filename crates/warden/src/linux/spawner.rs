@@ -19,6 +19,7 @@ use rustix::{
 
 use super::{
     cgroup::{self, Base, Cgroup},
+    libcs::close_range,
     limits::{LimitsPlaces, Pids},
     roster::{Roster, Row},
     signals::{Signals, reset_all},
@@ -303,5 +304,5 @@ fn close_inherited() {
     // SAFETY: called at the very start of the process, when nothing owns a descriptor above 2. A
     // kernel without the call (before 5.9) keeps them: they are closed in each command all the
     // same.
-    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    unsafe { close_range(3, libc::c_uint::MAX, 0) };
 }

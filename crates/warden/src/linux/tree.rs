@@ -161,15 +161,38 @@ pub(super) fn processes() -> Vec<Process> {
 
 /// Time on processors of all descendants, with what each has collected of its own children.
 pub(super) fn cpu_time() -> Duration {
+    let Living { user, system, .. } = resources(|_| false);
+    user + system
+}
+
+/// What the live descendants use.
+#[derive(Debug, Default)]
+pub(super) struct Living {
+    /// Time on processors, with what each has collected of its own children.
+    pub user: Duration,
+    pub system: Duration,
+    /// Resident memory; what they share is counted for each.
+    pub memory_bytes: u64,
+    pub processes: u64,
+}
+
+/// What all descendants use but those of ours.
+pub(super) fn resources(ours: impl Fn(u32) -> bool) -> Living {
     let mut walk = Walk::default();
     walk.pass(&mut |_| {});
-    let ticks: u64 = walk
-        .members
-        .iter()
-        .filter_map(|member| stat(number(member.pid)).ok().flatten())
-        .map(|stat| stat.cpu_ticks)
-        .sum();
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
+    let mut living = Living::default();
+    let pids = walk.members.iter().map(|member| number(member.pid)).filter(|pid| !ours(*pid));
+    for stat in pids.filter_map(|pid| stat(pid).ok().flatten()) {
+        living.user += time_of(stat.user_ticks);
+        living.system += time_of(stat.system_ticks);
+        living.memory_bytes += stat.resident_pages * rustix::param::page_size() as u64;
+        living.processes += u64::from(!stat.is_dead());
+    }
+    living
+}
+
+fn time_of(ticks: u64) -> Duration {
+    Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 /// Whether a descendant holds one of these sockets.
@@ -360,7 +383,9 @@ struct Stat {
     group: u32,
     session: u32,
     /// Time on processors, its own and that of the children it has collected.
-    cpu_ticks: u64,
+    user_ticks: u64,
+    system_ticks: u64,
+    resident_pages: u64,
 }
 
 impl Stat {
@@ -380,13 +405,19 @@ fn stat(pid: u32) -> io::Result<Option<Stat>> {
     let state = fields.next().and_then(|field| field.chars().next());
     let mut number = || fields.next().and_then(|field| field.parse().ok());
     let (parent, group, session) = (number(), number(), number());
-    let cpu_ticks = fields.skip(7).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    // From the 14th field on: four of time, six others, the memory.
+    let mut fields = fields.skip(7).map(|field| field.parse().unwrap_or(0));
+    let mut number = || fields.next().unwrap_or(0);
+    let [user, system, user_of_children, system_of_children] = [(); 4].map(|()| number());
+    let resident_pages = fields.nth(6).unwrap_or(0);
     Ok(state.zip(parent).zip(group.zip(session)).map(|((state, parent), (group, session))| Stat {
         state,
         parent,
         group,
         session,
-        cpu_ticks,
+        user_ticks: user + user_of_children,
+        system_ticks: system + system_of_children,
+        resident_pages,
     }))
 }
 

@@ -38,6 +38,9 @@ pub const OLDEST: u32 = 4;
 /// The first version whose wardens say which task's run a frame is about.
 const NAMES_RUNS: u32 = 5;
 
+/// The first version whose wardens answer [`Order::Measure`].
+const MEASURES: u32 = 8;
+
 /// The version that this process speaks.
 pub fn version() -> u32 {
     // A test can pretend that this is another program.
@@ -51,6 +54,11 @@ pub fn version() -> u32 {
 /// Whether a warden of this version is understood.
 pub fn is_understood(version: u32) -> bool {
     (OLDEST..=self::version()).contains(&version)
+}
+
+/// Whether a warden of this version answers [`Order::Measure`].
+pub fn measures(version: u32) -> bool {
+    version >= MEASURES
 }
 
 /// What an engine asks of its spawner.
@@ -157,6 +165,8 @@ pub enum Order {
         /// Whether the program may be executed.
         allowed: bool,
     },
+    /// Answer with [`FromWarden::Measured`]; only for wardens that [can](measures).
+    Measure,
     /// Answers [`FromWarden::NameHeld`]; since version 8.
     AnswerName {
         /// Which of them.
@@ -315,9 +325,25 @@ pub enum FromWarden {
     /// A rule asks about a program that the command is about to execute. It waits for
     /// [`Order::AnswerProgram`]. Only the owner is told, and a new owner is told again.
     ProgramHeld(HeldProgram),
+    /// Answers [`Order::Measure`].
+    Measured(LiveResources),
     /// A person is to be asked about a name that the command wants to connect to. The connection
     /// waits for [`Order::AnswerName`]. Only the owner is told, and a new owner is told again.
     NameHeld(HeldName),
+}
+
+/// What a command and everything below it uses at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveResources {
+    /// Time on processors in the programs themselves, so far.
+    pub user_us: u64,
+    /// Time on processors in the kernel, for them, so far.
+    pub system_us: u64,
+    /// Memory now: what a cgroup counts, or else the resident memory of all processes, in which
+    /// what they share is counted for each.
+    pub memory_bytes: u64,
+    /// Processes now.
+    pub processes: u64,
 }
 
 /// A system call that the sandbox has refused.

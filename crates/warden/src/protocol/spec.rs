@@ -48,6 +48,9 @@ pub struct Sandboxed {
     /// What it may not execute; only held where the sandbox was told of
     /// ([`Profile::tells_exec`](crate::sandbox::Profile::tells_exec)).
     pub exec_rules: Vec<ExecRule>,
+    /// Whether its folders may be copies ([`Profile::copies`](crate::sandbox::Profile::copies)): a
+    /// folder is then known by its path, not by its number.
+    pub on_copy: bool,
     /// The names that it may connect to, where the sandbox was told of a proxy
     /// ([`Profile::names`](crate::sandbox::Profile::names)).
     pub names: Option<NameRules>,

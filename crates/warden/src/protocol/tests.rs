@@ -103,6 +103,7 @@ fn record() -> ExitRecord {
         low_disk: false,
         store_errno: None,
         limits: LimitsInForce::default(),
+        used: None,
     }
 }
 
@@ -126,6 +127,7 @@ fn said() -> Vec<(&'static str, ToWarden)> {
         ("watch", order(Order::Watch(watch))),
         ("adopt", order(Order::Adopt)),
         ("answer-program", order(Order::AnswerProgram { number: 3, allowed: true })),
+        ("measure", order(Order::Measure)),
         ("answer-name", order(Order::AnswerName { number: 4, allowed: false })),
     ]
 }
@@ -154,6 +156,8 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
     let in_folder = NewOutput::InFolder { stdout_bytes: 3, stderr_bytes: 4 };
     let bytes = NewOutput::Bytes { stdout: b"a".to_vec(), stderr: b"b".to_vec() };
     let refusal = Some(InputRefusal::Closed);
+    let measured =
+        LiveResources { user_us: 500, system_us: 7, memory_bytes: 1 << 20, processes: 2 };
     let held = HeldProgram {
         number: 3,
         rule: "r".into(),
@@ -176,6 +180,7 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         ("not-held", FromWarden::NotHeld),
         ("adopted", FromWarden::Adopted(true)),
         ("program-held", FromWarden::ProgramHeld(held)),
+        ("measured", FromWarden::Measured(measured)),
         (
             "name-held",
             FromWarden::NameHeld(HeldName { number: 4, host: "index.test".into(), port: 443 }),

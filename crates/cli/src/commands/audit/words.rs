@@ -85,6 +85,14 @@ impl Entry<'_> {
                     format!("{bytes} bytes of an incomplete line of this log were cut off"),
                 )
             }
+            "trial_apply" => {
+                let by = self.text("answered_by");
+                ("applied", format!("{by} applies what was tried: {command}"))
+            }
+            "trial_discard" => {
+                let by = self.text("answered_by");
+                ("discarded", format!("{by} discards what was tried: {command}"))
+            }
             "rebuilt" => ("rebuilt", self.rebuilt()),
             "cleaned_up" => {
                 let (tasks, old, big) =
@@ -139,6 +147,8 @@ impl Entry<'_> {
     fn answer(&self) -> String {
         let (by, command) = (self.text("answered_by"), self.text("command"));
         let what = match self.text("decision").as_str() {
+            "try_first" => "has it tried on a copy first",
+            "apply" => "applies what it did when it was tried",
             "allow_once" => "allowed once",
             "allow_once_unconfined" => "allowed once, outside the sandbox",
             "allow_session" => "allowed for the session",

@@ -9,7 +9,7 @@ mod format;
 
 use std::{
     env,
-    io::{self, Read},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -20,6 +20,7 @@ use legwork::{
     Request, ToolError, gate::Explanation,
 };
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use self::format::{HookAnswer, HookCall, HookFormat, NotUnderstood};
 use super::program;
@@ -88,7 +89,7 @@ impl Hook {
     }
 
     async fn judged(&mut self) -> Result<HookAnswer, String> {
-        let sent = call()?;
+        let sent = call().await?;
         let asked = self.format.read(&sent).map_err(|NotUnderstood(problem)| problem)?;
         let HookCall::Command { text, folder } = asked else { return Ok(HookAnswer::Pass) };
         if text.trim().is_empty() {
@@ -171,12 +172,22 @@ impl Hook {
     }
 }
 
-/// What the agent has sent.
-fn call() -> Result<Value, String> {
-    let mut sent = Vec::new();
-    let read = io::stdin().lock().take(CALL_BYTES_MAX).read_to_end(&mut sent);
-    read.map_err(|error| format!("stdin: {error}"))?;
-    serde_json::from_slice(&sent).map_err(|error| format!("the call is not JSON: {error}"))
+/// What the agent has sent. Read by a thread, since it may never come, and no further than to its
+/// own end, since an agent may leave stdin open.
+async fn call() -> Result<Value, String> {
+    let (sender, sent) = oneshot::channel();
+    let reader = std::thread::Builder::new().name("stdin".into()).spawn(move || {
+        let stdin = BufReader::new(io::stdin().lock().take(CALL_BYTES_MAX));
+        let mut values = serde_json::Deserializer::from_reader(stdin).into_iter::<Value>();
+        // Nobody listens any more after too long a time.
+        let _ = sender.send(values.next());
+    });
+    reader.map_err(|error| format!("stdin cannot be read: {error}"))?;
+    match sent.await {
+        Ok(Some(Ok(call))) => Ok(call),
+        Ok(Some(Err(error))) => Err(format!("the call is not JSON: {error}")),
+        Ok(None) | Err(_) => Err("there is no call on stdin".to_owned()),
+    }
 }
 
 /// Whether a command may only run because nothing speaks against it.

@@ -91,6 +91,8 @@ enum Next {
     Message(Message),
     Typed(Option<Vec<u8>>),
     Resized,
+    /// It was stopped, and goes on: whoever had the terminal meanwhile has left something on it.
+    Continued,
     Due,
     Signal(i32),
 }
@@ -118,6 +120,7 @@ impl Top {
         };
         let mut keyboard = Typed::keyboard()?;
         let mut resized = signal(SignalKind::window_change())?;
+        let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let mut signals = Caught::new(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]);
         let reading = tokio::spawn(read_changes(self.engine.clone(), self.sender.clone()));
         let mut screen = Some(TopScreen::enter()?);
@@ -133,6 +136,7 @@ impl Top {
                 typed = keyboard.next_or_end() => Next::Typed(typed),
                 Some(message) = self.messages.recv() => Next::Message(message),
                 _ = resized.recv() => Next::Resized,
+                _ = continued.recv() => Next::Continued,
                 number = signals.next() => Next::Signal(number),
                 () = until(due) => Next::Due,
             };
@@ -144,6 +148,11 @@ impl Top {
                 }
                 Next::Message(message) => self.state.take(message),
                 Next::Resized => {}
+                Next::Continued => {
+                    if let Some(screen) = &mut screen {
+                        screen.take_again()?;
+                    }
+                }
                 // The terminal is gone.
                 Next::Typed(None) => break ExitCode::SUCCESS,
                 Next::Signal(number) => break ended_by(number),

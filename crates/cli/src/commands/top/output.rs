@@ -17,6 +17,8 @@ pub(super) struct PaneText {
     pub bytes: u64,
     /// Why there is nothing to be shown.
     pub problem: Option<String>,
+    /// What the task uses, or has used, in a few words.
+    pub resources: Option<String>,
 }
 
 /// The output of one task, and how far up it is looked at.

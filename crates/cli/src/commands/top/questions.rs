@@ -178,7 +178,7 @@ pub(super) mod tests {
             let one = OpenedQuestion { replies: replies.to_vec(), ..question("one", 1) };
             one.keys().iter().map(|it| it.key).collect::<String>()
         };
-        assert_eq!(keys(&Reply::ALL), "yosrnN");
+        assert_eq!(keys(&Reply::ALL), "tayosrnN");
         assert_eq!(keys(&[Reply::Deny, Reply::AllowOnce]), "ynN");
     }
 }

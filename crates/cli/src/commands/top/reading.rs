@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 
 use futures_util::FutureExt;
 use legwork::{
-    Engine, ErrorKind, EventKind, Events, Interest, TaskFilter, TaskId, ToolError,
+    Engine, ErrorKind, EventKind, Events, Interest, Observer, TaskFilter, TaskId, ToolError,
     output::{Mask, Screen, TaskOutput},
 };
 use tokio::{
@@ -21,6 +21,7 @@ use super::{
     questions::OpenedQuestion,
     state::{Message, TASKS_MAX},
 };
+use crate::commands::resources::{used_briefly, uses_briefly};
 
 /// Changes within this time are read together.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -233,12 +234,14 @@ async fn follow(
     loop {
         let is_over = observer.is_over();
         let output = observer.output().await?;
+        let resources = resources_of(&mut observer).await?;
         let (stdout, stderr) = (output.stdout.bytes(), output.stderr.bytes());
         let (mask, began) = (observer.mask(), Instant::now());
         // In a thread of its own: keys do not wait for the disk or for an emulator.
         let read = spawn_blocking(move || printed(&output, &mask, as_screen && !is_over, is_over));
         let printed = read.await.map_err(|error| unreadable(&error))?;
         let printed = printed.map_err(|error| unreadable(&error))?;
+        let printed = PaneText { resources, ..printed };
         let took = began.elapsed();
         if sender.send(Message::PaneText(id.clone(), printed)).await.is_err() || is_over {
             return Ok(());
@@ -246,6 +249,14 @@ async fn follow(
         sleep(OUTPUT_PAUSE.max(took * OUTPUT_SHARE)).await;
         observer.changed(stdout, stderr).await;
     }
+}
+
+/// What a task has used, or uses now, in a few words.
+async fn resources_of(observer: &mut Observer) -> Result<Option<String>, ToolError> {
+    if let Some(outcome) = &observer.task().outcome {
+        return Ok(outcome.resources.as_ref().map(used_briefly));
+    }
+    Ok(observer.resources().await?.as_ref().map(uses_briefly))
 }
 
 fn unreadable(problem: &dyn std::fmt::Display) -> ToolError {
@@ -268,5 +279,5 @@ fn printed(
         (tail.text, tail.is_cut)
     };
     let lines = text.lines().map(safe).collect();
-    Ok(PaneText { lines, is_cut, is_screen: as_screen, bytes, problem: None })
+    Ok(PaneText { lines, is_cut, is_screen: as_screen, bytes, problem: None, resources: None })
 }

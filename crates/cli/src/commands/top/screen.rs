@@ -69,9 +69,12 @@ pub(super) fn give_back_on_panic() {
     }));
 }
 
+/// What is drawn on.
+type Canvas = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
 /// The terminal that `top` draws on; dropping it gives the terminal back.
 pub(super) struct TopScreen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Canvas,
     size: WindowSize,
 }
 
@@ -87,20 +90,32 @@ impl TopScreen {
         }
         let taken = Taken { before, stderr, drawing: thread::current().id() };
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken);
-        let entered = Self::begin(&raw);
-        if entered.is_err() {
-            give_back();
+        match Self::begin(&raw) {
+            Ok((terminal, size)) => Ok(Self { terminal, size }),
+            Err(error) => {
+                give_back();
+                Err(error)
+            }
         }
-        entered
     }
 
-    fn begin(raw: &Termios) -> io::Result<Self> {
+    /// Prepares the terminal: a blank screen, and its size.
+    fn begin(raw: &Termios) -> io::Result<(Canvas, WindowSize)> {
         tcsetattr(io::stdin(), OptionalActions::Now, raw)?;
         let mut stdout = io::stdout().lock();
         stdout.write_all(ENTER)?;
         stdout.flush()?;
         let size = size();
-        Ok(Self { terminal: canvas(size)?, size })
+        Ok((canvas(size)?, size))
+    }
+
+    /// Takes the terminal once more, after somebody else had it while `top` was stopped. What it
+    /// was before `top` is known from the first time.
+    pub(super) fn take_again(&mut self) -> io::Result<()> {
+        let mut raw = tcgetattr(io::stdin())?;
+        raw.make_raw();
+        (self.terminal, self.size) = Self::begin(&raw)?;
+        Ok(())
     }
 
     /// Draws what has changed; everything, if the terminal has another size.
@@ -130,7 +145,7 @@ fn size() -> WindowSize {
 
 /// A blank screen of this size. Its size is fixed, since crossterm would start a program to find it
 /// out where the terminal does not tell.
-fn canvas(size: WindowSize) -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
+fn canvas(size: WindowSize) -> io::Result<Canvas> {
     let area = Rect::new(0, 0, size.cols, size.rows);
     let backend = CrosstermBackend::new(BufWriter::new(io::stdout()));
     Terminal::with_options(backend, TerminalOptions { viewport: Viewport::Fixed(area) })

@@ -243,7 +243,10 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
         None => (Tone::Faint, format!("{} bytes", grouped(bytes))),
     };
     let said_row = cut_middle(&said.1, place.width.into());
-    canvas.write(state_line, (0, 0), said.0, &said_row);
+    let at = canvas.write(state_line, (0, 0), said.0, &said_row);
+    if let Some(resources) = &state.output.shown().resources {
+        canvas.write(state_line, (at, 0), Tone::Faint, &format!("  {resources}"));
+    }
     for (row, line) in (0..).zip(state.output.rows(text.width.into(), text.height.into())) {
         canvas.write(text, (0, row), Tone::Plain, line);
     }

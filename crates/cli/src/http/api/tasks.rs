@@ -6,7 +6,7 @@ use axum::{
     body::Body,
     http::{Response, StatusCode},
 };
-use legwork::{Status, TaskFilter, TraceSpan};
+use legwork::{LiveResources, Outcome, Status, TaskFilter, TraceSpan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -104,7 +104,7 @@ pub(in crate::http) async fn start(call: Call) -> Handled {
 }
 
 /// What `TaskStatus` says of a task, and beside it what people want to know: the record as in the
-/// list, whether it takes input, and the processes that it left behind.
+/// list, whether it takes input, what it uses or has used, and the processes that it left behind.
 pub(in crate::http) async fn one(call: Call) -> Handled {
     let input = with_id(&call, Map::new());
     let (engine, id) = (call.standing.engine().clone(), call.id.clone());
@@ -115,9 +115,10 @@ pub(in crate::http) async fn one(call: Call) -> Handled {
     let looked = async {
         let mut observer = engine.observe(engine.task_here(&id).await?).await?;
         let report = observer.report().await?;
-        Ok((observer.task().clone(), report))
+        let uses = observer.resources().await?;
+        Ok((observer.task().clone(), report, uses))
     };
-    let (task, report) = match looked.await {
+    let (task, report, uses) = match looked.await {
         Ok(looked) => looked,
         Err(error) => return Ok(failed(&error)),
     };
@@ -127,6 +128,7 @@ pub(in crate::http) async fn one(call: Call) -> Handled {
         left.map(|(pid, command)| json!({ "pid": pid, "command": mask.text(&command) })).collect();
     let takes_input = !task.status.is_final() && report.is_some_and(|report| report.takes_input);
     if let Value::Object(fields) = &mut status {
+        fields.insert("resources".into(), resources(task.outcome.as_ref(), uses));
         fields.insert("record".into(), json!(task.masked(&mask)));
         fields.insert("takes_input".into(), takes_input.into());
         fields.insert("processes".into(), left.into());
@@ -134,19 +136,30 @@ pub(in crate::http) async fn one(call: Call) -> Handled {
     Ok(answer(StatusCode::OK, &status))
 }
 
-/// The text that a model gets when it reads the task's output now, from its beginning.
+/// What a command has used, or uses now; null where nobody has measured it.
+fn resources(outcome: Option<&Outcome>, now: Option<LiveResources>) -> Value {
+    match (outcome, now) {
+        (Some(outcome), _) => json!(outcome.resources),
+        (None, Some(now)) => json!({
+            "cpu_user_us": now.user_us,
+            "cpu_system_us": now.system_us,
+            "memory_bytes": now.memory_bytes,
+            "processes": now.processes,
+        }),
+        (None, None) => Value::Null,
+    }
+}
+
+/// The answer to the call that started the task, as the model got it; null if that is not known.
 pub(in crate::http) async fn receipt(call: Call) -> Handled {
-    let token = &call.holder.token;
     let engine = call.standing.engine();
-    if !may_call(token, engine, "TaskOutput") {
+    if !may_call(&call.holder.token, engine, "TaskOutput") {
         return Err(HttpRefusal::forbidden("the token may not call TaskOutput"));
     }
-    let input = json!({ "task_id": call.id, "block": false });
-    // Not as the token's own client, which is only told what it has not been told yet.
-    let called = engine.call("TaskOutput", input, &caller(token)).await;
-    Ok(match called.error() {
-        Some(error) => failed(error),
-        None => answer(StatusCode::OK, &json!({ "text": called.receipt() })),
+    let found = async { engine.receipt(&engine.task_here(&call.id).await?).await };
+    Ok(match found.await {
+        Ok(text) => answer(StatusCode::OK, &json!({ "text": text })),
+        Err(error) => failed(&error),
     })
 }
 

@@ -132,6 +132,7 @@ fn advice(kind: &str) -> &'static str {
         "configuration_invalid" => "Fix the line that the message names",
         "command_failed" => "Library only: read the outcome",
         "input_refused" => "Library only: start the task with an open stdin or a terminal",
+        "changed_underneath" => "Apply other paths, or discard the trial and try again",
         "tool_execution_failed" => "Read the message; `LEGWORK_LOG=debug` tells more",
         other => panic!("say what can be done about {other}"),
     }

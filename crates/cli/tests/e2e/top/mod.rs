@@ -159,8 +159,10 @@ fn the_mouse_selects_answers_and_opens() {
     tmux.shows("│ output of beta");
     let call = asks(&scratch, "echo clicked");
     let screen = tmux.shows("[y] once");
-    let row = screen.lines().position(|line| line.contains("[y] once")).unwrap();
-    tmux.types(&click(1, row));
+    let place = |line: &str| line.find("[y] once").map(|at| line[..at].chars().count());
+    let mut rows = screen.lines().enumerate();
+    let (row, column) = rows.find_map(|(row, line)| Some((row, place(line)?))).unwrap();
+    tmux.types(&click(column + 1, row));
     tmux.shows("Allowed once.");
     assert_eq!(got(call)["result"]["stdout"], "clicked\n");
     // The list has settled; a click on the task that is selected attaches to it.
@@ -263,6 +265,29 @@ fn a_signal_gives_the_terminal_back_also_while_a_task_has_it() {
         let _ = fs::remove_file(scratch.state.path().join("after"));
     }
     assert_eq!(scratch.tasks()[0]["status"], "running");
+}
+
+#[test]
+fn top_that_was_stopped_draws_itself_anew_when_it_goes_on() {
+    let scratch = Scratch::new();
+    scratch.result("echo something");
+    let Some(tmux) = Tmux::top(&scratch, (80, 20), &[]) else { return };
+    tmux.shows("echo something");
+    let pid = tmux.pid();
+    signal(pid, Signal::STOP);
+    eventually("it is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") T ").then_some(())
+    });
+    // A shell would take the terminal as it likes it, and print.
+    tmux.sanely_reset();
+    assert!(!tmux.screen().contains("echo something"), "{}", tmux.screen());
+    signal(pid, Signal::CONT);
+    tmux.shows("echo something");
+    tmux.press(&["?"]);
+    tmux.shows("select a task");
+    tmux.press(&["q"]);
+    tmux.assert_given_back(0);
 }
 
 #[test]

@@ -101,6 +101,13 @@ impl Tmux {
         self.run(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
+    /// Gives the terminal its usual modes, and blanks it.
+    pub fn sanely_reset(&self) {
+        let terminal = fs::File::open(self.knows("#{pane_tty}")).unwrap();
+        assert!(Command::new("stty").arg("sane").stdin(terminal).status().unwrap().success());
+        self.run(&["send-keys", "-R"]);
+    }
+
     /// What tmux knows of the terminal.
     pub fn knows(&self, format: &str) -> String {
         text(&self.run(&["display-message", "-p", format]).stdout).trim_end().to_owned()

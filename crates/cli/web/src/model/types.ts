@@ -73,6 +73,18 @@ export interface Outcome {
   warnings?: string[];
 }
 
+/** What a task has used, or uses now: of one that runs, memory and processes are those of now. */
+export interface Resources {
+  cpu_user_us: number;
+  cpu_system_us: number;
+  /** Of the biggest process. */
+  memory_peak_bytes?: number;
+  /** Of all processes together, where a cgroup counts that. */
+  tree_memory_peak_bytes?: number;
+  memory_bytes?: number;
+  processes?: number;
+}
+
 export interface SandboxReport {
   level: string;
   network: boolean;
@@ -112,6 +124,8 @@ export interface TaskShown {
   };
   record: Task;
   takes_input: boolean;
+  /** Null if nobody has measured it. */
+  resources: Resources | null;
   processes: { pid: number; command: string }[];
 }
 

@@ -1,5 +1,5 @@
 // Times, sizes and names for people.
-import type { Task } from "../model/types";
+import type { Resources, Task } from "../model/types";
 
 const UNITS: [seconds: number, name: string][] = [
   [86_400, "d"],
@@ -37,6 +37,21 @@ export function bytes(count: number): string {
     place += 1;
   }
   return `${place > 0 && size < 10 ? size.toFixed(1) : Math.round(size)} ${names[place]}`;
+}
+
+/** Processor time: `1.2s (1.0s user, 210 ms system)`. */
+export function processorTime(used: Resources): string {
+  const { cpu_user_us: user, cpu_system_us: system } = used;
+  const [all, ...parts] = [user + system, user, system].map((us) => duration(us / 1000));
+  return `${all} (${parts[0]} user, ${parts[1]} system)`;
+}
+
+/** Memory: at most, of a task that has ended, or now. */
+export function memory(used: Resources): string {
+  if (used.memory_bytes !== undefined) return `${bytes(used.memory_bytes)} now`;
+  const tree = used.tree_memory_peak_bytes;
+  if (tree !== undefined) return `${bytes(tree)} at most`;
+  return `${bytes(used.memory_peak_bytes ?? 0)} at most in one process`;
 }
 
 const NUMBER = new Intl.NumberFormat("en");

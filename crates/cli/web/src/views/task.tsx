@@ -6,7 +6,7 @@ import { mayChange, seesAll } from "../model/session";
 import { now, useSignal } from "../model/signal";
 import { isActive, taskChange } from "../model/tasks";
 import type { AuditPage, Session, Task, TaskShown } from "../model/types";
-import { bytes, clock, lasted, statusWords } from "../text/format";
+import { bytes, clock, lasted, memory, processorTime, statusWords } from "../text/format";
 import { visibleLines } from "../text/visible";
 import { Command, Facts, Foreign, Problem, StatusBadge } from "../ui/words";
 import { Sandbox } from "./sandbox";
@@ -239,7 +239,10 @@ function Details({ shown }: { shown: TaskShown }): JSX.Element {
           ["Started", clock(task.created_at_ms)],
           ["Ended", end && clock(end)],
           ["Ran for", lasted(task, time)],
+          ["CPU time", shown.resources && processorTime(shown.resources)],
+          ["Memory", shown.resources && memory(shown.resources)],
           ["Process", shown.task.pid],
+          ["Processes", shown.resources?.processes],
           ["Waits", shown.task.waiting_for_input === true && "for input"],
           ["Ended by", outcome?.ended_by?.replaceAll("_", " ")],
           ["Reason", task.reason?.replaceAll("_", " ")],
@@ -310,21 +313,27 @@ function Timeline({ id, status }: { id: string; status: string }): JSX.Element {
   );
 }
 
-/** What a model reads of it; asked for when somebody opens it. */
+/** The answer to the call that started it, as the model got it; asked for when it is opened. */
 function Receipt({ id, status }: { id: string; status: string }): JSX.Element {
   const [isOpen, setOpen] = useState(false);
-  const [text, setText] = useState<string | undefined>(undefined);
+  const [text, setText] = useState<string | null | undefined>(undefined);
   const [failure, setFailure] = useState<unknown>(undefined);
   useEffect(() => {
     if (!isOpen) return;
     const path = `tasks/${encodeURIComponent(id)}/receipt`;
-    get<{ text: string }>(path).then(({ text: found }) => setText(found), setFailure);
+    get<{ text: string | null }>(path).then(({ text: found }) => setText(found), setFailure);
   }, [id, isOpen, status]);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>As a model reads it</summary>
+      <summary>The answer that the model got</summary>
       <Problem error={failure} />
-      {text !== undefined && (
+      {text === null && (
+        <p>
+          Not known: its call is not answered yet or has failed, it was no call of a tool, or an
+          older version answered it.
+        </p>
+      )}
+      {text && (
         <pre class="receipt" tabIndex={0} aria-label="Receipt">
           {visibleLines(text)}
         </pre>

@@ -152,6 +152,18 @@ impl Place for Local {
         Box::pin(self.pool.ready(wanted))
     }
 
+    fn ready_to_try<'a>(
+        &'a self,
+        wanted: Wanted,
+        id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready_to_try(wanted, id))
+    }
+
+    fn can_try(&self) -> bool {
+        sandbox::knows_copies()
+    }
+
     fn give_back(&self, warden: Warden) {
         self.pool.give_back(warden);
     }

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::sandbox::Sandboxing;
 use crate::{
+    id::TaskId,
     meters::WardenCount,
     model::sandbox::Wanted,
     place::{PlaceError, Ready, Sandbox, Soon, Warden},
@@ -106,6 +107,21 @@ impl Pool {
         let mut warden = self.take(wanted).await?;
         let sandbox = self.confine(&mut warden, wanted).await?;
         Ok((warden, sandbox))
+    }
+
+    /// A warden whose next command sees all that it may write as a copy. It is let go afterwards:
+    /// its sandbox holds the copy.
+    pub(super) async fn ready_to_try(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        id: &TaskId,
+    ) -> Result<Ready, PlaceError> {
+        let profile = self.sandboxing.begin_trial(wanted, id).await?;
+        let mut warden = self.take(wanted).await?;
+        let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
+        (warden.confined, warden.ours) = (None, false);
+        let sandbox = self.sandboxing.tried(wanted, enforcement)?;
+        Ok((warden, Some(sandbox)))
     }
 
     /// Makes a warden have the right sandbox ready.

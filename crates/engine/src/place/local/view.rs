@@ -106,6 +106,7 @@ mod tests {
             denied: Vec::new(),
             program_folders: Vec::new(),
             tells_exec: false,
+            copies: Vec::new(),
         }
     }
 

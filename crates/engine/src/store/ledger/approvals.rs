@@ -67,8 +67,15 @@ ALTER TABLE approval ADD COLUMN may_repeat INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE approval ADD COLUMN lineage TEXT NOT NULL DEFAULT '[]';
 ";
 
+/// Questions about commands that can be tried, or were.
+pub(super) const TRIALS: &str = "
+ALTER TABLE approval ADD COLUMN may_try INTEGER NOT NULL DEFAULT 0;
+-- What it did when it was tried, as JSON.
+ALTER TABLE approval ADD COLUMN tried TEXT;
+";
+
 const COLUMNS: &str = "id, key, session, tool, command, description, interpreter, workdir, workspace, \
-    asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, may_repeat, \
+    asked_by, trust, reason, rule, cause, sandbox, refused, may_leave_sandbox, may_try, tried, may_repeat, \
     task_id, lineage, parts, proposed_rule, created_at_ms, expires_at_ms, decision, note, answered_by";
 
 /// Whether a question can still be answered, at the time of its parameter: one about a program that
@@ -106,6 +113,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Approval> {
         sandbox: row.get("sandbox")?,
         refused: serde_json::from_str(&row.get::<_, String>("refused")?).unwrap_or_default(),
         may_leave_sandbox: row.get("may_leave_sandbox")?,
+        may_try: row.get("may_try")?,
+        tried: row
+            .get::<_, Option<String>>("tried")?
+            .and_then(|tried| serde_json::from_str(&tried).ok()),
         may_repeat: row.get("may_repeat")?,
         task_id: row.get::<_, Option<String>>("task_id")?.map(TaskId::from),
         lineage: serde_json::from_str(&row.get::<_, String>("lineage")?).unwrap_or_default(),
@@ -274,9 +285,12 @@ impl Ledger {
                     let ours = yes.session == session;
                     let good = match yes.decision {
                         Some(Reply::AllowSession | Reply::AllowRule) => ours,
-                        Some(Reply::AllowOnce | Reply::AllowOnceUnconfined) => {
-                            ours || is_gone(&askers, &yes.session)
-                        }
+                        Some(
+                            Reply::AllowOnce
+                            | Reply::AllowOnceUnconfined
+                            | Reply::TryFirst
+                            | Reply::Apply,
+                        ) => ours || is_gone(&askers, &yes.session),
                         Some(Reply::Deny) | None => false,
                     };
                     if good {
@@ -386,12 +400,12 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
         .prepare_cached(
             "INSERT INTO approval (id, key, session, tool, command, description, interpreter,
                                    workdir, workspace, asked_by, trust, reason, rule, cause,
-                                   sandbox, refused, may_leave_sandbox, may_repeat, task_id,
-                                   lineage, parts, proposed_rule, created_at_ms, expires_at_ms)
+                                   sandbox, refused, may_leave_sandbox, may_try, tried,
+                                   may_repeat, task_id, lineage, parts, proposed_rule, created_at_ms, expires_at_ms)
              VALUES (:id, :key, :session, :tool, :command, :description, :interpreter,
                      :workdir, :workspace, :asked_by, :trust, :reason, :rule, :cause,
-                     :sandbox, :refused, :leaves, :repeats, :task, :lineage, :parts, :proposed,
-                     :created, :expires)",
+                     :sandbox, :refused, :leaves, :tries, :tried, :repeats, :task, :lineage, :parts,
+                     :proposed, :created, :expires)",
         )?
         .execute(named_params! {
             ":id": new.approval_id, ":key": new.key, ":session": new.session, ":tool": new.tool,
@@ -402,6 +416,8 @@ fn insert(connection: &Connection, new: &Approval) -> rusqlite::Result<()> {
             ":sandbox": new.sandbox,
             ":refused": serde_json::to_string(&new.refused).unwrap_or_default(),
             ":leaves": new.may_leave_sandbox,
+            ":tries": new.may_try,
+            ":tried": new.tried.as_ref().and_then(|tried| serde_json::to_string(tried).ok()),
             ":repeats": new.may_repeat,
             ":task": new.task_id.as_ref().map(TaskId::as_str),
             ":lineage": serde_json::to_string(&new.lineage).unwrap_or_default(),

@@ -105,6 +105,15 @@ impl History {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
+    /// The task of this id.
+    pub(crate) fn find(&self, id: &TaskId) -> Result<Option<OldTask>, LedgerError> {
+        let sql =
+            "SELECT sequence, id, outcome, warden, created_at_ms, updated_at_ms, length(command)
+                     FROM task WHERE id = ?";
+        let mut statement = self.opened.connection.prepare_cached(sql)?;
+        Ok(statement.query_row([id.as_str()], read).optional()?)
+    }
+
     /// Removes rows of tasks that are over.
     pub(crate) fn remove(&self, tasks: &[OldTask]) -> Result<(), LedgerError> {
         self.opened.commit(|connection| {

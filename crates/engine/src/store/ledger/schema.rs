@@ -7,7 +7,7 @@ use crate::store::anchor;
 
 /// The steps from an empty ledger to the schema of this program, of which `user_version` counts
 /// those done.
-pub(super) const MIGRATIONS: [&str; 10] = [
+pub(super) const MIGRATIONS: [&str; 11] = [
     FIRST_SCHEMA,
     "ALTER TABLE task ADD COLUMN description TEXT;",
     approvals::SCHEMA,
@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: [&str; 10] = [
     anchor::SCHEMA,
     approvals::PROGRAMS,
     "ALTER TABLE approval ADD COLUMN task_id TEXT;",
+    approvals::TRIALS,
 ];
 
 /// Version of the schema.

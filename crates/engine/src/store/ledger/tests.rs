@@ -77,6 +77,7 @@ async fn a_ledger_of_every_older_schema_is_migrated_and_keeps_its_tasks() {
         include_str!("fixtures/schema-7.sql"),
         include_str!("fixtures/schema-8.sql"),
         include_str!("fixtures/schema-9.sql"),
+        include_str!("fixtures/schema-10.sql"),
     ];
     assert_eq!(fixtures.len() + 1, schema::MIGRATIONS.len(), "one for each older schema");
     for fixture in fixtures {
@@ -417,6 +418,8 @@ pub(super) fn approval() -> Approval {
         sandbox: "none".into(),
         refused: Vec::new(),
         may_leave_sandbox: false,
+        may_try: false,
+        tried: None,
         may_repeat: true,
         task_id: None,
         lineage: Vec::new(),

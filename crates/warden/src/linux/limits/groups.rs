@@ -164,6 +164,24 @@ impl TaskGroup {
         self.refusals.as_ref().and_then(|file| counter(file, "max")).is_some_and(|max| max > 0)
     }
 
+    /// Memory of what is in it.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.number(if self.is_second() { "memory.current" } else { "memory.usage_in_bytes" })
+    }
+
+    /// Most memory that was in it at a time; kernels before 5.19 do not count that in version 2.
+    pub(super) fn memory_peak_bytes(&self) -> Option<u64> {
+        self.number(if self.is_second() { "memory.peak" } else { "memory.max_usage_in_bytes" })
+    }
+
+    fn is_second(&self) -> bool {
+        self.door == PROCESSES
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.folder.join(file)).ok()?.trim().parse().ok()
+    }
+
     /// Time on processors of what is in it, where that is not in the warden's cgroup.
     pub(super) fn cpu_time(&self) -> Option<Duration> {
         self.refusals.as_ref()?;

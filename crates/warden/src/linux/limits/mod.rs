@@ -24,7 +24,7 @@ use std::{
 use rustix::process::Pid;
 
 use self::{cpu::CpuWatch, groups::TaskGroup};
-use super::{cgroup::Cgroup, spawner::Setup};
+use super::{cgroup::Cgroup, libcs::LimitNumber, spawner::Setup};
 use crate::{
     protocol::{EndCause, Limits, StartFailure, StartStage},
     record::{CommandEnd, LimitsInForce},
@@ -87,7 +87,7 @@ pub(super) struct Limiter<'a> {
 #[derive(Debug, Default)]
 pub(super) struct PreparedLimits {
     entrance: Option<OwnedFd>,
-    rlimits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
+    rlimits: Vec<(LimitNumber, libc::rlimit)>,
 }
 
 /// The limits of one run.
@@ -262,23 +262,23 @@ impl PreparedLimits {
     }
 
     /// The limits of the process, for one that shares no memory with the warden.
-    pub(super) fn to_numbers(&self) -> Vec<(u32, u64, u64)> {
-        let numbers = |(resource, limit): &(libc::__rlimit_resource_t, libc::rlimit)| {
+    pub(super) fn to_numbers(&self) -> Vec<(LimitNumber, u64, u64)> {
+        let numbers = |(resource, limit): &(LimitNumber, libc::rlimit)| {
             (*resource, limit.rlim_cur, limit.rlim_max)
         };
         self.rlimits.iter().map(numbers).collect()
     }
 
     /// Reads them back.
-    pub(super) fn from_numbers(numbers: &[(u32, u64, u64)]) -> Self {
-        let limit = |(resource, rlim_cur, rlim_max): &(u32, u64, u64)| {
+    pub(super) fn from_numbers(numbers: &[(LimitNumber, u64, u64)]) -> Self {
+        let limit = |(resource, rlim_cur, rlim_max): &(LimitNumber, u64, u64)| {
             (*resource, libc::rlimit { rlim_cur: *rlim_cur, rlim_max: *rlim_max })
         };
         Self { entrance: None, rlimits: numbers.iter().map(limit).collect() }
     }
 
     /// Lowers a limit of each process; one that is lower already stays.
-    fn add(&mut self, resource: libc::__rlimit_resource_t, limit: Option<u64>) {
+    fn add(&mut self, resource: LimitNumber, limit: Option<u64>) {
         let Some(limit) = limit else { return };
         let mut now = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the pointer is to a local.
@@ -320,6 +320,16 @@ impl Held {
     /// When the processor time is to be looked at again.
     pub(super) fn look_at(&self) -> Option<Instant> {
         self.cpu.as_ref().map(|cpu| cpu.look_at)
+    }
+
+    /// Memory that the tree has now, where a cgroup counts it.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.group.as_ref().and_then(TaskGroup::memory_bytes)
+    }
+
+    /// Most memory that the tree had at a time, where a cgroup counts it.
+    pub(super) fn memory_peak_bytes(&self) -> Option<u64> {
+        self.group.as_ref().and_then(TaskGroup::memory_peak_bytes)
     }
 
     /// Whether the processor time is used up, as far as that is due to be known.

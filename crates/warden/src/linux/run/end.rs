@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::process::{Pid, Signal, WaitStatus};
+use rustix::process::Signal;
 
 use super::{CommandRun, milliseconds};
 use crate::{
@@ -14,11 +14,12 @@ use crate::{
     linux::{
         limits::{LimitFindings, Limiter},
         notices::Notices,
+        resources::CollectedChild,
         streams::{DRAIN_READS_MAX, Pipe},
         tree,
     },
     protocol::RunEnd,
-    record::{BACKGROUND_PIDS_MAX, CommandEnd, ExitRecord},
+    record::{BACKGROUND_PIDS_MAX, CommandEnd, ExitRecord, UsedResources},
 };
 
 /// How long after the command's end its pipes may still bring output, if somebody holds them open.
@@ -31,16 +32,13 @@ pub(super) struct ProcessEnd {
 }
 
 impl CommandRun {
-    /// Takes note of a collected child; only the command's own end matters here.
-    pub(in crate::linux) fn collected(&mut self, pid: Pid, status: WaitStatus) {
-        if pid != self.pid || self.end.is_some() {
+    /// Takes note of a collected child: what it used, and whether it was the command.
+    pub(in crate::linux) fn collected(&mut self, child: &CollectedChild) {
+        self.used.add(&child.used);
+        if child.pid != self.pid || self.end.is_some() {
             return;
         }
-        let end = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => CommandEnd::Exited(code),
-            (None, Some(signal)) => CommandEnd::Signaled(signal),
-            (None, None) => return,
-        };
+        let end = child.end;
         Failpoint::WardenSawEnd.pass();
         self.end = Some(ProcessEnd { end, at: Instant::now() });
         self.deadline = None;
@@ -120,6 +118,10 @@ impl CommandRun {
             low_disk: self.keep.was_low(),
             store_errno: self.keep.store_errno,
             limits: self.limits.report.clone(),
+            used: Some(UsedResources {
+                tree_peak_bytes: self.limits.memory_peak_bytes(),
+                ..self.used
+            }),
         };
         self.record = Some(record.clone());
         self.spill_at = None;

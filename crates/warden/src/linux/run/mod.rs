@@ -18,8 +18,8 @@ use super::{deadline::Deadline, keep::Keep, limits::Held, notices::Notices, stre
 use crate::{
     folder::{Stream, WindowSize},
     network::ConnectionTotal,
-    protocol::{EndCause, HeldProgram, NewOutput, Report},
-    record::ExitRecord,
+    protocol::{EndCause, HeldProgram, LiveResources, NewOutput, Report},
+    record::{ExitRecord, UsedResources},
 };
 
 /// How long to wait after a spill that failed.
@@ -47,6 +47,8 @@ pub(super) struct CommandRun {
     /// Whether it was started with an open stdin.
     had_input: bool,
     limits: Held,
+    /// What those of its processes used that were collected.
+    used: UsedResources,
     keep: Keep,
     end: Option<ProcessEnd>,
     /// The outcome, once it has been made.
@@ -177,6 +179,13 @@ impl CommandRun {
             background_pids: if self.has_ended() { left_behind } else { Vec::new() },
             limits: self.limits.report.clone(),
         }
+    }
+
+    /// What it uses at this moment; what `ours` says is none of it.
+    pub(super) fn measure(&self, ours: impl Fn(u32) -> bool) -> LiveResources {
+        let live = self.used.with_living(ours);
+        let memory_bytes = self.limits.memory_bytes().unwrap_or(live.memory_bytes);
+        LiveResources { memory_bytes, ..live }
     }
 
     /// Whether the output is in the folder.

@@ -23,6 +23,7 @@ use crate::{
         streams::{Given, Streams},
     },
     protocol::{Environment, Spec, StartFailure, StartStage, StdinSource},
+    record::UsedResources,
 };
 
 /// A command that runs longer than this is spilled.
@@ -90,6 +91,7 @@ impl CommandRun {
             streams,
             had_input: spec.stdin == StdinSource::Open,
             limits,
+            used: UsedResources::default(),
             keep,
             end: None,
             record: None,

@@ -10,6 +10,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
+    ptr,
 };
 
 use rustix::{
@@ -20,12 +21,15 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{proxy::listen_inside, signals::Signals, socket},
+    super::{libcs::close_range, proxy::listen_inside, signals::Signals, socket},
     capabilities::drop_capabilities,
     fresh::FilesAround,
     landlock::{self, FileRules},
     view::{self, ViewHandles},
 };
+
+/// The request that sets the flags of an interface; the C libraries give it different types.
+const SIOCSIFFLAGS: libc::Ioctl = 0x8914;
 
 /// Where the socket to the warden stands in the init.
 const SOCKET: i32 = 3;
@@ -140,7 +144,7 @@ pub(in crate::linux) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd>
         {
             return Err(io::Error::last_os_error());
         }
-        libc::close_range(SOCKET.cast_unsigned() + 1, libc::c_uint::MAX, 0);
+        close_range(SOCKET.cast_unsigned() + 1, libc::c_uint::MAX, 0);
         Ok(OwnedFd::from_raw_fd(SOCKET))
     }
 }
@@ -251,12 +255,11 @@ fn raise_loopback() -> io::Result<()> {
         }
         let socket = OwnedFd::from_raw_fd(socket);
         let mut request: libc::ifreq = std::mem::zeroed();
-        for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
-            *place = byte.cast_signed();
-        }
+        let name = c"lo";
+        ptr::copy_nonoverlapping(name.as_ptr(), request.ifr_name.as_mut_ptr(), name.count_bytes());
         request.ifr_ifru.ifru_flags =
             i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) != 0 {
+        if libc::ioctl(socket.as_raw_fd(), SIOCSIFFLAGS, &raw const request) != 0 {
             return Err(io::Error::last_os_error());
         }
     }

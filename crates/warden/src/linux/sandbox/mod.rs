@@ -243,6 +243,11 @@ impl Sandboxes {
             confined.surroundings = FilesAround::of(confined.surroundings.profile.clone());
         }
         let mut ready = confined.next(setup, &mut self.going)?;
+        let on_copy = !confined.surroundings.profile.copies.is_empty();
+        if on_copy && !ready.enforces(&[SandboxLayer::MountNamespace]) {
+            throw_away(ready, &mut self.going);
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         confined.show(&mut ready, artifacts);
         Ok(ready)
     }

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-        fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+        fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
     },
 };
 
@@ -69,6 +69,15 @@ pub(super) fn take_aside(place: &Path) -> Done<OwnedFd> {
     open_tree(CWD, place, flags).map_err(at_path(place))
 }
 
+/// Another copy of what was taken aside.
+pub(super) fn again(tree: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(tree, "", flags)
+}
+
 /// The same of all of these that exist, by their real paths.
 pub(super) fn all_aside<const N: usize>(places: [PathBuf; N]) -> Done<Vec<(PathBuf, OwnedFd)>> {
     let real = places.into_iter().filter_map(|place| place.canonicalize().ok());
@@ -104,6 +113,26 @@ pub(super) fn filesystem(
     }
     fsconfig_create(&made)?;
     fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// A view of a folder in which everything can be changed and nothing of it is, attached nowhere.
+pub(super) fn copy_on_write(place: &Path, upper: &Path, work: &Path) -> Done<OwnedFd> {
+    let what = || at(format!("a copy-on-write view of {}", place.display()));
+    let [lower, upper, work] = [open_path(place), open_path(upper), open_path(work)];
+    let (lower, upper, work) =
+        (lower.map_err(what())?, upper.map_err(what())?, work.map_err(what())?);
+    // By their numbers: a path may be longer than an option, and have a colon in it.
+    let named = |folder: &OwnedFd| format!("/proc/self/fd/{}", folder.as_raw_fd());
+    let made = || {
+        let made = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_flag(&made, "userxattr")?;
+        fsconfig_set_string(&made, "lowerdir", named(&lower))?;
+        fsconfig_set_string(&made, "upperdir", named(&upper))?;
+        fsconfig_set_string(&made, "workdir", named(&work))?;
+        fsconfig_create(&made)?;
+        fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)
+    };
+    made().map_err(what())
 }
 
 /// A folder in memory, attached nowhere.

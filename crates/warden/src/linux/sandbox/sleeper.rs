@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         command::{self, Prepared},
+        libcs::LimitNumber,
         limits::PreparedLimits,
         notices::Notices,
         run::{environment, environment_set},
@@ -62,10 +63,11 @@ pub(super) struct SleeperOrder {
     environment: Environment,
     terminal: bool,
     workdir: Vec<u8>,
-    /// Device and number of the folder that it has to be.
-    folder: (u64, u64),
+    /// Device and number of the folder that it has to be; none if it may be a copy, which has
+    /// others.
+    folder: Option<(u64, u64)>,
     /// The limits of the process.
-    rlimits: Vec<(u32, u64, u64)>,
+    rlimits: Vec<(LimitNumber, u64, u64)>,
 }
 
 /// What a sleeper answers.
@@ -173,13 +175,14 @@ pub(super) fn order(
     let lost = |errno: rustix::io::Errno| failed(StartStage::WorkingDirectory)(errno.into());
     let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
+    let on_copy = spec.sandbox.as_ref().is_some_and(|sandbox| sandbox.on_copy);
     Ok(SleeperOrder {
         program: spec.program.clone(),
         argv: spec.argv.clone(),
         environment: spec.environment.clone(),
         terminal,
         workdir: rustix::fs::readlink(link, Vec::new()).map_err(lost)?.into_bytes(),
-        folder: (stat.st_dev, stat.st_ino),
+        folder: (!on_copy).then_some((stat.st_dev, stat.st_ino)),
         rlimits: limits.to_numbers(),
     })
 }
@@ -293,12 +296,18 @@ impl Life<'_> {
 }
 
 /// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
-/// own mounts. It has to be the same folder.
+/// own mounts. It has to be the same folder, or at the same path without any link on the way.
 fn enter_folder(order: &SleeperOrder) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(&order.workdir[..], flags, Mode::empty())?;
+    let Some(expected) = order.folder else {
+        // The filter has taken the call that follows no links: the kernel is asked where this is.
+        let link = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let is_there = rustix::fs::readlink(link, Vec::new())?.to_bytes() == order.workdir;
+        return is_there.then_some(folder).ok_or(io::Error::from_raw_os_error(libc::ESTALE));
+    };
     let stat = fstat(&folder)?;
-    if (stat.st_dev, stat.st_ino) == order.folder {
+    if (stat.st_dev, stat.st_ino) == expected {
         Ok(folder)
     } else {
         Err(io::Error::from_raw_os_error(libc::ESTALE))

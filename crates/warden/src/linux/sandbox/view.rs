@@ -26,8 +26,8 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_c
 use super::{
     fresh::FilesAround,
     mounts::{
-        Done, STILL, all_aside, at, at_path, attach, filesystem, io_at, is_folder, make_place,
-        memory, open_path, path, set, set_below, take_aside,
+        Done, STILL, again, all_aside, at, at_path, attach, copy_on_write, filesystem, io_at,
+        is_folder, make_place, memory, open_path, path, set, set_below, take_aside,
     },
 };
 use crate::sandbox::GuardKind;
@@ -91,14 +91,14 @@ pub(super) struct ViewHandles {
 
 /// Makes what all commands see, in this process's own mount namespace.
 pub(super) fn prepare(surroundings: &FilesAround) -> Done {
-    let FilesAround { profile, writable, shown: shown_folders, state, .. } = surroundings;
+    let FilesAround { writable, shown: shown_folders, state, .. } = surroundings;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(at("making the mounts private"))?;
     let tasks = take_aside(&state.join("tasks")).ok();
     let shown_rooms =
         shown_folders.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
-    let rooms = writable.iter().map(|place| take_aside(place)).collect::<Done<Vec<_>>>()?;
-    let temporary = Temporary::take_aside(profile.tmp.as_deref().map(path))?;
+    let rooms = writable.iter().map(|place| room(surroundings, place)).collect::<Done<Vec<_>>>()?;
+    let temporary = Temporary::take_aside(surroundings)?;
     let devices = all_aside(DEVICES.map(PathBuf::from))?;
     let run = all_aside(RUN_SHOWN.map(PathBuf::from))?;
 
@@ -157,13 +157,27 @@ pub(super) fn finish(surroundings: &FilesAround, own_pids: bool) -> Done<ViewHan
     })
 }
 
+/// What may be written at a place: the folder itself, or a copy of it.
+fn room(surroundings: &FilesAround, place: &Path) -> Done<OwnedFd> {
+    let copies = surroundings.profile.copies.iter();
+    let same = |named: &Path| named == place || named.canonicalize().is_ok_and(|it| it == place);
+    match copies.into_iter().find(|copy| same(path(&copy.place))) {
+        Some(copy) => copy_on_write(place, path(&copy.upper), path(&copy.work)),
+        None => take_aside(place),
+    }
+}
+
 /// The temporary folders, which are one.
 struct Temporary([(&'static str, OwnedFd); 2]);
 
 impl Temporary {
-    fn take_aside(folder: Option<&Path>) -> Done<Self> {
-        let rooms = match folder {
-            Some(folder) => [take_aside(folder)?, take_aside(folder)?],
+    fn take_aside(surroundings: &FilesAround) -> Done<Self> {
+        let rooms = match surroundings.profile.tmp.as_deref().map(path) {
+            Some(folder) => {
+                let one = room(surroundings, folder)?;
+                let two = again(&one).map_err(at_path(folder))?;
+                [one, two]
+            }
             None => [memory(TEMPORARY, "1777")?, memory(TEMPORARY, "1777")?],
         };
         let [one, two] = rooms;

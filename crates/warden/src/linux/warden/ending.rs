@@ -5,13 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Signal, WaitOptions, wait};
+use rustix::process::Signal;
 
 use super::{OWN_GRACE, WardenProcess};
 use crate::{
     failpoint::Failpoint,
     linux::{
         deadline::Deadline,
+        resources::collect_child,
         run::CommandRun,
         stop::{Ends, Stop, StopProgress},
         tree,
@@ -22,11 +23,14 @@ use crate::{
 impl WardenProcess<'_> {
     pub(super) fn collect(&mut self) {
         loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => {
-                    self.sandboxes.collected(pid);
-                    if let Some(run) = &mut self.run {
-                        run.collected(pid, status);
+            match collect_child() {
+                Ok(Some(child)) => {
+                    let is_ours = self.sandboxes.is_ours(child.pid.as_raw_pid().cast_unsigned());
+                    self.sandboxes.collected(child.pid);
+                    if let Some(run) = &mut self.run
+                        && !is_ours
+                    {
+                        run.collected(&child);
                     }
                 }
                 Ok(None) => break,

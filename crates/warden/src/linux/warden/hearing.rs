@@ -156,6 +156,12 @@ impl WardenProcess<'_> {
                     peer.tell(&run.task, FromWarden::Report(Box::new(run.report(background))));
                 }
             }
+            Order::Measure => {
+                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+                    let measured = run.measure(|pid| self.sandboxes.is_ours(pid));
+                    peer.tell(&run.task, FromWarden::Measured(measured));
+                }
+            }
             Order::Resize(size) => {
                 if let Some(run) = &mut self.run {
                     run.resize(size);
@@ -171,14 +177,10 @@ impl WardenProcess<'_> {
                 self.tell_held(true);
             }
             Order::AnswerProgram { number, allowed } if is_owner => {
-                if let Some(run) = &mut self.run {
-                    run.answer_program(number, allowed);
-                }
+                self.run.iter_mut().for_each(|run| run.answer_program(number, allowed));
             }
             Order::AnswerName { number, allowed } if is_owner => {
-                if let Some(door) = &mut self.sandboxes.door {
-                    door.answer(number, allowed);
-                }
+                self.sandboxes.door.iter_mut().for_each(|door| door.answer(number, allowed));
             }
             // Only the owner's word counts.
             Order::Committed | Order::AnswerProgram { .. } | Order::AnswerName { .. } => {}

@@ -10,6 +10,7 @@ mod places;
 mod recent;
 mod repository;
 mod tamper;
+mod trial;
 
 use std::{
     collections::HashMap,
@@ -27,7 +28,6 @@ use legwork_warden::{
 };
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::tamper::TamperCheck;
 use self::{
     held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
@@ -35,6 +35,7 @@ use self::{
     repository::Repository,
     tamper::Watched,
 };
+pub(crate) use self::{tamper::TamperCheck, trial::knows_copies};
 use crate::{
     model::sandbox::{SandboxReport, SandboxSettings, Wanted},
     place::{Sandbox, Soon},
@@ -106,6 +107,7 @@ impl Sandboxing {
             enforced: sandbox.enforcement.enforced.clone(),
             artifacts: self.recent.shown(),
             exec_rules: Vec::new(),
+            on_copy: false,
             names: None,
         }
     }
@@ -143,6 +145,12 @@ impl Sandboxing {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(wanted, sandbox.clone());
         sandbox
+    }
+
+    /// The variables that commands in such a sandbox are given.
+    fn variables(&self, wanted: Wanted) -> Vec<(String, OsString)> {
+        let profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        profiles.get(&wanted).map(|made| made.variables.clone()).unwrap_or_default()
     }
 
     /// Stands for all that such a sandbox lets a command do on this machine.
@@ -210,6 +218,7 @@ impl Sandboxing {
             denied: self.held.denied.clone(),
             program_folders: all(self.held.folders()),
             tells_exec: self.held.any,
+            copies: Vec::new(),
         };
         Made { profile: Arc::new(profile), variables }
     }

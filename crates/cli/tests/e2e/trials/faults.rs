@@ -1,0 +1,198 @@
+//! Trials where something fails: the disk, a process, the file system, or the number of files.
+
+use std::{fs, io::Write, path::PathBuf, process::Stdio};
+
+use serde_json::Value;
+
+use super::{can_try, tree};
+use crate::common::{Scratch, children, eventually, in_namespace, parts, program, text};
+
+#[test]
+fn two_trials_at_once_do_not_see_each_other() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    let start = |mark: &str| {
+        let script = format!("echo {mark} > file; read line; cat file");
+        let mut command = scratch.legwork("try");
+        command
+            .args(["--sh", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let (one, two) = (start("one"), start("two"));
+    eventually("both run", || (scratch.trials_left().len() == 2).then_some(()));
+    assert_eq!(text(&one.wait_with_output().unwrap().stdout), "one\n");
+    assert_eq!(text(&two.wait_with_output().unwrap().stdout), "two\n");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
+    let listed = scratch.legwork("changes").args(["--list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["trials"].as_array().unwrap().len(), 2, "{listed:#}");
+    // The second to be applied finds the file changed underneath.
+    assert_eq!(scratch.apply(&["file"]).0, Some(0));
+    let left = listed["trials"][1]["task_id"].as_str().unwrap();
+    let (code, _, stderr) = scratch.apply(&["--trial", left]);
+    assert_eq!(code, Some(125), "{stderr}");
+    let discarded = scratch.legwork("discard").arg("--all").output().unwrap();
+    assert!(discarded.status.success(), "{discarded:?}");
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_trial_outlives_its_engine_and_is_shown_later() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    let mut trial = scratch.legwork("try");
+    trial.args(["--sh", "echo tried > file; read line; echo more > made"]);
+    trial.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = trial.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    eventually("it has begun", || {
+        let trial = scratch.trials_left().into_iter().next()?;
+        let layers = fs::read_dir(trial).ok()?.filter_map(Result::ok);
+        layers.map(|it| it.path().join("upper/file")).find(|it| it.exists())
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // While it runs it is neither shown nor applied.
+    let (code, _, stderr) = scratch.apply(&[]);
+    assert!(code == Some(125) && stderr.contains("still runs"), "{stderr}");
+    input.write_all(b"\n").unwrap();
+    let id = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
+    assert!(scratch.legwork("wait").arg(&id).output().unwrap().status.success());
+    let changes = scratch.changes();
+    assert!(changes.contains_key("file") && changes.contains_key("made"), "{changes:?}");
+    assert_eq!(scratch.apply(&[]).0, Some(0));
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "tried\n");
+}
+
+#[test]
+fn a_trial_whose_warden_is_killed_is_interrupted_and_changes_nothing() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    let mut trial = scratch.legwork("try");
+    trial.args(["--sh", "echo tried > file; echo $$ > made; sleep 60"]);
+    let mut child = trial.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let warden = eventually("it has begun", || {
+        let trial = scratch.trials_left().into_iter().next()?;
+        let layers = fs::read_dir(trial).ok()?.filter_map(Result::ok);
+        layers.map(|it| it.path().join("upper/made")).find(|it| it.exists())?;
+        // The program, its spawner, the warden.
+        children(child.id()).into_iter().flat_map(children).next()
+    });
+    crate::common::signal(warden, rustix::process::Signal::KILL);
+    child.wait().unwrap();
+    let tasks = scratch.tasks();
+    assert_eq!(tasks[0]["status"], "interrupted", "{tasks:#?}");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
+    assert!(scratch.changes().contains_key("file"));
+    assert!(scratch.legwork("discard").output().unwrap().status.success());
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_full_disk_in_an_apply_leaves_the_workspace_as_it_was() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let disk = scratch.file("disk");
+    fs::create_dir(&disk).unwrap();
+    // The workspace is small, the state folder is not.
+    let script = format!(
+        "set -e; mount -t tmpfs -o size=4m none {disk}; cd {disk}; LW={program}; S={state}; \
+         echo before > file; $LW try --state $S --sh 'echo tried > file; head -c 3000000 /dev/zero > large' >&2; \
+         head -c 3000000 /dev/zero > filler; set +e; $LW apply --state $S; echo \"code $?\"; cat file; ls -A; \
+         rm filler; $LW apply --state $S; echo \"code $?\"; cat file; ls -A",
+        program = program(),
+        state = scratch.state.path().display(),
+    );
+    let Some(mut command) = in_namespace(&script) else { return };
+    let (code, stdout, stderr) = parts(&command.output().unwrap());
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (full, after) = stdout.split_once("filler\n").unwrap();
+    assert_eq!(full, "code 125\nbefore\nfile\n", "{stderr}");
+    assert!(after.contains("code 0\ntried\nfile\nlarge\n"), "{stdout}{stderr}");
+    assert!(stderr.contains("No space left"), "{stderr}");
+}
+
+#[test]
+fn a_full_disk_in_a_trial_fails_the_command_and_not_the_workspace() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let disk = scratch.file("disk");
+    fs::create_dir(&disk).unwrap();
+    scratch.write("w/large", &"x".repeat(3_000_000));
+    let script = format!(
+        "set -e; mount -t tmpfs -o size=2m none {disk}; cd {folder}/w; \
+         set +e; {program} try --state {disk}/state --sh 'echo more >> large'; echo \"code $?\"; \
+         {program} discard --state {disk}/state",
+        folder = scratch.workspace.path().display(),
+        program = program(),
+    );
+    let Some(mut command) = in_namespace(&script) else { return };
+    let (code, stdout, stderr) = parts(&command.output().unwrap());
+    assert!(!stdout.contains("code 0"), "{code:?}: {stdout}{stderr}");
+    assert!(stderr.contains("No space left"), "{stdout}{stderr}");
+    assert_eq!(fs::metadata(scratch.file("w/large")).unwrap().len(), 3_000_000);
+}
+
+#[test]
+fn a_workspace_that_cannot_be_copied_is_refused_and_told_why() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.file("mounted")).unwrap();
+    scratch.write("file", "before\n");
+    let script = format!(
+        "mount -t tmpfs none mounted && exec {} try --state {} --sh 'echo tried > file'",
+        program(),
+        scratch.state.path().display()
+    );
+    let Some(mut command) = in_namespace(&script) else { return };
+    let output = command.current_dir(scratch.workspace.path()).output().unwrap();
+    let (code, _, stderr) = parts(&output);
+    assert_eq!(code, Some(125), "{stderr}");
+    assert!(stderr.contains("cannot be tried here") && stderr.contains("/mounted"), "{stderr}");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_hundred_thousand_changed_files_are_listed_applied_and_discarded() {
+    if !can_try() {
+        return;
+    }
+    // The whole number takes a minute: `just apply-kills` has it.
+    let count = if std::env::var_os("LEGWORK_APPLY_ROUNDS").is_some() { 100_000 } else { 3_000 };
+    let scratch =
+        Scratch::with(crate::harness::watch::Times::at_most(std::time::Duration::from_secs(3600)));
+    let script =
+        format!("mkdir many; cd many; i=0; while [ $i -lt {count} ]; do : > $i; i=$((i+1)); done");
+    let tried = scratch.try_sh(&script);
+    let (code, _, stderr) = parts(&tried);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains(&format!("{count} made")), "{stderr}");
+    assert!(stderr.contains(" more\n"), "the list is bounded: {stderr}");
+    let (code, stdout, stderr) = scratch.apply(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains(&format!("{count} made")), "{stdout}");
+    assert_eq!(tree(&scratch.workspace.path().join("many")).len(), count);
+    let removed = scratch.try_sh("rm -r many");
+    assert!(parts(&removed).2.contains(&format!("{count} removed")), "{removed:?}");
+    assert!(scratch.legwork("discard").output().unwrap().status.success());
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}

@@ -1,0 +1,408 @@
+//! Trials: commands that ran on a copy, what they changed, and what of it is brought over.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use legwork_gate::{Question, Verdict};
+use serde::Serialize;
+
+use super::{Submitted, Tasks, observe::Observer, only_tried, plan::Plan, run::Run};
+use crate::{
+    error::{ErrorKind, StateProblem, ToolError},
+    id::TaskId,
+    judge::{Asked, denied},
+    model::{
+        Caller, Outcome,
+        question::{Approval, Reply, TriedCommand},
+        status::Status,
+    },
+    store::{audit::AuditEntry, ledger::Task},
+    threads::in_thread,
+    trial::{Applied, DiffLimits, Trial, TrialError, Trials, TriedChanges},
+};
+
+/// A trial, with what is known of its task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TrialState {
+    /// Its task.
+    pub task_id: TaskId,
+    /// What the command was.
+    pub command: String,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// How far its command is.
+    pub status: Status,
+    /// When it was begun, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// What was brought over so far.
+    pub applied: Vec<PathBuf>,
+    /// What its layers take on the disk.
+    pub bytes: u64,
+}
+
+/// What a trial changed, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialChanges {
+    /// The trial.
+    pub task_id: TaskId,
+    /// The changes that were not brought over yet.
+    pub changes: TriedChanges,
+    /// How many there are of which kind, in words.
+    pub counted: String,
+    /// A line for each, up to the limit that was asked for.
+    pub list: String,
+    /// A unified diff, if one was asked for; without secrets.
+    pub diff: Option<String>,
+}
+
+/// How much of a trial's changes is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownChanges {
+    /// Lines of the list.
+    pub lines_max: usize,
+    /// Lines and bytes of the diff; none without one.
+    pub diff: Option<(usize, usize)>,
+}
+
+impl Tasks {
+    pub(super) fn trials_folder(&self) -> Trials {
+        Trials::of(self.store.state.path())
+    }
+
+    /// Does something with the trials in a thread.
+    async fn with_trials<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Trials) -> Result<T, TrialError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let trials = self.trials_folder();
+        let done = in_thread(move || work(&trials)).await;
+        let cut = || ToolError::new(ErrorKind::ToolExecutionFailed, "it was cut off");
+        done.ok_or_else(cut)?.map_err(|error| trial_error(&error))
+    }
+
+    /// Finishes or undoes what an apply was cut off at.
+    pub(crate) fn recover_trials(&self) {
+        if let Err(error) = self.trials_folder().recover() {
+            tracing::warn!(%error, "an apply was cut off, and could be neither finished nor undone");
+        }
+    }
+
+    /// All trials, newest first.
+    pub(crate) async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
+        let all = self.with_trials(|trials| {
+            let measured = |trial: Trial| (trial.bytes(), trial.record);
+            Ok(trials.all().into_iter().map(measured).collect::<Vec<_>>())
+        });
+        let mut states = Vec::new();
+        for (bytes, record) in all.await? {
+            // A trial whose task is gone is gone with the next clean-up.
+            let Ok(task) = self.one(record.task_id.as_str()).await else { continue };
+            states.push(TrialState {
+                task_id: record.task_id,
+                command: task.command,
+                workspace: record.workspace,
+                status: task.status,
+                created_at_ms: record.created_at_ms,
+                applied: record.applied,
+                bytes,
+            });
+        }
+        Ok(states)
+    }
+
+    /// The task of the trial whose id begins with this text; `@` is the newest trial.
+    pub(crate) async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
+        if prefix != "@" {
+            let task = self.one(prefix).await?;
+            let (trials, id) = (self.trials_folder(), task.task_id.clone());
+            return if trials.has(&id) { Ok(task) } else { Err(no_trial(prefix)) };
+        }
+        let newest = self.with_trials(|trials| {
+            Ok(trials.all().into_iter().next().map(|trial| trial.record.task_id))
+        });
+        match newest.await? {
+            Some(id) => self.one(id.as_str()).await,
+            None => Err(ToolError::new(ErrorKind::UnknownTask, "there is no trial")),
+        }
+    }
+
+    /// An error while a trial's command, or anything that it left behind, still runs.
+    fn check_over(&self, task: &Task) -> Result<(), ToolError> {
+        if task.status.is_final() && self.left_by(task).is_empty() {
+            return Ok(());
+        }
+        Err(ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            format!("the trial `{}` still runs", task.task_id),
+        )
+        .hint("wait for its end, or stop it"))
+    }
+
+    /// What a trial changed and what of that was not brought over, at and below these paths.
+    pub(crate) async fn trial_changes(
+        &self,
+        task: &Task,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.check_over(task)?;
+        let (id, mask) = (task.task_id.clone(), self.mask.get());
+        self.with_trials(move |trials| {
+            let trial = trials.get(&id)?;
+            let changes = trial.pending(&paths)?;
+            let diff = shown.diff.map(|(lines_max, bytes_max)| {
+                let diff = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
+                mask.text(&diff).into_owned()
+            });
+            Ok(TrialChanges {
+                counted: changes.counted(),
+                list: trial.list(&changes, shown.lines_max),
+                task_id: id,
+                changes,
+                diff,
+            })
+        })
+        .await
+    }
+
+    /// Brings over what a trial changed: all of it, or what is at and below these paths.
+    pub(crate) async fn apply_trial(
+        self: &Arc<Self>,
+        task: &Task,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.check_over(task)?;
+        let entry = AuditEntry::new("trial_apply")
+            .own("task_id", &task.task_id)
+            .with("answered_by", by)
+            .with("paths", paths.iter().map(|it| it.display().to_string()).collect::<Vec<_>>())
+            .command(&task.command);
+        self.store.note_first(entry).await?;
+        let id = task.task_id.clone();
+        self.with_trials(move |trials| trials.apply(&id, &paths)).await
+    }
+
+    /// Forgets a trial: nothing of it is left but its task.
+    pub(crate) async fn discard_trial(&self, task: &Task, by: &str) -> Result<(), ToolError> {
+        self.check_over(task)?;
+        self.forget_trial(&task.task_id).await?;
+        let entry = AuditEntry::new("trial_discard")
+            .own("task_id", &task.task_id)
+            .with("answered_by", by)
+            .command(&task.command);
+        self.store.note(entry).await;
+        Ok(())
+    }
+
+    /// Removes the folder of a trial, if there is one.
+    pub(super) async fn forget_trial(&self, id: &TaskId) -> Result<(), ToolError> {
+        let id = id.clone();
+        let removed = self.with_trials(move |trials| {
+            trials.remove(&id).map_err(|error| TrialError::Io { what: "the trial".into(), error })
+        });
+        removed.await
+    }
+}
+
+/// How many commands that were tried are remembered, for answers that come later.
+const TRIED_MAX: usize = 16;
+
+/// How much of a difference a question shows.
+const IN_QUESTION: ShownChanges = ShownChanges { lines_max: 60, diff: Some((150, 12 * 1024)) };
+
+/// How much of what a command printed a question shows.
+const OUTPUT_BYTES: u64 = 1500;
+
+/// How long a trial's processes may take to end that its command has left behind.
+const GRACE: Duration = Duration::from_millis(500);
+
+impl Tasks {
+    /// Goes on with a request after somebody was asked about it.
+    pub(super) async fn after_question(
+        self: &Arc<Self>,
+        id: TaskId,
+        asked: Asked<Plan>,
+        caller: &Caller,
+        refused: Vec<String>,
+    ) -> Result<Submitted, ToolError> {
+        let question = match asked {
+            Asked::Granted(grant) => return self.begin(id, grant, caller).await,
+            Asked::Apply(trial) => return self.apply_answered(&trial).await,
+            Asked::TryFirst(question) => question,
+        };
+        let mut run = self.try_out(&question, caller).await?;
+        let trial = run.task_id().clone();
+        let asked = match self.describe(&mut run).await {
+            Ok(tried) => self.judge.ask_tried(question, caller, refused, tried).await,
+            Err(error) => Err(error),
+        };
+        match asked {
+            Ok(Asked::Apply(answered)) => {
+                self.remember_tried(run);
+                if answered != trial {
+                    self.forget_trial(&trial).await?;
+                }
+                self.apply_answered(&answered).await
+            }
+            Ok(Asked::Granted(grant)) => {
+                self.forget_trial(&trial).await?;
+                self.begin(id, grant, caller).await
+            }
+            // It is not offered twice.
+            Ok(Asked::TryFirst(_)) => {
+                Err(ToolError::new(ErrorKind::ToolExecutionFailed, "the command was tried already"))
+            }
+            Err(error) => {
+                let may_come = [ErrorKind::ApprovalUnavailable, ErrorKind::ApprovalExpired];
+                if may_come.contains(&error.kind) {
+                    self.remember_tried(run);
+                } else {
+                    self.forget_trial(&trial).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs the command of a question on a copy, as a task of its own, and waits for its end.
+    async fn try_out(
+        self: &Arc<Self>,
+        question: &Question<Plan>,
+        caller: &Caller,
+    ) -> Result<Run, ToolError> {
+        let plan = question.plan().to_try();
+        let id = TaskId::random().map_err(|error| {
+            ToolError::new(ErrorKind::ToolExecutionFailed, format!("no random id: {error}"))
+        })?;
+        let grant = match self.judged(&id, plan, caller).await? {
+            Verdict::Allow(grant) => grant,
+            Verdict::Ask(question) => only_tried(question),
+            Verdict::Deny(denial) => return Err(denied(denial)),
+        };
+        let started = Box::pin(self.begin(id.clone(), grant, caller)).await;
+        let ended = match started {
+            Ok(Submitted::Started(mut run)) => run.ended().await.map(|_| run),
+            Ok(Submitted::AlreadyRunning(_)) => {
+                Err(ToolError::new(ErrorKind::ToolExecutionFailed, "the trial was not started"))
+            }
+            Err(error) => Err(error),
+        };
+        if ended.is_err() {
+            let _ = self.forget_trial(&id).await;
+        }
+        ended
+    }
+
+    /// What a command did that was tried. What it left running is stopped first.
+    async fn describe(self: &Arc<Self>, run: &mut Run) -> Result<TriedCommand, ToolError> {
+        let ended = run.ended().await?;
+        let task = self.one(run.task_id().as_str()).await?;
+        if !self.left_by(&task).is_empty() {
+            let mut observer = Observer::of(self.clone(), task.clone()).await?;
+            observer.stop(rustix::process::Signal::TERM.as_raw(), GRACE).await?;
+        }
+        let shown = self.trial_changes(&task, Vec::new(), IN_QUESTION).await?;
+        let mask = self.mask.get();
+        let output = run.output(&ended).and_then(|it| it.tail(&mask, OUTPUT_BYTES, true));
+        Ok(TriedCommand {
+            task_id: task.task_id,
+            ended: ended_in_words(&ended.outcome),
+            summary: shown.counted,
+            list: shown.list,
+            diff: shown.diff.unwrap_or_default(),
+            output: output.unwrap_or_default().text.trim_end().to_owned(),
+        })
+    }
+
+    /// Brings over what a trial did that somebody was asked about. Whoever made the call again gets
+    /// the result of the trial: the command has run.
+    async fn apply_answered(self: &Arc<Self>, trial: &TaskId) -> Result<Submitted, ToolError> {
+        let run = self.tried.lock().unwrap_or_else(PoisonError::into_inner).remove(trial);
+        let task = self.one(trial.as_str()).await?;
+        if self.trials_folder().has(trial) {
+            self.apply_trial(&task, Vec::new(), "the person who was asked").await?;
+        }
+        match run {
+            Some(run) => Ok(Submitted::Started(run)),
+            None => Err(ToolError::new(
+                ErrorKind::ToolExecutionFailed,
+                format!(
+                    "this command was tried as task {trial}, and what it changed was brought over: it is done"
+                ),
+            )
+            .detail("task_id", trial.as_str())
+            .hint("read the output of that task; do not run the command again")),
+        }
+    }
+
+    /// Does what follows from an answer about a trial: it is forgotten after a no, and applied here
+    /// where its asker is gone.
+    pub(crate) async fn settle_tried(
+        self: &Arc<Self>,
+        question: &Approval,
+    ) -> Result<(), ToolError> {
+        let Some(tried) = &question.tried else { return Ok(()) };
+        match question.decision {
+            Some(Reply::Apply) if !self.judge.is_asking(question) => {
+                let task = self.one(tried.task_id.as_str()).await?;
+                let by = question.answered_by.as_deref().unwrap_or("the user");
+                self.apply_trial(&task, Vec::new(), by).await.map(drop)
+            }
+            Some(Reply::Deny) => self.forget_trial(&tried.task_id).await,
+            _ => Ok(()),
+        }
+    }
+
+    fn remember_tried(&self, run: Run) {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        if tried.len() >= TRIED_MAX {
+            tried.clear();
+        }
+        tried.insert(run.task_id().clone(), run);
+    }
+}
+
+/// How a command ended.
+fn ended_in_words(outcome: &Outcome) -> String {
+    match (outcome.ended_by, outcome.exit_status, outcome.signal) {
+        (Some(by), ..) => by.sentence().to_owned(),
+        (None, Some(code), _) => format!("exit code {code}"),
+        (None, None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None, None) => "its outcome is unknown".to_owned(),
+    }
+}
+
+fn no_trial(prefix: &str) -> ToolError {
+    ToolError::new(ErrorKind::UnknownTask, format!("the task `{prefix}` is no trial"))
+        .hint("list the trials to see their ids")
+}
+
+/// The typed error of something that cannot be done with a trial.
+fn trial_error(error: &TrialError) -> ToolError {
+    match error {
+        TrialError::Unknown => ToolError::new(ErrorKind::UnknownTask, error.to_string()),
+        TrialError::ChangedUnderneath(paths) => {
+            let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            ToolError::new(
+                ErrorKind::ChangedUnderneath,
+                format!("{error}; nothing was brought over"),
+            )
+            .detail("paths", named)
+            .hint("apply other paths, or discard the trial and try the command again")
+        }
+        TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
+            ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
+                .hint("list the changes of the trial to see their paths")
+        }
+        TrialError::Io { error: io, .. } if StateProblem::of(io) == StateProblem::Full => {
+            ToolError::state(StateProblem::Full, &format!("{error}; nothing was brought over"))
+        }
+        TrialError::Io { .. } | TrialError::TooMany(_) | TrialError::Stuck { .. } => {
+            ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())
+        }
+    }
+}

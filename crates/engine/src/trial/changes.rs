@@ -1,0 +1,380 @@
+//! The changes of a trial: what its layers have that the folders below them have not.
+//!
+//! The kernel's form is read as it stands: a file in a layer is made or changed, a character device
+//! of number 0 says that something was removed, and an attribute that a folder has nothing in
+//! common with the one below it. A file that was only opened for writing is in a layer too: it is
+//! compared, and counts only if it differs.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs::{self, File, Metadata},
+    io::{self, Read},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FileType, OFlags, Stat};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Trial,
+    error::TrialError,
+    record::{FileTime, LayerRecord, lossless},
+    tree::{FileMark, TreeTop, attributes, is_folder, layer_attribute, touched, walk},
+};
+
+/// Most changes of one trial.
+const CHANGES_MAX: usize = 1_000_000;
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It was not there before.
+    Made,
+    /// Its content, or what kind of file it is, is another one.
+    Changed,
+    /// It is gone.
+    Removed,
+    /// Only its mode, owner, attributes or time are others.
+    Touched,
+}
+
+impl ChangeKind {
+    /// The sign that stands for it in a list.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Made => '+',
+            Self::Changed => '~',
+            Self::Removed => '-',
+            Self::Touched => '.',
+        }
+    }
+}
+
+/// What kind of file it is: after the trial, or before it if it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangedFile {
+    /// A plain file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a socket or a device.
+    Other,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedChange {
+    /// Where.
+    #[serde(with = "lossless")]
+    pub path: PathBuf,
+    /// What.
+    pub kind: ChangeKind,
+    /// Of what.
+    pub file: ChangedFile,
+    /// How long it is now; how long it was if it is gone.
+    pub bytes: u64,
+    /// The layer that it is in.
+    pub(super) layer: usize,
+    /// What stood there when the trial was first looked at.
+    pub(super) before: Option<FileMark>,
+    /// Whether that was changed while the trial ran, by somebody else.
+    pub(super) stale: bool,
+}
+
+/// The changes of a trial, in the order of their paths: what is in a folder comes after it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedChanges {
+    /// All of them.
+    pub all: Vec<TriedChange>,
+}
+
+impl TriedChanges {
+    /// How many of one kind; folders count only where nothing is in them.
+    pub fn count(&self, kind: ChangeKind) -> usize {
+        self.listed().filter(|change| change.kind == kind).count()
+    }
+
+    /// Those that a person is shown: a folder is left out where something in it is listed.
+    pub fn listed(&self) -> impl Iterator<Item = &TriedChange> {
+        let next = self.all.iter().skip(1).map(Some).chain([None]);
+        self.all.iter().zip(next).filter_map(|(change, next)| {
+            let covers = |next: &TriedChange| {
+                change.file == ChangedFile::Folder
+                    && next.kind == change.kind
+                    && next.path.starts_with(&change.path)
+            };
+            (!next.is_some_and(covers)).then_some(change)
+        })
+    }
+}
+
+/// Reads the layers of a trial.
+pub(super) fn look(trial: &Trial) -> Result<TriedChanges, TrialError> {
+    let mut all = Vec::new();
+    for layer in &trial.record.layers {
+        let upper = trial.upper(layer);
+        let top = TreeTop::open(&layer.place).map_err(TrialError::at(&layer.place))?;
+        let mut look = Look { layer, upper, top, began: trial.record.began, found: Vec::new() };
+        look.run()?;
+        all.append(&mut look.found);
+    }
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(TriedChanges { all })
+}
+
+/// A look at one layer.
+struct Look<'a> {
+    layer: &'a LayerRecord,
+    upper: PathBuf,
+    top: TreeTop,
+    began: FileTime,
+    found: Vec<TriedChange>,
+}
+
+/// A folder of a layer that is to be read.
+struct Waiting {
+    path: PathBuf,
+    /// Whether the same folder is below it.
+    merged: bool,
+    /// Whether nothing of that is seen.
+    opaque: bool,
+}
+
+impl Look<'_> {
+    fn run(&mut self) -> Result<(), TrialError> {
+        let mut waiting = vec![Waiting { path: PathBuf::new(), merged: true, opaque: false }];
+        while let Some(folder) = waiting.pop() {
+            let place = self.upper.join(&folder.path);
+            let names = self.read(&folder.path, &place)?;
+            for name in &names {
+                let path = folder.path.join(name);
+                let at = self.layer.place.join(&path);
+                let below = if folder.merged {
+                    self.top.look(&path).map_err(TrialError::at(&at))?
+                } else {
+                    None
+                };
+                if let Some(inner) = self.entry(path, below).map_err(TrialError::at(&at))? {
+                    waiting.push(inner);
+                }
+            }
+            if folder.merged && folder.opaque {
+                let at = self.layer.place.join(&folder.path);
+                self.hidden(&folder.path, &names).map_err(TrialError::at(&at))?;
+            }
+            if self.found.len() > CHANGES_MAX {
+                return Err(TrialError::TooMany(CHANGES_MAX));
+            }
+        }
+        Ok(())
+    }
+
+    /// The names in a folder of the layer.
+    fn read(&self, path: &Path, place: &Path) -> Result<BTreeSet<OsString>, TrialError> {
+        let names = || -> io::Result<BTreeSet<OsString>> {
+            fs::read_dir(place)?.map(|entry| Ok(entry?.file_name())).collect()
+        };
+        names().map_err(TrialError::at(&self.layer.place.join(path)))
+    }
+
+    /// One entry of a layer; a folder that has to be read is returned.
+    fn entry(&mut self, path: PathBuf, below: Option<Stat>) -> io::Result<Option<Waiting>> {
+        let place = self.upper.join(&path);
+        let found = fs::symlink_metadata(&place)?;
+        if is_whiteout(&place, &found) {
+            if below.is_some() {
+                self.removed(&path)?;
+            }
+            return Ok(None);
+        }
+        let Some(below) = below else {
+            self.made(&path, &place, &found)?;
+            let inner = Waiting { path, merged: false, opaque: false };
+            return Ok(found.is_dir().then_some(inner));
+        };
+        match (found.is_dir(), is_folder(&below)) {
+            (true, true) => {
+                if found.mode() != below.st_mode {
+                    self.add(&path, ChangeKind::Touched, &found, Some(&below), false);
+                }
+                let opaque = layer_attribute(&place, "user.overlay.opaque");
+                let opaque = opaque.is_some_and(|value| value == b"y");
+                Ok(Some(Waiting { path, merged: true, opaque }))
+            }
+            (true, false) => {
+                self.add(&path, ChangeKind::Changed, &found, Some(&below), false);
+                Ok(Some(Waiting { path, merged: false, opaque: false }))
+            }
+            (false, true) => {
+                for name in self.top.names(&path)? {
+                    self.removed(&path.join(name))?;
+                }
+                self.add(&path, ChangeKind::Changed, &found, Some(&below), false);
+                Ok(None)
+            }
+            (false, false) => {
+                if let Some(kind) = self.compare(&path, &place, &found, &below)? {
+                    self.add(&path, kind, &found, Some(&below), false);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// What a folder hides of the one below it.
+    fn hidden(&mut self, path: &Path, kept: &BTreeSet<OsString>) -> io::Result<()> {
+        for name in self.top.names(path)?.into_iter().filter(|name| !kept.contains(name)) {
+            self.removed(&path.join(name))?;
+        }
+        Ok(())
+    }
+
+    fn made(&mut self, path: &Path, place: &Path, found: &Metadata) -> io::Result<()> {
+        // A copy of something that is gone now, in a folder that was changed meanwhile: somebody
+        // else has removed it.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let is_copy = layer_attribute(place, "user.overlay.origin").is_some();
+        let stale = is_copy
+            && match self.top.folder(folder) {
+                Ok(folder) => touched(&rustix::fs::fstat(folder)?) >= self.began,
+                Err(_) => false,
+            };
+        self.add(path, ChangeKind::Made, found, None, stale);
+        Ok(())
+    }
+
+    fn removed(&mut self, path: &Path) -> io::Result<()> {
+        let (layer, began, found) = (self.layer, self.began, &mut self.found);
+        walk(&self.top, path, |path, stat| {
+            found.push(TriedChange {
+                path: layer.place.join(path),
+                kind: ChangeKind::Removed,
+                file: file_of(FileType::from_raw_mode(stat.st_mode)),
+                bytes: u64::try_from(stat.st_size).unwrap_or(0),
+                layer: layer.number,
+                before: Some(FileMark::of(&stat)),
+                stale: is_stale(&stat, began),
+            });
+            Ok(())
+        })
+    }
+
+    fn add(
+        &mut self,
+        path: &Path,
+        kind: ChangeKind,
+        found: &Metadata,
+        below: Option<&Stat>,
+        stale: bool,
+    ) {
+        self.found.push(TriedChange {
+            path: self.layer.place.join(path),
+            kind,
+            file: file_of(FileType::from_raw_mode(found.mode())),
+            bytes: found.len(),
+            layer: self.layer.number,
+            before: below.map(FileMark::of),
+            stale: stale || below.is_some_and(|below| is_stale(below, self.began)),
+        });
+    }
+
+    /// How a file of the layer differs from the one below it; none if it does not.
+    fn compare(
+        &self,
+        path: &Path,
+        place: &Path,
+        found: &Metadata,
+        below: &Stat,
+    ) -> io::Result<Option<ChangeKind>> {
+        let kind = FileType::from_raw_mode(found.mode());
+        if kind != FileType::from_raw_mode(below.st_mode) {
+            return Ok(Some(ChangeKind::Changed));
+        }
+        let length = u64::try_from(below.st_size).unwrap_or(0);
+        let mut same_attributes = true;
+        if kind == FileType::RegularFile {
+            if found.len() != length {
+                return Ok(Some(ChangeKind::Changed));
+            }
+            let (mut ours, mut theirs) = (open_own(place)?, self.top.file(path)?);
+            if !same_bytes(&mut ours, &mut theirs)? {
+                return Ok(Some(ChangeKind::Changed));
+            }
+            same_attributes = attributes(ours.as_fd()) == attributes(theirs.as_fd());
+        } else if kind == FileType::Symlink {
+            let (folder, name) = self.top.parent(path)?;
+            let theirs = rustix::fs::readlinkat(folder, name, Vec::new())?;
+            if fs::read_link(place)?.as_os_str().as_encoded_bytes() != theirs.as_bytes() {
+                return Ok(Some(ChangeKind::Changed));
+            }
+        }
+        let mark = FileMark::of(below);
+        let same = found.mode() == below.st_mode
+            && (found.uid(), found.gid()) == (below.st_uid, below.st_gid)
+            && mark.is_changed_at(found.mtime(), found.mtime_nsec())
+            && same_attributes;
+        Ok((!same).then_some(ChangeKind::Touched))
+    }
+}
+
+fn is_stale(stat: &Stat, began: FileTime) -> bool {
+    !is_folder(stat) && touched(stat) >= began
+}
+
+fn is_whiteout(place: &Path, found: &Metadata) -> bool {
+    let device = found.file_type().is_char_device() && found.rdev() == 0;
+    let marked = || found.is_file() && found.len() == 0;
+    device || (marked() && layer_attribute(place, "user.overlay.whiteout").is_some())
+}
+
+fn file_of(kind: FileType) -> ChangedFile {
+    match kind {
+        FileType::RegularFile => ChangedFile::File,
+        FileType::Directory => ChangedFile::Folder,
+        FileType::Symlink => ChangedFile::Link,
+        _ => ChangedFile::Other,
+    }
+}
+
+/// Opens a file of a layer. The command may have closed it to its owner: a layer is ours, so it is
+/// opened for as long as that takes.
+pub(super) fn open_own(place: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let open = || File::options().read(true).custom_flags(flags).open(place);
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let before = fs::symlink_metadata(place)?.permissions();
+            fs::set_permissions(place, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            let opened = open();
+            fs::set_permissions(place, before)?;
+            opened
+        }
+        opened => opened,
+    }
+}
+
+fn same_bytes(one: &mut File, other: &mut File) -> io::Result<bool> {
+    const PIECE: u64 = 64 * 1024;
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    loop {
+        left.clear();
+        right.clear();
+        one.take(PIECE).read_to_end(&mut left)?;
+        other.take(PIECE).read_to_end(&mut right)?;
+        if left != right {
+            return Ok(false);
+        }
+        if left.is_empty() {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Why something about a trial could not be done.
+
+use std::{io, path::PathBuf};
+
+/// Why something about a trial could not be done. Nothing of the workspace is changed then.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrialError {
+    #[error("there is no such trial")]
+    Unknown,
+    #[error("{what}: {error}")]
+    Io { what: String, error: io::Error },
+    /// These are not as they were when the trial ran.
+    #[error("changed underneath: {}", shown(.0))]
+    ChangedUnderneath(Vec<PathBuf>),
+    #[error("the trial has no change at {}", .0.display())]
+    NoChange(PathBuf),
+    #[error("{} became something else in the trial: apply the whole of it", .0.display())]
+    NotInPart(PathBuf),
+    #[error("{} cannot be brought over: {why}", path.display())]
+    Unfit { path: PathBuf, why: &'static str },
+    #[error("more than {0} files were changed")]
+    TooMany(usize),
+    /// An apply that was cut off can neither be finished nor undone by itself.
+    #[error(
+        "an apply that was cut off can be neither finished nor undone, because {} was changed since; \
+         what it replaced is in {}",
+        path.display(),
+        kept.display()
+    )]
+    Stuck { path: PathBuf, kept: PathBuf },
+}
+
+impl TrialError {
+    pub(super) fn io(what: impl Into<String>, error: &io::Error) -> Self {
+        let copy = match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
+        Self::Io { what: what.into(), error: copy }
+    }
+
+    pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |error| Self::io(path.display().to_string(), &error)
+    }
+}
+
+/// Paths in one line; of many, the first.
+fn shown(paths: &[PathBuf]) -> String {
+    const SHOWN: usize = 5;
+    let mut text: Vec<String> =
+        paths.iter().take(SHOWN).map(|path| path.display().to_string()).collect();
+    if paths.len() > SHOWN {
+        text.push(format!("and {} more", paths.len() - SHOWN));
+    }
+    text.join(", ")
+}

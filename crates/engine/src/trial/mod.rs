@@ -1,0 +1,259 @@
+//! Trials: commands that ran on a copy-on-write view, and what of it is brought over.
+//!
+//! A trial is a task like any other. Beside its row it has a folder, `trials/<task id>` in the
+//! state folder, with a layer for each folder that it could write: the kernel puts there what the
+//! command made, changed and removed. [`changes`] reads that, [`diff`] shows it, [`apply`] brings
+//! it into the workspace as one step, and removing the folder forgets it.
+//!
+//! This room knows files and nothing else: neither tasks nor questions.
+
+mod apply;
+mod changes;
+mod diff;
+mod error;
+mod journal;
+mod record;
+mod stage;
+mod tree;
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+pub use self::{
+    apply::Applied,
+    changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges},
+    record::TrialRecord,
+};
+pub(crate) use self::{diff::DiffLimits, error::TrialError, tree::bytes_of as trial_bytes};
+use self::{
+    record::{FileTime, LayerRecord, read_json, write_json},
+    tree::remove_tree,
+};
+use crate::{clock::now_ms, id::TaskId};
+
+/// What the folder of a trial holds.
+const RECORD: &str = "trial.json";
+const SEALED: &str = "changes.json";
+
+/// The journal of an apply, and the lock of whoever is at it.
+const JOURNAL: &str = "applying.json";
+const LOCK: &str = "applying.lock";
+
+/// What the name of a trial's folder begins with that is being removed.
+const REMOVED: &str = ".removed-";
+
+impl TriedChanges {
+    /// How many files are made, changed and removed, in words.
+    pub fn counted(&self) -> String {
+        diff::counted(self)
+    }
+}
+
+/// A folder of a trial that the command sees as a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TrialLayer {
+    pub place: PathBuf,
+    pub upper: PathBuf,
+    pub work: PathBuf,
+}
+
+/// The trials of a state folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Trials {
+    /// `trials` in the state folder; made with the first one.
+    folder: PathBuf,
+}
+
+/// One trial.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    folder: PathBuf,
+    pub record: TrialRecord,
+}
+
+impl Trials {
+    pub(crate) fn of(state: &Path) -> Self {
+        Self { folder: state.join("trials") }
+    }
+
+    /// Makes the folder of a trial, with an empty layer for each of these places. The last of them
+    /// may be one whose changes nobody wants: a temporary folder.
+    pub(crate) fn create(
+        &self,
+        id: &TaskId,
+        workspace: &Path,
+        places: &[PathBuf],
+        temporary: Option<&Path>,
+    ) -> io::Result<Vec<TrialLayer>> {
+        let folder = self.folder.join(id.as_str());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let mut layers = Vec::new();
+        for (number, place) in places.iter().map(PathBuf::as_path).chain(temporary).enumerate() {
+            layers.push(make_layer(&folder, number, place)?);
+        }
+        let kept = layers.iter().take(places.len()).enumerate();
+        let record = TrialRecord {
+            task_id: id.clone(),
+            workspace: workspace.to_owned(),
+            layers: kept.map(|(number, layer)| LayerRecord::new(number, &layer.place)).collect(),
+            created_at_ms: now_ms(),
+            began: FileTime::of_now(&folder)?,
+            applied: Vec::new(),
+        };
+        write_json(&folder.join(RECORD), &record)?;
+        Ok(layers)
+    }
+
+    /// All of them, newest first.
+    pub(crate) fn all(&self) -> Vec<Trial> {
+        let names = fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
+        let mut all: Vec<Trial> =
+            names.filter_map(|entry| Trial::open(entry.path()).ok()).collect();
+        all.sort_by_key(|trial| std::cmp::Reverse(trial.record.created_at_ms));
+        all
+    }
+
+    /// The trial of a task.
+    pub(crate) fn get(&self, id: &TaskId) -> Result<Trial, TrialError> {
+        Trial::open(self.folder.join(id.as_str())).map_err(|_| TrialError::Unknown)
+    }
+
+    pub(crate) fn has(&self, id: &TaskId) -> bool {
+        self.folder.join(id.as_str()).join(RECORD).is_file()
+    }
+
+    /// The folders and their names, also of those without a record.
+    pub(crate) fn names(&self) -> Vec<(String, PathBuf)> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let text = |entry: &fs::DirEntry| entry.file_name().into_string().ok();
+        folders.filter_map(|entry| Some((text(&entry)?, entry.path()))).collect()
+    }
+
+    /// Forgets a trial: nothing of it is left.
+    pub(crate) fn remove(&self, id: &TaskId) -> io::Result<()> {
+        self.remove_folder(id.as_str())
+    }
+
+    /// The same by the name of its folder. It gets a name first that nobody looks for: cut off, the
+    /// next clean-up finishes it.
+    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
+        let folder = self.folder.join(name);
+        if name.starts_with(REMOVED) {
+            return remove_tree(&folder);
+        }
+        let going = self.folder.join(format!("{REMOVED}{name}"));
+        remove_tree(&going)?;
+        match fs::rename(&folder, &going) {
+            Ok(()) => remove_tree(&going),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finishes or undoes an apply that was cut off. Does nothing while somebody applies, and costs
+    /// one look where nobody ever did.
+    pub(crate) fn recover(&self) -> Result<(), TrialError> {
+        if !self.folder.join(JOURNAL).exists() {
+            return Ok(());
+        }
+        match self.lock(FlockOperation::NonBlockingLockExclusive) {
+            Ok(_lock) => apply::recover(self),
+            // Whoever has it finishes.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Brings changes of a trial over: all of them, or those at and below some paths.
+    pub(crate) fn apply(&self, id: &TaskId, paths: &[PathBuf]) -> Result<Applied, TrialError> {
+        let lock = self.lock(FlockOperation::LockExclusive);
+        let _lock = lock.map_err(|error| TrialError::io("the lock of applying", &error))?;
+        apply::recover(self)?;
+        apply::apply(self, &self.get(id)?, paths)
+    }
+
+    fn lock(&self, operation: FlockOperation) -> io::Result<fs::File> {
+        let file = fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.folder.join(LOCK))?;
+        flock(&file, operation)?;
+        Ok(file)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.join(JOURNAL)
+    }
+}
+
+/// An empty layer. Its top is what the command sees as the folder itself, so it has that folder's
+/// mode and owner.
+fn make_layer(folder: &Path, number: usize, place: &Path) -> io::Result<TrialLayer> {
+    let own = folder.join(number.to_string());
+    fs::DirBuilder::new().mode(0o700).create(&own)?;
+    let (upper, work) = (own.join("upper"), own.join("work"));
+    fs::create_dir(&upper)?;
+    fs::create_dir(&work)?;
+    let seen = fs::metadata(place)?;
+    // Somebody else's folder is seen as our own.
+    let _ = std::os::unix::fs::chown(&upper, Some(seen.uid()), Some(seen.gid()));
+    fs::set_permissions(&upper, fs::Permissions::from_mode(seen.mode() & 0o7777))?;
+    Ok(TrialLayer { place: place.to_owned(), upper, work })
+}
+
+impl Trial {
+    fn open(folder: PathBuf) -> io::Result<Self> {
+        let record = read_json(&folder.join(RECORD))?;
+        Ok(Self { folder, record })
+    }
+
+    fn upper(&self, layer: &LayerRecord) -> PathBuf {
+        self.folder.join(layer.number.to_string()).join("upper")
+    }
+
+    /// What the command changed. The first look is kept: it says what stood in the workspace then.
+    /// Only for a trial that is over.
+    pub(crate) fn changes(&self) -> Result<TriedChanges, TrialError> {
+        let place = self.folder.join(SEALED);
+        if let Ok(sealed) = read_json(&place) {
+            return Ok(sealed);
+        }
+        let changes = changes::look(self)?;
+        write_json(&place, &changes)
+            .map_err(|error| TrialError::io("the list of changes", &error))?;
+        Ok(changes)
+    }
+
+    /// The changes that are not applied yet, at and below these paths; all of them without any.
+    pub(crate) fn pending(&self, paths: &[PathBuf]) -> Result<TriedChanges, TrialError> {
+        let mut changes = self.changes()?;
+        let applied = &self.record.applied;
+        changes.all.retain(|change| {
+            let path = &change.path;
+            let is_in = |folders: &[PathBuf]| folders.iter().any(|it| path.starts_with(it));
+            (paths.is_empty() || is_in(paths)) && !is_in(applied)
+        });
+        Ok(changes)
+    }
+
+    /// A unified diff of these changes, as far as the limits let it go.
+    pub(crate) fn diff(&self, changes: &TriedChanges, limits: DiffLimits) -> String {
+        diff::unified(self, changes, limits)
+    }
+
+    /// A list of these changes, one a line, and of how many there are at most so many.
+    pub(crate) fn list(&self, changes: &TriedChanges, lines_max: usize) -> String {
+        diff::list(self, changes, lines_max)
+    }
+
+    /// What the layers take on the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        tree::bytes_of(&self.folder)
+    }
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Builds the static program: static.sh [ARCHITECTURE…], x86_64 and aarch64 by default.
+#
+# Writes target/dist/legwork-VERSION-ARCHITECTURE-linux-musl: linked with musl, stripped, with a
+# random address in memory (static-pie). The same bytes come out in whatever folder it is built.
+#
+# zig, from PyPI, compiles the C code and links. Rust's standard library for musl is
+# - that of the toolchain in use, where `rustup target add ARCHITECTURE-unknown-linux-musl` was run;
+# - otherwise built from source: that of the toolchain (`rustup component add rust-src`),
+# - or, where there is none, with Debian's compiler and its source (rustc-web, rust-web-src), which
+#   are unpacked below target/packaging.
+#
+# What the profile says can be changed by cargo's variables, for a quick try:
+#   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 packaging/static.sh x86_64
+
+source "$(dirname "$0")/lib.sh"
+[[ ${1:-} != -* ]] || { usage; exit 0; }
+[ $# -gt 0 ] || set -- "${architectures[@]}"
+
+# The compiler, and how it gets a standard library for a target: sets $rustc and $build_std.
+choose_compiler() {
+    local target=$1 sysroot
+    rustc=$(rustup which rustc 2>/dev/null || command -v rustc) || fail "no rustc here"
+    build_std=()
+    sysroot=$("$rustc" --print sysroot)
+    if compgen -G "$sysroot/lib/rustlib/$target/lib/libstd-*" >/dev/null; then
+        note "$target: the toolchain's own standard library"
+        return
+    fi
+    build_std=(-Zbuild-std=std,panic_unwind)
+    if [ -e "$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ]; then
+        note "$target: its standard library is built from the toolchain's source"
+        return
+    fi
+    note "$target: its standard library is built with Debian's compiler and source"
+    local debian=$tools/rust-debian names=(rustc-web rust-web-src libstd-rust-web-dev)
+    # The libraries of the compiler have a version in their names.
+    names+=($(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts \
+        --no-breaks --no-replaces --no-enhances rustc-web |
+        grep -E '^(libstd-rust-web-[0-9.]+|libllvm[0-9]+)$' | sort -u))
+    unpack_debian "$debian" "${names[@]}"
+    rustc=$debian/usr/bin/rustc
+    export LD_LIBRARY_PATH=$debian/usr/lib/x86_64-linux-gnu
+}
+
+build() {
+    local architecture=$1 target=$1-unknown-linux-musl out
+    [[ " ${architectures[*]} " == *" $architecture "* ]] || fail "no such architecture: $architecture"
+    choose_compiler "$target"
+    local sysroot cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    sysroot=$("$rustc" --print sysroot)
+    # No path of this machine is in the program.
+    local maps=("$root=/legwork" "$cargo_home=/cargo" "$sysroot=/rust" "$tools=/tools") map
+    local rust_flags=() c_flags=
+    for map in "${maps[@]}"; do
+        rust_flags+=("--remap-path-prefix=$map")
+        c_flags+=" -ffile-prefix-map=$map"
+    done
+    # musl and its start files come with the toolchain's standard library, otherwise from zig.
+    [ ${#build_std[@]} -eq 0 ] || rust_flags+=(-Clink-self-contained=no)
+    (
+        export PATH=$environment/bin:$PATH RUSTC=$rustc CARGO_TARGET_DIR=$root/target/static
+        export CARGO_ENCODED_RUSTFLAGS CARGO_PROFILE_RELEASE_STRIP=symbols
+        CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
+        export "CFLAGS_${target//-/_}=$c_flags"
+        # A compiler builds the standard library only if that is allowed; nothing of ours uses what
+        # else this allows.
+        [ ${#build_std[@]} -eq 0 ] || export RUSTC_BOOTSTRAP=1
+        cd "$root"
+        cargo-zigbuild zigbuild --locked --release --package legwork-cli --target "$target" \
+            "${build_std[@]}"
+    )
+    out=$(static_program "$architecture")
+    mkdir -p "$dist"
+    install -m 755 "$root/target/static/$target/release/legwork" "$out"
+    check "$out"
+    note "$out ($(stat -c %s "$out") bytes)"
+}
+
+# It is static, and neither needs a loader nor stands at a fixed address.
+check() {
+    python3 - "$1" <<'PYTHON'
+import struct, sys
+
+data = open(sys.argv[1], "rb").read()
+kind, = struct.unpack_from("<H", data, 16)
+table, = struct.unpack_from("<Q", data, 32)
+size, count = struct.unpack_from("<HH", data, 54)
+segments = [struct.unpack_from("<I", data, table + each * size)[0] for each in range(count)]
+INTERPRETER, SHARED = 3, 3
+if INTERPRETER in segments:
+    sys.exit("static.sh: the program is not static: it names a loader")
+if kind != SHARED:
+    sys.exit("static.sh: the program stands at a fixed address")
+PYTHON
+}
+
+python_environment zig ziglang==0.17.0 cargo-zigbuild==0.24.0
+for architecture in "$@"; do
+    build "$architecture"
+done
