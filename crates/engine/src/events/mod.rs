@@ -113,8 +113,8 @@ pub enum EventKind {
         /// When it was opened, in milliseconds since 1970.
         opened_at_ms: i64,
     },
-    /// Connections of a task to a host were refused. Told by the engine that has the task, when the
-    /// task is over.
+    /// Connections of a task to a host were refused. Told by the engine that records the end of the
+    /// task, in its own process, once it is recorded.
     ConnectionRefused {
         /// The task.
         task_id: TaskId,

@@ -8,7 +8,8 @@ use legwork_gate::{
 };
 use legwork_warden::network::{
     AddressRefusal, BadHost, ConnectionLimits, ConnectionTotal, ConnectionVerdict, HostName,
-    HostPattern, NameRule, NameRules, NameVerdict, PortPattern, SPECIAL_ADDRESS, UNKNOWN_NAME,
+    HostPattern, NameRule, NameRules, NameVerdict, OTHER_NAMES, PortPattern, SPECIAL_ADDRESS,
+    UNKNOWN_NAME,
 };
 use serde::{Deserialize, Serialize};
 
@@ -272,15 +273,17 @@ impl ConnectionRecord {
 
     /// The refusal, for receipts.
     pub(crate) fn denial(&self) -> Option<Denial> {
+        let Self { host, port, rule, reason, count, .. } = self;
         self.is_refusal().then(|| Denial {
             layer: NETWORK_LAYER.into(),
-            what: format!(
-                "connection to {}:{}: {} (rule {})",
-                self.host, self.port, self.reason, self.rule
-            ),
+            what: if host == OTHER_NAMES {
+                format!("{count} connections to further hosts")
+            } else {
+                format!("connection to {host}:{port}: {reason} (rule {rule})")
+            },
             program: None,
             arguments: Vec::new(),
-            rule: Some(self.rule.clone()),
+            rule: Some(rule.clone()),
             by: Some(RefusedBy::Rule),
         })
     }

@@ -144,11 +144,10 @@ impl Outcome {
             by: Some(RefusedBy::Sandbox),
         };
         let calls = ended.denials.iter().map(denial);
-        let connections: Vec<_> = ended.connections.iter().map(ConnectionRecord::from).collect();
         let programs = ended.refused.iter().map(Denial::of);
-        let refused = connections.iter().filter_map(ConnectionRecord::denial);
-        let denials = calls.chain(programs).chain(refused).collect();
-        Self { denials, connections, ..Self::from(&ended.record) }
+        let known = Self::from(&ended.record);
+        let denials = calls.chain(programs).chain(known.denials).collect();
+        Self { denials, ..known }
     }
 }
 
@@ -245,6 +244,7 @@ impl From<&ExitRecord> for Outcome {
             (record.process_limit_hit, Flag::ProcessLimitHit),
             (record.oom_killed, Flag::OomKilled),
         ];
+        let connections: Vec<_> = record.connections.iter().map(ConnectionRecord::from).collect();
         Self {
             exit_status,
             signal,
@@ -256,8 +256,8 @@ impl From<&ExitRecord> for Outcome {
             stderr: record.stderr.into(),
             background_pids: record.background_pids.clone(),
             flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
-            denials: Vec::new(),
-            connections: Vec::new(),
+            denials: connections.iter().filter_map(ConnectionRecord::denial).collect(),
+            connections,
             warnings: Vec::new(),
             limits: LimitsKnown::from(&record.limits),
             resources: record.used.map(Resources::from),

@@ -330,7 +330,6 @@ impl World {
                 reusable,
                 denials: Vec::new(),
                 refused: Vec::new(),
-                connections: Vec::new(),
             };
             self.say(name, wire, FromWarden::Ended(Box::new(ended)));
             if stopped {
@@ -513,6 +512,7 @@ impl Running {
             store_errno: None,
             limits: LimitsInForce::default(),
             used: None,
+            connections: Vec::new(),
         }
     }
 }

@@ -16,7 +16,7 @@ use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Tasks, adopt::record_again, delayed::DelayedStart, failures::start_error, names,
+    Tasks, adopt::record_again, delayed::DelayedStart, failures::start_error,
     programs::ProgramQuestions,
 };
 use crate::{
@@ -521,7 +521,6 @@ async fn record(
         tasks.place.note_stored(task_id);
     }
     note_refused(tasks, task_id, &outcome).await;
-    names::note_connections(tasks, task_id, &outcome).await;
     let ended = Ended { outcome: Arc::new(outcome), small: small_output(kept) };
     settle(tasks, task_id, ended, progress, span).await
 }

@@ -43,6 +43,9 @@ pub const SERVER_NAME: &str = "network-server-name";
 /// The rule that holds the limits of a task's connections.
 pub const CONNECTION_LIMITS: &str = "network-limits";
 
+/// What the names are called, together, that are too many to be told one by one.
+pub const OTHER_NAMES: &str = "(others)";
+
 /// The names that a command may connect to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRules {
@@ -178,6 +181,15 @@ pub struct ConnectionTotal {
     pub bytes_out: u64,
     /// Bytes that it received.
     pub bytes_in: u64,
+}
+
+impl ConnectionTotal {
+    /// Adds what other connections came to.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+    }
 }
 
 /// A name that a person is asked about while its connections wait.

@@ -23,7 +23,7 @@ pub use self::{
 };
 use crate::{
     folder::{Stream, WindowSize},
-    network::{ConnectionTotal, HeldName},
+    network::HeldName,
     record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
@@ -418,8 +418,6 @@ pub struct RunEnd {
     pub denials: Vec<RefusedCall>,
     /// Programs that it was not to execute; none from wardens before version 6.
     pub refused: Vec<RefusedProgram>,
-    /// What its connections by name came to; none from wardens before version 8.
-    pub connections: Vec<ConnectionTotal>,
 }
 
 mod stored_record {

@@ -104,6 +104,7 @@ fn record() -> ExitRecord {
         store_errno: None,
         limits: LimitsInForce::default(),
         used: None,
+        connections: vec![],
     }
 }
 
@@ -136,14 +137,8 @@ fn said() -> Vec<(&'static str, ToWarden)> {
 fn heard() -> Vec<(&'static str, FromWarden)> {
     let memory =
         KeptOutput::Memory { stdout: b"out".to_vec(), stderr: vec![], timeline: vec![0; 16] };
-    let ended = |kept| RunEnd {
-        record: record(),
-        kept,
-        reusable: true,
-        denials: vec![],
-        refused: vec![],
-        connections: vec![],
-    };
+    let ended =
+        |kept| RunEnd { record: record(), kept, reusable: true, denials: vec![], refused: vec![] };
     let report = Report {
         pid: 4711,
         duration_ms: 5,

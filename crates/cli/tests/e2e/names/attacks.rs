@@ -2,7 +2,7 @@
 
 use std::os::{
     linux::net::SocketAddrExt,
-    unix::net::{SocketAddr, UnixListener},
+    unix::net::{SocketAddr, UnixListener, UnixStream},
 };
 
 use serde_json::Value;
@@ -167,27 +167,38 @@ fn what_is_sent_is_counted_and_limited() {
 #[test]
 fn sockets_of_others_and_the_proxys_own_port_are_no_way_out() {
     let Some(network) = Network::new() else { return };
-    let outside = SocketAddr::from_abstract_name(b"legwork-names-test").unwrap();
+    let own = network.scratch.workspace.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let outside = SocketAddr::from_abstract_name(&own).unwrap();
     let _abstract = UnixListener::bind_addr(&outside).unwrap();
-    let script = "import socket, os\n\
-        try: socket.socket(socket.AF_UNIX).connect('\\0legwork-names-test'); print('abstract')\n\
-        except OSError: print('no abstract')\n\
+    // In /tmp, and where everything can be read: beside the workspace.
+    let beside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let places = [std::env::temp_dir(), beside.path().to_owned()]
+        .map(|folder| folder.join(format!("{own}.sock")));
+    let _listeners = places.clone().map(|place| UnixListener::bind(place).unwrap());
+    let script = "import socket, os, sys\n\
+        for path in ['\\0' + sys.argv[1]] + sys.argv[2:]:\n\
+        \x20   try: socket.socket(socket.AF_UNIX).connect(path); print('reached', path)\n\
+        \x20   except OSError: print('not reached')\n\
         for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):\n\
         \x20   for host in ('127.0.0.1', '0.0.0.0'):\n\
         \x20       s = socket.socket()\n\
         \x20       for option in options: s.setsockopt(socket.SOL_SOCKET, option, 1)\n\
         \x20       try: s.bind((host, 61128)); s.listen(); print('taken', host, options)\n\
         \x20       except OSError: pass\n\
-        print('not taken')\n\
-        links = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')]\n\
-        print(len([link for link in links if link.startswith('socket:') and '3' != link]) - 3)\n";
+        print('not taken')\n";
     std::fs::write(network.file("take.py"), script).unwrap();
-    let printed = network.prints("python3 take.py");
-    assert_eq!(
-        printed.lines().take(2).collect::<Vec<_>>(),
-        ["no abstract", "not taken"],
-        "{printed}"
-    );
+    let take = format!("python3 take.py {own} {} {}", places[0].display(), places[1].display());
+    // All of them answer whoever is outside.
+    UnixStream::connect_addr(&outside).unwrap();
+    for place in &places {
+        UnixStream::connect(place).unwrap();
+    }
+    let printed = network.prints(&take);
+    for place in &places {
+        std::fs::remove_file(place).unwrap();
+    }
+    let expected = ["not reached", "not reached", "not reached", "not taken"];
+    assert_eq!(printed.lines().take(4).collect::<Vec<_>>(), expected, "{printed}");
     // And the way goes on as before.
     assert!(network.prints("curl -sS http://index.test:$HTTP/hello").starts_with("hello from"));
 }

@@ -1,12 +1,15 @@
 //! A proxy lives as long as the sandbox that needs it: longer than its engine, and no longer.
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{Network, connections};
-use crate::common::{children, eventually, is_alive, open, signal, text};
+use crate::common::{children, eventually, is_alive, open, parent, program, signal, text};
 
 /// The processes of this name below a process.
 fn named(root: u32, name: &str) -> Vec<u32> {
@@ -72,6 +75,46 @@ fn a_proxy_outlives_its_engine_and_is_found_by_the_next() {
     assert_eq!(task["exit_status"], 0, "{task:#}");
     assert!(text(&network.scratch.printed(&json!(id))).starts_with("hello from"));
     eventually("nothing of it is left", || (!is_alive(proxy)).then_some(()));
+}
+
+#[test]
+fn connections_of_a_command_that_ended_without_an_engine_are_known_to_the_next() {
+    let Some(network) = Network::new() else { return };
+    let refused = "; curl -sS http://evil.test:$HTTP/hello";
+    let cmd = network.filled(&format!("{IN_TWO_STEPS}{refused}"));
+    let input = json!({ "cmd": cmd, "login": false }).to_string();
+    let mut call = network.legwork("call", &network.policy(""));
+    call.args(["ExecCommand", "--json", &input]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut engine = call.spawn().unwrap();
+    eventually("the first step", || fs::exists(network.file("ready")).ok()?.then_some(()));
+    let [proxy] = proxies(&network)[..] else { panic!("not one proxy") };
+    let warden = parent(proxy);
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+    open(&network.file("gate"));
+    // Nobody is there to be told but the disk.
+    eventually("proxy and warden are gone", || {
+        (!is_alive(proxy) && !is_alive(warden)).then_some(())
+    });
+    let tasks = network.scratch.tasks();
+    let task = network.scratch.status(tasks[0]["task_id"].as_str().unwrap());
+    assert_eq!(task["exit_status"], 0, "{task:#}");
+    let (allow, deny) = (network.allowed_by(), "network.deny evil.test:*");
+    let expected = [("index.test", "allowed", allow.as_str()), ("evil.test", "refused", deny)];
+    assert_eq!(connections(&task), expected, "{task:#}");
+    let first = &task["connections"][0];
+    assert_eq!(first["count"], 2, "{task:#}");
+    assert!(first["bytes_in"].as_u64() > Some(100), "{task:#}");
+    assert!(task["denials"].to_string().contains("connection to evil.test"), "{task:#}");
+    // Each is in the audit log, once.
+    let mut audit = Command::new(program());
+    audit.args(["audit", "show", "--json", "--state"]).arg(network.scratch.state.path());
+    let audit = text(&audit.output().unwrap().stdout);
+    let noted = |word: &str| {
+        let is_it = |line: &&str| line.contains("\"connection\"") && line.contains(word);
+        audit.lines().filter(is_it).count()
+    };
+    assert_eq!((noted("index.test"), noted("evil.test")), (1, 1), "{audit}");
 }
 
 #[test]

@@ -6,6 +6,8 @@
 mod attacks;
 mod durable;
 mod questions;
+mod reports;
+mod ssh;
 mod tools;
 
 use std::{
@@ -174,7 +176,7 @@ pub fn connections(result: &Value) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn pip_installs_from_an_allowed_index_and_another_host_is_refused_at_once_with_its_rule() {
+fn pip_installs_from_an_allowed_index_and_another_host_is_refused_unresolved_with_its_rule() {
     let Some(network) = Network::new() else { return };
     if !crate::python_client::python_is_here() {
         return;
@@ -202,7 +204,8 @@ fn pip_installs_from_an_allowed_index_and_another_host_is_refused_at_once_with_i
     assert!(receipt.contains(line), "{receipt}");
     let result = network.run("curl -sS https://example.org");
     assert_ne!(result["exit_status"], 0, "{result:#}");
-    assert!(result["duration_ms"].as_u64() < Some(1000), "{result:#}");
+    // Refused before anything was looked up: the test's file has no such name, and a name that is
+    // not found would be `failed`.
     assert_eq!(connections(&result), [("example.org", "refused", "network-names")]);
     let mut audit = Command::new(crate::common::program());
     audit.args(["audit", "show", "--json", "--state"]).arg(network.scratch.state.path());

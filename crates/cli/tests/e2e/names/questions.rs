@@ -5,7 +5,10 @@ use std::{fs, process::Stdio};
 use serde_json::{Value, json};
 
 use super::{Network, connections};
-use crate::common::{eventually, text};
+use crate::{
+    common::{eventually, text},
+    mcp::Wire,
+};
 
 const ASK: &str = "ask = true";
 
@@ -107,4 +110,32 @@ fn where_nobody_can_be_asked_the_connection_fails_at_once_and_the_answer_is_for_
     assert_eq!(connections(&allowed), [("files.test", "approved", "network-names")]);
     let again = network.by(&policy, "curl -sS http://files.test:$HTTP/hello");
     assert_eq!(connections(&again), [("files.test", "not_approved", "network-names")], "once");
+}
+
+#[test]
+fn an_answer_for_the_session_is_for_every_later_command_of_it_and_for_nobody_else() {
+    let Some(network) = Network::new() else { return };
+    let policy = format!("{}[approval]\nwait_ms = 30000\n", network.policy(ASK));
+    let mut wire = Wire::spawn(network.legwork("mcp", &policy));
+    wire.initialize();
+    let call = |path: &str| {
+        let cmd = network.filled(&format!("curl -sS http://files.test:$HTTP/{path}"));
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 60_000 });
+        json!({ "name": "ExecCommand", "arguments": input })
+    };
+    wire.send("tools/call", &call("hello"));
+    let id = asked(&network)["approval_id"].as_str().unwrap().to_owned();
+    answer(&network, "approve", &id, &["--session"]);
+    let first = wire.read();
+    assert!(first.to_string().contains("hello from files.test"), "{first:#}");
+    // Another command, the same name: nobody is asked.
+    let second = wire.request("tools/call", &call("hello?again"));
+    assert!(second.to_string().contains("hello from files.test"), "{second:#}");
+    assert_eq!(open(&network), Vec::<Value>::new());
+    let task = &network.scratch.tasks()[0]["task_id"];
+    let task = network.scratch.status(task.as_str().unwrap());
+    assert_eq!(connections(&task), [("files.test", "approved", "network-names")], "{task:#}");
+    // Another session is asked, and nobody is there to answer.
+    let other = network.by(&network.policy(ASK), "curl -sS http://files.test:$HTTP/hello");
+    assert_eq!(connections(&other), [("files.test", "not_approved", "network-names")]);
 }

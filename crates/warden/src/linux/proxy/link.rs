@@ -270,11 +270,7 @@ fn merge(all: &mut Vec<ConnectionTotal>, more: Vec<ConnectionTotal>) {
                 == (&one.host, one.port, one.verdict, &one.rule)
         };
         match all.iter_mut().find(is_same) {
-            Some(known) => {
-                known.count += one.count;
-                known.bytes_out += one.bytes_out;
-                known.bytes_in += one.bytes_in;
-            }
+            Some(known) => known.add(&one),
             None => all.push(one),
         }
     }

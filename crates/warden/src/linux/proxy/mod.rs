@@ -43,7 +43,7 @@ use super::{
     socket,
 };
 use crate::{
-    network::{ConnectionTotal, ConnectionVerdict, HeldName, NameRules, pattern_of},
+    network::{ConnectionTotal, ConnectionVerdict, HeldName, NameRules, OTHER_NAMES, pattern_of},
     protocol::{Decoder, encode},
 };
 
@@ -52,9 +52,6 @@ const STACK_BYTES: usize = 512 * 1024;
 
 /// Most names that totals are kept of; what comes beyond is counted together.
 const TOTALS_MAX: usize = 64;
-
-/// What the rest of them is called.
-const OTHERS: &str = "(others)";
 
 /// How long connections of a command that has ended may take to be counted to their end.
 const COUNTED: Duration = Duration::from_millis(30);
@@ -347,11 +344,12 @@ impl Proxy {
             state.totals.iter().find(is_it).cloned()
         };
         let known = match find(host, port) {
-            None if is_full => find(OTHERS, 0),
+            None if is_full => find(OTHER_NAMES, 0),
             known => known,
         };
         let counted = known.unwrap_or_else(|| {
-            let (host, port) = if is_full { (OTHERS, 0) } else { (host, port) };
+            let (host, port, reason) =
+                if is_full { (OTHER_NAMES, 0, "") } else { (host, port, reason) };
             let about = ConnectionTotal {
                 host: host.to_owned(),
                 port,

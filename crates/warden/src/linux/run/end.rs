@@ -122,6 +122,7 @@ impl CommandRun {
                 tree_peak_bytes: self.limits.memory_peak_bytes(),
                 ..self.used
             }),
+            connections: std::mem::take(&mut self.connections),
         };
         self.record = Some(record.clone());
         self.spill_at = None;
@@ -139,14 +140,7 @@ impl CommandRun {
         let record = self.record.clone()?;
         let denials = self.notices.as_ref().map(Notices::denials).unwrap_or_default().to_vec();
         let refused = self.notices.as_ref().map(Notices::programs).unwrap_or_default().to_vec();
-        Some(RunEnd {
-            record,
-            kept: self.keep.kept(),
-            reusable: self.reusable,
-            denials,
-            refused,
-            connections: self.connections.clone(),
-        })
+        Some(RunEnd { record, kept: self.keep.kept(), reusable: self.reusable, denials, refused })
     }
 }
 
