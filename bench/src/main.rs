@@ -18,6 +18,7 @@ mod history;
 mod http;
 mod login;
 mod measure;
+mod names;
 mod report;
 mod stop;
 mod svg;

@@ -21,6 +21,7 @@ use crate::{
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
     },
+    names::names,
     report::Report,
     stop::stop,
 };
@@ -29,7 +30,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 13] = [
+pub const ALL: [(&str, Workload); 14] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -43,6 +44,7 @@ pub const ALL: [(&str, Workload); 13] = [
     ("login", login),
     ("gate", gate),
     ("http", http),
+    ("names", names),
 ];
 
 /// After this long everything that a call leaves to do is done.

@@ -180,12 +180,14 @@ pub use legwork_gate::Level;
 pub use legwork_warden::{
     folder::{Stream, WindowSize},
     gaps::Gap,
+    network::pattern_of as name_pattern,
     protocol::{InputRefusal, Limits, LiveResources, Report},
 };
-pub use meters::{Meters, Timings, WardenCount};
+pub use meters::{ConnectionMeter, Meters, Timings, WardenCount};
 pub use model::{
-    Caller, Confinement, Denial, DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome,
-    Outputs, Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
+    Caller, Confinement, ConnectionCheck, ConnectionFate, ConnectionRecord, Denial,
+    DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, NetworkSettings, Outcome, Outputs,
+    Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
     limits::TaskLimits,
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, TriedCommand},
     sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},

@@ -41,6 +41,12 @@ pub struct Meters {
     pub adoptions: AtomicU64,
     /// Commands that were refused because as many tasks run as may.
     pub refused_for_tasks: AtomicU64,
+    /// Connections by name of commands that are over.
+    pub connections: ConnectionMeter,
+    /// Bytes that they have sent.
+    pub connection_bytes_out: AtomicU64,
+    /// Bytes that they have received.
+    pub connection_bytes_in: AtomicU64,
     /// Calls that had to wait because as many are worked on as may be.
     pub waits_for_place: AtomicU64,
     /// Calls that had to wait because their client does not read its answers.
@@ -55,9 +61,37 @@ impl Default for Meters {
             ledger: Timings::new(QUICK),
             adoptions: AtomicU64::new(0),
             refused_for_tasks: AtomicU64::new(0),
+            connections: ConnectionMeter::default(),
+            connection_bytes_out: AtomicU64::new(0),
+            connection_bytes_in: AtomicU64::new(0),
             waits_for_place: AtomicU64::new(0),
             waits_for_reader: AtomicU64::new(0),
         }
+    }
+}
+
+/// Connections by name, made or refused.
+#[derive(Debug, Default)]
+pub struct ConnectionMeter {
+    made: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl ConnectionMeter {
+    /// Counts some.
+    pub(crate) fn note(&self, refused: bool, count: u64) {
+        let counter = if refused { &self.refused } else { &self.made };
+        counter.fetch_add(count, Relaxed);
+    }
+
+    /// Those that were let through.
+    pub fn made(&self) -> u64 {
+        self.made.load(Relaxed)
+    }
+
+    /// Those that were refused or cut off.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 }
 

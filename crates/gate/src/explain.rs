@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{reading::Span, rule::Level};
+use crate::{names::NetworkMode, reading::Span, rule::Level};
 
 /// Why a verdict is what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -20,6 +20,9 @@ pub struct Explanation {
     /// How far a rule wants it to be confined, where one says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Level>,
+    /// The network that a rule gives it at most, where one says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkMode>,
     /// What to change in the command or the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,

@@ -7,6 +7,7 @@ use crate::{
     explain::Explanation,
     harmless,
     matching::Certainty,
+    names::NetworkMode,
     near::nearest_miss,
     plain::{
         Dialect, NotPlain, PlainCommand, builtins::is_builtin, plain,
@@ -129,6 +130,7 @@ impl<'c> Case<'c> {
         }
         finding.explanation.sandbox = self.level();
         finding.explanation.tries = self.tries && finding.decision == Decision::Ask;
+        finding.explanation.network = self.network();
         finding.is_plain = finding.decision == Decision::Ask && self.is_plain();
         finding
     }
@@ -155,8 +157,19 @@ impl<'c> Case<'c> {
         }
     }
 
-    /// How far the first rule that speaks of a run wants it to be confined.
-    fn level_of(&self, run: &Invocation) -> Option<Level> {
+    /// The network that the rules give it at most: the least over all runs. What no rule speaks of
+    /// has no say, and what is not understood gets what it would without rules.
+    fn network(&self) -> Option<NetworkMode> {
+        if !self.policy.speaks_of_network() || !self.reading.understood {
+            return None;
+        }
+        let has_one = |rule: &Rule| rule.network.is_some();
+        let runs = self.reading.runs.iter();
+        runs.filter_map(|run| self.first_rule(run, has_one)?.network).max()
+    }
+
+    /// The first rule of a kind that speaks of a run.
+    fn first_rule(&self, run: &Invocation, is_meant: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let redirects = self.redirects(run);
         let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
         let speaks = |rule: &&Rule| {
@@ -166,7 +179,12 @@ impl<'c> Case<'c> {
                     _ => rule.speaks_of(run, None) == Certainty::Yes,
                 }
         };
-        let rule = self.policy.rules.iter().filter(|rule| rule.sandbox.is_some()).find(speaks)?;
+        self.policy.rules.iter().filter(|rule| is_meant(rule)).find(speaks)
+    }
+
+    /// How far the first rule that speaks of a run wants it to be confined.
+    fn level_of(&self, run: &Invocation) -> Option<Level> {
+        let rule = self.first_rule(run, |rule| rule.sandbox.is_some())?;
         // A rule that lets out of the sandbox lets out one command, and nothing beside it.
         rule.sandbox.filter(|level| *level >= self.subject.level() || self.is_one_known_program())
     }
@@ -294,6 +312,7 @@ impl<'c> Case<'c> {
             span: Some(span),
             sandbox: None,
             tries: false,
+            network: None,
             note: None,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };

@@ -2,7 +2,7 @@
 //! checks of their values, the hints about names that it may not have, and
 //! `docs/configuration.md`.
 
-use crate::{policy::Mode, rule::Level, verdict::Trust};
+use crate::{names::NetworkMode, policy::Mode, rule::Level, verdict::Trust};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Kind {
     Texts,
     /// A list of strings, or of lists of them.
     Words,
+    /// A table of lists of strings, under names of the user's own.
+    Lists,
     /// Tables, each with keys of its own.
     Tables,
 }
@@ -85,10 +87,27 @@ const fn rule(name: &'static str, kind: Kind, unset: Unset, meaning: &'static st
     Key { section: "rule", name, kind, unset, project: Project::All, meaning }
 }
 
+const fn network_limit(
+    name: &'static str,
+    unit: &'static str,
+    unset: Unset,
+    meaning: &'static str,
+) -> Key {
+    let (section, kind) = ("network", Kind::Number(unit));
+    Key { section, name, kind, unset, project: Project::Tighten, meaning }
+}
+
+const fn connect(name: &'static str, kind: Kind, unset: Unset, meaning: &'static str) -> Key {
+    Key { section: "connect", name, kind, unset, project: Project::All, meaning }
+}
+
 const MS: Kind = Kind::Number("milliseconds");
 const BYTES: Kind = Kind::Number("bytes");
 const TOKENS: Kind = Kind::Number("tokens");
 const LEVELS: Kind = Kind::Choice(&Level::NAMES);
+const NETWORKS: Kind = Kind::Choice(&NetworkMode::NAMES);
+/// The networks of callers who have none by their trust.
+const LENT_NETWORKS: Kind = Kind::Choice(&["names", "none"]);
 
 /// The section of the tool that runs a script to its end.
 pub const RUN_SHELL_COMMAND: &str = "run_shell_command";
@@ -118,6 +137,14 @@ pub const KEYS: &[Key] = &[
         unset: Unset::None,
         project: Project::Tighten,
         meaning: "A rule: `[[rule]]`, as often as wanted",
+    },
+    Key {
+        section: "",
+        name: "connect",
+        kind: Kind::Tables,
+        unset: Unset::None,
+        project: Project::Tighten,
+        meaning: "A rule on a name that commands connect to: `[[connect]]`, as often as wanted",
     },
     setting(
         "",
@@ -176,9 +203,35 @@ pub const KEYS: &[Key] = &[
         Unset::None,
         "The level of its sandbox; a project's file can only choose `read-only`",
     ),
+    rule(
+        "network",
+        NETWORKS,
+        Unset::None,
+        "The network of its command, where the caller has at least that: `all`, `names` or `none`",
+    ),
     rule("because", Kind::Text, Unset::None, "The reason that is shown with the verdict"),
     rule("match", Kind::Texts, Unset::Is("[]"), "Examples that it must match"),
     rule("no_match", Kind::Texts, Unset::Is("[]"), "Examples that it must not match"),
+    connect("id", Kind::Text, Unset::Said("`connect-N`"), "The name by which results name it"),
+    connect(
+        "decision",
+        Kind::Choice(&["allow", "deny"]),
+        Unset::Required,
+        "What it decides; a project's file cannot allow",
+    ),
+    connect("name", Kind::Text, Unset::Required, "The name, as in `[network] allow`"),
+    connect(
+        "workspace",
+        Kind::Text,
+        Unset::None,
+        "The only workspace that an allow is for, by its absolute path; absent: all",
+    ),
+    connect(
+        "trust",
+        Kind::Choice(&Trust::NAMES),
+        Unset::None,
+        "The least trust of a caller that an allow is for; absent: any",
+    ),
     setting(
         "approval",
         "wait_ms",
@@ -296,6 +349,75 @@ pub const KEYS: &[Key] = &[
         Unset::Is("[]"),
         "Paths that may not be read besides",
     ),
+    Key {
+        section: "network",
+        name: "mode",
+        kind: NETWORKS,
+        unset: Unset::Said("`all`"),
+        project: Project::Tighten,
+        meaning: "The network of callers who have one by their trust: all of it, hosts by name, or none",
+    },
+    setting(
+        "network",
+        "allow",
+        Kind::Texts,
+        Unset::Is("[]"),
+        "Names that commands may connect to: `example.org`, `*.example.org`, `example.org:8443`, `10.0.0.0/8`, `@python`",
+    ),
+    Key {
+        section: "network",
+        name: "deny",
+        kind: Kind::Texts,
+        unset: Unset::Is("[]"),
+        project: Project::Tighten,
+        meaning: "Names that they may not connect to, whatever else allows them",
+    },
+    setting(
+        "network",
+        "ask",
+        Kind::Flag,
+        Unset::Is("false"),
+        "Whether a person is asked about a name that no rule matches, while the connection waits",
+    ),
+    setting(
+        "network",
+        "sets",
+        Kind::Lists,
+        Unset::None,
+        "Sets of names, each a key with a list: `python = [\"index.example\"]` is used as `@python`",
+    ),
+    setting(
+        "network",
+        "trusted_integration",
+        LENT_NETWORKS,
+        Unset::Is("\"none\""),
+        "The network of callers of this trust, who have none otherwise",
+    ),
+    setting(
+        "network",
+        "untrusted_external",
+        LENT_NETWORKS,
+        Unset::Is("\"none\""),
+        "The network of callers of this trust, who have none otherwise",
+    ),
+    network_limit(
+        "connections_max",
+        "connections",
+        Unset::Is("64"),
+        "Connections of a task at a time",
+    ),
+    network_limit(
+        "bytes_out_max",
+        "bytes",
+        Unset::None,
+        "Bytes that all connections of a task may send",
+    ),
+    network_limit(
+        "connect_ms_max",
+        "milliseconds",
+        Unset::Is("10000"),
+        "Time until a name is resolved and its server connected",
+    ),
     setting(
         "output",
         "default_tokens",
@@ -350,9 +472,14 @@ pub(crate) fn find(section: &str, name: &str) -> Option<&'static Key> {
     keys_of(section).find(|key| key.name == name)
 }
 
+/// Whether a section is one of rules, of which there are as many as wanted.
+pub fn is_listed(section: &str) -> bool {
+    matches!(section, "rule" | "connect")
+}
+
 /// Whether there is a section of this name that has settings.
 pub(crate) fn is_section(name: &str) -> bool {
-    !name.is_empty() && name != "rule" && keys_of(name).next().is_some()
+    !name.is_empty() && !is_listed(name) && keys_of(name).next().is_some()
 }
 
 /// The names that may stand in a section; at the top those of sections, too.
@@ -371,7 +498,7 @@ pub(crate) fn names_in(section: &str) -> Vec<&'static str> {
 /// What to write in the place of a name that is not known in a section.
 pub(crate) fn hint(section: &str, written: &str) -> String {
     let known = names_in(section);
-    let elsewhere = KEYS.iter().find(|key| key.name == written && key.section != "rule");
+    let elsewhere = KEYS.iter().find(|key| key.name == written && !is_listed(key.section));
     match (elsewhere, nearest(written, &known)) {
         (Some(key), _) if key.section.is_empty() => "it belongs above the first section".into(),
         (Some(key), _) => format!("it belongs into `[{}]`", key.section),

@@ -39,6 +39,7 @@ mod interpreters;
 mod judge;
 pub mod keys;
 mod matching;
+mod names;
 mod near;
 mod plain;
 mod policy;
@@ -58,6 +59,9 @@ pub use data::read_tables;
 pub use explain::{Explanation, visible};
 pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;
+pub use names::{
+    ConnectRule, NamePattern, NetworkMode, PatternHost, PatternPorts, connect_proposal, shipped_set,
+};
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;

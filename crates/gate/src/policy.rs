@@ -9,6 +9,7 @@ use toml::{
 use crate::{
     keys::{hint, is_section, names_in, nearest},
     matching::Certainty,
+    names::{ConnectRule, NetworkMode, check_names},
     read,
     reading::Invocation,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
@@ -86,17 +87,24 @@ pub struct PolicyError {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     pub(crate) rules: Vec<Rule>,
+    pub(crate) connects: Vec<ConnectRule>,
     pub(crate) mode: Mode,
 }
 
 impl Policy {
     /// Builds the rules from layers, first to last; any mistake in any of them is an error.
     pub fn from_layers(layers: &[Layer<'_>], mode: Mode) -> Result<Self, PolicyError> {
-        let mut rules = Vec::new();
+        let mut policy = Self { mode, ..Self::default() };
         for layer in layers {
-            LayerReader { layer }.read_into(&mut rules)?;
+            LayerReader { layer }.read_into(&mut policy)?;
         }
-        Ok(Self { rules, mode })
+        check_names(layers)?;
+        Ok(policy)
+    }
+
+    /// The rules on names.
+    pub fn connects(&self) -> &[ConnectRule] {
+        &self.connects
     }
 
     /// The mode.
@@ -119,10 +127,15 @@ impl Policy {
     pub(crate) fn confines(&self) -> bool {
         self.rules.iter().any(|rule| rule.sandbox.is_some())
     }
+
+    /// Whether a rule says which network its command has.
+    pub(crate) fn speaks_of_network(&self) -> bool {
+        self.rules.iter().any(|rule| rule.network.is_some())
+    }
 }
 
 /// A value with its place.
-type Value<'i> = Spanned<DeValue<'i>>;
+pub(crate) type Placed<'i> = Spanned<DeValue<'i>>;
 
 /// Reads one layer.
 pub(crate) struct LayerReader<'l, 't> {
@@ -139,13 +152,15 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Reads all rules of the layer, and checks everything else in it.
-    fn read_into(&self, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
+    fn read_into(&self, policy: &mut Policy) -> Result<(), PolicyError> {
+        let rules = &mut policy.rules;
         let table = self.parse()?;
         let table = table.get_ref();
         self.check_keys(table, "")?;
         for (key, value) in table {
             match key.get_ref().as_ref() {
                 "rule" => self.read_rules(value, rules)?,
+                "connect" => self.read_connects(value, &mut policy.connects)?,
                 "coreTools" => self.read_short_forms(value, Decision::Allow, rules)?,
                 "excludeTools" => self.read_short_forms(value, Decision::Deny, rules)?,
                 section if is_section(section) => self.check_section(section, value)?,
@@ -169,7 +184,7 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Rejects keys that are not known in a table.
-    fn check_keys(&self, table: &DeTable<'_>, section: &str) -> Result<(), PolicyError> {
+    pub(crate) fn check_keys(&self, table: &DeTable<'_>, section: &str) -> Result<(), PolicyError> {
         let known = names_in(section);
         for key in table.keys() {
             let name = key.get_ref().as_ref();
@@ -182,7 +197,7 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Checks the keys of a section that others use.
-    fn check_section(&self, section: &str, value: &Value<'_>) -> Result<(), PolicyError> {
+    fn check_section(&self, section: &str, value: &Placed<'_>) -> Result<(), PolicyError> {
         let DeValue::Table(table) = value.get_ref() else {
             let problem = format!("`{section}` is not a table");
             let remedy = format!("write `[{section}]` on a line of its own");
@@ -193,11 +208,11 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// The array that a value has to be.
-    fn array<'v, 'i>(
+    pub(crate) fn array<'v, 'i>(
         &self,
-        value: &'v Value<'i>,
+        value: &'v Placed<'i>,
         key: &str,
-    ) -> Result<impl Iterator<Item = &'v Value<'i>>, PolicyError> {
+    ) -> Result<impl Iterator<Item = &'v Placed<'i>>, PolicyError> {
         if let DeValue::Array(array) = value.get_ref() {
             return Ok(array.iter());
         }
@@ -208,7 +223,7 @@ impl<'t> LayerReader<'_, 't> {
     /// The string that a value has to be.
     pub(crate) fn string<'v>(
         &self,
-        value: &'v Value<'_>,
+        value: &'v Placed<'_>,
         key: &str,
     ) -> Result<&'v str, PolicyError> {
         value.get_ref().as_str().ok_or_else(|| {
@@ -218,12 +233,16 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// The list of strings that a value has to be.
-    pub(crate) fn strings(&self, value: &Value<'_>, key: &str) -> Result<Vec<String>, PolicyError> {
+    pub(crate) fn strings(
+        &self,
+        value: &Placed<'_>,
+        key: &str,
+    ) -> Result<Vec<String>, PolicyError> {
         self.array(value, key)?.map(|item| self.string(item, key).map(str::to_owned)).collect()
     }
 
     /// Rejects what would loosen in a file that can only tighten.
-    fn check_direction(&self, decision: Decision, at: usize) -> Result<(), PolicyError> {
+    pub(crate) fn check_direction(&self, decision: Decision, at: usize) -> Result<(), PolicyError> {
         if decision == Decision::Allow && self.layer.origin == Origin::Project {
             let remedy = "move it to the user's file, or write `deny` or `ask`";
             return Err(self.error(at, "a project's file cannot allow anything", remedy));
@@ -234,7 +253,7 @@ impl<'t> LayerReader<'_, 't> {
     /// Reads `coreTools` or `excludeTools`.
     fn read_short_forms(
         &self,
-        value: &Value<'_>,
+        value: &Placed<'_>,
         decision: Decision,
         rules: &mut Vec<Rule>,
     ) -> Result<(), PolicyError> {
@@ -254,7 +273,7 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Reads every `[[rule]]`.
-    fn read_rules(&self, value: &Value<'_>, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
+    fn read_rules(&self, value: &Placed<'_>, rules: &mut Vec<Rule>) -> Result<(), PolicyError> {
         for item in self.array(value, "rule")? {
             let DeValue::Table(table) = item.get_ref() else {
                 return Err(self.error(
@@ -308,6 +327,7 @@ impl<'t> LayerReader<'_, 't> {
             deny_flags,
             redirect,
             sandbox: text("sandbox")?.map(|(level, at)| self.sandbox(level, at)).transpose()?,
+            network: text("network")?.map(|(mode, at)| self.network(mode, at)).transpose()?,
             because: text("because")?.map(|(because, _)| because.to_owned()),
             short: false,
             tries,
@@ -315,7 +335,12 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Reads the workspace that an allow is for.
-    fn workspace(&self, path: &str, at: usize, decision: Decision) -> Result<String, PolicyError> {
+    pub(crate) fn workspace(
+        &self,
+        path: &str,
+        at: usize,
+        decision: Decision,
+    ) -> Result<String, PolicyError> {
         self.check_narrowing("workspace", at, decision)?;
         if !path.starts_with('/') {
             let problem = format!("the workspace `{path}` is not an absolute path");
@@ -330,7 +355,12 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// Reads the least trust that an allow is for.
-    fn trust(&self, name: &str, at: usize, decision: Decision) -> Result<Trust, PolicyError> {
+    pub(crate) fn trust(
+        &self,
+        name: &str,
+        at: usize,
+        decision: Decision,
+    ) -> Result<Trust, PolicyError> {
         self.check_narrowing("trust", at, decision)?;
         Trust::from_name(name).ok_or_else(|| self.choice(name, at, &Trust::NAMES))
     }
@@ -354,7 +384,7 @@ impl<'t> LayerReader<'_, 't> {
     }
 
     /// The truth that a value has to be.
-    pub(crate) fn flag_value(&self, value: &Value<'_>, key: &str) -> Result<bool, PolicyError> {
+    pub(crate) fn flag_value(&self, value: &Placed<'_>, key: &str) -> Result<bool, PolicyError> {
         let DeValue::Boolean(flag) = value.get_ref() else {
             let problem = format!("`{key}` is neither true nor false");
             return Err(self.error(value.span().start, &problem, "write `true` or `false`"));
@@ -399,6 +429,11 @@ impl<'t> LayerReader<'_, 't> {
         }
     }
 
+    /// Reads which network a rule's command has.
+    fn network(&self, text: &str, at: usize) -> Result<NetworkMode, PolicyError> {
+        NetworkMode::from_name(text).ok_or_else(|| self.choice(text, at, &NetworkMode::NAMES))
+    }
+
     /// The error of a value that is none of a few.
     pub(crate) fn choice(&self, text: &str, at: usize, known: &[&str]) -> PolicyError {
         let remedy = match nearest(text, known) {
@@ -411,7 +446,7 @@ impl<'t> LayerReader<'_, 't> {
     /// Alternatives for each word after the program; a string is a list of one.
     fn args(&self, table: &DeTable<'_>) -> Result<Vec<Vec<String>>, PolicyError> {
         let Some(value) = table.get("args") else { return Ok(Vec::new()) };
-        let alternatives = |item: &Value<'_>| match item.get_ref() {
+        let alternatives = |item: &Placed<'_>| match item.get_ref() {
             DeValue::String(text) => Ok(vec![text.to_string()]),
             _ => self.strings(item, "args"),
         };
@@ -480,6 +515,7 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         deny_flags: Vec::new(),
         redirect,
         sandbox: None,
+        network: None,
         because: None,
         exact: false,
         short: !everything,

@@ -38,7 +38,7 @@ pub fn proposal(subject: &impl Subject, id: &str) -> Option<String> {
 }
 
 /// A text as a string of TOML.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {
         match character {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     data, harmless,
     matching::{Certainty, begins_with, follows, has_flag},
+    names::NetworkMode,
     reading::{Form, Invocation, Redirect, RedirectKind, Word},
     unwrap::basename,
     verdict::{Subject, Trust},
@@ -108,6 +109,8 @@ pub(crate) struct Rule {
     pub deny_flags: Vec<String>,
     pub redirect: RedirectScope,
     pub sandbox: Option<Level>,
+    /// The network that its command has at most.
+    pub network: Option<NetworkMode>,
     pub because: Option<String>,
     /// Whether no further arguments may follow.
     pub exact: bool,

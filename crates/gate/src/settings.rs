@@ -26,6 +26,7 @@ enum Value {
     Number(u64),
     Text(String),
     Texts(Vec<String>),
+    Lists(Vec<(String, Vec<String>)>),
 }
 
 impl Values {
@@ -75,6 +76,14 @@ impl Values {
         }
     }
 
+    /// The lists of a table, each with its name; none if it is not set.
+    pub fn lists(&self, section: &str, name: &str) -> &[(String, Vec<String>)] {
+        match self.get(section, name) {
+            Some(Value::Lists(lists)) => lists,
+            _ => &[],
+        }
+    }
+
     /// The texts of a list; none if it is not set.
     pub fn texts(&self, section: &str, name: &str) -> &[String] {
         match self.get(section, name) {
@@ -119,10 +128,32 @@ impl LayerReader<'_, '_> {
                 Value::Text(text.to_owned())
             }
             Kind::Texts => Value::Texts(self.strings(written, name)?),
+            Kind::Lists => Value::Lists(self.lists(written, name)?),
             Kind::Words | Kind::Tables => return Ok(()),
         };
         values.found.push((key, value));
         Ok(())
+    }
+
+    /// The table of lists that a value has to be.
+    fn lists(
+        &self,
+        written: &Written<'_>,
+        name: &str,
+    ) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
+        let Some(table) = written.get_ref().as_table() else {
+            let problem = format!("`{name}` is not a table");
+            return Err(self.error(
+                written.span().start,
+                &problem,
+                "write a key with a list for each",
+            ));
+        };
+        let list = |(key, value): (&Spanned<_>, &Written<'_>)| {
+            let key: &std::borrow::Cow<'_, str> = key.get_ref();
+            Ok((key.to_string(), self.strings(value, key)?))
+        };
+        table.iter().map(list).collect()
     }
 
     /// The number that a value has to be.

@@ -5,7 +5,7 @@
 use std::{fmt::Write, fs, path::Path};
 
 use legwork_gate::{
-    keys::{KEYS, Key, Kind, Project, Unset},
+    keys::{KEYS, Key, Kind, Project, Unset, is_listed},
     unit_example,
 };
 
@@ -28,6 +28,8 @@ fn introduction(section: &str) -> &'static str {
     match section {
         "" => "Above the first section.",
         "rule" => "As often as wanted; [policy.md](policy.md) has examples.",
+        "connect" => "As often as wanted: [network.md](network.md).",
+        "network" => "Hosts that commands connect to: [network.md](network.md).",
         "approval" => "Questions to a person: [policy.md](policy.md).",
         "audit" => "The log of what was asked, decided and done: [ledger.md](ledger.md).",
         "environment" => "Variables that commands get or do not get from us.",
@@ -61,6 +63,7 @@ fn value(kind: Kind) -> String {
         Kind::Texts => "list of texts".into(),
         Kind::Words => "list of texts or lists".into(),
         Kind::Tables => "tables".into(),
+        Kind::Lists => "table of lists".into(),
     }
 }
 
@@ -98,7 +101,7 @@ fn page() -> String {
             section = Some(key.section);
             let title = match key.section {
                 "" => "Top level".to_owned(),
-                "rule" => "`[[rule]]`".to_owned(),
+                listed if is_listed(listed) => format!("`[[{listed}]]`"),
                 name => format!("`[{name}]`"),
             };
             let introduction = introduction(key.section);

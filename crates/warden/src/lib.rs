@@ -18,6 +18,7 @@ pub mod exec;
 pub mod failpoint;
 pub mod folder;
 pub mod gaps;
+pub mod network;
 pub mod protocol;
 pub mod record;
 pub mod sandbox;
@@ -26,9 +27,9 @@ pub mod sandbox;
 mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
-    CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect, end_left_by,
-    fork_spawner_ahead, is_alive, keep_heap, raise_own_open_files, resume, send, socket_pair,
-    take_over_if_spawner,
+    CONNECT_ARGUMENT, CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect,
+    end_left_by, fork_spawner_ahead, is_alive, keep_heap, raise_own_open_files, resume, send,
+    socket_pair, take_over_if_spawner,
 };
 
 #[cfg(not(target_os = "linux"))]

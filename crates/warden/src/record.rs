@@ -8,7 +8,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::EndCause;
+use crate::{
+    network::{ConnectionTotal, OTHER_NAMES},
+    protocol::EndCause,
+};
 
 /// Size of the record's file: reserved when the folder is made, so that a full disk cannot lose it.
 pub const RECORD_BYTES: usize = 4096;
@@ -24,9 +27,10 @@ const MAGIC: &[u8; 8] = b"LWEXIT02";
 const FIRST_MAGIC: &[u8; 8] = b"LWEXIT01";
 const PREFIX_BYTES: usize = 16;
 
-/// What the body of an older program lacks: that nothing is known of the resources. No more than
-/// this is ever added, since of a torn record an empty body is left.
-const NO_RESOURCES: &[u8] = &[0];
+/// What the bodies of older programs lack: that nothing is known of the resources, and that there
+/// were no connections. No more than this is ever added, since of a torn record an empty body is
+/// left.
+const LACKING: &[u8] = &[0, 0];
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,9 +65,11 @@ pub struct ExitRecord {
     pub store_errno: Option<i32>,
     /// Which limits held it, and which could not.
     pub limits: LimitsInForce,
-    /// What it used; older records do not say. Fields are only added behind this one: what a newer
-    /// program adds is not read.
+    /// What it used; older records do not say.
     pub used: Option<UsedResources>,
+    /// What its connections by name came to; older records do not say. Fields are only added behind
+    /// this one: what a newer program adds is not read.
+    pub connections: Vec<ConnectionTotal>,
 }
 
 /// What a command and everything below it used, as far as it had ended when the command did.
@@ -151,6 +157,7 @@ impl From<FirstRecord> for ExitRecord {
             store_errno: None,
             limits: LimitsInForce::default(),
             used: None,
+            connections: Vec::new(),
         }
     }
 }
@@ -186,13 +193,38 @@ impl ExitRecord {
             reason.truncate(end.unwrap_or(0));
         }
         // A record of bounded fields always serialises; an empty body would read as damaged.
-        let body = postcard::to_stdvec(&record).unwrap_or_default();
+        let mut body = postcard::to_stdvec(&record).unwrap_or_default();
+        while body.len() > RECORD_BYTES - PREFIX_BYTES && record.leave_out_connection() {
+            body = postcard::to_stdvec(&record).unwrap_or_default();
+        }
         let mut bytes = Vec::with_capacity(RECORD_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(0).to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
         bytes.extend_from_slice(&body);
         bytes
+    }
+
+    /// Takes the last name out of the connections: what came of it is added to that of the others
+    /// with the same verdict. False is that there is none.
+    fn leave_out_connection(&mut self) -> bool {
+        let is_named =
+            |total: &ConnectionTotal| total.host != OTHER_NAMES || !total.rule.is_empty();
+        let Some(place) = self.connections.iter().rposition(is_named) else { return false };
+        let one = self.connections.remove(place);
+        let is_alike =
+            |total: &&mut ConnectionTotal| !is_named(total) && total.verdict == one.verdict;
+        match self.connections.iter_mut().find(is_alike) {
+            Some(others) => others.add(&one),
+            None => self.connections.push(ConnectionTotal {
+                host: OTHER_NAMES.to_owned(),
+                port: 0,
+                rule: String::new(),
+                reason: String::new(),
+                ..one
+            }),
+        }
+        true
     }
 
     /// Reads a record back, from its file.
@@ -214,12 +246,10 @@ impl ExitRecord {
             return None;
         }
         match magic {
-            MAGIC => match postcard::from_bytes(body) {
-                Err(postcard::Error::DeserializeUnexpectedEnd) => {
-                    postcard::from_bytes(&[body, NO_RESOURCES].concat()).ok()
-                }
-                read => read.ok(),
-            },
+            MAGIC => (0..=LACKING.len()).find_map(|lacks| {
+                let more = LACKING.get(..lacks).unwrap_or_default();
+                postcard::from_bytes(&[body, more].concat()).ok()
+            }),
             FIRST_MAGIC => postcard::from_bytes::<FirstRecord>(body).ok().map(Self::from),
             _ => None,
         }
@@ -229,6 +259,7 @@ impl ExitRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::ConnectionVerdict;
 
     fn record() -> ExitRecord {
         ExitRecord {
@@ -257,14 +288,37 @@ mod tests {
                 process_peak_bytes: u64::MAX,
                 tree_peak_bytes: Some(u64::MAX),
             }),
+            connections: (0..200).map(connection).collect(),
+        }
+    }
+
+    fn connection(place: u16) -> ConnectionTotal {
+        let refused = place % 2 == 1;
+        ConnectionTotal {
+            host: format!("{}.test", "n".repeat(240)),
+            port: place,
+            verdict: if refused { ConnectionVerdict::Refused } else { ConnectionVerdict::Allowed },
+            rule: "r".repeat(100),
+            reason: "why".repeat(100),
+            count: 1,
+            bytes_out: 10,
+            bytes_in: 1 << 40,
         }
     }
 
     #[test]
-    fn the_largest_record_fits_its_reserved_space() {
+    fn the_largest_record_fits_its_reserved_space_and_every_connection_counts() {
         let bytes = record().to_bytes();
         assert_eq!(bytes.len(), RECORD_BYTES);
         let read = ExitRecord::from_bytes(&bytes).unwrap();
+        let named = read.connections.iter().take_while(|it| it.host != OTHER_NAMES).count();
+        assert_eq!(read.connections[..named], record().connections[..named]);
+        let verdicts = |verdict| read.connections.iter().filter(move |it| it.verdict == verdict);
+        for verdict in [ConnectionVerdict::Refused, ConnectionVerdict::Allowed] {
+            assert_eq!(verdicts(verdict).map(|it| it.count).sum::<u64>(), 100);
+            assert_eq!(verdicts(verdict).map(|it| it.bytes_out).sum::<u64>(), 1000);
+            assert_eq!(verdicts(verdict).filter(|it| it.host == OTHER_NAMES).count(), 1);
+        }
         assert_eq!(read.background_pids.len(), BACKGROUND_PIDS_MAX);
         assert_eq!(read.end, CommandEnd::Exited(7));
         assert_eq!(read.limits.missing, vec!["ä".repeat(REASON_BYTES_MAX / 2); MISSING_MAX]);
@@ -308,8 +362,14 @@ mod tests {
         ];
         let older = ExitRecord::from_bytes(&file_of(BODY)).unwrap();
         assert_eq!((older.pid, older.end, older.used), (12345, CommandEnd::Exited(7), None));
+        assert_eq!(older.connections, []);
+        // And one that knew resources and no connections.
+        let used = [BODY, &[1, 9, 8, 7, 0]].concat();
+        let used = ExitRecord::from_bytes(&file_of(&used)).unwrap();
+        assert_eq!((used.used.map(|used| used.user_us), used.connections), (Some(9), vec![]));
         assert_eq!((&older.background_pids, older.limits.rlimits), (&vec![77], true));
-        let today = ExitRecord { used: Some(UsedResources::default()), ..older };
+        let connections = vec![connection(1)];
+        let today = ExitRecord { used: Some(UsedResources::default()), connections, ..older };
         let body = postcard::to_stdvec(&today).unwrap();
         assert!(body.starts_with(BODY), "an older program reads what it knows: {body:?}");
         let longer = file_of(&[body, vec![9; 20]].concat());

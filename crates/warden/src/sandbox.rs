@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// Whether it has a network: the machine's own, or none but its own loopback.
     pub network: bool,
+    /// Whether a proxy on that loopback connects it to hosts that rules allow, where it has no
+    /// other network.
+    pub names: bool,
     /// Folders and files that may be written; everything else may not. What does not exist is
     /// passed over.
     pub writable: Vec<Vec<u8>>,

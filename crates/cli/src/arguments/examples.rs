@@ -218,7 +218,8 @@ pub(super) const POLICY_CHECK: &str = "\
 Examples:
   legwork policy check 'git push origin main'
   legwork policy check --tool run_shell_command 'npm install'
-  legwork policy check --trust untrusted_external 'ls'";
+  legwork policy check --trust untrusted_external 'ls'
+  legwork policy check --connect pypi.org:443";
 
 pub(super) const POLICY_TEST: &str = "\
 Examples:

@@ -74,8 +74,11 @@ pub(crate) enum PolicyVerb {
 pub(crate) struct PolicyCheckOptions {
     /// The command, as a shell script (for `execute_command`: the program and its arguments as
     /// JSON)
-    #[arg(required_unless_present = "batch")]
+    #[arg(required_unless_present_any = ["batch", "connect"])]
     pub command: Option<String>,
+    /// Check whether a command could connect to this host and port by name, instead of a command
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["command", "batch"])]
+    pub connect: Option<String>,
     /// Read JSON lines from stdin, {"id","input","tool"?}, and answer each with a line
     #[arg(long, conflicts_with = "command")]
     pub batch: bool,

@@ -17,7 +17,7 @@ use std::{
 use legwork::{
     Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
     audit::repairs,
-    gate::{Mode, Policy, units::shown_bytes},
+    gate::{Mode, NetworkMode, Policy, units::shown_bytes},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Check {
 struct Effective {
     ask: &'static str,
     sandbox: Level,
-    network: bool,
+    network: NetworkMode,
 }
 
 /// All that was found out.
@@ -282,7 +282,7 @@ impl Trial {
 
     async fn effective(&self) -> Option<Effective> {
         let report = self.guarded.protection(Trust::TrustedOperator).await.ok()?;
-        Some(Effective { ask: self.ask, sandbox: report.level, network: report.network })
+        Some(Effective { ask: self.ask, sandbox: report.level, network: report.network_mode() })
     }
 
     async fn checks(&self) -> Vec<Check> {
@@ -356,7 +356,11 @@ impl Effective {
             Level::WorkspaceWrite => "commands may write in their workspace and in /tmp",
             Level::ReadOnly => "commands may write nothing",
         };
-        let network = if self.network { "yes" } else { "no" };
+        let network = match self.network {
+            NetworkMode::All => "yes",
+            NetworkMode::Names => "by name: hosts that rules allow",
+            NetworkMode::None => "no",
+        };
         [
             ("ask", format!("{}: {asked}", self.ask)),
             ("sandbox", format!("{}: {writable}", self.sandbox.as_str())),

@@ -129,6 +129,9 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
     if options.batch {
         return batch(bench, tool).await;
     }
+    if let Some(connect) = &options.connect {
+        return check_connection(bench, connect, options.json);
+    }
     let text = options.command.as_deref().unwrap_or_default();
     if text.trim().is_empty() {
         return complain("the command is empty: there is nothing to check");
@@ -156,6 +159,42 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
             told.push_str(&format!("\n{change}"));
         }
         let told = format!("{told}{}", holds(&held));
+        print(&folded_prose(&told, Style::of_stdout()))
+    };
+    match checked.verdict {
+        Decision::Allow => printed,
+        Decision::Ask | Decision::Deny => ExitCode::from(DENIED),
+    }
+}
+
+/// Prints the verdict on a connection by name.
+fn check_connection(bench: &Bench, connect: &str, json: bool) -> ExitCode {
+    let parts = connect.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let Some((host, port)) = parts else {
+        return complain("name a host and a port, such as pypi.org:443");
+    };
+    let checked = match bench.engine.check_connection(bench.trust, host, port) {
+        Ok(checked) => checked,
+        Err(error) => return complain_of(&error),
+    };
+    let printed = if json {
+        print_json(&json!(checked))
+    } else {
+        let verdict = match checked.verdict {
+            Decision::Allow => "allow",
+            Decision::Ask => "ask",
+            Decision::Deny => "deny",
+        };
+        let mut told = format!(
+            "{verdict}  {}:{}\nreason: {}\nrule:   {}\n",
+            checked.host, checked.port, checked.reason, checked.rule
+        );
+        if checked.verdict != Decision::Allow && checked.rule == "network-names" {
+            let name = legwork::name_pattern(&checked.host, checked.port);
+            let addition = format!("[[connect]]\ndecision = \"allow\"\nname = \"{name}\"\n");
+            let change = remedy::addition(&addition).replacen("or add", "To allow it, add", 1);
+            told.push_str(&format!("\n{change}"));
+        }
         print(&folded_prose(&told, Style::of_stdout()))
     };
     match checked.verdict {

@@ -308,9 +308,10 @@ pub(super) fn code_of_task(task: &Task) -> ExitCode {
 }
 
 /// The exit code that an outcome stands for; a limit that ended the command is named, and so are
-/// programs that a rule has kept from being executed. What covers one has said so itself.
+/// programs that a rule has kept from being executed and connections that it has refused. What
+/// covers a program has said so itself.
 fn code_of(outcome: &Outcome) -> ExitCode {
-    let is_silent = |denial: &&Denial| denial.rule.is_some() && denial.layer == "exec";
+    let is_silent = |denial: &&Denial| denial.rule.is_some() && denial.layer != "covered";
     for denial in outcome.denials.iter().filter(is_silent) {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
     }

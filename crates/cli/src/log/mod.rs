@@ -157,6 +157,9 @@ pub(crate) fn happened(event: &Event) {
         EventKind::QuestionExpired { approval_id, .. } => {
             tracing::info!(approval_id, workspace, "question expired");
         }
+        EventKind::ConnectionRefused { task_id, host, port, rule } => {
+            tracing::info!(%task_id, host, port, rule, workspace, "connection refused");
+        }
         EventKind::LimitReached { limit } => tracing::warn!(limit, "limit reached"),
         EventKind::OutputGrew { .. } | EventKind::WaitingForInput { .. } => {}
     }

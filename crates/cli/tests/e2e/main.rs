@@ -31,6 +31,7 @@ mod load;
 mod login;
 mod mcp;
 mod model_session;
+mod names;
 mod node;
 mod output;
 mod own_words;

@@ -82,6 +82,11 @@ impl Node {
         }
     }
 
+    /// The program itself.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// A script of the packages, or of ours beside them.
     pub fn run(&self, script: impl AsRef<Path>, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);

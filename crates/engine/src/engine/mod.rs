@@ -37,7 +37,7 @@ use crate::{
     judge::{Herald, Judge, config::Settings},
     meters::{Meters, WardenCount},
     model::{
-        Caller, Outcome, Request, Trust,
+        Caller, ConnectionCheck, Outcome, Request, Trust,
         question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
@@ -246,6 +246,18 @@ impl Engine {
         let enforcement = sandbox.as_ref().map(|sandbox| &sandbox.enforcement);
         let rules = self.tasks.judge.program_rules().into_iter();
         Ok(rules.map(|rule| HeldRule::new(rule, enforcement)).collect())
+    }
+
+    /// What would be said of a connection that commands of callers of this trust make by name.
+    pub fn check_connection(
+        &self,
+        trust: Trust,
+        host: &str,
+        port: u16,
+    ) -> Result<ConnectionCheck, ToolError> {
+        self.tasks.judge.check_connection(trust, host, port).map_err(|problem| {
+            ToolError::new(ErrorKind::InvalidToolInput, format!("`{host}`: {problem}"))
+        })
     }
 
     /// Calls a tool by name.

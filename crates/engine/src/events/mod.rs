@@ -113,6 +113,18 @@ pub enum EventKind {
         /// When it was opened, in milliseconds since 1970.
         opened_at_ms: i64,
     },
+    /// Connections of a task to a host were refused. Told by the engine that records the end of the
+    /// task, in its own process, once it is recorded.
+    ConnectionRefused {
+        /// The task.
+        task_id: TaskId,
+        /// The name, or the address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// The rule that refuses them.
+        rule: String,
+    },
     /// A call was refused because a limit of this engine is reached.
     LimitReached {
         /// The setting that is the limit.
@@ -134,6 +146,7 @@ impl EventKind {
             | Self::TaskEnded { task_id, .. }
             | Self::TaskRemoved { task_id }
             | Self::OutputGrew { task_id, .. }
+            | Self::ConnectionRefused { task_id, .. }
             | Self::WaitingForInput { task_id } => Some(task_id),
             Self::QuestionOpened { .. }
             | Self::QuestionAnswered { .. }

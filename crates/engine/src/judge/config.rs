@@ -11,12 +11,14 @@ use std::{
 };
 
 use legwork_gate::{
-    Layer, Level, Mode, Origin, Policy, PolicyError, Values, keys::RUN_SHELL_COMMAND,
+    Layer, Level, Mode, NetworkMode, Origin, Policy, PolicyError, Trust, Values,
+    keys::RUN_SHELL_COMMAND,
 };
 
 use crate::{
     error::{ErrorKind, ToolError},
     model::limits::{self, TaskLimits},
+    model::network::NetworkSettings,
     model::sandbox::SandboxSettings,
     plain_file::{read_text, read_text_itself},
     store::retention::Retention,
@@ -267,6 +269,7 @@ impl Config {
             let settings = &mut self.settings;
             settings.task_limits = limits.tightening(&settings.task_limits);
             settings.tasks_max = limits.tasks_max.unwrap_or(u64::MAX).min(settings.tasks_max);
+            tighten_network(&mut self.sandbox.names, &values);
             return Ok(());
         }
         let paths = |section, name| values.texts(section, name).iter().map(PathBuf::from);
@@ -276,6 +279,7 @@ impl Config {
         let level = values.text("sandbox", "level").and_then(Level::from_name);
         sandbox.level = level.or(sandbox.level);
         sandbox.network = values.flag("sandbox", "network").or(sandbox.network);
+        take_network(&mut sandbox.names, &values);
         sandbox.required = values.flag("sandbox", "required").unwrap_or(sandbox.required);
         sandbox.writable.extend(paths("sandbox", "writable"));
         sandbox.unreadable.extend(paths("sandbox", "unreadable"));
@@ -318,6 +322,42 @@ impl Config {
     }
 }
 
+/// Takes what a file says of the network.
+fn take_network(network: &mut NetworkSettings, values: &Values) {
+    const SECTION: &str = "network";
+    let mode = values.text(SECTION, "mode").and_then(NetworkMode::from_name);
+    network.mode = mode.or(network.mode);
+    network.allow.extend_from_slice(values.texts(SECTION, "allow"));
+    network.deny.extend_from_slice(values.texts(SECTION, "deny"));
+    network.ask = values.flag(SECTION, "ask").unwrap_or(network.ask);
+    network.sets.extend(values.lists(SECTION, "sets").iter().cloned());
+    let connects = |trust: Trust| values.text(SECTION, trust.as_str()).map(|it| it == "names");
+    let known = (network.integrations_connect, network.untrusted_connect);
+    network.integrations_connect = connects(Trust::TrustedIntegration).unwrap_or(known.0);
+    network.untrusted_connect = connects(Trust::UntrustedExternal).unwrap_or(known.1);
+    let limits = &mut network.limits;
+    let number = |name| values.number(SECTION, name);
+    let connections = number("connections_max").map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+    limits.connections_max = connections.unwrap_or(limits.connections_max);
+    limits.bytes_out_max = number("bytes_out_max").or(limits.bytes_out_max);
+    limits.connect_ms_max = number("connect_ms_max").unwrap_or(limits.connect_ms_max);
+}
+
+/// Takes what a project's file says of the network, where that is stricter.
+fn tighten_network(network: &mut NetworkSettings, values: &Values) {
+    const SECTION: &str = "network";
+    let mode = values.text(SECTION, "mode").and_then(NetworkMode::from_name);
+    network.mode = network.mode.max(mode);
+    network.deny.extend_from_slice(values.texts(SECTION, "deny"));
+    let limits = &mut network.limits;
+    let number = |name| values.number(SECTION, name).unwrap_or(u64::MAX);
+    let connections = u32::try_from(number("connections_max")).unwrap_or(u32::MAX);
+    limits.connections_max = limits.connections_max.min(connections);
+    let bytes = limits.bytes_out_max.unwrap_or(u64::MAX).min(number("bytes_out_max"));
+    limits.bytes_out_max = (bytes < u64::MAX).then_some(bytes);
+    limits.connect_ms_max = limits.connect_ms_max.min(number("connect_ms_max"));
+}
+
 /// Where files of configuration are, whether they exist or not.
 fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
     let user = user_file().map(|path| (Origin::User, path));
@@ -339,7 +379,7 @@ pub fn user_file() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use legwork_gate::keys::{KEYS, Key, Kind, Project, Unset};
+    use legwork_gate::keys::{KEYS, Key, Kind, Project, Unset, is_listed};
 
     use super::*;
 
@@ -449,8 +489,8 @@ mod tests {
 
     /// The keys that are read here, and not by the gate.
     fn settings() -> impl Iterator<Item = &'static Key> {
-        let by_gate = ["rule", "coreTools", "excludeTools"];
-        KEYS.iter().filter(move |key| key.section != "rule" && !by_gate.contains(&key.name))
+        let by_gate = ["rule", "connect", "coreTools", "excludeTools"];
+        KEYS.iter().filter(move |key| !is_listed(key.section) && !by_gate.contains(&key.name))
     }
 
     /// Everything that a configuration decides here.
@@ -472,6 +512,9 @@ mod tests {
                 Kind::Flag => "true",
                 Kind::Choice(known) if known.contains(&"read-only") => "\"read-only\"",
                 Kind::Choice(known) if known.contains(&"deny") => "\"allow\"",
+                Kind::Choice(known) if known.contains(&"names") => "\"names\"",
+                Kind::Lists => "{ x = [\"a.test\"] }",
+                Kind::Texts if key.section == "network" => "[\"a.test\"]",
                 Kind::Choice(_) => "\"strict\"",
                 Kind::Text => "\"x\"",
                 Kind::Texts => "[\"/x\"]",
@@ -483,7 +526,8 @@ mod tests {
             // too.
             let set = config(&[(Origin::Project, &file_with(key, value))]).unwrap();
             assert_eq!(shown(&set) != nothing, key.project == Project::Tighten, "{key:?}");
-            assert!(config(&[(Origin::Project, &file_with(key, "{}"))]).is_err(), "{key:?}");
+            let wrong = if key.kind == Kind::Lists { "5" } else { "{}" };
+            assert!(config(&[(Origin::Project, &file_with(key, wrong))]).is_err(), "{key:?}");
         }
     }
 

@@ -6,6 +6,7 @@
 pub(crate) mod approval;
 pub(crate) mod config;
 mod herald;
+mod name;
 pub(crate) mod program;
 mod refusals;
 
@@ -15,6 +16,8 @@ use legwork_gate::{
     Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
     rules_at_exec,
 };
+
+use legwork_warden::network::{BadHost, NameRules};
 
 use self::config::Settings;
 pub(crate) use self::{
@@ -27,6 +30,7 @@ use crate::{
     id::random,
     model::{
         Trust,
+        network::ConnectionCheck,
         sandbox::{SandboxSettings, Wanted},
     },
     presence::Presence,
@@ -115,8 +119,24 @@ impl Judge {
     pub(crate) fn wanted_by(&self, wanted: Wanted, explanation: &Explanation) -> Wanted {
         match (self.policy.mode(), self.sandbox.level) {
             (Mode::Open, None) => wanted,
-            _ => wanted.at(explanation.sandbox),
+            _ => wanted.at(explanation.sandbox, explanation.network),
         }
+    }
+
+    /// The rules that the commands of a caller connect by.
+    pub(crate) fn name_rules(&self, trust: Trust) -> NameRules {
+        self.sandbox.names.rules(self.policy.connects(), &self.workspace, trust)
+    }
+
+    /// What would be said of a connection of a caller's commands.
+    pub(crate) fn check_connection(
+        &self,
+        trust: Trust,
+        host: &str,
+        port: u16,
+    ) -> Result<ConnectionCheck, BadHost> {
+        let mode = self.wanted(trust).network;
+        ConnectionCheck::new(mode, &self.name_rules(trust), host, port)
     }
 
     /// Whether nothing may start with less than the whole sandbox.

@@ -81,7 +81,7 @@ impl Judge {
     fn about_program(&self, asked: &AskedProgram<'_>) -> Result<Approval, ToolError> {
         let task = asked.task;
         let confined = &*task.sandbox;
-        let (level, network) = (confined.level, confined.network);
+        let (level, network) = (confined.level, confined.network_mode());
         let sandbox = Wanted { level, network, operator: false }.to_string();
         let mut key = ApprovalKey::default();
         key.bind("program");

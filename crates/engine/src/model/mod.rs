@@ -3,6 +3,7 @@
 
 mod caller;
 pub(crate) mod limits;
+pub(crate) mod network;
 mod outcome;
 pub(crate) mod question;
 mod request;
@@ -10,6 +11,7 @@ pub(crate) mod sandbox;
 pub(crate) mod status;
 
 pub use caller::{Caller, ShownOutput, Trust};
+pub use network::{ConnectionCheck, ConnectionFate, ConnectionRecord, NetworkSettings};
 pub use outcome::{
     Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Resources, Total,
     signal_name,

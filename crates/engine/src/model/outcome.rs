@@ -6,6 +6,8 @@ use legwork_warden::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::network::ConnectionRecord;
+
 /// How a run ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -37,6 +39,9 @@ pub struct Outcome {
     /// What the sandbox refused, as far as the kernel tells.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub denials: Vec<Denial>,
+    /// What its connections by name came to.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub connections: Vec<ConnectionRecord>,
     /// What it did that somebody should know of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
@@ -139,8 +144,10 @@ impl Outcome {
             by: Some(RefusedBy::Sandbox),
         };
         let calls = ended.denials.iter().map(denial);
-        let denials = calls.chain(ended.refused.iter().map(Denial::of)).collect();
-        Self { denials, ..Self::from(&ended.record) }
+        let programs = ended.refused.iter().map(Denial::of);
+        let known = Self::from(&ended.record);
+        let denials = calls.chain(programs).chain(known.denials).collect();
+        Self { denials, ..known }
     }
 }
 
@@ -162,7 +169,8 @@ pub(crate) const REFUSED_BY_PERSON: &str = "asked about, and refused";
 /// Something that was refused while a command ran, by the sandbox, a rule or a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program.
+    /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program,
+    /// `network` for a connection.
     pub layer: String,
     /// What was refused.
     pub what: String,
@@ -236,6 +244,7 @@ impl From<&ExitRecord> for Outcome {
             (record.process_limit_hit, Flag::ProcessLimitHit),
             (record.oom_killed, Flag::OomKilled),
         ];
+        let connections: Vec<_> = record.connections.iter().map(ConnectionRecord::from).collect();
         Self {
             exit_status,
             signal,
@@ -247,7 +256,8 @@ impl From<&ExitRecord> for Outcome {
             stderr: record.stderr.into(),
             background_pids: record.background_pids.clone(),
             flags: flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).collect(),
-            denials: Vec::new(),
+            denials: connections.iter().filter_map(ConnectionRecord::denial).collect(),
+            connections,
             warnings: Vec::new(),
             limits: LimitsKnown::from(&record.limits),
             resources: record.used.map(Resources::from),

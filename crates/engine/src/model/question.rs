@@ -61,8 +61,8 @@ pub struct Approval {
     /// not say all that it runs.
     #[serde(default = "always")]
     pub may_repeat: bool,
-    /// The task that waits for the answer before it executes a program. When the task is over, so
-    /// is the question.
+    /// The task that waits for the answer before it executes a program or connects to a host. When
+    /// the task is over, so is the question.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub task_id: Option<TaskId>,
     /// Where the question is about a program that the command is about to execute: the command
@@ -199,8 +199,12 @@ impl Approval {
         if let Some(cause) = &self.cause {
             let _ = writeln!(text, "    {}", visible(cause));
         }
+        let is_name = self.task_id.is_some() && self.lineage.is_empty();
         text.push_str(match &self.tried {
             Some(_) => "\nThis command was tried on a copy. Is what it did to be applied?\n\n",
+            None if is_name => {
+                "\nMay it connect? The connection waits, and with it this command:\n\n"
+            }
             None if self.lineage.is_empty() => "\nMay this command run?\n\n",
             None => "\nMay this program run? It waits, and with it this command:\n\n",
         });

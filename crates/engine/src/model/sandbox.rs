@@ -2,11 +2,11 @@
 
 use std::{fmt, path::PathBuf};
 
-use legwork_gate::{Decision, Level, Mode, ProgramRule};
-use legwork_warden::sandbox::{AbsentLayer, Enforcement};
+use legwork_gate::{Decision, Level, Mode, NetworkMode, ProgramRule};
+use legwork_warden::sandbox::{AbsentLayer, Enforcement, SandboxLayer};
 use serde::{Deserialize, Serialize};
 
-use super::Trust;
+use super::{Trust, network::NetworkSettings};
 
 /// What was configured about sandboxes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct SandboxSettings {
     pub level: Option<Level>,
     /// Whether there is a network, where the caller's trust allows one.
     pub network: Option<bool>,
+    /// Which network that is.
+    pub names: NetworkSettings,
     /// Whether nothing is started unless every layer is in force.
     pub required: bool,
     /// Paths that may be written besides.
@@ -29,7 +31,7 @@ pub struct SandboxSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub level: Level,
-    pub network: bool,
+    pub network: NetworkMode,
     /// Whether the caller may change what its repository is configured to run.
     pub operator: bool,
 }
@@ -44,26 +46,33 @@ impl Wanted {
             (Mode::Open, None) => Level::None,
             (_, level) => level.unwrap_or(Level::WorkspaceWrite).max(least),
         };
-        Self { level, network: operator && settings.network.unwrap_or(true), operator }.at(None)
+        let network = match settings.network {
+            Some(false) => NetworkMode::None,
+            _ => settings.names.of(trust),
+        };
+        Self { level, network, operator }.at(None, None)
     }
 
     /// What a command gets that is only tried: all that it may write is a copy, so that it may
     /// write whoever asked for it, and it has no network unless somebody says so.
     pub(crate) fn to_try(self, network: bool) -> Self {
-        Self { level: Level::WorkspaceWrite, network: self.network && network, ..self }
+        let network = if network { self.network } else { NetworkMode::None };
+        Self { level: Level::WorkspaceWrite, network, ..self }
     }
 
-    /// The same, with the level that a rule wants.
-    pub(crate) fn at(self, level: Option<Level>) -> Self {
+    /// The same, with the level and the network that a rule wants.
+    pub(crate) fn at(self, level: Option<Level>, network: Option<NetworkMode>) -> Self {
         let level = level.unwrap_or(self.level);
         // Nothing that is not confined can be kept from the network, and what may only be read not
-        // be sent away.
-        let network = match level {
-            Level::None => true,
-            Level::WorkspaceWrite => self.network,
-            Level::ReadOnly => false,
+        // be sent away, unless somebody has said where to.
+        let most = match level {
+            Level::None => return Self { level, network: NetworkMode::All, ..self },
+            Level::ReadOnly if self.operator && network != Some(NetworkMode::Names) => {
+                NetworkMode::None
+            }
+            Level::WorkspaceWrite | Level::ReadOnly => self.network,
         };
-        Self { level, network, ..self }
+        Self { level, network: network.unwrap_or(most).max(most), ..self }
     }
 }
 
@@ -71,8 +80,9 @@ impl fmt::Display for Wanted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let network = match (self.level, self.network) {
             (Level::None, _) => "",
-            (_, true) => ", with network",
-            (_, false) => ", no network",
+            (_, NetworkMode::All) => ", with network",
+            (_, NetworkMode::Names) => ", network by name",
+            (_, NetworkMode::None) => ", no network",
         };
         write!(formatter, "{}{network}", self.level.as_str())
     }
@@ -85,6 +95,9 @@ pub struct SandboxReport {
     pub level: Level,
     /// Whether it had a network.
     pub network: bool,
+    /// Whether that was of hosts that rules allow, by their names.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub network_by_name: bool,
     /// The layers that were in force.
     pub enforced: Vec<String>,
     /// Those that should have been.
@@ -154,7 +167,13 @@ pub struct MissingLayer {
 
 impl Default for SandboxReport {
     fn default() -> Self {
-        Self { level: Level::None, network: true, enforced: Vec::new(), missing: Vec::new() }
+        Self {
+            level: Level::None,
+            network: true,
+            network_by_name: false,
+            enforced: Vec::new(),
+            missing: Vec::new(),
+        }
     }
 }
 
@@ -166,14 +185,27 @@ impl SandboxReport {
         Self { missing, ..Self::default() }
     }
 
+    /// The network that it had.
+    pub fn network_mode(&self) -> NetworkMode {
+        match (self.network, self.network_by_name) {
+            (true, false) => NetworkMode::All,
+            (true, true) => NetworkMode::Names,
+            (false, _) => NetworkMode::None,
+        }
+    }
+
     pub(crate) fn new(wanted: Wanted, enforcement: &Enforcement) -> Self {
         let name = |missing: &AbsentLayer| MissingLayer {
             layer: missing.layer.as_str().to_owned(),
             reason: missing.reason.clone(),
         };
+        // Where commands have no network of their own there is no proxy either.
+        let by_name = wanted.network == NetworkMode::Names;
+        let has_own = enforcement.enforced.contains(&SandboxLayer::NetworkNamespace);
         Self {
             level: wanted.level,
-            network: wanted.network,
+            network: wanted.network == NetworkMode::All || by_name && has_own,
+            network_by_name: by_name && has_own,
             enforced: enforcement.enforced.iter().map(|layer| layer.as_str().to_owned()).collect(),
             missing: enforcement.missing.iter().map(name).collect(),
         }
@@ -184,6 +216,9 @@ impl SandboxReport {
 mod tests {
     use super::*;
 
+    const NO: NetworkMode = NetworkMode::None;
+    const ALL: NetworkMode = NetworkMode::All;
+
     #[test]
     fn trust_chooses_level_and_network_and_configuration_only_narrows_it() {
         let of = |trust, settings: &SandboxSettings| {
@@ -191,31 +226,52 @@ mod tests {
             (wanted.level, wanted.network)
         };
         let plain = SandboxSettings::default();
-        assert_eq!(of(Trust::TrustedOperator, &plain), (Level::WorkspaceWrite, true));
-        assert_eq!(of(Trust::TrustedSystem, &plain), (Level::WorkspaceWrite, true));
-        assert_eq!(of(Trust::TrustedIntegration, &plain), (Level::WorkspaceWrite, false));
-        assert_eq!(of(Trust::UntrustedExternal, &plain), (Level::ReadOnly, false));
+        assert_eq!(of(Trust::TrustedOperator, &plain), (Level::WorkspaceWrite, ALL));
+        assert_eq!(of(Trust::TrustedSystem, &plain), (Level::WorkspaceWrite, ALL));
+        assert_eq!(of(Trust::TrustedIntegration, &plain), (Level::WorkspaceWrite, NO));
+        assert_eq!(of(Trust::UntrustedExternal, &plain), (Level::ReadOnly, NO));
         let none = SandboxSettings { level: Some(Level::None), ..SandboxSettings::default() };
-        assert_eq!(of(Trust::TrustedOperator, &none), (Level::None, true));
-        assert_eq!(of(Trust::UntrustedExternal, &none), (Level::ReadOnly, false));
+        assert_eq!(of(Trust::TrustedOperator, &none), (Level::None, ALL));
+        assert_eq!(of(Trust::UntrustedExternal, &none), (Level::ReadOnly, NO));
         let offline = SandboxSettings { network: Some(false), ..SandboxSettings::default() };
-        assert_eq!(of(Trust::TrustedOperator, &offline), (Level::WorkspaceWrite, false));
+        assert_eq!(of(Trust::TrustedOperator, &offline), (Level::WorkspaceWrite, NO));
         let online = SandboxSettings { network: Some(true), ..SandboxSettings::default() };
-        assert_eq!(of(Trust::TrustedIntegration, &online), (Level::WorkspaceWrite, false));
+        assert_eq!(of(Trust::TrustedIntegration, &online), (Level::WorkspaceWrite, NO));
         let open = Wanted::of(Trust::UntrustedExternal, Mode::Open, &plain);
-        assert_eq!((open.level, open.network), (Level::None, true));
+        assert_eq!((open.level, open.network), (Level::None, ALL));
         // A level that was named is not weakened by a mode.
         let read = SandboxSettings { level: Some(Level::ReadOnly), ..SandboxSettings::default() };
         let open = Wanted::of(Trust::TrustedOperator, Mode::Open, &read);
-        assert_eq!((open.level, open.network), (Level::ReadOnly, false));
+        assert_eq!((open.level, open.network), (Level::ReadOnly, NO));
     }
 
     #[test]
     fn a_rule_changes_the_level_and_reading_only_has_no_network() {
         let plain = SandboxSettings::default();
         let wanted = Wanted::of(Trust::TrustedOperator, Mode::Guarded, &plain);
-        assert!(!wanted.at(Some(Level::ReadOnly)).network);
-        assert!(wanted.at(Some(Level::None)).network);
-        assert_eq!(wanted.at(None), wanted);
+        let at = |level, network| wanted.at(level, network).network;
+        assert_eq!(at(Some(Level::ReadOnly), None), NO);
+        assert_eq!(at(Some(Level::None), None), ALL);
+        assert_eq!(wanted.at(None, None), wanted);
+    }
+
+    #[test]
+    fn a_rule_gives_at_most_the_network_that_its_caller_has() {
+        const NAMES: NetworkMode = NetworkMode::Names;
+        let names = NetworkSettings { mode: Some(NAMES), ..NetworkSettings::default() };
+        let of = |trust, names: &NetworkSettings| {
+            let settings = SandboxSettings { names: names.clone(), ..SandboxSettings::default() };
+            Wanted::of(trust, Mode::Guarded, &settings)
+        };
+        let operator = of(Trust::TrustedOperator, &names);
+        assert_eq!(operator.network, NAMES);
+        assert_eq!(operator.at(None, Some(ALL)).network, NAMES);
+        assert_eq!(operator.at(None, Some(NO)).network, NO);
+        assert_eq!(operator.at(Some(Level::ReadOnly), None).network, NO);
+        assert_eq!(operator.at(Some(Level::ReadOnly), Some(NAMES)).network, NAMES);
+        assert_eq!(of(Trust::UntrustedExternal, &names).network, NO);
+        let lent = NetworkSettings { untrusted_connect: true, ..names };
+        let untrusted = of(Trust::UntrustedExternal, &lent);
+        assert_eq!((untrusted.level, untrusted.network), (Level::ReadOnly, NAMES));
     }
 }

@@ -409,7 +409,8 @@ impl World {
             | Order::EndInput
             | Order::Resize(_)
             | Order::Watch(_)
-            | Order::AnswerProgram { .. } => {}
+            | Order::AnswerProgram { .. }
+            | Order::AnswerName { .. } => {}
         }
         self.pass(name);
     }
@@ -511,6 +512,7 @@ impl Running {
             store_errno: None,
             limits: LimitsInForce::default(),
             used: None,
+            connections: Vec::new(),
         }
     }
 }
@@ -729,6 +731,7 @@ impl Place for Scripted {
             artifacts: Vec::new(),
             exec_rules: Vec::new(),
             on_copy: false,
+            names: None,
         }
     }
 

@@ -63,7 +63,7 @@ impl DelayedStart {
 mod tests {
     use std::time::Duration;
 
-    use legwork_gate::Level;
+    use legwork_gate::{Level, NetworkMode};
     use legwork_warden::protocol::{EndCause, Environment, Limits, OutputRoute, StdinSource};
     use tokio::time::timeout;
 
@@ -98,7 +98,7 @@ mod tests {
     /// answered; an error if it never starts.
     async fn ordered(orders: &[Order]) -> (Result<Vec<Order>, ()>, bool) {
         let script = WardenScript { killed: 0, fails: 0, leaves: 0, longest_ms: 1, slowest_ms: 1 };
-        let wanted = Wanted { level: Level::None, network: true, operator: true };
+        let wanted = Wanted { level: Level::None, network: NetworkMode::All, operator: true };
         let (mut warden, _) = Scripted::new(1, script).ready(wanted).await.unwrap();
         let (sender, mut inbox) = mpsc::unbounded_channel();
         for order in orders {

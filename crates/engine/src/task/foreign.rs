@@ -77,7 +77,7 @@ impl Tasks {
         let usual = self.judge.wanted(caller.trust);
         let wanted = match shell {
             ForeignShell::Confined => usual,
-            ForeignShell::Unconfined => usual.at(Some(Level::None)),
+            ForeignShell::Unconfined => usual.at(Some(Level::None), None),
         };
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: false };
         let mut plan = Plan::resolve(request, &self.ground, &self.place, around)?;

@@ -169,7 +169,11 @@ impl Tasks {
             input,
             task,
             trust: caller.trust,
-            wanted: Wanted { level: task.sandbox.level, network: task.sandbox.network, operator },
+            wanted: Wanted {
+                level: task.sandbox.level,
+                network: task.sandbox.network_mode(),
+                operator,
+            },
             fingerprint: fingerprint(task, input.text),
         };
         let entry = AuditEntry::new("verdict")

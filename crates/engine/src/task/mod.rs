@@ -11,6 +11,7 @@ mod failures;
 mod foreign;
 pub(crate) mod input;
 mod listing;
+mod names;
 pub(crate) mod observe;
 mod plan;
 mod programs;

@@ -501,7 +501,8 @@ impl Observer {
                 | FromWarden::NotHeld
                 | FromWarden::Adopted(_)
                 | FromWarden::Confined(_)
-                | FromWarden::ProgramHeld(_),
+                | FromWarden::ProgramHeld(_)
+                | FromWarden::NameHeld(_),
             )
             | Err(_) => {
                 self.gone().await;

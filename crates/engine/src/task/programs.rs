@@ -8,10 +8,13 @@ use std::{
     time::Duration,
 };
 
-use legwork_warden::protocol::{FromWarden, HeldProgram, Order, ToWarden};
+use legwork_warden::{
+    network::HeldName,
+    protocol::{FromWarden, HeldProgram, Order, ToWarden},
+};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{Tasks, run::RunControl};
+use super::{Tasks, names, run::RunControl};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
@@ -36,6 +39,8 @@ pub(super) struct ProgramQuestions {
     refused: Arc<Mutex<Vec<RefusedQuestion>>>,
     /// What the person who allowed a program says of it.
     said: Arc<Mutex<Vec<String>>>,
+    /// Names that may not be connected to, with the reason.
+    refused_names: Arc<Mutex<Vec<(HeldName, String)>>>,
 }
 
 /// A program that may not be executed, and why.
@@ -61,7 +66,36 @@ impl ProgramQuestions {
             waiting: JoinSet::new(),
             refused: Arc::default(),
             said: Arc::default(),
+            refused_names: Arc::default(),
         }
+    }
+
+    /// Asks about a name, beside everything else.
+    pub(super) fn ask_about_name(&mut self, tasks: &Arc<Tasks>, held: HeldName) {
+        let (tasks, task_id, control) = (tasks.clone(), self.task_id.clone(), self.control.clone());
+        let present = self.asker.as_ref().filter(|(_, gone)| !gone.load(Ordering::Relaxed));
+        let asker = present.map(|(asker, _)| asker.clone());
+        let (refused, said) = (self.refused_names.clone(), self.said.clone());
+        self.waiting.spawn(async move {
+            let answer = match task_of(&tasks, &task_id).await {
+                Ok(task) => tasks.judge.ask_about_name(&task, &held, asker.as_ref()).await,
+                Err(error) => Err(error),
+            };
+            let (number, allowed) = (held.number, answer.is_ok());
+            match answer {
+                Ok(Some(note)) => {
+                    let words = format!("{}: the person who allowed it says: {note}", held.host);
+                    said.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let why = reason(&error);
+                    tracing::info!(%task_id, host = held.host, "not connected: {why}");
+                    refused.lock().unwrap_or_else(PoisonError::into_inner).push((held, why));
+                }
+            }
+            control.answer_name(number, allowed);
+        });
     }
 
     /// Asks about a program, beside everything else.
@@ -106,6 +140,8 @@ impl ProgramQuestions {
                 denial.because(why);
             }
         }
+        let names = self.refused_names.lock().unwrap_or_else(PoisonError::into_inner);
+        names::explain(&names, outcome);
     }
 }
 
@@ -157,20 +193,29 @@ impl Tasks {
                     Ok(FromWarden::ProgramHeld(held))
                         if self.judge.is_about(question, &asked(&task, &held)) =>
                     {
-                        return Some(held.number);
+                        return Some(Order::AnswerProgram { number: held.number, allowed: false });
+                    }
+                    Ok(FromWarden::NameHeld(held))
+                        if self.judge.is_about_name(question, &task, &held) =>
+                    {
+                        return Some(Order::AnswerName { number: held.number, allowed: false });
                     }
                     Ok(_) => {}
                     Err(_) => return None,
                 }
             }
         };
-        let Ok(Some(number)) = timeout(TOLD, held).await else { return Ok(()) };
+        let Ok(Some(order)) = timeout(TOLD, held).await else { return Ok(()) };
         // What is told here is told to nobody else.
         let allowed = self.judge.take(question).await?.is_some();
         if !allowed {
             self.judge.take_refusal(question).await?;
         }
-        let order = Order::AnswerProgram { number, allowed };
+        let order = match order {
+            Order::AnswerName { number, .. } => Order::AnswerName { number, allowed },
+            Order::AnswerProgram { number, .. } => Order::AnswerProgram { number, allowed },
+            other => other,
+        };
         let _ = channel.send(&ToWarden::Order { task: id.to_string(), order }).await;
         Ok(())
     }

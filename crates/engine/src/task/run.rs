@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Outcome, sandbox::SandboxReport, status::Status},
+    model::{Denial, Outcome, network::NETWORK_LAYER, sandbox::SandboxReport, status::Status},
     output::{SmallOutput, TaskOutput},
     place::{Attending, DROP_GRACE, Place, TamperCheck, Warden},
     store::audit::AuditEntry,
@@ -368,6 +368,11 @@ impl RunControl {
         self.order(Order::AnswerProgram { number, allowed });
     }
 
+    /// Lets connections be made to a name that wait for an answer, or not.
+    pub(super) fn answer_name(&self, number: u64, allowed: bool) {
+        self.order(Order::AnswerName { number, allowed });
+    }
+
     fn order(&self, order: Order) {
         // The driver is gone only when the run is over: then there is nothing to order.
         let _ = self.orders.send(order);
@@ -482,6 +487,7 @@ pub(super) async fn drive(
                 break;
             }
             Ok(FromWarden::ProgramHeld(held)) => questions.ask(&tasks, held),
+            Ok(FromWarden::NameHeld(held)) => questions.ask_about_name(&tasks, held),
             Ok(message) => {
                 if matches!(message, FromWarden::Spilled(true)) {
                     tasks.place.note_stored(&task_id);
@@ -530,7 +536,8 @@ async fn give(tasks: &Tasks, task_id: &TaskId, warden: &mut Warden, order: Order
 
 /// Notes the programs that a rule has kept the command from executing.
 async fn note_refused(tasks: &Tasks, task_id: &TaskId, outcome: &Outcome) {
-    for denial in outcome.denials.iter().filter(|denial| denial.rule.is_some()) {
+    let is_program = |denial: &&Denial| denial.rule.is_some() && denial.layer != NETWORK_LAYER;
+    for denial in outcome.denials.iter().filter(is_program) {
         let entry = AuditEntry::new("program_refused")
             .own("task_id", task_id)
             .own("layer", &denial.layer)

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use legwork_gate::Level;
+use legwork_gate::{Level, NetworkMode};
 use legwork_warden::sandbox::SandboxLayer;
 
 use super::Tasks;
@@ -49,7 +49,7 @@ impl Tasks {
             return Vec::new();
         }
         let operator = trust.reaches(Trust::TrustedSystem);
-        let wanted = Wanted { level: sandbox.level, network: sandbox.network, operator };
+        let wanted = Wanted { level: sandbox.level, network: sandbox.network_mode(), operator };
         let unwritable = self.place.refused_writes(wanted, paths.clone()).await;
         let mut facts = Vec::new();
         for path in paths {
@@ -104,10 +104,13 @@ pub(crate) fn told(sandbox: &SandboxReport) -> String {
     };
     let own_view = is_enforced(SandboxLayer::MountNamespace);
     let tmp = if own_view { " /tmp is private to this workspace." } else { "" };
-    let network = if sandbox.network {
-        "The network can be used."
-    } else {
-        "There is no network, but for a loopback of the command's own."
+    let network = match sandbox.network_mode() {
+        NetworkMode::All => "The network can be used.",
+        NetworkMode::Names => {
+            "Of the network, only hosts can be reached that rules allow, through the proxy that http_proxy and \
+             https_proxy name; others are refused, and names do not resolve."
+        }
+        NetworkMode::None => "There is no network, but for a loopback of the command's own.",
     };
     let mut text = format!(
         "Commands run in a sandbox ({}). They can write to {writes}; writing elsewhere fails.{tmp} Keys, credentials and \

@@ -10,7 +10,7 @@ use legwork_warden::{
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Tasks;
+use super::{Tasks, names};
 use crate::{
     error::ToolError,
     events::Interest,
@@ -45,6 +45,7 @@ impl Tasks {
         let outcome = known.as_ref().unwrap_or(outcome);
         if let Some(trust) = self.store.ledger.finish(id, outcome, output).await? {
             Failpoint::EngineAfterOutcome.pass();
+            names::note_connections(self, id, outcome).await;
             let (status, reason) = Status::of(outcome);
             let entry = AuditEntry::new("outcome")
                 .own("task_id", id)

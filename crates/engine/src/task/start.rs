@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork_gate::{Decision, Grant, ProgramRule};
+use legwork_gate::{Decision, Grant, ProgramRule, Subject as _};
 use legwork_warden::{
     exec::ExecRule,
     failpoint::Failpoint,
@@ -315,6 +315,7 @@ impl Tasks {
             sandbox: sandbox.map(|sandbox| protocol::Sandboxed {
                 exec_rules: self.exec_rules(plan),
                 on_copy: plan.is_trial,
+                names: sandbox.report.network_by_name.then(|| self.judge.name_rules(plan.trust())),
                 ..self.place.sandboxed(sandbox)
             }),
             stderr_preamble: Vec::new(),

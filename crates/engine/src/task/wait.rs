@@ -181,7 +181,7 @@ fn confinement(task: &Task) -> Option<Wanted> {
     let is_own = report.enforced.iter().any(|layer| layer == SandboxLayer::MountNamespace.as_str());
     let operator =
         Trust::from_name(&task.trust).is_some_and(|trust| trust.reaches(Trust::TrustedSystem));
-    is_own.then_some(Wanted { level: report.level, network: report.network, operator })
+    is_own.then_some(Wanted { level: report.level, network: report.network_mode(), operator })
 }
 
 /// Where a path is that the command names: what it cannot see does not exist for whoever waits for

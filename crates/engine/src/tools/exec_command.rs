@@ -23,8 +23,8 @@ use crate::{
     id::TaskId,
     model::status::Status,
     model::{
-        Caller, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs, RefusedBy, Request,
-        Stdin, is_zero, signal_name,
+        Caller, ConnectionRecord, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs,
+        RefusedBy, Request, Stdin, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -165,6 +165,8 @@ struct Completed {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    connections: Vec<ConnectionRecord>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     warnings: Vec<String>,
     /// What the sandbox does to paths that the command complained of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -249,6 +251,7 @@ impl Completed {
             dropped_bytes,
             flags,
             denials,
+            connections,
             warnings,
             sandbox_facts,
             approval_note,
@@ -257,7 +260,8 @@ impl Completed {
         let is_alone = background_pids.is_empty() && background_processes.is_empty();
         let is_plain = ended_by.is_none()
             && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
-            && denials.is_empty();
+            && denials.is_empty()
+            && connections.is_empty();
         let is_uncommented =
             warnings.is_empty() && sandbox_facts.is_empty() && approval_note.is_none();
         let is_known = exit_status.is_some() || signal.is_some();
@@ -544,6 +548,7 @@ fn completed(
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         warnings: outcome.warnings.clone(),
         sandbox_facts: Vec::new(),
         approval_note: None,
@@ -592,8 +597,8 @@ const REFUSED: [(RefusedBy, &str); 3] = [
 /// One thing that was refused, in a line.
 fn refusal(denial: &Denial) -> String {
     match denial.program {
-        Some(_) => denial.what.clone(),
-        None => format!("system call {}", denial.what),
+        None if denial.rule.is_none() => format!("system call {}", denial.what),
+        _ => denial.what.clone(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, Confinement, Denial, EndedBy, Outcome, Request},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
     output::TaskOutput,
     store::ledger::Task,
     task::run::Run,
@@ -72,6 +72,8 @@ struct Executed {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<ConnectionRecord>,
     /// What it left running, which `TaskStop` ends by the task's id.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     background_pids: Vec<u32>,
@@ -245,6 +247,7 @@ fn executed(
         timed_out,
         ended_by: outcome.ended_by.filter(|by| by.is_limit()),
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| task_id.clone()),
         truncated: all.truncated,
@@ -263,6 +266,7 @@ impl Executed {
             timed_out,
             ended_by,
             denials,
+            connections,
             background_pids,
             task_id,
             truncated,
@@ -270,7 +274,10 @@ impl Executed {
         } = self;
         let is_whole = !timed_out && !truncated && artifacts.is_empty();
         let is_alone = background_pids.is_empty() && task_id.is_none();
-        let is_plain = ended_by.is_none() && denials.is_empty() && outcome.flags.is_empty();
+        let is_plain = ended_by.is_none()
+            && denials.is_empty()
+            && connections.is_empty()
+            && outcome.flags.is_empty();
         return_code.is_some() && is_whole && is_alone && is_plain
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::limits::lower,
-    model::{Caller, Confinement, Denial, EndedBy, Outcome, Request},
+    model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
     output::TaskOutput,
     store::ledger::Task,
     task::run::Run,
@@ -74,6 +74,8 @@ struct Ran {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -206,6 +208,7 @@ fn ran(
         signal: outcome.signal,
         error: ended_by_us(outcome.ended_by, engine.settings()),
         denials: outcome.denials.clone(),
+        connections: outcome.connections.clone(),
         pid: Some(outcome.pid),
         background_pids: outcome.background_pids.clone(),
         task_id: left_behind.then(|| task_id.clone()),
@@ -238,6 +241,7 @@ impl Ran {
             signal: _,
             error,
             denials,
+            connections,
             pid,
             background_pids,
             task_id,
@@ -246,7 +250,10 @@ impl Ran {
         } = self;
         let is_whole = !truncated && artifacts.is_empty() && pid.is_some();
         let is_alone = background_pids.is_empty() && task_id.is_none();
-        let is_plain = error.is_none() && denials.is_empty() && outcome.flags.is_empty();
+        let is_plain = error.is_none()
+            && denials.is_empty()
+            && connections.is_empty()
+            && outcome.flags.is_empty();
         is_whole && is_alone && is_plain
     }
 }

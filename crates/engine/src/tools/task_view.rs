@@ -12,7 +12,10 @@ use crate::{
     id::TaskId,
     model::sandbox::{MissingLayer, SandboxReport},
     model::status::Status,
-    model::{Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero, signal_name},
+    model::{
+        ConnectionRecord, Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero,
+        signal_name,
+    },
     output::{Mask, TaskOutput},
     store::ledger::Task,
 };
@@ -115,6 +118,8 @@ pub(super) struct TaskView {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub connections: Vec<ConnectionRecord>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
     pub artifacts: Vec<ArtifactEntry>,
 }
@@ -177,6 +182,7 @@ impl TaskView {
             },
             sandbox: with_limits(SandboxReport::clone(&task.sandbox), report, outcome),
             denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
+            connections: outcome.map(|outcome| outcome.connections.clone()).unwrap_or_default(),
             warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
             artifacts: artifacts(output),
         }

@@ -27,6 +27,7 @@ use rustix::{
 };
 
 use super::{
+    proxy::be_connector_if_asked,
     socket,
     spawner::{raise_open_files, serve},
 };
@@ -64,6 +65,7 @@ pub fn raise_own_open_files() {
 /// Call it first thing in `main`: before threads, arguments, logging.
 pub fn take_over_if_spawner() {
     READY.store(true, Ordering::Relaxed);
+    be_connector_if_asked();
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(SPAWNER_ARGUMENT)) {
         be_spawner();
     }

@@ -12,6 +12,7 @@ mod libcs;
 mod limits;
 mod notices;
 mod peer;
+mod proxy;
 mod resources;
 mod room;
 mod roster;
@@ -34,4 +35,5 @@ pub use launch::{
 };
 pub use left::end_left_by;
 pub use limits::probe as cgroup_limits;
+pub use proxy::CONNECT_ARGUMENT;
 pub use socket::{connect, is_alive, resume, send, socket_pair};

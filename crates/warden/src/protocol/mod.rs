@@ -23,6 +23,7 @@ pub use self::{
 };
 use crate::{
     folder::{Stream, WindowSize},
+    network::HeldName,
     record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
@@ -166,6 +167,13 @@ pub enum Order {
     },
     /// Answer with [`FromWarden::Measured`]; only for wardens that [can](measures).
     Measure,
+    /// Answers [`FromWarden::NameHeld`]; since version 8.
+    AnswerName {
+        /// Which of them.
+        number: u64,
+        /// Whether connections to it may be made.
+        allowed: bool,
+    },
 }
 
 /// What a warden looks for again and again, because the kernel has no event for it.
@@ -319,6 +327,9 @@ pub enum FromWarden {
     ProgramHeld(HeldProgram),
     /// Answers [`Order::Measure`].
     Measured(LiveResources),
+    /// A person is to be asked about a name that the command wants to connect to. The connection
+    /// waits for [`Order::AnswerName`]. Only the owner is told, and a new owner is told again.
+    NameHeld(HeldName),
 }
 
 /// What a command and everything below it uses at one moment.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{exec::ExecRule, folder::WindowSize, sandbox::SandboxLayer};
+use crate::{exec::ExecRule, folder::WindowSize, network::NameRules, sandbox::SandboxLayer};
 
 /// Everything a warden needs to start a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,9 @@ pub struct Sandboxed {
     /// Whether its folders may be copies ([`Profile::copies`](crate::sandbox::Profile::copies)): a
     /// folder is then known by its path, not by its number.
     pub on_copy: bool,
+    /// The names that it may connect to, where the sandbox was told of a proxy
+    /// ([`Profile::names`](crate::sandbox::Profile::names)).
+    pub names: Option<NameRules>,
 }
 
 /// What a command and all its descendants may use; none is no limit.

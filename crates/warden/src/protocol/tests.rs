@@ -104,6 +104,7 @@ fn record() -> ExitRecord {
         store_errno: None,
         limits: LimitsInForce::default(),
         used: None,
+        connections: vec![],
     }
 }
 
@@ -128,6 +129,7 @@ fn said() -> Vec<(&'static str, ToWarden)> {
         ("adopt", order(Order::Adopt)),
         ("answer-program", order(Order::AnswerProgram { number: 3, allowed: true })),
         ("measure", order(Order::Measure)),
+        ("answer-name", order(Order::AnswerName { number: 4, allowed: false })),
     ]
 }
 
@@ -174,6 +176,10 @@ fn heard() -> Vec<(&'static str, FromWarden)> {
         ("adopted", FromWarden::Adopted(true)),
         ("program-held", FromWarden::ProgramHeld(held)),
         ("measured", FromWarden::Measured(measured)),
+        (
+            "name-held",
+            FromWarden::NameHeld(HeldName { number: 4, host: "index.test".into(), port: 443 }),
+        ),
     ]
 }
 

@@ -57,6 +57,14 @@ impl Entry<'_> {
                 ("refused", format!("{by} called {tool}: {message}"))
             }
             "program_refused" => ("refused", self.text("what")),
+            "connection" => {
+                let (host, port) = (self.text("host"), self.number("port"));
+                let (verdict, rule) = (self.text("verdict"), self.text("rule"));
+                let (out, back) = (self.number("bytes_out"), self.number("bytes_in"));
+                let what =
+                    format!("{host}:{port}, {verdict} by {rule}: {out} bytes out, {back} in");
+                ("connected", what)
+            }
             "approval" => ("answered", self.answer()),
             "approval_used" => ("allowed", format!("{by} runs, by an earlier answer: {command}")),
             "input" => {

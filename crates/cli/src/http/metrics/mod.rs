@@ -423,6 +423,15 @@ fn render_machine(page: &mut MetricsPage, meters: &Meters, seen: &Seen) {
     page.gauges("record_file_bytes", "Lengths of the files that records are kept in.", sizes);
     let help = "Tasks that this server took over from a process that had ended.";
     page.counter("adoptions_total", help, meters.adoptions.load(Relaxed));
+    let connections =
+        [("made", meters.connections.made()), ("refused", meters.connections.refused())];
+    let connections = connections.map(|(result, count)| (label("result", result), count));
+    let help = "Connections by name of commands that are over.";
+    page.counters("connections_total", help, connections);
+    let bytes = [("out", &meters.connection_bytes_out), ("in", &meters.connection_bytes_in)];
+    let bytes = bytes.map(|(way, count)| (label("direction", way), count.load(Relaxed)));
+    let help = "Bytes that commands have sent and received over connections by name.";
+    page.counters("connection_bytes_total", help, bytes);
     let wardens = [("ready", seen.wardens.ready), ("busy", seen.wardens.busy)];
     let wardens = wardens.map(|(state, count)| (label("state", state), count));
     page.gauges("wardens", "Wardens that wait for a command, and that have one.", wardens);

@@ -2,7 +2,7 @@
 
 mod client;
 mod clients;
-mod events;
+pub mod events;
 mod faults;
 mod listening;
 pub mod log;

@@ -96,6 +96,7 @@ mod tests {
     fn nothing() -> Profile {
         Profile {
             network: false,
+            names: false,
             writable: Vec::new(),
             shown: Vec::new(),
             unwritable: Vec::new(),

@@ -228,6 +228,11 @@ impl Ledger {
         Ok(registered)
     }
 
+    /// Tells who watches of something that is in no daybook.
+    pub(crate) fn happened(&self, what: EventKind) {
+        self.writer.hub.tell(now_ms(), None, what);
+    }
+
     /// Where the audit log ends, as far as this process knows it: what is set there is anchored.
     pub(crate) fn audit_head(&self) -> SharedHead {
         self.writer.head.clone()

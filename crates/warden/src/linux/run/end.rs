@@ -122,6 +122,7 @@ impl CommandRun {
                 tree_peak_bytes: self.limits.memory_peak_bytes(),
                 ..self.used
             }),
+            connections: std::mem::take(&mut self.connections),
         };
         self.record = Some(record.clone());
         self.spill_at = None;

@@ -17,6 +17,7 @@ pub(super) use self::start::{environment, environment_set};
 use super::{deadline::Deadline, keep::Keep, limits::Held, notices::Notices, streams::Streams};
 use crate::{
     folder::{Stream, WindowSize},
+    network::ConnectionTotal,
     protocol::{EndCause, HeldProgram, LiveResources, NewOutput, Report},
     record::{ExitRecord, UsedResources},
 };
@@ -41,6 +42,8 @@ pub(super) struct CommandRun {
     streams: Streams,
     /// Where its refused system calls are told.
     notices: Option<Notices>,
+    /// What its connections by name came to, once that is known.
+    pub connections: Vec<ConnectionTotal>,
     /// Whether it was started with an open stdin.
     had_input: bool,
     limits: Held,

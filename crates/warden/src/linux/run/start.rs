@@ -86,6 +86,7 @@ impl CommandRun {
             ended_by: None,
             pid,
             notices,
+            connections: Vec::new(),
             started_at,
             streams,
             had_input: spec.stdin == StdinSource::Open,

@@ -21,7 +21,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{libcs::close_range, signals::Signals, socket},
+    super::{libcs::close_range, proxy::listen_inside, signals::Signals, socket},
     capabilities::drop_capabilities,
     fresh::FilesAround,
     landlock::{self, FileRules},
@@ -91,8 +91,9 @@ impl Kinds {
 pub(super) enum InitReport {
     /// Everything is there.
     Ready {
-        /// Which of ruleset, artifacts, where they are shown, and terminals came along.
-        with: [bool; 4],
+        /// Which of ruleset, artifacts, where they are shown, terminals, and the proxy's listener
+        /// came along.
+        with: [bool; 5],
         /// Why there is no ruleset.
         no_rules: Option<String>,
     },
@@ -133,7 +134,7 @@ pub(super) fn live(
 }
 
 /// Lets go of everything that is the warden's but the socket.
-pub(super) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(in crate::linux) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: from here on nothing of this process uses a descriptor that it had before, but the
     // three standard ones and the socket, which now has this number; whoever owned the others never
     // runs again.
@@ -197,6 +198,11 @@ fn make(
     if kinds.network {
         raise_loopback().map_err(|error| format!("its own loopback: {error}"))?;
     }
+    let listener = if kinds.network && surroundings.profile.names {
+        Some(listen_inside().map_err(|error| format!("its proxy's listener: {error}"))?)
+    } else {
+        None
+    };
     if part != Part::Copy {
         view::prepare(surroundings).map_err(|failed| failed.to_string())?;
     }
@@ -214,8 +220,8 @@ fn make(
         let place = format!("/proc/self/ns/{name}");
         all.push(open(&place, flags, Mode::empty()).map_err(|errno| format!("{place}: {errno}"))?);
     }
-    let rest = [rules, view.tasks, view.shown, view.terminals];
-    let with = [0, 1, 2, 3].map(|place| rest.get(place).is_some_and(Option::is_some));
+    let rest = [rules, view.tasks, view.shown, view.terminals, listener];
+    let with = [0, 1, 2, 3, 4].map(|place| rest.get(place).is_some_and(Option::is_some));
     all.extend(rest.into_iter().flatten());
     let handles: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
     send(socket, &InitReport::Ready { with, no_rules }, &handles).map_err(|error| error.to_string())

@@ -130,7 +130,7 @@ impl Confined {
             let outer = Kinds { user: kinds.user, pid: false, network: false, small: false };
             let pending = self.fork(outer, Part::Template, going)?;
             going.push(pending.init.pid);
-            let (made, _, no_rules) = receive(&pending)?;
+            let InitMade { made, no_rules, .. } = receive(&pending)?;
             let Made { namespaces, rules, .. } = made;
             self.template = Some(Template { namespaces, rules, no_rules });
         }
@@ -172,7 +172,7 @@ impl Confined {
         pending: Pending,
         going: &mut Vec<Pid>,
     ) -> Result<ReadySandbox, String> {
-        let (mut made, terminals, mut no_rules) = receive(&pending)?;
+        let InitMade { mut made, terminals, listener, mut no_rules } = receive(&pending)?;
         if let Some(template) = &self.template {
             template.lend(&mut made).map_err(|error| error.to_string())?;
             no_rules.clone_from(&template.no_rules);
@@ -186,7 +186,8 @@ impl Confined {
             going.push(pending.init.pid);
             None
         };
-        Ok(ReadySandbox { init, sleeper, made, terminals, shown: self.shown.clone(), enforcement })
+        let shown = self.shown.clone();
+        Ok(ReadySandbox { init, sleeper, made, terminals, listener, shown, enforcement })
     }
 
     fn sleeper(&self, setup: &Setup, made: &Made) -> io::Result<Sleeper> {
@@ -241,6 +242,8 @@ impl Confined {
             sleeper: self.sleeper(setup, &made)?,
             made,
             terminals: None,
+            // Without a network of its own there is nothing that a proxy would be the way out of.
+            listener: None,
             shown: Vec::new(),
             enforcement: self.enforcement(None, no_rules.as_deref()),
         })
@@ -284,8 +287,17 @@ fn names(tasks: &[String]) -> Vec<CString> {
     tasks.iter().filter_map(|task| CString::new(task.as_str()).ok()).collect()
 }
 
-/// What an init reports: what it has made, where terminals are, and why there are no rules.
-fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>), String> {
+/// What an init reports.
+struct InitMade {
+    made: Made,
+    terminals: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+    /// Why there is no ruleset.
+    no_rules: Option<String>,
+}
+
+/// Waits for the report of an init.
+fn receive(pending: &Pending) -> Result<InitMade, String> {
     let socket = &pending.init.socket;
     let mut waiting = [PollFd::new(socket, PollFlags::IN)];
     match poll(&mut waiting, Some(&PATIENCE)) {
@@ -309,7 +321,8 @@ fn receive(pending: &Pending) -> Result<(Made, Option<OwnedFd>, Option<String>),
     if namespaces.len() != flags.len() {
         return Err("some of its namespaces were lost".into());
     }
-    let [rules, tasks, shown, terminals] =
+    let [rules, tasks, shown, terminals, listener] =
         with.map(|there| if there { descriptors.next() } else { None });
-    Ok((Made { namespaces, rules, artifacts: tasks.zip(shown) }, terminals, no_rules))
+    let made = Made { namespaces, rules, artifacts: tasks.zip(shown) };
+    Ok(InitMade { made, terminals, listener, no_rules })
 }

@@ -14,6 +14,7 @@ mod init;
 mod landlock;
 mod making;
 mod mounts;
+mod proxy;
 mod seccomp;
 mod sleeper;
 mod sockets;
@@ -27,15 +28,16 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(super) use self::seccomp::name_of;
 use self::{
     fresh::FilesAround,
     init::{Kinds, LAST_OUT},
     seccomp::{Filter, Sockets},
     sleeper::{Confines, Sleeper},
 };
-use super::{limits::PreparedLimits, notices::Notices, spawner::Setup};
+pub(super) use self::{init::keep_only, proxy::confine_proxy, seccomp::name_of};
+use super::{limits::PreparedLimits, notices::Notices, proxy::Doorway, spawner::Setup};
 use crate::{
+    network::NameRules,
     protocol::{Spec, StartFailure},
     sandbox::{Enforcement, Profile, SandboxLayer},
 };
@@ -49,6 +51,8 @@ pub(super) struct Sandboxes {
     confined: Option<Confined>,
     /// The init of the sandbox that the command is in.
     current: Option<Init>,
+    /// The way out of that sandbox, where its command may connect by name.
+    pub door: Option<Doorway>,
     /// Processes of ours that are going; each is collected like any child.
     going: Vec<Pid>,
 }
@@ -111,6 +115,8 @@ pub(super) struct ReadySandbox {
     made: Made,
     /// Where the command's terminal is to be made.
     pub terminals: Option<OwnedFd>,
+    /// Where a proxy is reached from inside.
+    listener: Option<OwnedFd>,
     shown: Vec<String>,
     enforcement: Enforcement,
 }
@@ -246,9 +252,11 @@ impl Sandboxes {
         Ok(ready)
     }
 
-    /// A command has entered.
-    pub(super) fn entered(&mut self, ready: ReadySandbox) {
+    /// A command has entered, that may connect by these rules.
+    pub(super) fn entered(&mut self, ready: ReadySandbox, rules: Option<NameRules>) {
         self.current = ready.init;
+        let door = ready.listener.zip(rules);
+        self.door = door.map(|(listener, rules)| Doorway::new(listener, rules));
     }
 
     /// No command has entered after all.
@@ -277,12 +285,17 @@ impl Sandboxes {
         let ready = confined.and_then(|confined| confined.ready.as_ref());
         let inits = self.current.iter().chain(ready.and_then(|ready| ready.init.as_ref()));
         let sleeper = ready.map(|ready| ready.sleeper.pid);
-        inits.map(|init| init.pid).chain(pending).chain(sleeper).chain(self.going.iter().copied())
+        let proxy = self.door.as_ref().and_then(Doorway::pid);
+        let inits = inits.map(|init| init.pid).chain(pending);
+        inits.chain(sleeper).chain(proxy).chain(self.going.iter().copied())
     }
 
     /// A child was collected.
     pub(super) fn collected(&mut self, pid: Pid) {
         self.going.retain(|other| *other != pid);
+        if let Some(door) = &mut self.door {
+            door.collected(pid);
+        }
         if self.init() == Some(pid) {
             self.current = None;
         }
@@ -306,10 +319,14 @@ impl Sandboxes {
 
     /// The run is over; `empty` is whether nothing of it is left.
     pub(super) fn left(&mut self, empty: bool) {
-        if !empty {
+        if empty {
+            if let Some(init) = self.current.take() {
+                end(init.pid, &mut self.going);
+            }
+            // Nobody is left who could connect.
+            self.going.extend(self.door.take().and_then(Doorway::end));
+        } else {
             self.expect_last();
-        } else if let Some(init) = self.current.take() {
-            end(init.pid, &mut self.going);
         }
     }
 

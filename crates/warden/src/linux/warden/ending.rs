@@ -86,6 +86,9 @@ impl WardenProcess<'_> {
     pub(super) fn check_clock(&mut self) {
         let now = Instant::now();
         self.deaf_until = self.deaf_until.filter(|until| now < *until);
+        if let Some(door) = &mut self.sandboxes.door {
+            door.check_clock(now);
+        }
         self.look_around(now);
         if self.stop.is_none() && self.abandoned_at().is_some_and(|at| now >= at) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::Abandoned);
@@ -130,6 +133,12 @@ impl WardenProcess<'_> {
         let Some(run) = &mut self.run else { return };
         if self.stop.is_some() || !run.is_drained(Instant::now()) {
             return;
+        }
+        if let Some(door) = &mut self.sandboxes.door {
+            if !door.is_tallied() {
+                return;
+            }
+            run.connections = door.totals();
         }
         let background = if self.childless { Vec::new() } else { self.left_behind() };
         let Some(run) = &mut self.run else { return };

@@ -177,12 +177,13 @@ impl WardenProcess<'_> {
                 self.tell_held(true);
             }
             Order::AnswerProgram { number, allowed } if is_owner => {
-                if let Some(run) = &mut self.run {
-                    run.answer_program(number, allowed);
-                }
+                self.run.iter_mut().for_each(|run| run.answer_program(number, allowed));
+            }
+            Order::AnswerName { number, allowed } if is_owner => {
+                self.sandboxes.door.iter_mut().for_each(|door| door.answer(number, allowed));
             }
             // Only the owner's word counts.
-            Order::Committed | Order::AnswerProgram { .. } => {}
+            Order::Committed | Order::AnswerProgram { .. } | Order::AnswerName { .. } => {}
             Order::Input(ref bytes) => self.take_input(place, bytes),
             Order::WithdrawInput => self.withdraw_input(place),
             Order::EndInput => {
@@ -194,12 +195,15 @@ impl WardenProcess<'_> {
         }
     }
 
-    /// Tells the owner of programs that wait for an answer: of the new ones, or of all.
+    /// Tells the owner of programs and names that wait for an answer: of the new ones, or of all.
     pub(super) fn tell_held(&mut self, all: bool) {
         let owner = self.peers.first_mut().filter(|_| self.has_owner);
         if let (Some(owner), Some(run)) = (owner, &mut self.run) {
             for held in run.held_programs(all) {
                 owner.tell(&run.task, FromWarden::ProgramHeld(held));
+            }
+            for held in self.sandboxes.door.iter_mut().flat_map(|door| door.held(all)) {
+                owner.tell(&run.task, FromWarden::NameHeld(held));
             }
         }
     }

@@ -55,6 +55,7 @@ impl WardenProcess<'_> {
         let Some(sandbox) = &spec.sandbox else {
             return CommandRun::start(self.setup, &mut self.limiter, spec, workdir, stdin, None);
         };
+        let names = sandbox.names.clone();
         let ready = self.sandboxes.take(self.setup, &sandbox.artifacts);
         let ready = ready.map_err(|error| sandbox_failure(&error))?;
         // It was agreed upon with certain protections: not with fewer.
@@ -64,7 +65,7 @@ impl WardenProcess<'_> {
             Err(StartFailure { stage: StartStage::Sandbox, errno: libc::EPERM })
         };
         match entered {
-            Ok(_) => self.sandboxes.entered(ready),
+            Ok(_) => self.sandboxes.entered(ready, names),
             Err(_) => self.sandboxes.discard(ready),
         }
         entered

@@ -14,7 +14,8 @@ use rustix::{
 use super::{OWN_GRACE, WardenProcess};
 use crate::{
     linux::{
-        deadline::Deadline, run::CommandRun, signals::Arrived, stop::Stop, watching::Watching,
+        deadline::Deadline, proxy::Doorway, run::CommandRun, signals::Arrived, stop::Stop,
+        watching::Watching,
     },
     protocol::EndCause,
 };
@@ -31,6 +32,8 @@ pub(super) struct WokenBy {
     told: bool,
     /// The next sandbox can be finished.
     sandbox: bool,
+    /// Somebody connects by name, or the proxy says something.
+    door: bool,
 }
 
 impl WardenProcess<'_> {
@@ -50,6 +53,8 @@ impl WardenProcess<'_> {
         }
         let sandbox = self.sandboxes.pending();
         interests.extend(sandbox.iter().map(|pending| PollFd::new(pending, PollFlags::IN)));
+        let door = self.sandboxes.door.as_ref().and_then(Doorway::watched);
+        interests.extend(door.iter().map(|door| PollFd::new(door, PollFlags::IN)));
         let told: Vec<_> = self.stop.iter().flat_map(Stop::ends).collect();
         interests.extend(told.iter().map(|one| PollFd::new(one, PollFlags::IN)));
         if self.deaf_until.is_none() {
@@ -74,6 +79,7 @@ impl WardenProcess<'_> {
             input: any_of(usize::from(input.is_some())),
             peers: any_of(self.peers.len()),
             sandbox: any_of(usize::from(sandbox.is_some())),
+            door: any_of(usize::from(door.is_some())),
             told: any_of(told.len()),
             listener: any_of(1),
         })
@@ -97,6 +103,7 @@ impl WardenProcess<'_> {
             self.deaf_until,
             run.and_then(|run| run.spill_at),
             self.watches().map(|watching| watching.look_at).min(),
+            self.sandboxes.door.as_ref().and_then(Doorway::wake_at),
         ]
         .into_iter()
         .flatten()
@@ -110,6 +117,20 @@ impl WardenProcess<'_> {
     pub(super) fn abandoned_at(&self) -> Option<Instant> {
         let alone = self.alone_since.filter(|_| self.peers.is_empty());
         self.run.as_ref().zip(alone).map(|(run, since)| since + run.orphan_ttl)
+    }
+
+    /// Hears the proxy of the command's sandbox, or starts one. It is none of the command's
+    /// processes, so it leaves the cgroups in which those are counted.
+    fn serve_door(&mut self) {
+        let (limiter, cgroup) = (&self.limiter, &self.cgroup);
+        if let Some(door) = &mut self.sandboxes.door {
+            door.serve(|| {
+                limiter.leave();
+                if let Some(cgroup) = cgroup {
+                    let _ = cgroup.leave();
+                }
+            });
+        }
     }
 
     /// Handles everything that has happened.
@@ -128,6 +149,9 @@ impl WardenProcess<'_> {
             && ready.notices
         {
             run.answer_notices();
+        }
+        if ready.door {
+            self.serve_door();
         }
         self.tell_held(false);
         // While it drains, only a read that finds nothing shows that all has been read.

@@ -19,8 +19,10 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use legwork_gate::{Level, ProgramRule};
+use legwork_gate::{Level, NetworkMode, ProgramRule};
 use legwork_warden::{
+    CONNECT_ARGUMENT,
+    network::PROXY_PORT,
     protocol::Sandboxed,
     sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
 };
@@ -106,6 +108,7 @@ impl Sandboxing {
             artifacts: self.recent.shown(),
             exec_rules: Vec::new(),
             on_copy: false,
+            names: None,
         }
     }
 
@@ -198,10 +201,14 @@ impl Sandboxing {
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
             tmp = places::temporary(&self.state, &self.workspace).map(bytes);
         }
+        if wanted.network == NetworkMode::Names {
+            variables.extend(proxy_variables());
+        }
         let mut unreadable = places.unreadable();
         unreadable.extend(self.settings.unreadable.iter().map(|path| places::expanded(path)));
         let profile = Profile {
-            network: wanted.network,
+            network: wanted.network == NetworkMode::All,
+            names: wanted.network == NetworkMode::Names,
             writable: all(writable),
             shown: all(self.roots.clone()),
             unwritable,
@@ -215,6 +222,33 @@ impl Sandboxing {
         };
         Made { profile: Arc::new(profile), variables }
     }
+}
+
+/// Variables by which programs find the proxy.
+fn proxy_variables() -> Vec<(String, OsString)> {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    let mut variables = Vec::new();
+    let mut set = |name: &str, value: &str| variables.push((name.to_owned(), value.into()));
+    // Programs read one spelling or the other. Some cannot do without more for a SOCKS proxy, so
+    // that none is named, though the port speaks it.
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        set(name, &proxy);
+        set(&name.to_uppercase(), &proxy);
+    }
+    for name in ["no_proxy", "NO_PROXY"] {
+        set(name, "localhost,127.0.0.1,::1");
+    }
+    // Node looks at these only where it is told to.
+    set("NODE_USE_ENV_PROXY", "1");
+    // Who has a command of their own for ssh has it for a reason.
+    if std::env::var_os("GIT_SSH_COMMAND").is_none()
+        && let Ok(program) = std::env::current_exe()
+        && let Some(program) = program.to_str().filter(|it| !it.contains(['\'', '"', ' ', '%']))
+    {
+        let connector = format!("{program} {CONNECT_ARGUMENT} %h %p");
+        set("GIT_SSH_COMMAND", &format!("ssh -o 'ProxyCommand={connector}'"));
+    }
+    variables
 }
 
 /// Those that are in none of the others. What is in a folder that may be written must not be named
