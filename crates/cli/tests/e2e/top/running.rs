@@ -54,9 +54,10 @@ fn a_thousand_running_tasks_are_measured() {
     let mut wire = Wire::initialized(&scratch);
     let (began, mut ids) = (Instant::now(), Vec::new());
     for number in 0..TASKS {
-        let cmd = match number < PRINTING {
-            true => format!("while sleep 1; do echo line of {number}; done"),
-            false => format!("exec sleep 10000 # number {number}"),
+        let cmd = if number < PRINTING {
+            format!("while sleep 1; do echo line of {number}; done")
+        } else {
+            format!("exec sleep 10000 # number {number}")
         };
         let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 });
         let told = wire.tool("ExecCommand", &input);

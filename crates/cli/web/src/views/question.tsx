@@ -27,7 +27,7 @@ const BUTTONS: Button[] = [
 /** Those of a command that was tried: what was seen is what `a` lets happen. */
 const BUTTONS_TRIED: Button[] = [
   ["apply", "a", "Apply"],
-  ["allow_once", "", "Discard it, and run the command once"],
+  ["allow_once", "", "Run it for real"],
   ...BUTTONS.filter(([decision]) => decision !== "allow_once" && decision !== "try_first"),
 ];
 
