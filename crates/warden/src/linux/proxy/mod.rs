@@ -31,7 +31,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    net::{SocketFlags, accept_with},
+    net::{SocketFlags, accept_with, sockopt},
     process::Signal,
 };
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,7 @@ fn serve(control: OwnedFd) -> io::Result<()> {
 fn accept(proxy: &Arc<Proxy>, listener: &OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let Ok(client) = accept_with(listener, flags) else { return };
+    let _ = sockopt::set_socket_send_buffer_size(&client, relay::NEAR_BYTES);
     proxy.begin();
     let served = proxy.clone();
     let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {

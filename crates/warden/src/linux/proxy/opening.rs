@@ -38,6 +38,11 @@ pub(in crate::linux) fn listen_inside() -> io::Result<OwnedFd> {
 pub(super) fn connect(address: SocketAddr, until: Instant) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = open(family)?;
+    if address.ip().is_loopback() {
+        // Before it is connected, since the window is agreed upon then. A server elsewhere needs
+        // what the kernel finds out by itself.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, relay::NEAR_BYTES);
+    }
     match dial(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),

@@ -16,8 +16,17 @@ use rustix::{
 
 use super::{CountedName, Proxy};
 
-/// Most bytes that are moved at a time; also what a pipe may hold.
-const PIECE_BYTES: usize = 1024 * 1024;
+/// Most bytes that are moved at a time; also what a pipe may hold. What is under way on this
+/// machine is to fit the processor's cache: with 1 MiB here, and as much in the sockets as the
+/// kernel likes, a download from this machine ran at 0.6 to 0.8 of this speed.
+const PIECE_BYTES: usize = 128 * 1024;
+
+/// What the buffer of a socket may hold whose other end is on this machine, for the same reason;
+/// the kernel doubles it.
+pub(super) const NEAR_BYTES: usize = 128 * 1024;
+
+/// Most pieces that are moved one way before the other way is looked at.
+const PIECES_MAX: usize = 16;
 
 /// How long one side may be silent after the other has said all.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -156,10 +165,10 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Takes what has come; an error ends both directions.
-    fn take(&mut self) -> io::Result<()> {
+    /// Takes what has come, and says whether that was anything; an error ends both directions.
+    fn take(&mut self) -> io::Result<bool> {
         if self.ended || self.held > 0 {
-            return Ok(());
+            return Ok(false);
         }
         let wanted = self.left.map_or(PIECE_BYTES, |left| {
             usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)
@@ -170,7 +179,7 @@ impl<'a> Direction<'a> {
             _ => splice(self.from, None, &self.pipe.1, None, wanted, flags),
         };
         let taken = match taken {
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             taken => taken?,
         };
         self.ended = taken == 0;
@@ -183,7 +192,7 @@ impl<'a> Direction<'a> {
         }
         self.held = taken;
         self.left = self.left.map(|left| left.saturating_sub(taken as u64));
-        Ok(())
+        Ok(taken > 0)
     }
 
     /// Gives what was taken.
@@ -209,10 +218,17 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
+    /// Moves what there is, for some pieces: the other direction has its turn, too.
     fn turn(&mut self) -> io::Result<()> {
         self.give()?;
-        self.take()?;
-        self.give()
+        for _ in 0..PIECES_MAX {
+            let more = self.take()?;
+            self.give()?;
+            if !more {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -231,17 +247,20 @@ pub(super) fn both_ways(
         return RelayEnd::Done;
     };
     (outward.left, outward.counts_for) = (body, Some(proxy));
+    let [mut out_is_ready, mut in_is_ready] = [true, true];
     loop {
-        if outward.turn().and_then(|()| inward.turn()).is_err() {
+        let goes_on =
+            (!out_is_ready || outward.turn().is_ok()) && (!in_is_ready || inward.turn().is_ok());
+        if !goes_on {
             return if outward.limited { RelayEnd::Limited } else { RelayEnd::Done };
         }
         if inward.closed && outward.closed {
             return RelayEnd::Done;
         }
-        let wanted: Vec<(&OwnedFd, PollFlags)> =
-            [outward.waits_for(), inward.waits_for()].into_iter().flatten().collect();
+        let wanted = [outward.waits_for(), inward.waits_for()];
         let mut interests: Vec<PollFd<'_>> = wanted
             .iter()
+            .flatten()
             .map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags))
             .collect();
         let patience = (outward.ended || inward.ended).then(|| timespec(SILENCE));
@@ -250,5 +269,8 @@ pub(super) fn both_ways(
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return RelayEnd::Done,
         }
+        let mut told = interests.iter().map(|interest| !interest.revents().is_empty());
+        [out_is_ready, in_is_ready] =
+            wanted.map(|wanted| wanted.is_some() && told.next().unwrap_or(true));
     }
 }
