@@ -1,6 +1,7 @@
 //! Trials: commands that ran on a copy, what they changed, and what of it is brought over.
 
 use std::{
+    io,
     path::PathBuf,
     sync::{Arc, PoisonError},
     time::Duration,
@@ -202,7 +203,7 @@ impl Tasks {
     pub(super) async fn forget_trial(&self, id: &TaskId) -> Result<(), ToolError> {
         let id = id.clone();
         let removed = self.with_trials(move |trials| {
-            trials.remove(&id).map_err(|error| TrialError::Io { what: "the trial".into(), error })
+            remove(trials, &id).map_err(|error| TrialError::Io { what: "the trial".into(), error })
         });
         removed.await
     }
@@ -366,6 +367,21 @@ impl Tasks {
     }
 }
 
+/// How often the removal of a trial is begun anew.
+const REMOVALS_MAX: usize = 100;
+
+/// Removes the folder of a trial. Whoever answers a question and whoever has asked it do so at the
+/// same time, so that a file may be gone before it is removed here: then what is left is removed.
+fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
+    for _ in 0..REMOVALS_MAX {
+        match trials.remove(id) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => return done,
+        }
+    }
+    Ok(())
+}
+
 /// How a command ended.
 fn ended_in_words(outcome: &Outcome) -> String {
     match (outcome.ended_by, outcome.exit_status, outcome.signal) {
@@ -403,6 +419,41 @@ fn trial_error(error: &TrialError) -> ToolError {
         }
         TrialError::Io { .. } | TrialError::TooMany(_) | TrialError::Stuck { .. } => {
             ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Barrier, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_trial_that_several_remove_at_once_is_removed_for_all_of_them() {
+        let state = tempfile::tempdir().unwrap();
+        let (trials, id) = (Trials::of(state.path()), TaskId::random().unwrap());
+        let folder = state.path().join("trials").join(id.as_str());
+        for _ in 0..20 {
+            for at in 0..100 {
+                fs::create_dir_all(folder.join(format!("folder-{at}/deep"))).unwrap();
+            }
+            let begin = Barrier::new(4);
+            thread::scope(|scope| {
+                let removals: Vec<_> = (0..4)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            begin.wait();
+                            remove(&trials, &id)
+                        })
+                    })
+                    .collect();
+                for removal in removals {
+                    removal.join().unwrap().unwrap();
+                }
+            });
+            let left: Vec<_> = fs::read_dir(state.path().join("trials")).unwrap().collect();
+            assert!(left.is_empty(), "{left:?}");
         }
     }
 }
