@@ -69,6 +69,10 @@ impl NetworkSettings {
                 rules.extend(self.named(&rule.id, &rule.name));
             }
         }
+        // A name that is denied without a port is denied on all of them.
+        for rule in deny.iter_mut().filter(|rule| rule.ports == PortPattern::Web) {
+            rule.ports = PortPattern::All;
+        }
         NameRules { allow, deny, asks: self.ask, limits: self.limits }
     }
 

@@ -49,6 +49,8 @@ fn special_four(address: Ipv4Addr) -> Option<AddressKind> {
     match (a, b, c) {
         (127, ..) => Some(AddressKind::Loopback),
         (169, 254, _) => Some(AddressKind::LinkLocal),
+        // Where Azure tells a machine its credentials.
+        _ if address == Ipv4Addr::new(168, 63, 129, 16) => Some(AddressKind::LinkLocal),
         (10, ..) | (172, 16..=31, _) | (192, 168, _) | (100, 64..=127, _) => {
             Some(AddressKind::Private)
         }
@@ -91,6 +93,7 @@ mod tests {
             ("::ffff:127.0.0.1", Loopback),
             ("::ffff:7f00:1", Loopback),
             ("169.254.169.254", LinkLocal),
+            ("168.63.129.16", LinkLocal),
             ("::ffff:169.254.169.254", LinkLocal),
             ("fe80::1", LinkLocal),
             ("10.0.0.1", Private),

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::PollFlags;
+use rustix::{
+    event::PollFlags,
+    net::{Shutdown, shutdown},
+};
 
 use super::{CountedName, Decided, Proxy, opening, relay, resolve};
 use crate::network::{
@@ -21,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One read of a head.
 const READ_BYTES: usize = 8 * 1024;
+
+/// The port of plain HTTP.
+const HTTP_PORT: u16 = 80;
 
 /// The fatal alert "access denied" of TLS.
 const TLS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
@@ -68,6 +74,11 @@ pub(super) fn serve(proxy: &Proxy, client: &OwnedFd) {
         Some(Err(refused)) => return refuse(proxy, client, &wish, &refused),
         None => return,
     };
+    if wish.port == TLS_PORT && matches!(wish.kind, RequestKind::Forward { .. }) {
+        let (verdict, rule) = (ConnectionVerdict::Refused, SERVER_NAME.to_owned());
+        let reason = "only TLS passes on port 443".to_owned();
+        return refuse(proxy, client, &wish, &NotMade { verdict, rule, reason });
+    }
     let server = match reach(proxy, &wish, &passed) {
         Ok(server) => server,
         Err(problem) => return refuse(proxy, client, &wish, &problem),
@@ -232,8 +243,13 @@ fn reach(proxy: &Proxy, wish: &Wish, passed: &Passed) -> Result<OwnedFd, NotMade
         }
     };
     let mut problem = "its name has no address".to_owned();
+    let mut others = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for address in addresses {
-        match opening::connect(SocketAddr::new(address, wish.port), until) {
+        // One that never answers leaves time for the others.
+        let left = until.saturating_duration_since(Instant::now());
+        let turn = Instant::now() + left / others.max(1);
+        others = others.saturating_sub(1);
+        match opening::connect(SocketAddr::new(address, wish.port), turn) {
             Ok(server) => return Ok(server),
             Err(error) => problem = format!("{address}: {error}"),
         }
@@ -377,6 +393,10 @@ fn inspect(
             ClientHello::NotTls if wish.port == TLS_PORT => {
                 Some("only TLS passes on port 443".to_owned())
             }
+            // Here the host could be named by the request, which is not read.
+            ClientHello::NotTls if wish.port == HTTP_PORT && !first.is_empty() => {
+                Some("plain HTTP passes as a request to the proxy, not through a tunnel".to_owned())
+            }
             ClientHello::NotTls => return Ok(Some(first)),
             ClientHello::Named(Some(name)) if name == wish.host => return Ok(Some(first)),
             ClientHello::Named(None) if matches!(wish.host, HostName::Address(_)) => {
@@ -403,7 +423,10 @@ fn inspect(
             Some(relay::Side::Server) => {
                 let mut buffer = [0; READ_BYTES];
                 match relay::read(server, &mut buffer) {
-                    Ok(0) => server_speaks = false,
+                    Ok(0) => {
+                        server_speaks = false;
+                        let _ = shutdown(client, Shutdown::Write);
+                    }
                     Ok(read) => {
                         counted.bytes_in.fetch_add(read as u64, Relaxed);
                         let bytes = buffer.get(..read).unwrap_or_default();

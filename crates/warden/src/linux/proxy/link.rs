@@ -115,7 +115,7 @@ impl Doorway {
     pub(in crate::linux) fn serve(&mut self, leave: impl FnOnce()) {
         if self.proxy.is_some() {
             self.hear();
-        } else if self.start(leave).is_err() {
+        } else if self.rest_until.is_none() && self.start(leave).is_err() {
             self.rest_until = Some(Instant::now() + REST);
         }
     }

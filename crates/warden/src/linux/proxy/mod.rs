@@ -53,6 +53,12 @@ const STACK_BYTES: usize = 512 * 1024;
 /// Most names that totals are kept of; what comes beyond is counted together.
 const TOTALS_MAX: usize = 64;
 
+/// How long nobody is accepted after that failed.
+const REST: Duration = Duration::from_millis(100);
+
+/// Most names that a person is asked about, of one task.
+const QUESTIONS_MAX: usize = 64;
+
 /// How long connections of a command that has ended may take to be counted to their end.
 const COUNTED: Duration = Duration::from_millis(30);
 
@@ -151,7 +157,15 @@ fn serve(control: OwnedFd) -> io::Result<()> {
 /// Takes one connection, and gives it to a thread of its own.
 fn accept(proxy: &Arc<Proxy>, listener: &OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(client) = accept_with(listener, flags) else { return };
+    let client = match accept_with(listener, flags) {
+        Ok(client) => client,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+        Err(_) => {
+            // Most likely there is no descriptor left, and the next look would find the same.
+            thread::sleep(REST);
+            return;
+        }
+    };
     let _ = sockopt::set_socket_send_buffer_size(&client, relay::NEAR_BYTES);
     proxy.begin();
     let served = proxy.clone();
@@ -209,10 +223,11 @@ struct ProxyState {
 
 /// Where a question about a name stands.
 enum NameStanding {
-    /// Nobody has answered; those who wait are told by the end of these sockets.
+    /// Nobody has answered; those who wait hear on the first socket that the second is closed.
     Waiting {
         number: u64,
-        waiters: Vec<OwnedFd>,
+        woken: Arc<OwnedFd>,
+        _wake: OwnedFd,
     },
     Answered(bool),
 }
@@ -400,27 +415,25 @@ impl Proxy {
         let pattern = pattern_of(host, port);
         let woken = {
             let mut state = self.lock();
-            let number = state.last_number + 1;
-            let standing = state.standings.entry(pattern.clone());
-            let mut is_new = false;
-            let standing = standing.or_insert_with(|| {
-                is_new = true;
-                NameStanding::Waiting { number, waiters: Vec::new() }
-            });
-            let NameStanding::Waiting { waiters, .. } = standing else {
-                return Some(matches!(standing, NameStanding::Answered(true)));
-            };
-            let (woken, wake) = socket::socket_pair().ok()?;
-            waiters.push(wake);
-            if is_new {
-                state.last_number = number;
-                self.tell(&FromProxy::Held(HeldName { number, host: host.to_owned(), port }));
+            match state.standings.get(&pattern) {
+                Some(NameStanding::Answered(yes)) => return Some(*yes),
+                Some(NameStanding::Waiting { woken, .. }) => woken.clone(),
+                None if state.standings.len() >= QUESTIONS_MAX => return Some(false),
+                None => {
+                    let (woken, wake) = socket::socket_pair().ok()?;
+                    let (number, woken) = (state.last_number + 1, Arc::new(woken));
+                    let standing =
+                        NameStanding::Waiting { number, woken: woken.clone(), _wake: wake };
+                    state.standings.insert(pattern.clone(), standing);
+                    state.last_number = number;
+                    self.tell(&FromProxy::Held(HeldName { number, host: host.to_owned(), port }));
+                    woken
+                }
             }
-            woken
         };
         loop {
             let mut interests =
-                [PollFd::new(&woken, PollFlags::IN), PollFd::new(client, PollFlags::RDHUP)];
+                [PollFd::new(&*woken, PollFlags::IN), PollFd::new(client, PollFlags::RDHUP)];
             match poll(&mut interests, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,

@@ -96,7 +96,7 @@ pub(super) fn see_off(client: &OwnedFd) {
     let until = Instant::now() + FAREWELL;
     let _ = shutdown(client, Shutdown::Write);
     let mut buffer = [0; 4096];
-    while wait(client, PollFlags::IN, until).is_ok() {
+    while Instant::now() < until && wait(client, PollFlags::IN, until).is_ok() {
         if !matches!(read(client, &mut buffer), Ok(1..)) {
             return;
         }
