@@ -17,7 +17,7 @@ use std::{
 use legwork::{
     Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
     audit::repairs,
-    gate::{Mode, NetworkMode, Policy, units::shown_bytes},
+    gate::{Mode, Policy, units::shown_bytes},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -59,7 +59,9 @@ impl Check {
 struct Effective {
     ask: &'static str,
     sandbox: Level,
-    network: NetworkMode,
+    network: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    network_by_name: bool,
 }
 
 /// All that was found out.
@@ -282,7 +284,12 @@ impl Trial {
 
     async fn effective(&self) -> Option<Effective> {
         let report = self.guarded.protection(Trust::TrustedOperator).await.ok()?;
-        Some(Effective { ask: self.ask, sandbox: report.level, network: report.network_mode() })
+        Some(Effective {
+            ask: self.ask,
+            sandbox: report.level,
+            network: report.network,
+            network_by_name: report.network_by_name,
+        })
     }
 
     async fn checks(&self) -> Vec<Check> {
@@ -356,10 +363,10 @@ impl Effective {
             Level::WorkspaceWrite => "commands may write in their workspace and in /tmp",
             Level::ReadOnly => "commands may write nothing",
         };
-        let network = match self.network {
-            NetworkMode::All => "yes",
-            NetworkMode::Names => "by name: hosts that rules allow",
-            NetworkMode::None => "no",
+        let network = match (self.network, self.network_by_name) {
+            (true, true) => "by name: hosts that rules allow",
+            (true, false) => "yes",
+            (false, _) => "no",
         };
         [
             ("ask", format!("{}: {asked}", self.ask)),
