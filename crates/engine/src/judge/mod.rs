@@ -9,6 +9,7 @@ mod herald;
 mod name;
 pub(crate) mod program;
 mod refusals;
+mod running;
 
 use std::{path::Path, sync::Mutex};
 

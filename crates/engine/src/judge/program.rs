@@ -4,16 +4,10 @@
 //! about. Its process waits until there is an answer. The question is like any other, kept in the
 //! ledger and answered by whoever is first, and bound to the command, the file and the arguments.
 
-use legwork_gate::Explanation;
-
 use super::{Judge, approval::ApprovalKey};
 use crate::{
-    clock::now_ms,
-    error::{ErrorKind, ToolError},
-    model::{
-        question::{Approval, SharedAsker},
-        sandbox::Wanted,
-    },
+    error::ToolError,
+    model::question::{Approval, SharedAsker},
     store::{audit::AuditEntry, ledger::Task},
 };
 
@@ -43,34 +37,8 @@ impl Judge {
         face: Option<&SharedAsker>,
     ) -> Result<Option<String>, ToolError> {
         let approval = self.about_program(&asked)?;
-        let entry = AuditEntry::new("verdict")
-            .own("task_id", &asked.task.task_id)
-            .own("tool", &asked.task.tool)
-            .own("verdict", "ask")
-            .with("rule", asked.rule)
-            .with("reason", approval.reason.as_str())
-            .with("program", asked.line.as_str())
-            .command(&asked.task.command);
-        self.store.note_first(entry).await?;
-        let explanation = Explanation {
-            rule: approval.rule.clone(),
-            reason: approval.reason.clone(),
-            command: approval.cause.clone(),
-            ..Explanation::default()
-        };
-        match self.obtain(approval, face, &explanation).await {
-            Ok((taken, _)) => Ok(taken.note),
-            Err(error) => {
-                let id = || error.details.as_ref()?.get("approval_id")?.as_str();
-                if error.kind == ErrorKind::ApprovalUnavailable
-                    && let Some(id) = id()
-                {
-                    // The program waits no longer: the answer is for the next equal call.
-                    self.store.ledger.leave_approval(id).await?;
-                }
-                Err(error)
-            }
-        }
+        let about = |entry: AuditEntry| entry.with("program", asked.line.as_str());
+        self.ask_while_running(asked.task, approval, about, face).await
     }
 
     /// Whether a question is about this program, in this task.
@@ -80,9 +48,7 @@ impl Judge {
 
     fn about_program(&self, asked: &AskedProgram<'_>) -> Result<Approval, ToolError> {
         let task = asked.task;
-        let confined = &*task.sandbox;
-        let (level, network) = (confined.level, confined.network_mode());
-        let sandbox = Wanted { level, network, operator: false }.to_string();
+        let sandbox = Self::sandbox_of(task);
         let mut key = ApprovalKey::default();
         key.bind("program");
         key.bind(task.fingerprint);
@@ -92,36 +58,12 @@ impl Judge {
         for argument in asked.argv {
             key.bind(argument);
         }
+        let reason = format!("the command is about to run `{}`", asked.line);
+        let approval = self.of_running(task, key, asked.rule, reason, asked.line.clone())?;
         Ok(Approval {
-            approval_id: Self::new_approval_id()?,
-            tool: task.tool.clone(),
-            command: task.command.clone(),
-            description: task.description.clone(),
             interpreter: Some(asked.file.clone()),
-            workdir: task.workdir.clone(),
-            workspace: task.workspace.clone(),
-            asked_by: task.asked_by.clone(),
-            trust: task.trust.clone(),
-            reason: format!("the command is about to run `{}`", asked.line),
-            rule: asked.rule.to_owned(),
-            cause: Some(asked.line.clone()),
-            sandbox,
-            refused: Vec::new(),
-            may_leave_sandbox: false,
-            may_try: false,
-            tried: None,
-            may_repeat: true,
-            task_id: Some(task.task_id.clone()),
             lineage: asked.lineage.to_vec(),
-            parts: Vec::new(),
-            proposed_rule: None,
-            created_at_ms: now_ms(),
-            expires_at_ms: self.expiry(),
-            decision: None,
-            note: None,
-            answered_by: None,
-            key: key.into_text(),
-            session: self.session.clone(),
+            ..approval
         })
     }
 }
