@@ -24,7 +24,7 @@ PYTHON
 # It builds them in the order of their dependencies, each against the packages of the others.
 selected=()
 for crate in "${crates[@]}"; do selected+=(--package "$crate"); done
-cargo publish --dry-run --locked "$@" "${selected[@]}"
+without_time cargo package --locked "${selected[@]}"
 for crate in "${crates[@]}"; do
     package=target/package/$crate-$version.crate
     content=$(tar --list --gzip --file "$package")

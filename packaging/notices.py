@@ -28,11 +28,11 @@ def main(musl: Path, modules: Path, out: Path) -> None:
     }
     texts: dict[str, list[str]] = defaultdict(list)
     for name, (_, files) in sorted(parts.items()):
-        for text in {plain(file) for file in files}:
+        for text in sorted({plain(file) for file in files}):
             texts[text].append(name)
     lines = ["What is in legwork beside its own code, and the licences of that.", ""]
     lines += [f"{name}: {licence}" for name, (licence, _) in sorted(parts.items())]
-    for text, names in sorted(texts.items(), key=lambda item: item[1]):
+    for text, names in sorted(texts.items(), key=lambda item: (item[1], item[0])):
         lines += ["", "=" * 80, *names, "=" * 80, "", text]
     out.write_text("\n".join(lines) + "\n")
 

@@ -8,17 +8,7 @@
 # not in target/dist are built first (static.sh). Needs node 20.5 or newer, and npm.
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
-
-# An architecture, as Node calls it.
-node_name() {
-    case $1 in
-        x86_64) echo x64 ;;
-        aarch64) echo arm64 ;;
-        *) fail "no such architecture: $1" ;;
-    esac
-}
+choose_architectures "$@"
 
 # Packs a folder, under a name of ours: FOLDER NAME. The modes are the repository's, the times npm's
 # own, which are always the same.
@@ -51,9 +41,8 @@ NODE
 
 # The package of one platform, with nothing but the program.
 platform_package() {
-    local cpu folder
-    cpu=$(node_name "$1")
-    folder=$stage/linux-$cpu
+    local cpu=${node_names[$1]}
+    local folder=$stage/linux-$cpu
     mkdir -p "$folder/bin"
     install -m 755 "$(static_program "$1")" "$folder/bin/legwork"
     cp "$root"/LICENSE-{MIT,APACHE} "$folder"
@@ -76,11 +65,11 @@ JSON
 }
 
 command -v npm >/dev/null || fail "no npm here"
-need_static "$@"
+need_static "${chosen[@]}"
 mkdir -p "$dist"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 main_package
-for architecture in "$@"; do
+for architecture in "${chosen[@]}"; do
     platform_package "$architecture"
 done

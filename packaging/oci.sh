@@ -8,17 +8,7 @@
 # are built first (static.sh). Debian's packages are where busybox comes from.
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
-
-# An architecture, as Debian and OCI call it.
-oci_name() {
-    case $1 in
-        x86_64) echo amd64 ;;
-        aarch64) echo arm64 ;;
-        *) fail "no such architecture: $1" ;;
-    esac
-}
+choose_architectures "$@"
 
 # Debian's busybox for an architecture, unpacked below target/packaging; nothing of it is run.
 busybox() {
@@ -35,17 +25,18 @@ busybox() {
     touch "$folder/complete"
 }
 
-need_static "$@"
+need_static "${chosen[@]}"
 arguments=()
-for architecture in "$@"; do
-    arch=$(oci_name "$architecture")
+for architecture in "${chosen[@]}"; do
+    arch=${debian_names[$architecture]}
     busybox "$arch"
     arguments+=(--image "$arch" "$(static_program "$architecture")" "$tools/busybox-$arch")
 done
 # Its names are the same on every architecture, and those of this machine's can be asked for.
-busybox "$(oci_name "$(uname -m)")"
+own=${debian_names[$(uname -m)]}
+busybox "$own"
 mkdir -p "$dist"
 out=$dist/legwork-$version-oci.tar
-"$tools/busybox-$(oci_name "$(uname -m)")/bin/busybox" --list |
+"$tools/busybox-$own/bin/busybox" --list |
     python3 "$root/packaging/oci.py" --version "$version" --notices "$notices" --out "$out" "${arguments[@]}"
 note "$out ($(stat -c %s "$out") bytes)"

@@ -4,35 +4,52 @@
 #   --dry-run       run every step, then print what would be published, in which order
 #   --only a,b      run these steps alone
 #   --skip a,b      run all but these steps
+#   --again         run also what has passed before, for this commit and these packages
 #   --list          print the steps and the channels, and run nothing
 #
 # Without --dry-run it publishes to the channels that are named, after every step has passed. It refuses
 # before it builds anything if a channel is not configured, HEAD has no tag vVERSION, or none is named.
 # Each step prints one line, and what it printed itself is in target/release-logs/STEP.log. Failed steps
-# are named at the end. Exit code 0: every step passed. docs/releasing.md says more.
+# are named at the end; the next run goes on there: cargo keeps what is built, and a long check that has
+# passed is not repeated. Exit code 0: every step passed. docs/releasing.md says more.
 
 source "$(dirname "$0")/lib.sh"
 logs=$root/target/release-logs
 
 # A step is a function with its name. Behind the colon: the step without which it makes no sense.
 steps=(
-    tree: versions: changelog: suite:
+    tree: tools: versions: changelog: suite:
     notices: static: wheel:static npm:static linux:static mcpb:static oci:static homebrew:static sbom: crates:
     checksums:static
     test-static:static test-wheel:wheel test-npm:npm test-deb:linux test-rpm:linux test-mcpb:mcpb
     test-oci:oci test-cargo: reproduce:static
 )
 
+# Long checks, which are kept once they have passed: those of the sources, and those of the packages.
+of_sources=(suite crates test-cargo reproduce)
+of_packages=(test-static test-wheel test-npm test-deb test-rpm test-mcpb test-oci)
+
 # What can be withdrawn is published before what cannot.
 channels=(page image npm pypi crates homebrew)
 
-in_root() { (cd "$root" && "$@"); }
+in_root() { (cd "$root" && without_time "$@"); }
 packaging() { "$root/packaging/$1" "${@:2}"; }
 
 tree() {
     local changed
     changed=$(git -C "$root" status --porcelain)
     [ -z "$changed" ] || { echo "not committed:"; echo "$changed"; return 1; }
+}
+tools() {
+    # Debian's own are too old.
+    type -P cargo >/dev/null || fail "no cargo here: install Rust with rustup"
+    type -P npm >/dev/null || fail "no npm here: install Node 20.5 or newer"
+    need_programs git curl gcc cpio perl python3 xz:xz-utils ip:iproute2 unshare:util-linux \
+        qemu-system-aarch64:qemu-system-arm
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need_programs python3-venv
+    node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
+        process.exit(major > 20 || (major === 20 && minor >= 5) ? 0 : 1)' ||
+        fail "node is $(node --version), and 20.5 or newer is needed"
 }
 versions() { in_root cargo test --locked --package legwork-cli --test e2e -- packaging::; }
 changelog() {
@@ -116,22 +133,48 @@ remark() { echo "$*" >"$logs/remark"; }
 
 line() { printf '%-8s%-14s%s\n' "$@"; }
 
+# What the sources are: the commit, and whatever differs from it.
+sources() {
+    local index
+    index=$(mktemp)
+    cp "$(git -C "$root" rev-parse --path-format=absolute --git-path index)" "$index"
+    git -C "$root" rev-parse HEAD
+    GIT_INDEX_FILE=$index git -C "$root" add --all
+    GIT_INDEX_FILE=$index git -C "$root" write-tree
+    rm "$index"
+}
+
+# What a step has looked at when it passed, for those that are kept; nothing for the others.
+looked_at() {
+    if listed "$1" "${of_sources[@]}"; then
+        echo "$dry_run" "$at"
+    elif listed "$1" "${of_packages[@]}"; then
+        echo "$dry_run" "$at" "$(find "$dist" -type f -exec sha256sum {} + | sort | sha256sum)"
+    fi
+}
+
 # Runs a step, and prints its line.
 run() {
-    local name=${1%%:*} after=${1#*:} log start code=0
-    if [ ${#only[@]} -gt 0 ] && ! listed "$name" "${only[@]}"; then return; fi
-    if listed "$name" "${skip[@]}"; then
+    local name=${1%%:*} after=${1#*:} log start kept code=0
+    if [ ${#only[@]} -gt 0 ] && ! listed "$name" "${only[@]}"; then
+        skipped+=("$name")
+    elif listed "$name" "${skip[@]}"; then
         line skipped "$name"
         skipped+=("$name")
     elif [ -n "$after" ] && listed "$after" "${failed[@]}"; then
         line failed "$name" "not run, since $after failed"
         failed+=("$name")
     else
-        log=$logs/$name.log start=$SECONDS
-        rm -f "$logs/remark"
+        log=$logs/$name.log start=$SECONDS kept=$(looked_at "$name")
+        if [ -n "$kept" ] && ! $again && [ "$kept" = "$(cat "$logs/$name.passed" 2>/dev/null)" ]; then
+            line ok "$name" "passed before"
+            return
+        fi
+        rm -f "$logs/remark" "$logs/$name.passed"
         # As a program of its own, since a function that is asked for its success ignores errors.
         "$0" --step "$dry_run" "$name" >"$log" 2>&1 </dev/null || code=$?
         if [ "$code" = 0 ]; then
+            [ -z "$kept" ] || echo "$kept" >"$logs/$name.passed"
             line ok "$name" "$((SECONDS - start)) s$(sed 's/^/, /' "$logs/remark" 2>/dev/null)"
         else
             line failed "$name" "$((SECONDS - start)) s, ${log#"$root/"}: $(tail -n 1 "$log")"
@@ -178,10 +221,11 @@ write_notes() {
         >"$logs/notes.md"
 }
 
-dry_run=false only=() skip=() publish=() failed=() skipped=()
+dry_run=false again=false only=() skip=() publish=() failed=() skipped=()
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) dry_run=true ;;
+        --again) again=true ;;
         --only) IFS=, read -ra only <<<"${2:?names of steps}" && shift ;;
         --skip) IFS=, read -ra skip <<<"${2:?names of steps}" && shift ;;
         --list)
@@ -208,6 +252,7 @@ known channel publish "${channels[@]}"
 $dry_run || refuse_unless_configured
 
 mkdir -p "$logs" "$dist"
+at=$(sources | tr '\n' ' ')
 for step in "${steps[@]}"; do run "$step"; done
 if [ ${#failed[@]} -gt 0 ]; then
     fail "failed: ${failed[*]}; nothing was published"
@@ -221,7 +266,7 @@ if $dry_run; then
         commands "$channel" | sed "s/^/  $channel: /"
         missing "$channel" | sed 's/^/    not configured: /'
     done
-    [ ${#skipped[@]} -eq 0 ] || echo "Skipped, and needed for a release: ${skipped[*]}"
+    [ ${#skipped[@]} -eq 0 ] || echo "Not run, and needed for a release: ${skipped[*]}"
     exit
 fi
 

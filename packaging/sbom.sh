@@ -7,8 +7,7 @@
 # sources give equal bytes. Nothing is compiled, but cargo-cyclonedx where it is not on PATH.
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
+choose_architectures "$@"
 
 # Puts cargo-cyclonedx on PATH.
 need_cyclonedx() {
@@ -39,6 +38,6 @@ trap 'rm -rf "$stage"' EXIT
 mkdir "$stage/source"
 (cd "$root" && git ls-files -z Cargo.toml Cargo.lock crates bench |
     xargs --null cp --parents --target-directory "$stage/source")
-for architecture in "$@"; do
+for architecture in "${chosen[@]}"; do
     list "$architecture"
 done

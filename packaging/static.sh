@@ -5,7 +5,7 @@
 # random address in memory (static-pie). The same bytes come out in whatever folder it is built.
 #
 # zig, from PyPI, compiles the C code and links. Rust's standard library for musl is
-# - that of the toolchain in use, where `rustup target add ARCHITECTURE-unknown-linux-musl` was run;
+# - that of the toolchain in use, to which rustup adds it where it is missing;
 # - otherwise built from source: that of the toolchain (`rustup component add rust-src`),
 # - or, where there is none, with Debian's compiler and its source (rustc-web, rust-web-src), which
 #   are unpacked below target/packaging.
@@ -14,25 +14,31 @@
 #   CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 packaging/static.sh x86_64
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
+choose_architectures "$@"
+targets=("${chosen[@]/%/-unknown-linux-musl}")
 
-# The compiler, and how it gets a standard library for a target: sets $rustc and $build_std.
+# Whether the compiler has a standard library for all targets.
+has_libraries() {
+    local target
+    for target in "${targets[@]}"; do
+        compgen -G "$sysroot/lib/rustlib/$target/lib/libstd-*" >/dev/null || return
+    done
+}
+
+# The compiler, and how it gets standard libraries: sets $rustc, $sysroot and $build_std.
 choose_compiler() {
-    local target=$1 sysroot
     rustc=$(rustup which rustc 2>/dev/null || command -v rustc) || fail "no rustc here"
-    build_std=()
-    sysroot=$("$rustc" --print sysroot)
-    if compgen -G "$sysroot/lib/rustlib/$target/lib/libstd-*" >/dev/null; then
-        note "$target: the toolchain's own standard library"
-        return
-    fi
+    sysroot=$("$rustc" --print sysroot) build_std=()
+    has_libraries && return
+    # Without --toolchain it is that of this folder, as for cargo below.
+    (cd "$root" && rustup target add "${targets[@]}") >&2 || true
+    has_libraries && return
     build_std=(-Zbuild-std=std,panic_unwind)
     if [ -e "$sysroot/lib/rustlib/src/rust/library/Cargo.lock" ]; then
-        note "$target: its standard library is built from the toolchain's source"
+        note "the standard library is built from the toolchain's source"
         return
     fi
-    note "$target: its standard library is built with Debian's compiler and source"
+    note "the standard library is built with Debian's compiler and source"
     local debian=$tools/rust-debian names=(rustc-web rust-web-src libstd-rust-web-dev)
     # The libraries of the compiler have a version in their names.
     names+=($(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts \
@@ -41,41 +47,37 @@ choose_compiler() {
     unpack_debian "$debian" "${names[@]}"
     rustc=$debian/usr/bin/rustc
     export LD_LIBRARY_PATH=$debian/usr/lib/x86_64-linux-gnu
+    sysroot=$("$rustc" --print sysroot)
 }
 
+# Builds all programs at once: they share what runs while building, and their long links go side by
+# side.
 build() {
-    local architecture=$1 target=$1-unknown-linux-musl out
-    [[ " ${architectures[*]} " == *" $architecture "* ]] || fail "no such architecture: $architecture"
-    choose_compiler "$target"
-    local sysroot cargo_home=${CARGO_HOME:-$HOME/.cargo}
-    sysroot=$("$rustc" --print sysroot)
     # No path of this machine is in the program.
-    local maps=("$root=/legwork" "$cargo_home=/cargo" "$sysroot=/rust" "$tools=/tools") map
-    local rust_flags=() c_flags=
+    local maps=("$root=/legwork" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$sysroot=/rust" "$tools=/tools")
+    # zig takes no notice of -static-pie, which is what the compiler says.
+    local rust_flags=(-Clink-arg=-pie) c_flags= selected=() map target
     for map in "${maps[@]}"; do
         rust_flags+=("--remap-path-prefix=$map")
         c_flags+=" -ffile-prefix-map=$map"
     done
     # musl and its start files come with the toolchain's standard library, otherwise from zig.
     [ ${#build_std[@]} -eq 0 ] || rust_flags+=(-Clink-self-contained=no)
-    (
-        export PATH=$environment/bin:$PATH RUSTC=$rustc CARGO_TARGET_DIR=$root/target/static
-        export CARGO_ENCODED_RUSTFLAGS CARGO_PROFILE_RELEASE_STRIP=symbols
-        CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
+    for target in "${targets[@]}"; do
+        selected+=(--target "$target")
         export "CFLAGS_${target//-/_}=$c_flags"
-        # A compiler builds the standard library only if that is allowed; nothing of ours uses what
-        # else this allows.
-        [ ${#build_std[@]} -eq 0 ] || export RUSTC_BOOTSTRAP=1
-        cd "$root"
-        # zig takes no notice of -static-pie, which is what the compiler says.
-        cargo-zigbuild rustc --locked --release --package legwork-cli --bin legwork \
-            --target "$target" "${build_std[@]}" -- -Clink-arg=-pie
-    )
-    out=$(static_program "$architecture")
-    mkdir -p "$dist"
-    install -m 755 "$root/target/static/$target/release/legwork" "$out"
-    check "$out"
-    note "$out ($(stat -c %s "$out") bytes)"
+    done
+    export PATH=$environment/bin:$PATH RUSTC=$rustc CARGO_TARGET_DIR=$root/target/static
+    export CARGO_ENCODED_RUSTFLAGS CARGO_PROFILE_RELEASE_STRIP=symbols
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust_flags[*]}")
+    # No time is in the program, whatever the commit's.
+    export SOURCE_DATE_EPOCH=315532800
+    # A compiler builds the standard library only if that is allowed; nothing of ours uses what
+    # else this allows.
+    [ ${#build_std[@]} -eq 0 ] || export RUSTC_BOOTSTRAP=1
+    cd "$root"
+    cargo-zigbuild zigbuild --locked --release --package legwork-cli --bin legwork \
+        "${selected[@]}" "${build_std[@]}"
 }
 
 # It is static, and neither needs a loader nor stands at a fixed address.
@@ -97,6 +99,13 @@ PYTHON
 }
 
 zig_environment
-for architecture in "$@"; do
-    build "$architecture"
+choose_compiler
+build
+mkdir -p "$dist"
+for architecture in "${chosen[@]}"; do
+    built=$root/target/static/$architecture-unknown-linux-musl/release/legwork
+    out=$(static_program "$architecture")
+    check "$built"
+    cmp --silent "$built" "$out" || install -m 755 "$built" "$out"
+    note "$out ($(stat -c %s "$out") bytes)"
 done

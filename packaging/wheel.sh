@@ -6,11 +6,10 @@
 # are not in target/dist are built first (static.sh).
 
 source "$(dirname "$0")/lib.sh"
-[[ ${1:-} != -* ]] || { usage; exit 0; }
-[ $# -gt 0 ] || set -- "${architectures[@]}"
+choose_architectures "$@"
 
-need_static "$@"
-for architecture in "$@"; do
+need_static "${chosen[@]}"
+for architecture in "${chosen[@]}"; do
     python3 "$root/packaging/wheel.py" --version "$version" --architecture "$architecture" \
         --program "$(static_program "$architecture")" --notices "$notices" --out "$dist"
 done

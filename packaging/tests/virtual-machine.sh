@@ -27,6 +27,7 @@ foreign_package() {
     dpkg --extract "$machine/package.deb" "$2"
 }
 
+need_programs qemu-system-aarch64:qemu-system-arm curl xz:xz-utils cpio
 if [ ! -e "$machine/complete" ]; then
     rm -rf "$machine"
     mkdir -p "$machine"
@@ -38,8 +39,6 @@ if [ ! -e "$machine/complete" ]; then
     rm "$machine"/{list,package.deb}
     touch "$machine/complete"
 fi
-emulator=$(command -v qemu-system-aarch64) || fail "no qemu-system-aarch64 here: install qemu-system-arm"
-
 image=$(mktemp -d)
 trap 'rm -rf "$image"' EXIT
 mkdir -p "$image"/{system,packages}
@@ -78,7 +77,7 @@ chmod 755 "$image/system/init"
 echo "$version" >"$image/system/etc/legwork-version"
 (cd "$image/system" && find . | cpio --quiet --create --format=newc | gzip -1) >"$image/initramfs"
 
-timeout 600 "$emulator" -machine virt -cpu cortex-a72 -m 1024 -smp 2 -nic none -nographic -no-reboot \
+timeout 600 qemu-system-aarch64 -machine virt -cpu cortex-a72 -m 1024 -smp 2 -nic none -nographic -no-reboot \
     -kernel "$(echo "$machine"/kernel/boot/vmlinuz-*)" -initrd "$image/initramfs" \
     -append "console=ttyAMA0 quiet rdinit=/init" </dev/null | tee "$image/log"
 grep -q '^EVERYTHING HOLDS' "$image/log" || fail "static aarch64: failed"
