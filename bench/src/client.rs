@@ -42,6 +42,13 @@ impl Client {
         Self::launch_as(command, &arguments, TempDir::new().unwrap())
     }
 
+    /// The same with these arguments.
+    pub fn start_with_home(legwork: &Path, home: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(legwork);
+        command.env("HOME", home);
+        Self::launch_as(command, arguments, TempDir::new().unwrap())
+    }
+
     fn launch(legwork: &Path, arguments: &[&str], state: TempDir) -> Self {
         Self::launch_as(Command::new(legwork), arguments, state)
     }

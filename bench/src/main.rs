@@ -16,6 +16,7 @@ mod crowd;
 mod gate;
 mod history;
 mod http;
+mod layers;
 mod login;
 mod measure;
 mod names;

@@ -17,6 +17,7 @@ use crate::{
     gate::gate,
     history::history,
     http::http,
+    layers::layers,
     login::login,
     measure::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
@@ -30,7 +31,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 14] = [
+pub const ALL: [(&str, Workload); 15] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -45,6 +46,7 @@ pub const ALL: [(&str, Workload); 14] = [
     ("gate", gate),
     ("http", http),
     ("names", names),
+    ("layers", layers),
 ];
 
 /// After this long everything that a call leaves to do is done.

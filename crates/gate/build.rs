@@ -1,5 +1,5 @@
-//! Turns the tables, which people read and write as TOML, into JSON: that is read ten times as
-//! fast, and every start of the program reads them.
+//! Turns the tables of this crate, which people read and write as TOML, into JSON: that is read ten
+//! times as fast, and every start of the program reads them. Two crates have this file.
 
 use std::{env, error::Error, fs, path::Path};
 

@@ -19,7 +19,7 @@ mod table;
 mod terminal;
 mod traces;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use crate::arguments::{Arguments, Verb};
 
@@ -29,25 +29,28 @@ const OUR_FAILURE: u8 = 125;
 /// Exit code of a hook that cannot answer: with any other one agents run the command.
 const HOOK_FAILURE: u8 = 2;
 
-/// Whether an agent waits for the verdict on a command.
-fn is_hook() -> bool {
-    std::env::args_os().nth(1).is_some_and(|verb| verb == "hook")
+/// The first word of the command line, which is the verb of nearly all.
+fn first_word() -> OsString {
+    std::env::args_os().nth(1).unwrap_or_default()
 }
 
 fn main() -> ExitCode {
+    legwork_warden::share_heap();
     // First of all: this process may be the spawner.
     legwork::init();
+    // Before the command line is read: the less there is in memory, the less a fork costs.
+    if first_word().to_str().is_some_and(arguments::starts_at_once) {
+        legwork::init_at_once();
+    }
     let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(problem) => {
             let _ = problem.print();
-            let failure = if is_hook() { HOOK_FAILURE } else { OUR_FAILURE };
+            // An agent may wait for the verdict on a command.
+            let failure = if first_word() == "hook" { HOOK_FAILURE } else { OUR_FAILURE };
             return ExitCode::from(if problem.use_stderr() { failure } else { 0 });
         }
     };
-    if arguments.verb.as_ref().is_some_and(Verb::starts_at_once) {
-        legwork::init_at_once();
-    }
     log::start(arguments.verb.as_ref().and_then(Verb::log_format));
     // One thread: a call is a few system calls, and handing it between threads costs more than they
     // do.
@@ -94,6 +97,8 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         Verb::Deny(options) => commands::approvals::deny(options).await,
         Verb::Policy(verb) => commands::policy::policy(verb).await,
         Verb::Audit(verb) => commands::audit::audit(verb).await,
+        Verb::Places(options) => commands::places::places(options).await,
+        Verb::Post(options) => commands::post::post(options).await,
         Verb::Doctor(options) => commands::doctor::doctor(options).await,
         Verb::Gc(options) => Box::pin(commands::gc::gc(options)).await,
         Verb::Completions(options) => commands::completions::completions(&options),

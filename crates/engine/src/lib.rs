@@ -185,15 +185,17 @@ pub use legwork_warden::{
 };
 pub use meters::{ConnectionMeter, Meters, Timings, WardenCount};
 pub use model::{
-    Caller, Confinement, ConnectionCheck, ConnectionFate, ConnectionRecord, Denial,
+    Caller, Confinement, ConnectionCheck, ConnectionRecord, ConnectionVerdict, Denial,
     DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, NetworkSettings, Outcome, Outputs,
     Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
     limits::TaskLimits,
+    place::{LOCAL_PLACE, PlaceReach, PlaceReport, PlaceSettings},
     question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, TriedCommand},
-    sandbox::{HeldRule, Hold, MissingLayer, SandboxReport, SandboxSettings},
+    sandbox::{HeldRule, Hold, MissingLayer, Outside, SandboxReport, SandboxSettings},
     signal_name,
     status::Status,
 };
+pub use place::post::{PostError, serve as serve_post};
 pub use service::{Client, Service};
 pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{

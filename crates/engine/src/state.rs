@@ -27,7 +27,7 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 18] = [
+const BELONGS: [(&str, FileKind); 19] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
@@ -36,6 +36,7 @@ const BELONGS: [(&str, FileKind); 18] = [
     ("recent", FileKind::Folder),
     ("receipts", FileKind::Folder),
     ("trials", FileKind::Folder),
+    ("outside", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),

@@ -101,6 +101,13 @@ const fn connect(name: &'static str, kind: Kind, unset: Unset, meaning: &'static
     Key { section: "connect", name, kind, unset, project: Project::All, meaning }
 }
 
+const fn place(name: &'static str, kind: Kind, unset: Unset, meaning: &'static str) -> Key {
+    Key { section: PLACES, name, kind, unset, project: Project::Nothing, meaning }
+}
+
+/// The sections of places: one for each, with its name in the place of the star.
+pub const PLACES: &str = "place.*";
+
 const MS: Kind = Kind::Number("milliseconds");
 const BYTES: Kind = Kind::Number("bytes");
 const TOKENS: Kind = Kind::Number("tokens");
@@ -349,6 +356,20 @@ pub const KEYS: &[Key] = &[
         Unset::Is("[]"),
         "Paths that may not be read besides",
     ),
+    setting(
+        "sandbox",
+        "outside",
+        Kind::Choice(&["refuse", "layer"]),
+        Unset::Is("\"refuse\""),
+        "Writes to the home folder, outside the workspace: refused, or kept in a layer over it",
+    ),
+    setting(
+        "sandbox",
+        "layer_bytes_max",
+        Kind::Number("bytes"),
+        Unset::Is("2147483648"),
+        "Size of what is kept in layers of one workspace; beyond it no command starts",
+    ),
     Key {
         section: "network",
         name: "mode",
@@ -460,6 +481,45 @@ pub const KEYS: &[Key] = &[
         Unset::Is("10737418240"),
         "Room that the ledger and the tasks' folders may take",
     ),
+    setting(
+        "place",
+        "default",
+        Kind::Text,
+        Unset::Is("\"local\""),
+        "The place that commands run at whose caller does not name one; `local` is this machine",
+    ),
+    place(
+        "kind",
+        Kind::Choice(&["ssh", "docker"]),
+        Unset::Required,
+        "How the place is reached: over OpenSSH, or in a container that runs",
+    ),
+    place("host", Kind::Text, Unset::None, "The host, as `ssh` takes it; for `ssh`"),
+    place("container", Kind::Text, Unset::None, "The container's name; for `docker`"),
+    place(
+        "options",
+        Kind::Texts,
+        Unset::Is("[]"),
+        "Arguments for `ssh` or `docker exec`, before the host or the container",
+    ),
+    place(
+        "workspace",
+        Kind::Text,
+        Unset::Said("the workspace's own path"),
+        "The folder there that commands run in",
+    ),
+    place(
+        "program",
+        Kind::Text,
+        Unset::Said("this program is sent there once"),
+        "The program `legwork` there, of the same version",
+    ),
+    place(
+        "state",
+        Kind::Text,
+        Unset::Said("`~/.local/state/legwork-post`"),
+        "The folder there that running tasks are kept in",
+    ),
 ];
 
 /// The keys of a section.
@@ -472,9 +532,9 @@ pub(crate) fn find(section: &str, name: &str) -> Option<&'static Key> {
     keys_of(section).find(|key| key.name == name)
 }
 
-/// Whether a section is one of rules, of which there are as many as wanted.
+/// Whether a section is one of rules or places, of which there are as many as wanted.
 pub fn is_listed(section: &str) -> bool {
-    matches!(section, "rule" | "connect")
+    matches!(section, "rule" | "connect" | PLACES)
 }
 
 /// Whether there is a section of this name that has settings.

@@ -163,6 +163,7 @@ impl<'t> LayerReader<'_, 't> {
                 "connect" => self.read_connects(value, &mut policy.connects)?,
                 "coreTools" => self.read_short_forms(value, Decision::Allow, rules)?,
                 "excludeTools" => self.read_short_forms(value, Decision::Deny, rules)?,
+                "place" => self.check_places(value)?,
                 section if is_section(section) => self.check_section(section, value)?,
                 name => self.setting("", name, value, &mut Values::default())?,
             }
@@ -194,6 +195,15 @@ impl<'t> LayerReader<'_, 't> {
             }
         }
         Ok(())
+    }
+
+    /// Checks the places.
+    fn check_places(&self, value: &Placed<'_>) -> Result<(), PolicyError> {
+        let DeValue::Table(table) = value.get_ref() else {
+            let remedy = "write `[place.NAME]` on a line of its own";
+            return Err(self.error(value.span().start, "`place` is not a table", remedy));
+        };
+        self.places(table, &mut Values::default())
     }
 
     /// Checks the keys of a section that others use.

@@ -6,7 +6,7 @@ use toml::{
 };
 
 use crate::{
-    keys::{Key, Kind, find},
+    keys::{Key, Kind, PLACES, find},
     policy::{Layer, LayerReader, PolicyError},
     units::{duration_ms, size_bytes},
 };
@@ -18,6 +18,8 @@ type Written<'i> = Spanned<DeValue<'i>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Values {
     found: Vec<(&'static Key, Value)>,
+    /// The places, each with its name and what is set of it.
+    places: Vec<(String, Values)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,9 @@ impl Values {
         let table = reader.parse()?;
         for (name, value) in table.get_ref() {
             match value.get_ref() {
+                DeValue::Table(places) if name.get_ref() == "place" => {
+                    reader.places(places, &mut values)?;
+                }
                 DeValue::Table(section) => {
                     reader.section(name.get_ref(), section, &mut values)?;
                 }
@@ -50,6 +55,12 @@ impl Values {
         debug_assert!(find(section, name).is_some(), "no such key: [{section}] {name}");
         let is_it = |key: &Key| key.section == section && key.name == name;
         self.found.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+    }
+
+    /// The places, each with its name and what is set of it in the section
+    /// [`PLACES`](crate::keys::PLACES).
+    pub fn places(&self) -> &[(String, Self)] {
+        &self.places
     }
 
     /// A number, if it is set.
@@ -94,6 +105,56 @@ impl Values {
 }
 
 impl LayerReader<'_, '_> {
+    /// Reads the places, and what is set of all of them.
+    pub(crate) fn places(
+        &self,
+        table: &DeTable<'_>,
+        values: &mut Values,
+    ) -> Result<(), PolicyError> {
+        for (name, value) in table {
+            let (at, name) = (name.span().start, name.get_ref().as_ref());
+            let DeValue::Table(place) = value.get_ref() else {
+                if find("place", name).is_none() {
+                    let problem = format!("unknown key `{name}`");
+                    let remedy = "write `[place.NAME]`, and the keys of the place below it";
+                    return Err(self.error(at, &problem, remedy));
+                }
+                self.setting("place", name, value, values)?;
+                continue;
+            };
+            self.check_keys(place, PLACES)?;
+            let mut set = Values::default();
+            self.section(PLACES, place, &mut set)?;
+            self.check_place(name, at, &set)?;
+            values.places.push((name.to_owned(), set));
+        }
+        Ok(())
+    }
+
+    /// Checks that a place has a name that can be typed, and what its kind needs.
+    fn check_place(&self, name: &str, at: usize, set: &Values) -> Result<(), PolicyError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let begins = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+        if !begins || !name.bytes().all(is_plain) || name.len() > 32 || name == "local" {
+            let problem = format!("`{name}` cannot be the name of a place");
+            let remedy = "write up to 32 letters, digits, `-`, `_` or `.`; `local` is this machine";
+            return Err(self.error(at, &problem, remedy));
+        }
+        let missing = |key: &str, example: &str| {
+            self.error(at, &format!("the place `{name}` has no `{key}`"), example)
+        };
+        match set.text(PLACES, "kind") {
+            None => Err(missing("kind", "write `kind = \"ssh\"` or `kind = \"docker\"`")),
+            Some("ssh") if set.text(PLACES, "host").is_none() => {
+                Err(missing("host", "write `host = \"build.example\"`"))
+            }
+            Some("docker") if set.text(PLACES, "container").is_none() => {
+                Err(missing("container", "write `container = \"build\"`"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Reads the settings of a section.
     pub(crate) fn section(
         &self,

@@ -5,7 +5,7 @@
 use std::{fmt::Write, fs, path::Path};
 
 use legwork_gate::{
-    keys::{KEYS, Key, Kind, Project, Unset, is_listed},
+    keys::{KEYS, Key, Kind, PLACES, Project, Unset, is_listed},
     unit_example,
 };
 
@@ -44,6 +44,8 @@ fn introduction(section: &str) -> &'static str {
         "output" => "What results show of a command's output.",
         "run_shell_command" => "The tool of this name.",
         "retention" => "How long and how much is kept of tasks that are over.",
+        "place" => "Other machines that commands can run on: [places.md](places.md).",
+        "place.*" => "As often as wanted, each with its own name: [places.md](places.md).",
         other => panic!("say what [{other}] is"),
     }
 }
@@ -101,6 +103,7 @@ fn page() -> String {
             section = Some(key.section);
             let title = match key.section {
                 "" => "Top level".to_owned(),
+                PLACES => "`[place.NAME]`".to_owned(),
                 listed if is_listed(listed) => format!("`[[{listed}]]`"),
                 name => format!("`[{name}]`"),
             };

@@ -29,7 +29,7 @@ mod linux;
 pub use linux::{
     CONNECT_ARGUMENT, CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect,
     end_left_by, fork_spawner_ahead, is_alive, keep_heap, raise_own_open_files, resume, send,
-    socket_pair, take_over_if_spawner,
+    share_heap, socket_pair, take_over_if_spawner,
 };
 
 #[cfg(not(target_os = "linux"))]

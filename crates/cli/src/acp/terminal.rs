@@ -8,8 +8,8 @@ use std::{
 };
 
 use legwork::{
-    Caller, DuplicatePolicy, Engine, ErrorKind, OutputStream, Outputs, Request, TaskHandle,
-    ToolError, signal_name,
+    Caller, DuplicatePolicy, Engine, ErrorKind, LOCAL_PLACE, OutputStream, Outputs, Request,
+    TaskHandle, ToolError, signal_name,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -79,6 +79,8 @@ impl Create {
             Some(cwd) => request.workdir(cwd),
             None => request,
         };
+        // The editor and its files are on this machine.
+        let request = request.place(LOCAL_PLACE);
         // One stream in the exact order, and a second terminal for a second request.
         request.tool(TOOL).outputs(Outputs::Merged).duplicates(DuplicatePolicy::StartNew)
     }

@@ -23,7 +23,7 @@ pub(crate) struct StatePlace {
     pub state: StateChoice,
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StateChoice {
     /// The state folder.
     #[arg(

@@ -18,6 +18,16 @@ Examples:
   legwork approvals --watch     answer their questions
   legwork doctor                check this machine and the configuration";
 
+pub(super) const PLACES: &str = "\
+A place is configured as `[place.NAME]` (docs/places.md). Commands run there with `--place NAME`, or \
+by default with `[place] default`.
+
+Examples:
+  legwork places
+  legwork places --check
+  legwork places build --check --json
+  legwork run --place build -- make";
+
 pub(super) const SETUP: &str = "\
 Files keep their comments and their order; each is kept as it was in the state folder (setup/). \
 `legwork doctor` shows which clients are set up.

@@ -9,9 +9,14 @@ mod tasks;
 mod trials;
 mod values;
 
-use std::path::PathBuf;
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{
+    Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
+};
 use legwork::tools::export::Format;
 
 pub(crate) use self::{
@@ -53,7 +58,13 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Reads the command line; `--state` counts before the verb, too.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut arguments = Self::try_parse()?;
+        let words: Vec<OsString> = std::env::args_os().collect();
+        if let [_, verb, rest @ ..] = words.as_slice()
+            && let Some(verb) = Verb::read_alone(verb, rest)
+        {
+            return Ok(Self { state: StateChoice::default(), verb: Some(verb) });
+        }
+        let mut arguments = Self::try_parse_from(words)?;
         let (Some(verb), Some(given)) = (&mut arguments.verb, &arguments.state.state) else {
             return Ok(arguments);
         };
@@ -151,6 +162,12 @@ pub(crate) enum Verb {
     /// Read and verify the audit log
     #[command(subcommand)]
     Audit(AuditVerb),
+    /// List the places that commands can run at, and check them
+    #[command(after_help = examples::PLACES)]
+    Places(PlacesOptions),
+    /// Work for an engine at another place, over stdin and stdout
+    #[command(hide = true)]
+    Post(PostOptions),
     /// Check this machine, the configuration and the state folder
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorOptions),
@@ -168,11 +185,30 @@ pub(crate) enum Verb {
     Man(ManOptions),
 }
 
+/// Whether a verb starts one command at once, and ends with it. A server does not: the wardens of a
+/// spawner that was forked here have twice the memory of others.
+pub(crate) fn starts_at_once(verb: &str) -> bool {
+    matches!(verb, "run" | "sh" | "try" | "call")
+}
+
 impl Verb {
-    /// Whether it starts one command at once, and ends with it. A server does not: the wardens of a
-    /// spawner that was forked here have twice the memory of others.
-    pub(crate) fn starts_at_once(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Sh(_) | Self::Try(_) | Self::Call(_))
+    /// Reads the options of a verb whose caller waits for every millisecond, without those of all
+    /// the other verbs, which take longer to list than to read. None if it is another verb, or if
+    /// there is anything to say about the options: all verbs together say it.
+    fn read_alone(verb: &OsStr, rest: &[OsString]) -> Option<Self> {
+        fn options<T: Args + FromArgMatches>(rest: &[OsString]) -> Option<T> {
+            let command = T::augment_args(Command::new("legwork").no_binary_name(true));
+            let mut found = command.try_get_matches_from(rest).ok()?;
+            T::from_arg_matches_mut(&mut found).ok()
+        }
+        match verb.to_str()? {
+            "run" => options(rest).map(Self::Run),
+            "sh" => options(rest).map(Self::Sh),
+            "call" => options(rest).map(Self::Call),
+            "hook" => options(rest).map(Self::Hook),
+            "mcp" => options(rest).map(Self::Mcp),
+            _ => None,
+        }
     }
 
     /// How its log looks, where that was chosen.
@@ -215,12 +251,15 @@ impl Verb {
             Self::Deny(options) => &mut options.state,
             Self::Audit(AuditVerb::Show(options)) => &mut options.state,
             Self::Audit(AuditVerb::Verify(options)) => &mut options.state,
+            Self::Places(options) => &mut options.place.state,
             Self::Doctor(options) => &mut options.place.state,
             Self::Gc(options) => &mut options.state,
             Self::CompleteIds(options) => &mut options.state,
-            Self::Tools(_) | Self::Policy(_) | Self::Completions(_) | Self::Man(_) => {
-                return None;
-            }
+            Self::Tools(_)
+            | Self::Policy(_)
+            | Self::Post(_)
+            | Self::Completions(_)
+            | Self::Man(_) => return None,
         })
     }
 }
@@ -322,6 +361,29 @@ impl FormatName {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PlacesOptions {
+    /// Only this place
+    pub name: Option<String>,
+    /// Connect to each, and show what it says of itself
+    #[arg(long)]
+    pub check: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub place: StatePlace,
+    #[command(flatten)]
+    pub rules: Rules,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PostOptions {
+    /// Folder of the tasks that run here [default: ~/.local/state/legwork-post]
+    #[arg(value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DoctorOptions {
     /// Print JSON
     #[arg(long)]
@@ -356,4 +418,45 @@ pub(crate) struct GcOptions {
     pub json: bool,
     #[command(flatten)]
     pub state: StateChoice,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alone(line: &str) -> Option<Verb> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let (verb, rest) = words.split_first().unwrap();
+        Verb::read_alone(verb, rest)
+    }
+
+    #[test]
+    fn a_verb_read_alone_is_the_one_that_all_verbs_together_read() {
+        let lines = [
+            "run true",
+            "run --mode open --state s --timeout 5s -- make -j 4 --state x",
+            "run --detach sleep 5",
+            "sh --login -- --help",
+            "sh --shell=bash ls",
+            "call ExecCommand {} --json --trust untrusted_external",
+            "hook claude-code",
+            "mcp --structured --workspace . --log-format json",
+            "mcp",
+        ];
+        for line in lines {
+            let words = ["legwork"].into_iter().chain(line.split(' '));
+            let together = Arguments::try_parse_from(words).unwrap();
+            let verb = alone(line).expect(line);
+            assert_eq!(format!("{verb:?}"), format!("{:?}", together.verb.unwrap()), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_something_to_say_about_is_left_to_all_verbs() {
+        for line in
+            ["run", "run --help", "sh -V", "mcp --nonsense", "call", "ps", "runs", "help run", "-h"]
+        {
+            assert!(alone(line).is_none(), "{line}");
+        }
+    }
 }

@@ -42,6 +42,9 @@ pub(crate) struct RunCommon {
     /// is no limit
     #[arg(long, value_name = "TIME", value_parser = values::seconds)]
     pub timeout: Option<Duration>,
+    /// Place to run the command at, as in `legwork places` [default: local, or as configured]
+    #[arg(long, value_name = "NAME")]
+    pub place: Option<String>,
     /// Mask secrets in the output here, as the tools do; gives the command no terminal
     #[arg(long)]
     pub mask: bool,

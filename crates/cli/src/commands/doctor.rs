@@ -15,7 +15,7 @@ use std::{
 };
 
 use legwork::{
-    Caller, Config, Engine, ErrorKind, Level, Options, Registry, ToolError, Trust, Usage,
+    Caller, Config, Engine, ErrorKind, Level, Options, Outside, Registry, ToolError, Trust, Usage,
     audit::repairs,
     gate::{Mode, Policy, units::shown_bytes},
 };
@@ -62,6 +62,12 @@ struct Effective {
     network: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     network_by_name: bool,
+    /// Whether what is written in the home folder goes into a layer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    outside_in_layer: bool,
+    /// Whether no copy-on-write view can be made: then there are neither trials nor layers.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_copies: bool,
 }
 
 /// All that was found out.
@@ -92,6 +98,7 @@ pub(crate) async fn diagnose(place: &StatePlace, rules: &Rules) -> Diagnosis {
     let (effective, layers) = match Trial::open(&workspace, &config) {
         Ok(trial) => {
             checks.extend(trial.checks().await);
+            checks.extend(trial.places().await);
             (trial.effective().await, layers::of(trial.guarded.protection(STRICTEST).await))
         }
         Err(error) => {
@@ -252,6 +259,7 @@ struct Trial {
     /// The same without questions: the doctor's own command needs no answer.
     asking_nobody: Engine,
     ask: &'static str,
+    outside: Outside,
     _state: TempDir,
 }
 
@@ -265,6 +273,8 @@ impl Trial {
         let open = |config: Config| {
             let mut options = Options::configured(workspace, config);
             options.state = Some(state.path().to_owned());
+            // The doctor's own command is for this machine.
+            options.default_place = None;
             options.hint = hints::of;
             options.for_the_user = hints::for_the_user;
             Engine::open_with(options, Registry::builtin())
@@ -278,6 +288,7 @@ impl Trial {
             guarded: open(config.clone())?,
             asking_nobody: open(asking_nobody)?,
             ask: config.policy.mode().asks(),
+            outside: config.sandbox.outside,
             _state: state,
         })
     }
@@ -289,7 +300,29 @@ impl Trial {
             sandbox: report.level,
             network: report.network,
             network_by_name: report.network_by_name,
+            outside_in_layer: self.outside == Outside::Layer
+                && report.level == Level::WorkspaceWrite,
+            no_copies: !self.guarded.can_try(),
         })
+    }
+
+    /// Whether each place can be reached, and has what commands need.
+    async fn places(&self) -> Vec<Check> {
+        let names: Vec<String> = self.guarded.places().map(|place| place.name.clone()).collect();
+        let mut checks = Vec::new();
+        for name in names {
+            checks.push(match self.guarded.check_place(&name).await {
+                Ok(report) => match report.workspace {
+                    Ok(folder) => {
+                        let folder = folder.display();
+                        Check::ok("place", format!("{name}: {} answers, {folder}", report.host))
+                    }
+                    Err(problem) => Check::failed("place", format!("{name}: {problem}")),
+                },
+                Err(error) => Check::of("place", &error),
+            });
+        }
+        checks
     }
 
     async fn checks(&self) -> Vec<Check> {
@@ -352,7 +385,7 @@ fn conclusion(checks: &[Check], layers: &[ProtectionLayer], style: Style) -> Str
 }
 
 impl Effective {
-    fn told(&self) -> [(&'static str, String); 3] {
+    fn told(&self) -> Vec<(&'static str, String)> {
         let asked = match self.ask {
             "never" => "nobody is asked",
             "strict" => "a person is asked about all that no rule allows",
@@ -368,10 +401,18 @@ impl Effective {
             (true, false) => "yes",
             (false, _) => "no",
         };
-        [
+        let mut told = vec![
             ("ask", format!("{}: {asked}", self.ask)),
             ("sandbox", format!("{}: {writable}", self.sandbox.as_str())),
             ("network", network.to_owned()),
-        ]
+        ];
+        if self.outside_in_layer {
+            let kept = "layer: what commands write in the home folder is kept beside it";
+            told.push(("outside", kept.to_owned()));
+        }
+        if self.no_copies {
+            told.push(("trials", "refused: this kernel has no overlay file system".to_owned()));
+        }
+        told
     }
 }

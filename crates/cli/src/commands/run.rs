@@ -4,8 +4,8 @@
 use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
-    Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, Outcome, Outputs, Registry,
-    Request, Run, RunControl, Stdin, Task, ToolError, TrialWish, output::Mask,
+    Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, LOCAL_PLACE, Outcome, Outputs,
+    Registry, Request, Run, RunControl, Stdin, Task, ToolError, TrialWish, output::Mask,
 };
 use rustix::{fs::fstat, process::Signal};
 
@@ -39,7 +39,9 @@ pub(crate) async fn run(options: RunOptions) -> ExitCode {
 }
 
 pub(crate) async fn sh(options: ShOptions) -> ExitCode {
-    let mut request = Request::script(options.script).tool("sh").login(options.login);
+    // Agents whose own shell it stands for work on this machine.
+    let request = Request::script(options.script).tool("sh").login(options.login);
+    let mut request = request.place(LOCAL_PLACE);
     if let Some(shell) = options.shell {
         request = request.shell(shell);
     }
@@ -58,6 +60,9 @@ pub(crate) async fn try_on_copy(options: TryOptions) -> ExitCode {
 
 async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     request.wall_ms_max = common.wall_ms_max();
+    if common.place.is_some() {
+        request.place.clone_from(&common.place);
+    }
     let place = StatePlace { workspace: None, state: common.state.clone() };
     let engine = match place.open_to_run(Registry::default(), &common.rules) {
         Ok(engine) => engine,

@@ -78,6 +78,9 @@ fn describe(
     if let Some(description) = &task.description {
         lines.add("Purpose", &format!("{} (the caller's words)", escaped(description)));
     }
+    if let Some(place) = task.place() {
+        lines.add("Place", place);
+    }
     lines.add("Folder", &escaped(&task.workdir));
     if let Some(shell) = &task.shell {
         lines.add("Shell", &format!("{shell}{}", if task.login { " (login)" } else { "" }));

@@ -62,10 +62,14 @@ pub(crate) async fn changes(options: ChangesOptions) -> ExitCode {
         if options.list {
             return Ok(list(&engine.trials().await?, options.json));
         }
-        let task = meant(&engine, options.trial.as_deref()).await?;
         let diff = options.diff.then_some(DIFF_MAX);
         let shown = ShownChanges { lines_max: usize::MAX, diff };
         let paths = options.path.iter().map(|path| absolute(path)).collect();
+        if options.outside {
+            let changes = engine.outside_changes(&this_folder(), paths, shown).await?;
+            return Ok(if options.json { as_json(&changes) } else { outside(&changes) });
+        }
+        let task = meant(&engine, options.trial.as_deref()).await?;
         let changes = engine.trial_changes(&task, paths, shown).await?;
         Ok(if options.json { as_json(&changes) } else { as_text(&task, &changes) })
     };
@@ -84,6 +88,14 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
         })).collect::<Vec<_>>(),
         "diff": changes.diff,
     }))
+}
+
+/// What is changed outside the workspace.
+fn outside(changes: &TrialChanges) -> ExitCode {
+    match &changes.diff {
+        Some(diff) => print(diff),
+        None => print(&format!("{}\n{}", changes.counted, changes.list)),
+    }
 }
 
 fn as_text(task: &Task, changes: &TrialChanges) -> ExitCode {
@@ -118,16 +130,25 @@ fn list(trials: &[TrialState], json: bool) -> ExitCode {
 pub(crate) async fn apply(options: ApplyOptions) -> ExitCode {
     let applied = async {
         let engine = options.state.with_tasks()?;
-        let task = meant(&engine, options.trial.as_deref()).await?;
         let paths = options.path.iter().map(|path| absolute(path)).collect();
-        Ok((task.task_id.clone(), engine.apply_trial(&task, paths, BY).await?))
+        if options.outside {
+            let applied = engine.apply_outside(&this_folder(), paths, BY).await?;
+            return Ok(("outside the workspace".to_owned(), applied));
+        }
+        let task = meant(&engine, options.trial.as_deref()).await?;
+        Ok((task.task_id.to_string(), engine.apply_trial(&task, paths, BY).await?))
     };
     match applied.await {
         Ok((_, applied)) if options.json => print_json(&applied),
-        Ok((id, applied)) => {
-            let rest = if applied.whole { "" } else { "; the rest of the trial is kept" };
+        Ok((of, applied)) => {
+            let kept = if options.outside {
+                "; the rest is kept"
+            } else {
+                "; the rest of the trial is kept"
+            };
+            let rest = if applied.whole { "" } else { kept };
             print(&format!(
-                "{id}: {} made, {} changed, {} removed{rest}\n",
+                "{of}: {} made, {} changed, {} removed{rest}\n",
                 applied.made, applied.changed, applied.removed
             ))
         }
@@ -150,6 +171,11 @@ fn refused(error: &ToolError) -> ExitCode {
 pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
     let discarded = async {
         let engine = options.state.with_tasks()?;
+        if options.outside {
+            let paths = options.path.iter().map(|path| absolute(path)).collect();
+            engine.discard_outside(&this_folder(), paths, BY).await?;
+            return Ok(vec!["outside the workspace".to_owned()]);
+        }
         let tasks = if options.all {
             let mut tasks = Vec::new();
             for trial in here(&engine).await? {
@@ -162,20 +188,25 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
         for task in &tasks {
             engine.discard_trial(task, BY).await?;
         }
-        Ok(tasks)
+        Ok(tasks.iter().map(|task| task.task_id.to_string()).collect())
     };
     match discarded.await {
-        Ok(tasks) => {
-            let lines = tasks.iter().map(|task| format!("{}: discarded\n", task.task_id));
+        Ok(names) => {
+            let lines = names.iter().map(|name| format!("{name}: discarded\n"));
             print(&lines.collect::<String>())
         }
         Err(error) => complain_of(&error),
     }
 }
 
+/// The folder that we are in.
+fn this_folder() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
+
 /// The trials of the workspace that we are in, newest first.
 async fn here(engine: &Engine) -> Result<Vec<TrialState>, ToolError> {
-    let folder = std::env::current_dir().unwrap_or_default();
+    let folder = this_folder();
     let mut trials = engine.trials().await?;
     trials.retain(|trial| folder.starts_with(&trial.workspace));
     Ok(trials)

@@ -3,7 +3,8 @@
 //! and takes minutes; `just release --dry-run` runs it.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -108,6 +109,52 @@ fn a_release_without_a_channel_or_with_one_that_is_not_configured_does_nothing()
         assert!(text(&output.stderr).contains(words), "{arguments:?}: {output:?}");
         assert_eq!(text(&output.stdout), "", "a step ran: {arguments:?}");
     }
+}
+
+/// Runs one long check of the release, whose script is `crate_check`, in a repository of its own.
+fn rehearse(clone: &Path, crate_check: &str, more: &[&str]) -> (bool, String) {
+    let script = clone.join("packaging/crates.sh");
+    fs::write(&script, format!("#!/bin/sh\n{crate_check}\n")).unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("bash");
+    command.arg(clone.join("packaging/release.sh")).args(["--dry-run", "--only", "crates"]);
+    let output = command.args(more).output().unwrap();
+    let line = text(&output.stdout).lines().next().unwrap().to_owned();
+    (output.status.success(), line)
+}
+
+#[test]
+fn a_check_of_the_release_that_has_passed_is_kept_until_the_sources_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let clone = folder.path();
+    fs::create_dir(clone.join("packaging")).unwrap();
+    for name in ["packaging/release.sh", "packaging/lib.sh", "Cargo.toml"] {
+        fs::copy(root().join(name), clone.join(name)).unwrap();
+    }
+    fs::write(clone.join(".gitignore"), "target\n").unwrap();
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=a", "-c", "user.email=a@b"]).arg("-C").arg(clone);
+        assert!(command.args(arguments).status().unwrap().success(), "{arguments:?}");
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message=all"]);
+    let kept = |(passed, line): &(bool, String)| *passed && line.contains("passed before");
+
+    let first = rehearse(clone, "exit 3", &[]);
+    assert!(!first.0 && first.1.starts_with("failed  crates"), "{first:?}");
+    let again = rehearse(clone, "exit 3", &[]);
+    assert!(!again.0, "a failed check was kept: {again:?}");
+    let passed = rehearse(clone, "exit 0", &[]);
+    assert!(passed.0 && !kept(&passed), "other sources: {passed:?}");
+    let resumed = rehearse(clone, "exit 0", &[]);
+    assert!(kept(&resumed), "{resumed:?}");
+    let wanted = rehearse(clone, "exit 0", &["--again"]);
+    assert!(wanted.0 && !kept(&wanted), "{wanted:?}");
+    git(&["commit", "--quiet", "--all", "--allow-empty", "--message=more"]);
+    let later = rehearse(clone, "exit 0", &[]);
+    assert!(later.0 && !kept(&later), "another commit: {later:?}");
 }
 
 #[test]

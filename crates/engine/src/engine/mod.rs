@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Level, program_rules, read_tables};
+use legwork_gate::{Level, program_rules};
 use serde_json::Value;
 
 pub use self::{
@@ -38,11 +38,12 @@ use crate::{
     meters::{Meters, WardenCount},
     model::{
         Caller, ConnectionCheck, Outcome, Request, Trust,
+        place::{LOCAL_PLACE, PlaceReport, PlaceSettings},
         question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
     output::{Mask, SharedMask, TaskOutput},
-    place::{Local, Place},
+    place::{AskedOf, Far, Local, Place, remembered},
     state::StateFolder,
     store::{
         Store,
@@ -58,11 +59,12 @@ use crate::{
         input::TypedText,
         observe::Observer,
         place_error,
+        places::{Places, out_of_reach},
         run::Run,
         sandbox_facts,
         trials::{ShownChanges, TrialChanges, TrialState},
     },
-    threads::{begin_in_thread, in_thread},
+    threads::in_thread,
     trial::Applied,
 };
 
@@ -79,7 +81,7 @@ pub struct Engine {
 
 impl Engine {
     /// Opens the state folder, with tools of the caller's choice; starts nothing yet.
-    pub fn open_with(options: Options, registry: Registry) -> Result<Self, ToolError> {
+    pub fn open_with(options: Options, mut registry: Registry) -> Result<Self, ToolError> {
         let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
         let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
         // A root that does not exist cannot be entered either.
@@ -91,13 +93,30 @@ impl Engine {
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
         let rules = program_rules(&options.policy);
         let (sandbox, at_once) = (options.sandbox.clone(), options.at_once);
+        let asked = AskedOf::new(&workspace, &sandbox, &rules);
         let place = Arc::new(Local::new(state.clone(), sandbox, &roots, &rules, at_once));
-        Self::open_at(place, state, (workspace, roots), options, registry)
+        let (here, folder) = (place.clone(), state.clone());
+        let (settings, default) = (options.places.clone(), options.default_place.clone());
+        if !settings.is_empty() {
+            let others = settings.iter().map(|place| place.name.as_str());
+            let all: Vec<&str> = [LOCAL_PLACE].into_iter().chain(others).collect();
+            registry.offer_places(&all, default.as_deref().unwrap_or(LOCAL_PLACE));
+        }
+        let places = move |mask: &SharedMask| {
+            let (mask, known) = (mask.clone(), folder.clone());
+            let find = move |name: &str| remembered(&known, name);
+            let make = move |settings| {
+                let (asked, mask) = (asked.clone(), mask.clone());
+                Far::new(settings, here.clone(), folder.clone(), asked, mask)
+            };
+            Places::new(settings, default, find, make)
+        };
+        Self::open_at((place, places), state, (workspace, roots), options, registry)
     }
 
     /// The same, at any place.
     pub(crate) fn open_at(
-        place: Arc<dyn Place>,
+        (place, places): (Arc<dyn Place>, impl FnOnce(&SharedMask) -> Places),
         state: Arc<StateFolder>,
         (workspace, roots): (PathBuf, Vec<PathBuf>),
         options: Options,
@@ -106,13 +125,6 @@ impl Engine {
         let opened = place.open_folder(&workspace);
         let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
         let mask = SharedMask::new(Mask::of_environment());
-        if options.at_once {
-            let mask = mask.get();
-            drop(begin_in_thread(move || {
-                mask.make_ready();
-                read_tables();
-            }));
-        }
         let store = Store::open(state, mask.clone(), options.meters.clone(), options.at_once)?;
         let mut judge = Judge::new(
             options.policy,
@@ -127,7 +139,8 @@ impl Engine {
         }
         let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
         let ground = Ground { workspace, roots, all_workspaces, unset };
-        let tasks = Tasks::new(judge, store, place, mask, ground, options.orphan_ttl);
+        let places = (place, places(&mask));
+        let tasks = Tasks::new(judge, store, places, mask, ground, options.orphan_ttl);
         tasks.recover_trials();
         Ok(Self {
             tasks: Arc::new(tasks),
@@ -205,6 +218,44 @@ impl Engine {
     /// warden with its sandbox is ready. Nothing is started.
     pub async fn ready(&self, trust: Trust) -> Result<(), ToolError> {
         self.tasks.ready(trust).await
+    }
+
+    /// The places that commands can run at besides this machine.
+    pub fn places(&self) -> impl Iterator<Item = &PlaceSettings> {
+        self.tasks.places.configured().map(|place| place.settings())
+    }
+
+    /// The place that commands run at whose caller does not say.
+    pub fn default_place(&self) -> &str {
+        self.tasks.places.default_name()
+    }
+
+    /// Connects to a place, and returns what it says of itself.
+    pub async fn check_place(&self, name: &str) -> Result<PlaceReport, ToolError> {
+        let known = self.tasks.places.configured().find(|place| place.settings().name == name);
+        let Some(place) = known else {
+            let problem = format!("there is no place `{name}`");
+            return Err(ToolError::new(ErrorKind::InvalidToolInput, problem)
+                .hint("it has to be in the configuration, as `[place.NAME]`"));
+        };
+        let report = place.report().await.map_err(|error| out_of_reach(&error))?;
+        let wanted = self.tasks.judge.wanted(Trust::TrustedOperator);
+        let at: Arc<dyn Place> = place.clone();
+        let sandbox = self.tasks.sandbox_at(&at, wanted).await?;
+        Ok(PlaceReport {
+            name: name.to_owned(),
+            host: report.hello.host,
+            workspace: report.hello.workspace,
+            state: report.hello.state,
+            processors: report.hello.processors,
+            memory_bytes: report.hello.memory_bytes,
+            opened_in: report.opened_in,
+            answered_in: report.answered_in,
+            is_same_program: report.is_same_program,
+            wardens: report.leftovers.wardens,
+            tasks: report.leftovers.tasks,
+            sandbox: sandbox.map(|sandbox| sandbox.report.clone()).unwrap_or_default(),
+        })
     }
 
     /// Whether nothing is started with less than the whole sandbox.
@@ -329,6 +380,7 @@ impl Engine {
         let argv = definition.is_some_and(|definition| definition.takes_argv);
         let mut request =
             if argv { Request::program(["true"]) } else { Request::script("true") }.tool(tool);
+        request = request.place(LOCAL_PLACE);
         if let Some(definition) = definition {
             request = request.manners(definition.manners);
         }
@@ -459,6 +511,11 @@ impl Engine {
         self.tasks.admit_typing(task, caller, is_person).await
     }
 
+    /// Whether commands can be tried here, as far as that can be known without trying one.
+    pub fn can_try(&self) -> bool {
+        self.tasks.place.can_try()
+    }
+
     /// The trials of all workspaces, newest first.
     pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
         self.tasks.trials().await
@@ -495,6 +552,37 @@ impl Engine {
     /// Forgets what a trial changed; its task stays.
     pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
         self.tasks.discard_trial(trial, by).await
+    }
+
+    /// What finished commands of the workspace that a folder is in have changed outside of it, in
+    /// layers over the home folder: all of it, or what is at and below some absolute paths.
+    pub async fn outside_changes(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.tasks.outside_changes(folder, paths, shown).await
+    }
+
+    /// Brings that over, as [`apply_trial`](Self::apply_trial) does.
+    pub async fn apply_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.tasks.apply_outside(folder, paths, by).await
+    }
+
+    /// Forgets it: all of it, or what is at and below some absolute paths.
+    pub async fn discard_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<(), ToolError> {
+        self.tasks.discard_outside(folder, paths, by).await
     }
 
     /// The questions that wait for an answer, oldest first.

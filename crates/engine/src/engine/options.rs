@@ -8,7 +8,7 @@ use crate::{
     error::ToolError,
     judge::config::{Config, Settings, UserPrograms, Variables},
     meters::Meters,
-    model::sandbox::SandboxSettings,
+    model::{place::PlaceSettings, sandbox::SandboxSettings},
     state::{Repair, StateFolder},
 };
 
@@ -45,6 +45,10 @@ pub struct Options {
     pub told: UserPrograms,
     /// Which variables of our own environment commands do not get.
     pub variables: Variables,
+    /// Other places that commands can run at.
+    pub places: Vec<PlaceSettings>,
+    /// The place that commands run at whose caller does not say; this machine when absent.
+    pub default_place: Option<String>,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line
     /// does.
     pub all_workspaces: bool,
@@ -71,6 +75,7 @@ impl Options {
         (options.policy, options.settings) = (config.policy, config.settings);
         (options.sandbox, options.told) = (config.sandbox, config.told);
         options.variables = config.variables;
+        (options.places, options.default_place) = (config.places, config.default_place);
         options
     }
 
@@ -86,6 +91,8 @@ impl Options {
             sandbox: SandboxSettings::default(),
             told: UserPrograms::default(),
             variables: Variables::default(),
+            places: Vec::new(),
+            default_place: None,
             all_workspaces: false,
             at_once: false,
             meters: Arc::default(),

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use legwork_gate::Manners;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Answer, Engine, Success};
 use crate::{
@@ -52,6 +52,10 @@ pub struct Definition {
     /// Whether its text for a model is the JSON of its result and nothing else.
     #[serde(skip)]
     pub text_is_json: bool,
+    /// Whether its command can run at another place, named by the field `place` of its input. The
+    /// field is offered where there are several.
+    #[serde(skip)]
+    pub takes_place: bool,
 }
 
 impl Definition {
@@ -73,6 +77,7 @@ impl Definition {
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         }
     }
 }
@@ -188,6 +193,47 @@ impl Registry {
                 answer
             }
             Err(error) => Answer::failed(name, engine.told(error)),
+        }
+    }
+}
+
+/// A tool that offers a choice of places.
+struct AtPlaces {
+    tool: Arc<dyn Tool>,
+    definition: Definition,
+}
+
+impl Tool for AtPlaces {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a> {
+        self.tool.call(engine, input, caller)
+    }
+
+    fn render(&self, result: &Value) -> String {
+        self.tool.render(result)
+    }
+
+    fn again(&self, engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
+        self.tool.again(engine, task, output)
+    }
+}
+
+impl Registry {
+    /// Offers a choice of places, where a tool can run its command at another one.
+    pub(super) fn offer_places(&mut self, names: &[&str], default: &str) {
+        for tool in self.tools.iter_mut().filter(|tool| tool.definition().takes_place) {
+            let mut definition = tool.definition().clone();
+            let meaning = format!("The place to run at. Default: {default}.");
+            let field = json!({ "description": meaning, "enum": names, "type": "string" });
+            if let Some(fields) = definition.input_schema.get_mut("properties")
+                && let Some(fields) = fields.as_object_mut()
+            {
+                fields.insert("place".into(), field);
+            }
+            *tool = Arc::new(AtPlaces { tool: tool.clone(), definition });
         }
     }
 }

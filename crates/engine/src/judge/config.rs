@@ -12,14 +12,15 @@ use std::{
 
 use legwork_gate::{
     Layer, Level, Mode, NetworkMode, Origin, Policy, PolicyError, Trust, Values,
-    keys::RUN_SHELL_COMMAND,
+    keys::{PLACES, RUN_SHELL_COMMAND},
 };
 
 use crate::{
     error::{ErrorKind, ToolError},
     model::limits::{self, TaskLimits},
     model::network::NetworkSettings,
-    model::sandbox::SandboxSettings,
+    model::place::{PlaceReach, PlaceSettings},
+    model::sandbox::{Outside, SandboxSettings},
     plain_file::{read_text, read_text_itself},
     store::retention::Retention,
 };
@@ -106,6 +107,10 @@ pub struct Config {
     pub variables: Variables,
     /// How much is asked, where the caller does not choose.
     pub ask: Option<Mode>,
+    /// Other places that commands can run at.
+    pub places: Vec<PlaceSettings>,
+    /// The place that commands run at whose caller does not say; this machine when absent.
+    pub default_place: Option<String>,
 }
 
 /// Which variables of our own environment commands do not get.
@@ -283,6 +288,10 @@ impl Config {
         sandbox.required = values.flag("sandbox", "required").unwrap_or(sandbox.required);
         sandbox.writable.extend(paths("sandbox", "writable"));
         sandbox.unreadable.extend(paths("sandbox", "unreadable"));
+        let outside = values.text("sandbox", "outside").and_then(Outside::from_name);
+        sandbox.outside = outside.unwrap_or(sandbox.outside);
+        let layer_bytes_max = values.number("sandbox", "layer_bytes_max");
+        sandbox.layer_bytes_max = layer_bytes_max.unwrap_or(sandbox.layer_bytes_max);
         let duration = |section, name| values.number(section, name).map(Duration::from_millis);
         self.orphan_ttl = duration("", "orphan_ttl_ms").or(self.orphan_ttl);
         let texts = |section, name| values.texts(section, name).to_vec();
@@ -297,6 +306,7 @@ impl Config {
                 *told = words.to_vec();
             }
         }
+        take_places(self, &values);
         let known = self.settings;
         let on_failure = values.text("hook", "on_failure").map(|choice| choice == "allow");
         let number = |section, name, known| values.number(section, name).unwrap_or(known);
@@ -319,6 +329,28 @@ impl Config {
             task_limits: limits.over(&known.task_limits),
         };
         Ok(())
+    }
+}
+
+/// Takes the places of a file; a later file's goes before an earlier one's of the same name.
+fn take_places(config: &mut Config, values: &Values) {
+    let default = values.text("place", "default").map(str::to_owned);
+    config.default_place = default.or(config.default_place.take());
+    for (name, set) in values.places() {
+        let text = |key| set.text(PLACES, key).map(str::to_owned);
+        let options = set.texts(PLACES, "options").to_vec();
+        let reach = match set.text(PLACES, "kind") {
+            Some("docker") => {
+                PlaceReach::Docker { container: text("container").unwrap_or_default(), options }
+            }
+            _ => PlaceReach::Ssh { host: text("host").unwrap_or_default(), options },
+        };
+        let mut place = PlaceSettings::new(name.clone(), reach);
+        place.workspace = text("workspace").map(PathBuf::from);
+        place.program = text("program");
+        place.state = text("state").map(PathBuf::from);
+        config.places.retain(|known| known.name != *name);
+        config.places.push(place);
     }
 }
 
@@ -469,6 +501,41 @@ mod tests {
     }
 
     #[test]
+    fn places_are_read_and_a_later_file_replaces_one_of_the_same_name() {
+        let ssh = |host: &str| format!("[place.build]\nkind = \"ssh\"\nhost = \"{host}\"\n");
+        let more = "workspace = \"/w\"\noptions = [\"-p\", \"2\"]\n[place]\ndefault = \"build\"\n";
+        let later = format!("{}{more}", ssh("b"));
+        let all = [(Origin::User, &*ssh("a")), (Origin::Given, &*later)];
+        let config = config(&all).unwrap();
+        assert_eq!(config.default_place.as_deref(), Some("build"));
+        let [place] = &config.places[..] else { panic!("{:?}", config.places) };
+        let options = vec!["-p".to_owned(), "2".to_owned()];
+        assert_eq!(place.reach, PlaceReach::Ssh { host: "b".into(), options });
+        assert_eq!((place.workspace.as_deref(), &place.program), (Some(Path::new("/w")), &None));
+    }
+
+    #[test]
+    fn a_place_needs_a_name_that_can_be_typed_and_what_its_kind_needs() {
+        let problem = |text: &str| config(&[(Origin::User, text)]).unwrap_err().to_string();
+        for (text, expected) in [
+            ("[place.build]\nhost = \"a\"", "f.toml:1:8: the place `build` has no `kind`"),
+            ("[place.build]\nkind = \"ssh\"", "has no `host`"),
+            ("[place.build]\nkind = \"slurm\"", "f.toml:2:8: "),
+            ("[place.local]\nkind = \"ssh\"\nhost = \"a\"", "cannot be the name of a place"),
+            ("[place.\"a:b\"]\nkind = \"ssh\"\nhost = \"a\"", "cannot be the name of a place"),
+            ("[place.build]\nkind = \"ssh\"\nhots = \"a\"", "did you mean `host`?"),
+            ("[place]\ndefalt = \"a\"", "unknown key `defalt`"),
+            ("place = 5", "`place` is not a table"),
+        ] {
+            assert!(problem(text).contains(expected), "{text}: {}", problem(text));
+        }
+        // A project's file may be a command's work.
+        let ours = "[place.build]\nkind = \"ssh\"\nhost = \"a\"\n[place]\ndefault = \"build\"";
+        let config = config(&[(Origin::Project, ours)]).unwrap();
+        assert_eq!((config.places.len(), config.default_place), (0, None));
+    }
+
+    #[test]
     fn durations_and_sizes_may_have_units() {
         let text = "orphan_ttl_ms = \"1h\"\n[retention]\ndays = \"2w\"\nbytes_max = \"2GiB\"\n\
                     [limits]\nwall_ms_max = \"1m30s\"";
@@ -496,9 +563,12 @@ mod tests {
     /// Everything that a configuration decides here.
     fn shown(config: &Config) -> String {
         let Config { settings, sandbox, roots, orphan_ttl, told, variables, policy, .. } = config;
+        let place = config.default_place.as_deref().unwrap_or("local");
         let orphan_ttl = orphan_ttl.unwrap_or(Duration::from_secs(600));
         let mode = policy.mode();
-        format!("{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?} {told:?} {variables:?} {mode:?}")
+        format!(
+            "{settings:?} {sandbox:?} {roots:?} {orphan_ttl:?} {told:?} {variables:?} {mode:?} {place}"
+        )
     }
 
     #[test]
@@ -513,6 +583,7 @@ mod tests {
                 Kind::Choice(known) if known.contains(&"read-only") => "\"read-only\"",
                 Kind::Choice(known) if known.contains(&"deny") => "\"allow\"",
                 Kind::Choice(known) if known.contains(&"names") => "\"names\"",
+                Kind::Choice(known) if known.contains(&"layer") => "\"layer\"",
                 Kind::Lists => "{ x = [\"a.test\"] }",
                 Kind::Texts if key.section == "network" => "[\"a.test\"]",
                 Kind::Choice(_) => "\"strict\"",

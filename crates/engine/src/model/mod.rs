@@ -5,16 +5,18 @@ mod caller;
 pub(crate) mod limits;
 pub(crate) mod network;
 mod outcome;
+pub(crate) mod place;
 pub(crate) mod question;
 mod request;
 pub(crate) mod sandbox;
 pub(crate) mod status;
 
 pub use caller::{Caller, ShownOutput, Trust};
-pub use network::{ConnectionCheck, ConnectionFate, ConnectionRecord, NetworkSettings};
+pub use legwork_warden::network::ConnectionVerdict;
+pub use network::{ConnectionCheck, ConnectionRecord, NetworkSettings};
 pub use outcome::{
-    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, RefusedBy, Resources, Total,
-    signal_name,
+    Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, OutsideChange, RefusedBy, Resources,
+    Total, signal_name,
 };
-pub(crate) use outcome::{REFUSED_BY_PERSON, is_zero};
+pub(crate) use outcome::{REFUSED_BY_PERSON, changes_in_words, is_zero};
 pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};

@@ -163,7 +163,7 @@ fn judged(rules: &NameRules, host: &HostName, port: u16) -> (Decision, String, S
         NameVerdict::Unknown => (Decision::Deny, unknown, "no rule allows it".into()),
         NameVerdict::Allowed(rule) => {
             let address = match host {
-                HostName::Address(address) => rules.refusal(*address, port),
+                HostName::Address(address) => rules.refusal(*address, port, &[]),
                 HostName::Name(_) => None,
             };
             match address {
@@ -188,38 +188,6 @@ fn judged(rules: &NameRules, host: &HostName, port: u16) -> (Decision, String, S
     }
 }
 
-/// What became of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConnectionFate {
-    /// They were let through.
-    Allowed,
-    /// A person let them through.
-    Approved,
-    /// A rule refused them.
-    Refused,
-    /// A person refused them, or nobody could be asked.
-    NotApproved,
-    /// They were let through, and could not be made.
-    Failed,
-    /// They were cut off because a limit was reached.
-    Limited,
-}
-
-impl ConnectionFate {
-    /// The name in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Approved => "approved",
-            Self::Refused => "refused",
-            Self::NotApproved => "not_approved",
-            Self::Failed => "failed",
-            Self::Limited => "limited",
-        }
-    }
-}
-
 /// What the connections of a command to one name came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionRecord {
@@ -228,7 +196,7 @@ pub struct ConnectionRecord {
     /// The port.
     pub port: u16,
     /// What became of them.
-    pub verdict: ConnectionFate,
+    pub verdict: ConnectionVerdict,
     /// The rule that decided.
     pub rule: String,
     /// Why they were not made, or did not go on.
@@ -244,18 +212,10 @@ pub struct ConnectionRecord {
 
 impl From<&ConnectionTotal> for ConnectionRecord {
     fn from(total: &ConnectionTotal) -> Self {
-        let verdict = match total.verdict {
-            ConnectionVerdict::Allowed => ConnectionFate::Allowed,
-            ConnectionVerdict::Approved => ConnectionFate::Approved,
-            ConnectionVerdict::Refused => ConnectionFate::Refused,
-            ConnectionVerdict::NotApproved => ConnectionFate::NotApproved,
-            ConnectionVerdict::Failed => ConnectionFate::Failed,
-            ConnectionVerdict::Limited => ConnectionFate::Limited,
-        };
         Self {
             host: total.host.clone(),
             port: total.port,
-            verdict,
+            verdict: total.verdict,
             rule: total.rule.clone(),
             reason: total.reason.clone(),
             count: total.count,
@@ -271,8 +231,7 @@ pub(crate) const NETWORK_LAYER: &str = "network";
 impl ConnectionRecord {
     /// Whether something of ours kept them from being made or from going on.
     pub fn is_refusal(&self) -> bool {
-        use ConnectionFate::{Limited, NotApproved, Refused};
-        matches!(self.verdict, Refused | NotApproved | Limited)
+        self.verdict.is_refusal()
     }
 
     /// The refusal, for receipts.
@@ -287,7 +246,7 @@ impl ConnectionRecord {
             },
             program: None,
             arguments: Vec::new(),
-            rule: Some(rule.clone()),
+            rule: Some(rule.clone()).filter(|rule| !rule.is_empty()),
             by: Some(RefusedBy::Rule),
         })
     }

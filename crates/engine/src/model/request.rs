@@ -72,6 +72,9 @@ pub struct Request {
     pub is_kept: bool,
     /// Whether it is only tried, on a copy of all that it may write.
     pub trial: Option<TrialWish>,
+    /// The place to run at, by its name; `local` is this machine. The configured default when
+    /// absent.
+    pub place: Option<String>,
 }
 
 /// A command that is to be tried: what it writes goes into a copy.
@@ -111,6 +114,7 @@ impl Request {
             memory_bytes_max: u64::MAX,
             is_kept: false,
             trial: None,
+            place: None,
         }
     }
 
@@ -118,6 +122,12 @@ impl Request {
     /// [`Engine::apply_trial`](crate::Engine::apply_trial) brings over.
     pub fn tried(mut self, wish: TrialWish) -> Self {
         self.trial = Some(wish);
+        self
+    }
+
+    /// Chooses the place to run at, by its name in the configuration; `local` is this machine.
+    pub fn place(mut self, name: impl Into<String>) -> Self {
+        self.place = Some(name.into());
         self
     }
 

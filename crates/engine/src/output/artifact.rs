@@ -187,6 +187,16 @@ impl TaskOutput {
         self
     }
 
+    /// Bytes of the stored rows of the timeline.
+    pub(crate) fn timeline_bytes(&self) -> u64 {
+        self.timeline.bytes()
+    }
+
+    /// Reads a piece of the stored rows of the timeline.
+    pub(crate) fn read_timeline(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        self.timeline.read(offset, length)
+    }
+
     /// Whether it came from a terminal: one stream, in the place of stdout.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal

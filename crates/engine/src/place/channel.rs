@@ -107,7 +107,8 @@ impl Channel {
         }
     }
 
-    async fn next_frame(&mut self) -> io::Result<WardenFrame> {
+    /// The next frame, whatever it is about. Safe to cancel.
+    pub(super) async fn next_frame(&mut self) -> io::Result<WardenFrame> {
         poll_fn(|context| self.wire.poll_receive(context)).await
     }
 }

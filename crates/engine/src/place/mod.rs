@@ -2,19 +2,23 @@
 //!
 //! A [`Place`] forks wardens and dials them, says whether one lives and ends what a dead one left,
 //! resolves programs and folders, reads what tasks have stored, watches paths, and knows the boot
-//! and the environment. [`Local`] is this machine. Everything else in the library asks a place, so
-//! that a second one needs no change elsewhere; the scripted one of the tests holds that.
+//! and the environment. [`Local`] is this machine; [`Far`] is another one, or a container, where a
+//! [`post`] works for this engine. Everything else in the library asks a place; the scripted one of
+//! the tests holds that.
 //!
 //! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a
 //! tool.
 
 mod channel;
+mod far;
 mod local;
+pub(crate) mod post;
 #[cfg(test)]
 pub(crate) mod scripted;
 mod warden;
 
 use std::{
+    borrow::Cow,
     ffi::{OsStr, OsString},
     fmt,
     future::Future,
@@ -38,7 +42,8 @@ use legwork_warden::{
 
 pub(crate) use self::{
     channel::{Channel, Wire},
-    local::{Local, TamperCheck},
+    far::{AskedOf, Far, remembered},
+    local::Local,
     warden::{DROP_GRACE, Warden},
 };
 use crate::{
@@ -47,6 +52,7 @@ use crate::{
     model::sandbox::{SandboxReport, Wanted},
     output::TaskOutput,
     presence::Presence,
+    trial::OutsideLayers,
 };
 
 /// Most bytes of output that a warden holds in memory.
@@ -70,6 +76,9 @@ pub(crate) enum PlaceError {
     /// No copy of the files can be made for a command to be tried on.
     #[error("{0}")]
     NoCopies(String),
+    /// What a command writes outside its workspace cannot be kept in a layer.
+    #[error("no layer over the home folder: {0}")]
+    NoLayer(String),
     /// The warden is of another version.
     #[error("the warden speaks version {0} of the protocol")]
     Version(u32),
@@ -164,11 +173,48 @@ pub(crate) struct LoginWish<'a> {
     pub attention: &'a Attention,
 }
 
-/// Where wardens run.
-pub(crate) trait Place: Send + Sync + fmt::Debug {
-    /// Identifies this boot of the machine; empty where that cannot be known.
-    fn boot_id(&self) -> &str;
+/// What was looked at before a command, to be compared with afterwards.
+pub(crate) enum TamperCheck {
+    /// On this machine.
+    Local(local::LocalTamperCheck),
+    /// Elsewhere: the warnings, once they are asked for.
+    Far(Soon<'static, Vec<String>>),
+}
 
+impl TamperCheck {
+    /// What has come since then.
+    pub(crate) async fn warnings(self) -> Vec<String> {
+        match self {
+            Self::Local(check) => check.warnings().await,
+            Self::Far(warnings) => warnings.await,
+        }
+    }
+}
+
+impl fmt::Debug for TamperCheck {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("TamperCheck")
+    }
+}
+
+/// What a plan has to know of another place.
+#[derive(Debug)]
+pub(crate) struct Survey<'a> {
+    /// The folder that was asked for.
+    pub workdir: Option<&'a Path>,
+    /// Names of programs.
+    pub programs: Vec<String>,
+}
+
+/// Another place as a plan sees it.
+#[derive(Debug)]
+pub(crate) struct Surveyed {
+    pub look: Arc<dyn Look>,
+    pub workspace: Folder,
+}
+
+/// What a plan looks at. Nothing here waits: it is asked in the middle of a judgement.
+pub(crate) trait Look: Send + Sync + fmt::Debug {
     /// A variable of the environment that commands inherit.
     fn variable(&self, name: &str) -> Option<OsString>;
 
@@ -181,9 +227,6 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether a sandboxed command could have put a file there.
     fn can_be_planted(&self, file: &Path) -> bool;
 
-    /// The meaning of the system's refusal to execute a program.
-    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String;
-
     /// Opens a folder first and asks afterwards where it really is, so that neither a link nor `..`
     /// can lead elsewhere between the check and the use.
     fn open_folder(&self, path: &Path) -> io::Result<Folder>;
@@ -191,14 +234,44 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Whether a folder that was opened earlier is still the one of its name.
     fn is_still_there(&self, folder: &Folder) -> bool;
 
+    /// Whether a path exists.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// Asks for what was looked at and is not known; none where everything is.
+    fn missing(&self) -> Option<Soon<'_, io::Result<()>>> {
+        None
+    }
+}
+
+/// Where wardens run.
+pub(crate) trait Place: Look {
+    /// Its name; none for this machine.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Identifies this boot of the machine; empty where that cannot be known.
+    fn boot_id(&self) -> Cow<'_, str>;
+
+    /// Looks ahead for a plan; none where a look takes no time.
+    fn survey<'a>(&'a self, _survey: Survey<'a>) -> Option<Soon<'a, io::Result<Surveyed>>> {
+        None
+    }
+
+    /// The meaning of the system's refusal to execute a program.
+    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String;
+
     /// Until when a warden lets its command run on without an engine, in milliseconds since 1970;
     /// in the past, or nothing, if it has one.
     fn alone_until_ms(&self, _warden: &str) -> Option<i64> {
         None
     }
 
-    /// Whether a path exists.
-    fn exists(&self, path: &Path) -> bool;
+    /// Whether a path exists, wherever that has to be asked.
+    fn is_there<'a>(&'a self, path: &'a Path) -> Soon<'a, bool> {
+        let exists = self.exists(path);
+        Box::pin(async move { exists })
+    }
 
     /// Resolves when the path exists. Safe to cancel.
     fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()>;
@@ -223,13 +296,47 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
         Box::pin(async { Err(PlaceError::NoCopies("this place makes no copies".into())) })
     }
 
+    /// Whether such a command writes outside its workspace into a layer.
+    fn is_layered(&self, _wanted: Wanted) -> bool {
+        false
+    }
+
+    /// A warden whose next command has a layer of its own over the home folder. It serves that
+    /// command only.
+    fn ready_in_layer<'a>(
+        &'a self,
+        _wanted: Wanted,
+        _id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(async { Err(PlaceError::NoLayer("this place makes no copies".into())) })
+    }
+
+    /// The layers of this workspace, where commands have any.
+    fn outside(&self) -> Option<OutsideLayers> {
+        None
+    }
+
     /// Whether commands can be tried here, as far as that can be known without one.
     fn can_try(&self) -> bool {
         false
     }
 
+    /// Starts a command elsewhere, where no descriptor can go along.
+    fn start<'a>(
+        &'a self,
+        _warden: &'a str,
+        _spec: Spec,
+        _workdir: &'a Folder,
+        _given: Option<&'a OwnedFd>,
+    ) -> Soon<'a, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
     /// Takes a warden back that can be used again.
     fn give_back(&self, warden: Warden);
+
+    /// A warden is in our hands no longer.
+    fn let_go(&self, _warden: &str) {}
 
     /// The wardens that wait for a command.
     fn idle_wardens(&self) -> WardenCount {
@@ -249,9 +356,9 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// What a warden is told about the sandbox that its next command starts in.
     fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
 
-    /// Looks, before a command that may write, at what others run or trust. The look is begun at
-    /// once, and waited for no longer than a bound.
-    fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>>;
+    /// Looks, before the command of a warden that may write, at what others run or trust. The look
+    /// is begun at once, and waited for no longer than a bound.
+    fn tamper_check(&self, wanted: Wanted, warden: &str) -> Option<Soon<'static, TamperCheck>>;
 
     /// Takes the profile out of a command that wants a login, if its effect is known; else what the
     /// profile is known to say to the sandbox. The command starts when what is returned is through:
@@ -265,6 +372,16 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
 
     /// Whether a warden lives; an error where that cannot be known.
     fn is_alive(&self, warden: &str) -> io::Result<bool>;
+
+    /// The same where it has to be asked; none where it can be seen.
+    fn is_alive_there<'a>(&'a self, _warden: &'a str) -> Option<Soon<'a, io::Result<bool>>> {
+        None
+    }
+
+    /// Whether a question is answered at once, and no connection has to be made for it.
+    fn is_connected(&self) -> bool {
+        true
+    }
 
     /// Whether the engine lives that a warden was forked for, or another one in its place.
     fn is_owned(&self, warden: &str) -> bool;
@@ -281,11 +398,25 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// while.
     fn end_left_by(&self, warden: &str) -> Vec<u32>;
 
+    /// The same where it has to be asked for.
+    fn end_left_there<'a>(&'a self, _warden: &'a str) -> Option<Soon<'a, Vec<u32>>> {
+        None
+    }
+
     /// Removes what dead wardens and engines have left of themselves, or only counts it; returns
     /// how many wardens that were.
     fn clear_dead(&self, dry_run: bool) -> u64;
 
-    /// Everything that a task has stored, as of now.
+    /// Brings what a task has stored elsewhere to this machine, as far as it is not here; none
+    /// where it is here anyway.
+    fn bring<'a>(&'a self, _id: &'a TaskId) -> Option<Soon<'a, io::Result<()>>> {
+        None
+    }
+
+    /// Lets a task elsewhere be forgotten there, if all of what it has stored is here.
+    fn forget(&self, _id: &TaskId, _is_stored: bool) {}
+
+    /// Everything that a task has stored and that is on this machine, as of now.
     fn output(&self, id: &TaskId) -> io::Result<TaskOutput>;
 
     /// What a task's warden recorded of its end.
@@ -304,6 +435,11 @@ pub(crate) trait Place: Send + Sync + fmt::Debug {
     /// Those of some processes that still run, with their command lines.
     fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
         pids.iter().filter_map(|pid| Some((*pid, self.command_line(*pid)?))).collect()
+    }
+
+    /// Asks for the command lines of processes elsewhere, which are known afterwards.
+    fn learn_processes<'a>(&'a self, _pids: &'a [u32]) -> Option<Soon<'a, ()>> {
+        None
     }
 
     /// Gives a line to a program of the user's with its arguments, or to the system's log if that

@@ -7,6 +7,7 @@
 //! task is known ([`Truth`]), whatever the library records of it.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     ffi::{OsStr, OsString},
     future::Future,
@@ -32,8 +33,8 @@ use tokio::{
 };
 
 use super::{
-    Channel, Folder, Inheritance, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, Soon,
-    TamperCheck, Warden, Wire,
+    Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Soon, TamperCheck, Warden, Wire,
 };
 use crate::{
     id::TaskId,
@@ -638,11 +639,7 @@ impl Drop for Line {
     }
 }
 
-impl Place for Scripted {
-    fn boot_id(&self) -> &str {
-        &self.boot_id
-    }
-
+impl Look for Scripted {
     fn variable(&self, _name: &str) -> Option<OsString> {
         None
     }
@@ -659,10 +656,6 @@ impl Place for Scripted {
         false
     }
 
-    fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
-        "the script says so".into()
-    }
-
     fn open_folder(&self, path: &Path) -> io::Result<Folder> {
         Ok(Folder { path: path.to_owned(), handle: None })
     }
@@ -673,6 +666,16 @@ impl Place for Scripted {
 
     fn exists(&self, _path: &Path) -> bool {
         false
+    }
+}
+
+impl Place for Scripted {
+    fn boot_id(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.boot_id)
+    }
+
+    fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
+        "the script says so".into()
     }
 
     fn appears<'a>(&'a self, _path: &'a Path) -> Soon<'a, ()> {
@@ -735,7 +738,7 @@ impl Place for Scripted {
         }
     }
 
-    fn tamper_check(&self, _wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
+    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
         None
     }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
-use rustix::fs::{FlockOperation, flock, fstat};
+use rustix::fs::{FlockOperation, flock, stat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -266,10 +266,12 @@ impl Appender {
 
     /// Appends an entry; says no if another log has to be opened first.
     fn append_locked(&mut self, entry: &AuditEntry) -> io::Result<bool> {
-        if FileId::at(&self.path) != Some(self.id) {
+        // One look for both, which file it is and where it ends.
+        let Ok(found) = stat(&self.path) else { return Ok(false) };
+        if FileId::from(&found) != self.id {
             return Ok(false);
         }
-        let size = fstat(&self.file)?.st_size.cast_unsigned();
+        let size = found.st_size.cast_unsigned();
         let known = match &self.last {
             Some((at, hash)) if *at == size => {
                 Some(End { at: size, hash: hash.clone(), torn_bytes: 0 })

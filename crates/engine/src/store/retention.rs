@@ -37,7 +37,7 @@ use crate::{
     store::ledger::{History, LedgerError, OldTask, private_file},
     store::receipts,
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
-    trial::{Trials, trial_bytes},
+    trial::{OutsideLayers, Trials, trial_bytes},
 };
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -121,6 +121,9 @@ pub struct Collected {
     /// Trials whose tasks are removed, or that were never finished.
     #[serde(skip_serializing_if = "is_zero")]
     pub trials: u64,
+    /// Layers of workspaces in which no command has run for long.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub layers: u64,
     /// Temporary folders of workspaces.
     pub temporary_folders: u64,
     /// What was damaged and had been set aside.
@@ -149,7 +152,7 @@ pub(crate) fn collect(
     }
     let history = History::open(state.clone())?;
     let mut record = Record::read(state);
-    record.evidence.see(Moment::now(place.boot_id()), history.newest()?);
+    record.evidence.see(Moment::now(&place.boot_id()), history.newest()?);
     let doubt_ms = record.evidence.doubt_ms();
     let now_ms = match manner {
         Manner::Asked(CleanUp { trust_clock, .. }) if trust_clock || doubt_ms.is_none() => {
@@ -229,6 +232,7 @@ impl Collection<'_> {
             self.history.renew()?;
         }
         self.remove_trials();
+        self.remove_outside();
         self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
         self.remove_receipts();
@@ -380,6 +384,18 @@ impl Collection<'_> {
             if newest.is_some_and(|changed_ms| changed_ms < self.cutoff_ms()) {
                 let removed = self.collected.dry_run || remove_all(&path).is_ok();
                 self.collected.temporary_folders += u64::from(removed);
+            }
+        }
+    }
+
+    /// Forgets what commands wrote outside workspaces in which none has run for long.
+    fn remove_outside(&mut self) {
+        for layers in OutsideLayers::all(self.state.path()) {
+            let is_old = layers.used_at_ms() < self.cutoff_ms();
+            let place = self.place;
+            let is_alive = |warden: &str| place.is_alive(warden).unwrap_or(true);
+            if is_old && (self.collected.dry_run || layers.discard(&[], &is_alive).is_ok()) {
+                self.collected.layers += 1;
             }
         }
     }

@@ -32,6 +32,10 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// A warden may not have heard yet that its engine is gone: this long after one try comes the next.
 const AGAIN_MS: [u64; 4] = [10, 50, 250, 1000];
 
+/// The same for wardens on machines that cannot be reached, in seconds; the last counts from then
+/// on.
+const AGAIN_FAR_SECONDS: [u64; 5] = [1, 1, 5, 15, 60];
+
 /// How long after an outcome could not be recorded its task is looked at again.
 const RECORD_AGAIN: Duration = Duration::from_secs(15);
 
@@ -62,6 +66,28 @@ pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
     }
 }
 
+/// Takes over tasks on other machines, as soon as those can be reached.
+async fn adopt_far(tasks: Weak<Tasks>, mut lost: Vec<(Task, Inheritance)>) {
+    let mut pauses = AGAIN_FAR_SECONDS.iter().copied();
+    let longest = AGAIN_FAR_SECONDS.last().copied().unwrap_or_default();
+    loop {
+        let Some(all) = tasks.upgrade() else { return };
+        let mut left = Vec::new();
+        for (task, inheritance) in lost {
+            let known = all.read_again(task.clone()).await.unwrap_or(task);
+            if !matches!(all.adopt(&known, &inheritance).await, Ok(Adoption::Done)) {
+                left.push((known, inheritance));
+            }
+        }
+        drop(all);
+        if left.is_empty() {
+            return;
+        }
+        lost = left;
+        sleep(Duration::from_secs(pauses.next().unwrap_or(longest))).await;
+    }
+}
+
 /// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder,
 /// has that.
 pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Soon<'static, ()> {
@@ -82,11 +108,15 @@ impl Tasks {
     /// Takes over every task that has lost its engine.
     pub(super) async fn adopt_lost(self: &Arc<Self>) -> Result<(), LedgerError> {
         let open = self.store.ledger.list(None, false, u32::MAX).await?;
-        let mut lost: Vec<(Task, Inheritance)> = open
+        let (far, mut lost): (Vec<_>, Vec<(Task, Inheritance)>) = open
             .into_iter()
             .filter(|task| !self.is_ours(&task.task_id))
             .filter_map(|task| self.place.inherit(&task.warden).map(|place| (task, place)))
-            .collect();
+            .partition(|(task, _)| Self::is_far(&task.warden));
+        if !far.is_empty() {
+            // A machine that does not answer must not keep anybody else waiting.
+            tokio::spawn(adopt_far(Arc::downgrade(self), far));
+        }
         for pause_ms in AGAIN_MS {
             let mut owned = Vec::new();
             for (task, inheritance) in lost {
@@ -120,7 +150,7 @@ impl Tasks {
         if self.is_ours(&task.task_id) || task.status.is_final() {
             return Ok(Adoption::Done);
         }
-        if let Ok(false) = self.place.is_alive(&task.warden) {
+        if let Ok(false) = self.is_alive(&task.warden).await {
             // Nobody else will say what became of it.
             self.settle_lost(self.read_again(task.clone()).await?).await?;
             return Ok(Adoption::Done);
@@ -137,7 +167,7 @@ impl Tasks {
 
     /// A channel on which we are the owner of a task.
     pub(super) async fn owned_channel(&self, task: &Task) -> Option<Channel> {
-        let mut channel = self.place.dial(&task.warden).await.ok()?;
+        let mut channel = self.place_of(&task.warden).dial(&task.warden).await.ok()?;
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))

@@ -41,6 +41,13 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
             format!("commands cannot be tried here: {problem}"),
         )
         .hint("run it for real, or do without it"),
+        PlaceError::NoLayer(problem) => ToolError::new(
+            ErrorKind::SandboxUnavailable,
+            format!(
+                "what commands write outside the workspace cannot be kept in a layer: {problem}"
+            ),
+        )
+        .hint("`outside = \"refuse\"` of `[sandbox]` does without layers"),
         other => ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("the command's supervisor could not be started: {other}"),

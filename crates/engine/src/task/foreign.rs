@@ -12,6 +12,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     judge::denied,
     model::{Caller, Request},
+    place::Look,
     store::audit::AuditEntry,
 };
 
@@ -80,7 +81,8 @@ impl Tasks {
             ForeignShell::Unconfined => usual.at(Some(Level::None), None),
         };
         let around = Surroundings { trust: caller.trust, wanted, sandboxed: false };
-        let mut plan = Plan::resolve(request, &self.ground, &self.place, around)?;
+        let look: Arc<dyn Look> = self.place.clone();
+        let mut plan = Plan::resolve(request, &self.ground, &self.place, &look, around)?;
         let asks = |plan: &Plan| self.judge.look(plan).verdict == Decision::Ask;
         if wanted.level > Level::None && asks(&plan) {
             // A sandbox only ever turns a question into an allow, and not each of them.

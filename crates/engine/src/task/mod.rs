@@ -13,6 +13,8 @@ pub(crate) mod input;
 mod listing;
 mod names;
 pub(crate) mod observe;
+mod outside;
+pub(crate) mod places;
 mod plan;
 mod programs;
 pub(crate) mod run;
@@ -45,6 +47,7 @@ pub use self::{
 };
 use self::{
     failures::unprotected,
+    places::{Places, no_warden},
     plan::{Plan, Surroundings},
     run::{Progress, Run, RunControl},
 };
@@ -91,7 +94,10 @@ pub enum Submitted {
 pub(crate) struct Tasks {
     pub judge: Judge,
     pub store: Store,
+    /// This machine.
     pub place: Arc<dyn Place>,
+    /// Other machines.
+    pub places: Places,
     pub mask: SharedMask,
     ground: Ground,
     /// How long a command may run on without any engine before its warden stops it.
@@ -157,7 +163,7 @@ impl Tasks {
     pub(crate) fn new(
         judge: Judge,
         store: Store,
-        place: Arc<dyn Place>,
+        (place, places): (Arc<dyn Place>, Places),
         mask: SharedMask,
         ground: Ground,
         orphan_ttl: Duration,
@@ -166,6 +172,7 @@ impl Tasks {
             judge,
             store,
             place,
+            places,
             mask,
             ground,
             orphan_ttl,
@@ -231,7 +238,7 @@ impl Tasks {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
-                let (span, may_try) = (caller.span("ask"), self.place.can_try());
+                let (span, may_try) = (caller.span("ask"), question.plan().place().can_try());
                 // A person takes longer than a box: what is boxed keeps the way of others short.
                 let asked = self.judge.ask(question, caller, refused.clone(), may_try);
                 let asked = Box::pin(asked).await;
@@ -246,11 +253,12 @@ impl Tasks {
         let plan = question.plan();
         let wanted = self.judge.wanted_by(plan.wanted, question.explanation());
         let paths = written_paths(plan.script());
-        if paths.is_empty() || self.sandbox(wanted).await?.is_none() {
+        let place = plan.place();
+        if paths.is_empty() || self.sandbox_at(place, wanted).await?.is_none() {
             return Ok(Vec::new());
         }
         let paths = paths.into_iter().map(|path| plan.workdir.path.join(path));
-        let refused = self.place.refused_writes(wanted, paths.take(WRITES_MAX).collect()).await;
+        let refused = place.refused_writes(wanted, paths.take(WRITES_MAX).collect()).await;
         Ok(refused.iter().map(|path| path.display().to_string()).collect())
     }
 
@@ -267,23 +275,28 @@ impl Tasks {
             .by(caller)
             .command(&plan.text)
             .with("workdir", plan.workdir.path.display().to_string());
+        let entry = match plan.place().name() {
+            Some(place) => entry.own("place", place),
+            None => entry,
+        };
         self.judge.verdict(plan, entry).await
     }
 
     /// Decides everything about a request but whether it may run.
     async fn plan(&self, mut request: Request, trust: Trust) -> Result<Plan, ToolError> {
+        let place = self.place_for(&request)?;
         let mut wanted = self.judge.wanted(trust);
-        let whole = match request.trial {
-            Some(wish) => {
-                wanted = wanted.to_try(wish.network);
-                // Where it cannot be, it is not started.
-                true
-            }
-            None => self.sandbox(wanted).await?.is_some_and(|sandbox| sandbox.is_whole()),
+        let whole = if let Some(wish) = request.trial {
+            wanted = wanted.to_try(wish.network);
+            // Where it cannot be, it is not started.
+            true
+        } else {
+            let sandbox = self.sandbox_at(&place, wanted).await?;
+            sandbox.is_some_and(|sandbox| sandbox.is_whole())
         };
         request.tighten(&self.judge.settings.task_limits);
         let around = Surroundings { trust, wanted, sandboxed: whole };
-        Plan::resolve(request, &self.ground, &self.place, around)
+        self.plan_at(&place, request, around).await
     }
 
     /// Judges texts as they would be judged before they run.
@@ -340,17 +353,26 @@ impl Tasks {
         Ok(())
     }
 
-    /// The sandbox of this kind as the place makes it; a warden is asked the first time.
+    /// The sandbox of this kind as this machine makes it; a warden is asked the first time.
     pub(crate) async fn sandbox(&self, wanted: Wanted) -> Result<Option<Arc<Sandbox>>, ToolError> {
+        self.sandbox_at(&self.place, wanted).await
+    }
+
+    /// The same at a place.
+    pub(crate) async fn sandbox_at(
+        &self,
+        place: &Arc<dyn Place>,
+        wanted: Wanted,
+    ) -> Result<Option<Arc<Sandbox>>, ToolError> {
         if wanted.level == legwork_gate::Level::None {
             return Ok(None);
         }
-        if let Some(known) = self.place.known_sandbox(wanted) {
+        if let Some(known) = place.known_sandbox(wanted) {
             return Ok(Some(known));
         }
-        let ready = self.place.ready(wanted).await;
-        let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;
-        self.place.give_back(warden);
+        let ready = place.ready(wanted).await;
+        let (warden, sandbox) = ready.map_err(|error| no_warden(&**place, &error))?;
+        place.give_back(warden);
         Ok(sandbox)
     }
 
@@ -386,6 +408,9 @@ impl Tasks {
                 let _ = progress.wait_for(|progress| progress.end.is_some()).await;
             }
             self.place.close().await;
+            for place in self.places.configured() {
+                place.close().await;
+            }
         };
         // A process that the kernel does not let die is not waited for.
         let _ = tokio::time::timeout(grace + DEATH, all_ended).await;

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use legwork_warden::network::{HeldName, pattern_of};
+use legwork_warden::network::{ConnectionTotal, HeldName, pattern_of};
 
 use super::Tasks;
 use crate::{
     events::EventKind,
     id::TaskId,
     model::{
-        ConnectionFate, ConnectionRecord, Outcome, REFUSED_BY_PERSON, RefusedBy,
+        ConnectionRecord, ConnectionVerdict, Outcome, REFUSED_BY_PERSON, RefusedBy,
         network::NETWORK_LAYER,
     },
     store::audit::AuditEntry,
@@ -24,7 +24,7 @@ pub(super) fn explain(refused: &[(HeldName, String)], outcome: &mut Outcome) {
     for record in &mut outcome.connections {
         let pattern = pattern_of(&record.host, record.port);
         let why = refused.iter().find(|(held, _)| held.pattern() == pattern);
-        if let Some((_, why)) = why.filter(|_| record.verdict == ConnectionFate::NotApproved) {
+        if let Some((_, why)) = why.filter(|_| record.verdict == ConnectionVerdict::NotApproved) {
             record.reason.clone_from(why);
         }
         let by_person = record.reason.starts_with(REFUSED_BY_PERSON);
@@ -40,7 +40,22 @@ pub(super) fn explain(refused: &[(HeldName, String)], outcome: &mut Outcome) {
 /// Notes what the connections of a command came to: in the audit log, for those who watch, and in
 /// the counters.
 pub(super) async fn note_connections(tasks: &Tasks, task_id: &TaskId, outcome: &Outcome) {
-    for record in &outcome.connections {
+    note_all(tasks, task_id, &outcome.connections, None).await;
+}
+
+/// The same of what a command left running, after its end.
+pub(super) async fn note_later(tasks: &Tasks, task_id: &TaskId, totals: &[ConnectionTotal]) {
+    let records: Vec<ConnectionRecord> = totals.iter().map(ConnectionRecord::from).collect();
+    note_all(tasks, task_id, &records, Some("after_end")).await;
+}
+
+async fn note_all(
+    tasks: &Tasks,
+    task_id: &TaskId,
+    records: &[ConnectionRecord],
+    when: Option<&str>,
+) {
+    for record in records {
         let ConnectionRecord { host, port, verdict, rule, reason, .. } = record;
         let entry = AuditEntry::new("connection")
             .own("task_id", task_id)
@@ -51,6 +66,7 @@ pub(super) async fn note_connections(tasks: &Tasks, task_id: &TaskId, outcome: &
             .own("bytes_in", &record.bytes_in)
             .with("host", host.as_str())
             .with("rule", rule.as_str())
+            .with("when", when)
             .with("reason", Some(reason.as_str()).filter(|reason| !reason.is_empty()));
         tasks.store.note(entry).await;
         let meters = &tasks.store.meters;

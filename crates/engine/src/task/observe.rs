@@ -17,7 +17,7 @@ use legwork_warden::{
 };
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::{DEATH, Tasks, run::small_output};
+use super::{DEATH, Tasks, places::out_of_reach, run::small_output};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
@@ -99,6 +99,8 @@ enum Dialed {
     HoldsNot(Channel),
     /// Nobody.
     Nobody,
+    /// Nobody can be asked: its place is out of reach.
+    OutOfReach(Box<ToolError>),
 }
 
 /// Waits until a warden says that it holds a task, or is gone; for ever if there is none.
@@ -134,6 +136,7 @@ impl Observer {
         let deadline = Instant::now() + ANSWER;
         let mut pause = PAUSE;
         let mut news = None;
+        let mut problem = None;
         loop {
             if self.has_left_nothing() {
                 return Ok(());
@@ -145,18 +148,24 @@ impl Observer {
                 }
                 Dialed::HoldsNot(channel) => Some(channel),
                 Dialed::Nobody => None,
+                Dialed::OutOfReach(error) => {
+                    problem = Some(error);
+                    None
+                }
             };
             // It may have ended, and its warden have another task by now.
             let settled = async {
                 let task = self.tasks.read_again(self.task.clone()).await?;
                 self.tasks.settle_if_gone(task).await
             };
-            self.task = settled.await.map_err(|error: LedgerError| ToolError::from(error))?;
+            // Rare, and long: what is boxed keeps the way of others short.
+            let settled = Box::pin(settled).await;
+            self.task = settled.map_err(|error: LedgerError| ToolError::from(error))?;
             if self.task.status.is_final() {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(self.no_answer());
+                return Err(problem.map_or_else(|| self.no_answer(), |problem| *problem));
             }
             let Some((events, ended)) = &mut news else {
                 // What has happened by then is seen at the next look.
@@ -186,8 +195,13 @@ impl Observer {
 
     /// Dials the warden.
     async fn dial(&mut self, deadline: Instant) -> Result<Dialed, ToolError> {
-        let Ok(mut channel) = self.tasks.place.dial(&self.task.warden).await else {
-            return Ok(Dialed::Nobody);
+        let place = self.place();
+        let mut channel = match place.dial(&self.task.warden).await {
+            Ok(channel) => channel,
+            Err(error) if !place.is_connected() => {
+                return Ok(Dialed::OutOfReach(Box::new(out_of_reach(&error))));
+            }
+            Err(_) => return Ok(Dialed::Nobody),
         };
         let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
         if hello.is_err() {
@@ -236,12 +250,16 @@ impl Observer {
 
     /// Where it runs.
     pub(super) fn place(&self) -> Arc<dyn Place> {
-        self.tasks.place.clone()
+        self.tasks.place_of(&self.task.warden)
     }
 
     /// Those of some processes that still run, with their command lines.
-    pub(crate) fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
-        self.tasks.place.processes(pids)
+    pub(crate) async fn processes(&self, pids: &[u32]) -> Vec<(u32, String)> {
+        let place = self.place();
+        if let Some(learning) = place.learn_processes(pids) {
+            learning.await;
+        }
+        place.processes(pids)
     }
 
     /// Whether the command has ended.
@@ -446,6 +464,9 @@ impl Observer {
         };
         // Another observer or the owner may have recorded the end first.
         self.task = self.tasks.read_again(self.task.clone()).await?;
+        if self.is_over() {
+            self.tasks.forget_there(&self.task.warden, &self.task.task_id, true);
+        }
         Ok(Some(survivors))
     }
 
@@ -502,7 +523,8 @@ impl Observer {
                 | FromWarden::Adopted(_)
                 | FromWarden::Confined(_)
                 | FromWarden::ProgramHeld(_)
-                | FromWarden::NameHeld(_),
+                | FromWarden::NameHeld(_)
+                | FromWarden::ConnectedLater(_),
             )
             | Err(_) => {
                 self.gone().await;
@@ -517,12 +539,14 @@ impl Observer {
             let task = self.tasks.read_again(self.task.clone()).await?;
             self.tasks.settle_if_gone(task).await
         };
-        match settled.await {
+        match Box::pin(settled).await {
             Ok(task) => self.task = task,
             Err(error) => tracing::warn!(%error, "the ledger cannot be read"),
         }
         if !self.is_over() {
-            self.take(&self.tasks.outcome_without_warden(&self.task.task_id));
+            let (warden, id) = (&self.task.warden, &self.task.task_id);
+            let outcome = Box::pin(self.tasks.outcome_without_warden(warden, id)).await;
+            self.take(&outcome);
         }
         // Last, so that a call that is cut off before tries again.
         self.channel = None;
@@ -539,10 +563,17 @@ impl Observer {
             if task.status.is_final() {
                 return Ok(task);
             }
+            let is_stored = small.is_none();
             self.tasks.finish(&id, &outcome, small).await?;
+            if is_stored {
+                Box::pin(self.tasks.bring(&task.warden, &id)).await;
+            }
+            if outcome.background_pids.is_empty() {
+                self.tasks.forget_there(&task.warden, &id, is_stored);
+            }
             self.tasks.read_again(task).await
         };
-        match settled.await {
+        match Box::pin(settled).await {
             Ok(task) => self.task = task,
             Err(error) => tracing::warn!(%error, "the outcome is not in the ledger yet"),
         }

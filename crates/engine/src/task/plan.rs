@@ -21,7 +21,7 @@ use crate::{
     model::{
         Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
     },
-    place::{Folder, NoProgram, Place},
+    place::{Folder, Look, NoProgram, Place},
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) text: String,
     pub(crate) kind: PlanKind,
     pub(crate) fingerprint: [u8; 32],
+    /// What it looks at where it would run.
+    look: Arc<dyn Look>,
     /// Where it would run.
     place: Arc<dyn Place>,
 }
@@ -124,21 +126,21 @@ impl Subject for Plan {
     }
 
     fn resolve(&self, name: &str) -> Option<String> {
-        let found = self.place.find_program(OsStr::new(name), &self.workdir.path).ok()?;
-        Some(self.place.real_program(&found)?.display().to_string())
+        let found = self.look.find_program(OsStr::new(name), &self.workdir.path).ok()?;
+        Some(self.look.real_program(&found)?.display().to_string())
     }
 
     fn can_be_planted(&self, name: &str) -> bool {
-        let found = self.place.find_program(OsStr::new(name), &self.workdir.path);
+        let found = self.look.find_program(OsStr::new(name), &self.workdir.path);
         let Ok(found) = found else { return false };
         // Neither the file nor the link to it.
-        let folder = found.parent().and_then(|folder| self.place.real_program(folder));
-        let real = self.place.real_program(&found);
-        [folder, real].into_iter().any(|path| path.is_none_or(|it| self.place.can_be_planted(&it)))
+        let folder = found.parent().and_then(|folder| self.look.real_program(folder));
+        let real = self.look.real_program(&found);
+        [folder, real].into_iter().any(|path| path.is_none_or(|it| self.look.can_be_planted(&it)))
     }
 
     fn has_variable(&self, name: &str) -> bool {
-        self.environment.iter().any(|(set, _)| set == name) || self.place.variable(name).is_some()
+        self.environment.iter().any(|(set, _)| set == name) || self.look.variable(name).is_some()
     }
 }
 
@@ -148,16 +150,19 @@ impl Facts for Plan {
     }
 
     fn executed(&self) -> String {
-        let named = self.program.display();
-        match self.place.real_program(&self.program).filter(|real| *real != self.program) {
+        let named = match self.place.name() {
+            Some(place) => format!("{} at {place}", self.program.display()),
+            None => self.program.display().to_string(),
+        };
+        match self.look.real_program(&self.program).filter(|real| *real != self.program) {
             Some(real) => format!("{named} -> {}", real.display()),
-            None => named.to_string(),
+            None => named,
         }
     }
 
     fn is_default_shell(&self) -> bool {
         let PlanKind::Script { shell, .. } = &self.kind else { return false };
-        let finder = Resolver { place: &*self.place, workdir: &self.workdir.path };
+        let finder = Resolver { place: &*self.look, workdir: &self.workdir.path };
         let default = finder.default_shell();
         let found = || finder.find(OsStr::new(&default));
         *shell == default || found().is_ok_and(|found| found == self.program)
@@ -185,6 +190,16 @@ impl Facts for Plan {
 }
 
 impl Plan {
+    /// Where it would run.
+    pub(super) fn place(&self) -> &Arc<dyn Place> {
+        &self.place
+    }
+
+    /// What it looks at there.
+    pub(super) fn look(&self) -> &dyn Look {
+        &*self.look
+    }
+
     /// Whether its caller is anybody.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.trust == Trust::UntrustedExternal
@@ -195,8 +210,8 @@ impl Plan {
     pub(super) fn without_shell(&self) -> Option<(PathBuf, Vec<OsString>)> {
         let PlanKind::Script { .. } = self.kind else { return None };
         let words = legwork_gate::single_command(&self.text)?;
-        let found = self.place.find_program(OsStr::new(words.first()?), &self.workdir.path).ok()?;
-        let program = self.place.real_program(&found)?;
+        let found = self.look.find_program(OsStr::new(words.first()?), &self.workdir.path).ok()?;
+        let program = self.look.real_program(&found)?;
         Some((program, words.into_iter().map(OsString::from).collect()))
     }
 
@@ -226,6 +241,7 @@ impl Plan {
             text: self.text.clone(),
             kind: self.kind.clone(),
             fingerprint: self.fingerprint,
+            look: self.look.clone(),
             place: self.place.clone(),
         }
     }
@@ -246,23 +262,25 @@ impl Plan {
         request: Request,
         ground: &Ground,
         place: &Arc<dyn Place>,
+        look: &Arc<dyn Look>,
         around: Surroundings,
     ) -> Result<Self, ToolError> {
         let workspace = &ground.workspace;
-        let workdir = if request.workdir.is_none() && place.is_still_there(workspace) {
+        let workdir = if request.workdir.is_none() && look.is_still_there(workspace) {
             workspace.clone()
         } else {
             let asked = request.workdir.as_deref();
-            open_workdir(&**place, asked, ground, request.confinement)?
+            open_workdir(&**look, asked, ground, request.confinement)?
         };
-        let finder = Resolver { place: &**place, workdir: &workdir.path };
+        let finder = Resolver { place: &**look, workdir: &workdir.path };
         let resolved = match request.program {
             Program::Script { text, shell, login } => finder.script(text, shell, login)?,
             Program::Argv(argv) => finder.argv(argv)?,
         };
         let (stdin, given) = open_stdin(request.stdin)?;
         let tty = matches!(request.outputs, Outputs::Terminal(_));
-        let fingerprint = fingerprint(&workspace.path, &workdir.path, &resolved, tty);
+        let folders = (&*workspace.path, &*workdir.path);
+        let fingerprint = fingerprint(place.name(), folders, &resolved, tty);
         Ok(Self {
             tool: request.tool,
             manners: request.manners,
@@ -287,6 +305,7 @@ impl Plan {
             text: resolved.text,
             kind: resolved.kind,
             fingerprint,
+            look: look.clone(),
             place: place.clone(),
         })
     }
@@ -302,7 +321,7 @@ struct Resolved {
 
 /// Finds out what will be executed, for a folder of a place.
 struct Resolver<'a> {
-    place: &'a dyn Place,
+    place: &'a dyn Look,
     workdir: &'a Path,
 }
 
@@ -383,7 +402,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Opens the working directory that was asked for, where it may be.
 fn open_workdir(
-    place: &dyn Place,
+    place: &dyn Look,
     asked: Option<&Path>,
     ground: &Ground,
     confinement: Confinement,
@@ -425,7 +444,7 @@ fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
 
 /// Where a folder would be that cannot be opened: links are followed as far as there are folders,
 /// so that one that is missing in a workspace is not taken for one outside.
-fn meant(place: &dyn Place, named: &Path) -> PathBuf {
+fn meant(place: &dyn Look, named: &Path) -> PathBuf {
     let there = |above: &Path| Some((place.open_folder(above).ok()?.path, above.to_owned()));
     let Some((real, above)) = named.ancestors().find_map(there) else { return lexically(named) };
     let rest = named.strip_prefix(&above).unwrap_or(Path::new(""));
@@ -481,7 +500,12 @@ fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
     .hint("use a folder inside the workspace, by a path relative to it")
 }
 
-fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved, tty: bool) -> [u8; 32] {
+fn fingerprint(
+    place: Option<&str>,
+    (workspace, workdir): (&Path, &Path),
+    resolved: &Resolved,
+    tty: bool,
+) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |part: &[u8]| {
         hash.update((part.len() as u64).to_le_bytes());
@@ -493,6 +517,10 @@ fn fingerprint(workspace: &Path, workdir: &Path, resolved: &Resolved, tty: bool)
     add(resolved.program.as_os_str().as_bytes());
     for word in &resolved.argv {
         add(word.as_bytes());
+    }
+    // Behind the rest: those of this machine stay what they were.
+    if let Some(place) = place {
+        add(place.as_bytes());
     }
     hash.finalize().into()
 }

@@ -16,7 +16,7 @@ use legwork_warden::{failpoint::Failpoint, folder::Stream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Tasks, adopt::record_again, delayed::DelayedStart, failures::start_error,
+    Tasks, adopt::record_again, delayed::DelayedStart, failures::start_error, names::note_later,
     programs::ProgramQuestions,
 };
 use crate::{
@@ -191,6 +191,11 @@ impl Run {
         &self.task_id
     }
 
+    /// Whether it runs on another machine.
+    pub fn is_far(&self) -> bool {
+        self.place.name().is_some()
+    }
+
     /// What the command is confined by.
     pub fn sandbox(&self) -> &Arc<SandboxReport> {
         &self.sandbox
@@ -241,11 +246,28 @@ impl Run {
         {
             return TaskOutput::from(&SmallOutput { stdout, stderr, timeline: Vec::new() });
         }
+        self.bring().await;
         self.stored().unwrap_or_default()
     }
 
     /// Waits until there is output beyond these offsets, or the command has ended.
     pub async fn grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Grown {
+        let grown = self.has_grown(stdout_bytes, stderr_bytes).await;
+        if grown == Grown::InFolder {
+            self.bring().await;
+        }
+        grown
+    }
+
+    /// Brings what is in the task's folder to this machine, if it is not there anyway.
+    async fn bring(&self) {
+        if let Some(bringing) = self.place.bring(&self.task_id) {
+            // What cannot be brought now is brought with the next look.
+            let _ = bringing.await;
+        }
+    }
+
+    async fn has_grown(&mut self, stdout_bytes: u64, stderr_bytes: u64) -> Grown {
         // What was told of already and cannot be read will not come by asking again.
         let (stdout_bytes, stderr_bytes) =
             (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
@@ -455,20 +477,23 @@ pub(super) async fn drive(
                 warden.set_free();
                 let reusable = ended.reusable;
                 let mut outcome = Outcome::of(&ended);
+                gather(&tasks, &task_id, &warden.name, &ended).await;
                 if let Some(check) = tamper_check.take() {
                     outcome.warnings = check.warnings().await;
                 }
                 questions.explain(&mut outcome);
+                tasks.note_outside(&task_id, &mut outcome).await;
                 let span = traced.ended(&outcome);
-                let (all, kept) = (&tasks, ended.kept);
-                let committed = record(all, &task_id, outcome, kept, &progress, span).await;
+                let (name, kept) = (&warden.name, ended.kept);
+                let committed =
+                    record(&tasks, (&task_id, name), outcome, kept, &progress, span).await;
                 Failpoint::EngineBeforeFarewell.pass();
                 if committed && reusable {
                     warden.owe_committed(task_id.as_str());
                     // One that was adopted would give the next command the environment of a dead
                     // engine: letting go of it ends it.
                     if warden.ours {
-                        tasks.place.give_back(warden);
+                        tasks.place_of(&warden.name).give_back(warden);
                     }
                     break;
                 }
@@ -479,39 +504,71 @@ pub(super) async fn drive(
             }
             Ok(FromWarden::StartFailed(failure)) => {
                 traced.run.fail(SPAWN_FAILED);
-                tasks.record_failed_start(&task_id, &failure).await;
-                progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
-                // It is as clean as before.
+                note_failed_start(&tasks, &task_id, failure, &progress).await;
                 warden.set_free();
-                tasks.place.give_back(warden);
+                // It is as clean as before.
+                tasks.place_of(&warden.name).give_back(warden);
                 break;
             }
             Ok(FromWarden::ProgramHeld(held)) => questions.ask(&tasks, held),
             Ok(FromWarden::NameHeld(held)) => questions.ask_about_name(&tasks, held),
+            Ok(FromWarden::ConnectedLater(all)) => note_later(&tasks, &task_id, &all).await,
             Ok(message) => {
                 if matches!(message, FromWarden::Spilled(true)) {
-                    tasks.place.note_stored(&task_id);
+                    tasks.place_of(&warden.name).note_stored(&task_id);
                 }
                 pass_on(message, &progress);
             }
-            Err(_) => {
-                if !matches!(progress.borrow().end, Some(Ending::Ended(_))) {
-                    let outcome = Arc::new(tasks.outcome_without_warden(&task_id));
-                    let span = traced.ended(&outcome);
-                    let ended = Ended { outcome, small: None };
-                    settle(&tasks, &task_id, ended, &progress, span).await;
+            Err(error) => {
+                let lost = (&*warden.name, error.kind());
+                match after_loss(&tasks, &task_id, lost, &progress, &mut traced).await {
+                    Some(again) => warden = again,
+                    None => break,
                 }
-                break;
             }
         }
     }
     tasks.leave(&task_id);
 }
 
+/// Records that a command could not be started, and tells who waits for it.
+async fn note_failed_start(
+    tasks: &Arc<Tasks>,
+    task_id: &TaskId,
+    failure: StartFailure,
+    progress: &watch::Sender<Progress>,
+) {
+    tasks.record_failed_start(task_id, &failure).await;
+    progress.send_modify(|progress| progress.end = Some(Ending::NeverStarted(failure)));
+}
+
+/// The warden again where only the connection to it was lost; else what it left is recorded.
+async fn after_loss(
+    tasks: &Arc<Tasks>,
+    task_id: &TaskId,
+    (warden, problem): (&str, io::ErrorKind),
+    progress: &watch::Sender<Progress>,
+    traced: &mut RunTrace,
+) -> Option<Warden> {
+    if matches!(progress.borrow().end, Some(Ending::Ended(_))) {
+        return None;
+    }
+    if problem == io::ErrorKind::NotConnected
+        && let Some(again) = tasks.rejoin(task_id, warden).await
+    {
+        return Some(again);
+    }
+    let outcome = Arc::new(tasks.outcome_without_warden(warden, task_id).await);
+    let span = traced.ended(&outcome);
+    let ended = Ended { outcome, small: None };
+    settle(tasks, task_id, ended, progress, span).await;
+    None
+}
+
 /// Records how a run ended, and what it printed; says whether that is committed.
 async fn record(
     tasks: &Arc<Tasks>,
-    task_id: &TaskId,
+    (task_id, warden): (&TaskId, &str),
     outcome: Outcome,
     kept: KeptOutput,
     progress: &watch::Sender<Progress>,
@@ -521,8 +578,30 @@ async fn record(
         tasks.place.note_stored(task_id);
     }
     note_refused(tasks, task_id, &outcome).await;
+    let is_alone = outcome.background_pids.is_empty();
     let ended = Ended { outcome: Arc::new(outcome), small: small_output(kept) };
-    settle(tasks, task_id, ended, progress, span).await
+    let is_stored = ended.small.is_none();
+    let committed = settle(tasks, task_id, ended, progress, span).await;
+    if committed && is_alone {
+        tasks.forget_there(warden, task_id, is_stored);
+    }
+    committed
+}
+
+/// Brings what a command elsewhere has left to this machine, before anybody hears of its end.
+async fn gather(tasks: &Tasks, task_id: &TaskId, warden: &str, ended: &protocol::RunEnd) {
+    if !Tasks::is_far(warden) {
+        return;
+    }
+    if matches!(ended.kept, KeptOutput::Folder) {
+        tasks.bring(warden, task_id).await;
+    }
+    let (place, pids) = (tasks.place_of(warden), &ended.record.background_pids);
+    if !pids.is_empty()
+        && let Some(learning) = place.learn_processes(pids)
+    {
+        learning.await;
+    }
 }
 
 /// Gives an order to a warden; one that is gone is noticed by whoever listens to it.

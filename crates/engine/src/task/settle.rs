@@ -74,7 +74,11 @@ impl Tasks {
         let Some(warden) = found.into_iter().next().map(|task| task.warden) else {
             return Ok(None);
         };
-        let place = self.place.clone();
+        let place = self.place_of(&warden);
+        if let Some(ending) = place.end_left_there(&warden) {
+            let background_pids = ending.await;
+            return Ok(Some(Outcome { background_pids, ..outcome.clone() }));
+        }
         let left = in_thread(move || place.end_left_by(&warden)).await;
         Ok(Some(Outcome { background_pids: left.unwrap_or_default(), ..outcome.clone() }))
     }
@@ -101,6 +105,9 @@ impl Tasks {
     /// What a task has printed, if it is in the ledger or in a folder.
     pub(crate) async fn output(&self, id: &TaskId) -> Result<TaskOutput, ToolError> {
         let small = self.store.ledger.small_output(id).await?;
+        if small.is_none() {
+            Box::pin(self.bring_task(id)).await?;
+        }
         let unreadable = |error| ToolError::unreadable(id.as_str(), &error);
         small.map_or_else(
             || self.place.output(id).map_err(unreadable),
@@ -108,8 +115,23 @@ impl Tasks {
         )
     }
 
+    /// Brings what a task of another place has stored here.
+    async fn bring_task(&self, id: &TaskId) -> Result<(), ToolError> {
+        // Only of one that is elsewhere is nothing here; but for what was brought before.
+        if !self.places.are_used(self.store.state.path()) {
+            return Ok(());
+        }
+        if let Some(task) = self.store.ledger.find(id.as_str()).await?.pop() {
+            self.bring(&task.warden, id).await;
+        }
+        Ok(())
+    }
+
     /// What is known of a run whose warden is gone: its record, or nothing.
-    pub(crate) fn outcome_without_warden(&self, id: &TaskId) -> Outcome {
+    pub(crate) async fn outcome_without_warden(&self, warden: &str, id: &TaskId) -> Outcome {
+        if Self::is_far(warden) {
+            Box::pin(self.bring(warden, id)).await;
+        }
         match self.place.exit_record(id) {
             Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
             Ok(Ok(_) | Err(RecordError::Damaged)) => Outcome::lost("exit_record_damaged"),
@@ -137,6 +159,8 @@ impl Tasks {
                 continue;
             }
             match self.store.ledger.find(id.as_str()).await?.pop() {
+                // Nobody connects to another machine for a list.
+                Some(task) if self.is_out_of_reach(&task.warden) => {}
                 Some(task) if !task.status.is_final() => drop(self.settle_if_gone(task).await?),
                 _ => self.store.ledger.reconcile(&id).await?,
             }
@@ -190,7 +214,7 @@ impl Tasks {
             return Ok(task);
         }
         // When in doubt it lives: a wrong "interrupted" could never be taken back.
-        if self.place.is_alive(&task.warden).unwrap_or(true) {
+        if Box::pin(self.is_alive(&task.warden)).await.unwrap_or(true) {
             return Ok(task);
         }
         let task = self.left_to_its_engine(task).await?;
@@ -203,12 +227,14 @@ impl Tasks {
             return Ok(task);
         }
         Failpoint::EngineBeforeSettlement.pass();
-        let rebooted = task.boot_id != self.place.boot_id();
-        let outcome = match self.outcome_without_warden(&task.task_id) {
+        let rebooted = task.boot_id != self.place_of(&task.warden).boot_id();
+        let known = self.outcome_without_warden(&task.warden, &task.task_id);
+        let outcome = match Box::pin(known).await {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
             outcome => outcome,
         };
         self.finish(&task.task_id, &outcome, None).await?;
+        self.forget_there(&task.warden, &task.task_id, true);
         self.read_again(task).await
     }
 }

@@ -20,8 +20,9 @@ use legwork_gate::{Decision, Grant, ProgramRule, Subject as _};
 use legwork_warden::{
     exec::ExecRule,
     failpoint::Failpoint,
-    protocol::{self, Spec},
+    protocol::{self, Spec, StartFailure, StartStage},
 };
+use rustix::fs::FileType;
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -29,6 +30,7 @@ use super::{
     delayed::DelayedStart,
     failures::{place_error, too_many_tasks},
     over,
+    places::{no_warden, out_of_reach, pass_input},
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
     run::{self, Progress, Run, RunControl, RunTrace},
@@ -44,7 +46,9 @@ use crate::{
         sandbox::{SandboxReport, Wanted},
         status::Status,
     },
-    place::{LoginWish, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden},
+    place::{
+        LoginWish, Look, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden,
+    },
     store::ledger::{LedgerError, Registered, Task, write_note},
     trace::Trace,
 };
@@ -65,15 +69,16 @@ impl Tasks {
         let planned = grant.plan().wanted;
         let by_rule = || self.judge.wanted_by(planned, grant.explanation());
         let wanted = if is_trial { planned } else { by_rule() };
-        let ready = self.ready_for(&id, wanted, is_trial).await;
-        let (mut warden, sandbox) = ready.map_err(|error| place_error(&error))?;
+        let place = grant.plan().place().clone();
+        let ready = self.ready_for(&*place, &id, wanted, is_trial).await;
+        let (mut warden, sandbox) = ready.map_err(|error| no_warden(&*place, &error))?;
         if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {
-            self.place.give_back(warden);
+            place.give_back(warden);
             return Err(error);
         }
         // Beside what follows; it has to be through before the command starts.
         let checked = sandbox.as_ref().filter(|_| !is_trial);
-        let looking = checked.and_then(|_| self.place.tamper_check(wanted));
+        let looking = checked.and_then(|_| place.tamper_check(wanted, &warden.name));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
         let report = report_of(sandbox.as_deref(), &grant);
         task.sandbox = report.clone();
@@ -95,9 +100,10 @@ impl Tasks {
             plan.kind = PlanKind::Argv(Vec::new());
         }
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
-        // What a profile writes belongs to the trial, too.
-        let wish = self.login_wish(&plan, wanted).filter(|_| !is_trial);
-        let preamble = wish.and_then(|wish| self.place.shorten_login(wish, &mut spec));
+        // What a profile writes belongs to the trial, too, and one in a layer is another one.
+        let is_layered = is_trial || place.is_layered(wanted);
+        let wish = self.login_wish(&plan, wanted).filter(|_| !is_layered);
+        let preamble = wish.and_then(|wish| place.shorten_login(wish, &mut spec));
         let tamper_check = match looking {
             Some(looking) => Some(looking.await),
             None => None,
@@ -108,41 +114,89 @@ impl Tasks {
         let mut delayed = None;
         if let Some(preamble) = preamble {
             delayed = Some(DelayedStart::new(spec, plan, preamble));
-        } else if let Err(error) =
-            start_with(&mut warden, spec, plan.workdir.handle.as_deref(), plan.given.as_ref()).await
-        {
-            // Whether it got the frame cannot be known, but its end is: the row says so.
-            let _ = Box::pin(self.finish(&id, &Outcome::lost("warden_lost"), None)).await;
-            return Err(place_error(&error.into()));
+        } else if let Err(error) = self.hand_over(&*place, &mut warden, spec, &plan).await {
+            Box::pin(self.not_handed_over(&*place, &mut warden, &id, error)).await?;
         }
         self.store.meters.starts.note_since(began);
         Failpoint::EngineAfterStart.pass();
         let driven = (warden, delayed);
         let handles =
             self.drive(&id, driven, promoted.clone(), tamper_check, caller.asker, caller.trace);
-        let run = Run::new(
-            id,
-            program,
-            self.place.clone(),
-            handles,
-            promoted,
-            self.attention.begin(),
-            report,
-        );
+        let run = Run::new(id, program, place, handles, promoted, self.attention.begin(), report);
         Ok(Submitted::Started(run.approved_with(said)))
+    }
+
+    /// A command that its warden may not have got: an error, unless that is known later.
+    async fn not_handed_over(
+        &self,
+        place: &dyn Place,
+        warden: &mut Warden,
+        id: &TaskId,
+        error: io::Error,
+    ) -> Result<(), ToolError> {
+        if place.name().is_none() {
+            // Whether it got the frame cannot be known, but its end is: the row says so.
+            let _ = self.finish(id, &Outcome::lost("warden_lost"), None).await;
+            return Err(place_error(&error.into()));
+        }
+        if is_unknown(&error) {
+            // Whether it was started is known when the place can be reached again.
+            return Ok(());
+        }
+        // The post says that it was not started.
+        let errno = error.raw_os_error().unwrap_or_default();
+        let failure = StartFailure { stage: StartStage::WorkingDirectory, errno };
+        warden.set_free();
+        self.record_failed_start(id, &failure).await;
+        Err(out_of_reach(&error))
     }
 
     /// A warden for a command, or for the trial of one.
     async fn ready_for(
         &self,
+        place: &dyn Place,
         id: &TaskId,
         wanted: Wanted,
         is_trial: bool,
     ) -> Result<Ready, PlaceError> {
         if is_trial {
-            return self.place.ready_to_try(wanted, id).await;
+            return place.ready_to_try(wanted, id).await;
         }
-        self.place.ready(wanted).await
+        if place.is_layered(wanted) {
+            self.settle_outside().await;
+            return place.ready_in_layer(wanted, id).await;
+        }
+        place.ready(wanted).await
+    }
+
+    /// Lets a warden start a command, with the descriptors that go along or with what stands for
+    /// them elsewhere.
+    async fn hand_over(
+        self: &Arc<Self>,
+        place: &dyn Place,
+        warden: &mut Warden,
+        mut spec: Spec,
+        plan: &Plan,
+    ) -> io::Result<()> {
+        let mut given = plan.given.as_ref();
+        // What comes bit by bit cannot be sent ahead.
+        let passed = given.filter(|given| place.name().is_some() && !is_file(given));
+        if passed.is_some() {
+            (spec.stdin, given) = (protocol::StdinSource::Open, None);
+        }
+        let task = spec.task.clone();
+        if place.name().is_none() {
+            return start_with(warden, spec, plan.workdir.handle.as_deref(), given).await;
+        }
+        place.start(&warden.name, spec, &plan.workdir, given).await?;
+        if let Some(input) = passed {
+            let input = input.try_clone()?;
+            if let Some(task) = self.store.ledger.find(&task).await.ok().and_then(|mut it| it.pop())
+            {
+                tokio::spawn(pass_input(self.clone(), task, input));
+            }
+        }
+        Ok(())
     }
 
     /// Lets a task of its own drive a warden that has a command, or gets one, until that is over.
@@ -283,7 +337,7 @@ impl Tasks {
             outcome: None,
             sandbox: Arc::default(),
             warden: warden.to_owned(),
-            boot_id: self.place.boot_id().to_owned(),
+            boot_id: plan.place().boot_id().into_owned(),
             fingerprint: plan.fingerprint,
         }
     }
@@ -305,7 +359,7 @@ impl Tasks {
             task: id.to_string(),
             program: plan.program.as_os_str().as_bytes().to_vec(),
             argv: plan.argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            environment: environment(&*self.place, plan, sandbox, &self.ground.unset),
+            environment: environment(plan.look(), plan, sandbox, &self.ground.unset),
             stdin: plan.stdin,
             outputs,
             memory_bytes_max: plan.memory_bytes_max.min(MEMORY_BYTES_MAX),
@@ -316,12 +370,24 @@ impl Tasks {
                 exec_rules: self.exec_rules(plan),
                 on_copy: plan.is_trial,
                 names: sandbox.report.network_by_name.then(|| self.judge.name_rules(plan.trust())),
-                ..self.place.sandboxed(sandbox)
+                ..plan.place().sandboxed(sandbox)
             }),
             stderr_preamble: Vec::new(),
             note,
         }
     }
+}
+
+/// Whether an error leaves it open whether a command was started.
+fn is_unknown(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, NotConnected, TimedOut};
+    matches!(error.kind(), BrokenPipe | NotConnected | TimedOut)
+}
+
+/// Whether all that a descriptor gives is there already.
+fn is_file(descriptor: &OwnedFd) -> bool {
+    let found = rustix::fs::fstat(descriptor);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
 }
 
 /// Starts a command with the descriptors that go along: its folder, and a stdin of its own.
@@ -367,7 +433,7 @@ const BARE: [&str; 10] =
 
 /// The engine's own, with what is different for this command.
 fn environment(
-    place: &dyn Place,
+    place: &dyn Look,
     plan: &Plan,
     sandbox: Option<&Sandbox>,
     without: &[String],

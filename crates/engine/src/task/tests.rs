@@ -12,7 +12,7 @@ use legwork_gate::{Decision, Layer, Manners, Mode, Origin, Policy};
 use legwork_warden::protocol::Limits;
 use tokio::{runtime::Runtime, task::JoinSet, time::timeout};
 
-use super::{Ground, Submitted, Tasks, observe::Observer, run::Grown};
+use super::{Ground, Submitted, Tasks, observe::Observer, places::Places, run::Grown};
 use crate::{
     error::ErrorKind,
     judge::{Judge, config::Settings},
@@ -22,7 +22,7 @@ use crate::{
     },
     output::{Mask, SharedMask},
     place::{
-        Folder,
+        Folder, Place,
         scripted::{Dice, Scripted, Truth, WardenScript},
     },
     state::StateFolder,
@@ -66,7 +66,8 @@ fn judging(state: &Path, place: Arc<Scripted>, policy: Policy) -> Arc<Tasks> {
     let judge = Judge::new(policy, settings, sandbox, &workspace.path, store.clone());
     let roots = vec![workspace.path.clone()];
     let ground = Ground { workspace, roots, all_workspaces: false, unset: Vec::new() };
-    Arc::new(Tasks::new(judge, store, place, mask, ground, Duration::from_secs(600)))
+    let places = (place as Arc<dyn Place>, Places::default());
+    Arc::new(Tasks::new(judge, store, places, mask, ground, Duration::from_secs(600)))
 }
 
 fn request(number: u64) -> Request {
@@ -86,6 +87,7 @@ fn request(number: u64) -> Request {
         memory_bytes_max: u64::MAX,
         is_kept: false,
         trial: None,
+        place: None,
     }
 }
 

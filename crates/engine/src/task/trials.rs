@@ -20,6 +20,7 @@ use crate::{
         question::{Approval, Reply, TriedCommand},
         status::Status,
     },
+    output::Mask,
     store::{audit::AuditEntry, ledger::Task},
     threads::in_thread,
     trial::{Applied, DiffLimits, Trial, TrialError, Trials, TriedChanges},
@@ -57,6 +58,29 @@ pub struct TrialChanges {
     pub list: String,
     /// A unified diff, if one was asked for; without secrets.
     pub diff: Option<String>,
+}
+
+impl TrialChanges {
+    /// The changes of a trial at and below these paths, or all of them.
+    pub(super) fn of(
+        trial: &Trial,
+        paths: &[PathBuf],
+        shown: ShownChanges,
+        mask: &Mask,
+    ) -> Result<Self, TrialError> {
+        let changes = trial.pending(paths)?;
+        let diff = shown.diff.map(|(lines_max, bytes_max)| {
+            let diff = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
+            mask.text(&diff).into_owned()
+        });
+        Ok(Self {
+            counted: changes.counted(),
+            list: trial.list(&changes, shown.lines_max),
+            task_id: trial.record.task_id.clone(),
+            changes,
+            diff,
+        })
+    }
 }
 
 /// How much of a trial's changes is shown.
@@ -131,8 +155,8 @@ impl Tasks {
     }
 
     /// An error while a trial's command, or anything that it left behind, still runs.
-    fn check_over(&self, task: &Task) -> Result<(), ToolError> {
-        if task.status.is_final() && self.left_by(task).is_empty() {
+    async fn check_over(&self, task: &Task) -> Result<(), ToolError> {
+        if task.status.is_final() && self.is_let_go(task).await {
             return Ok(());
         }
         Err(ToolError::new(
@@ -142,6 +166,20 @@ impl Tasks {
         .hint("wait for its end, or stop it"))
     }
 
+    /// Whether the warden of a finished command is gone that served no other. It goes by itself
+    /// when the last process of the sandbox has, and waits for that for as long as it takes: no
+    /// process can hide from it, whatever its command line says.
+    pub(super) async fn is_let_go(&self, task: &Task) -> bool {
+        let left = task.outcome.as_ref().is_some_and(|it| !it.background_pids.is_empty());
+        let patience = if left { STOPPED } else { LET_GO };
+        if let Ok(mut channel) = self.place.dial(&task.warden).await {
+            let gone = async { while channel.receive_of_warden().await.is_ok() {} };
+            let _ = tokio::time::timeout(patience, gone).await;
+        }
+        // When in doubt it lives.
+        !self.place.is_alive(&task.warden).unwrap_or(true)
+    }
+
     /// What a trial changed and what of that was not brought over, at and below these paths.
     pub(crate) async fn trial_changes(
         &self,
@@ -149,24 +187,10 @@ impl Tasks {
         paths: Vec<PathBuf>,
         shown: ShownChanges,
     ) -> Result<TrialChanges, ToolError> {
-        self.check_over(task)?;
+        self.check_over(task).await?;
         let (id, mask) = (task.task_id.clone(), self.mask.get());
-        self.with_trials(move |trials| {
-            let trial = trials.get(&id)?;
-            let changes = trial.pending(&paths)?;
-            let diff = shown.diff.map(|(lines_max, bytes_max)| {
-                let diff = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
-                mask.text(&diff).into_owned()
-            });
-            Ok(TrialChanges {
-                counted: changes.counted(),
-                list: trial.list(&changes, shown.lines_max),
-                task_id: id,
-                changes,
-                diff,
-            })
-        })
-        .await
+        self.with_trials(move |trials| TrialChanges::of(&trials.get(&id)?, &paths, shown, &mask))
+            .await
     }
 
     /// Brings over what a trial changed: all of it, or what is at and below these paths.
@@ -176,7 +200,7 @@ impl Tasks {
         paths: Vec<PathBuf>,
         by: &str,
     ) -> Result<Applied, ToolError> {
-        self.check_over(task)?;
+        self.check_over(task).await?;
         let entry = AuditEntry::new("trial_apply")
             .own("task_id", &task.task_id)
             .with("answered_by", by)
@@ -189,7 +213,7 @@ impl Tasks {
 
     /// Forgets a trial: nothing of it is left but its task.
     pub(crate) async fn discard_trial(&self, task: &Task, by: &str) -> Result<(), ToolError> {
-        self.check_over(task)?;
+        self.check_over(task).await?;
         self.forget_trial(&task.task_id).await?;
         let entry = AuditEntry::new("trial_discard")
             .own("task_id", &task.task_id)
@@ -217,6 +241,12 @@ const IN_QUESTION: ShownChanges = ShownChanges { lines_max: 60, diff: Some((150,
 
 /// How much of what a command printed a question shows.
 const OUTPUT_BYTES: u64 = 1500;
+
+/// How long the warden of a command that has left nothing behind may take to end.
+const LET_GO: Duration = Duration::from_secs(5);
+
+/// How long that of one may take that has, if all of it was stopped just now.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// How long a trial's processes may take to end that its command has left behind.
 const GRACE: Duration = Duration::from_millis(500);
@@ -302,7 +332,8 @@ impl Tasks {
     async fn describe(self: &Arc<Self>, run: &mut Run) -> Result<TriedCommand, ToolError> {
         let ended = run.ended().await?;
         let task = self.one(run.task_id().as_str()).await?;
-        if !self.left_by(&task).is_empty() {
+        let left = task.outcome.as_ref().is_some_and(|it| !it.background_pids.is_empty());
+        if left && !self.is_let_go(&task).await {
             let mut observer = Observer::of(self.clone(), task.clone()).await?;
             observer.stop(rustix::process::Signal::TERM.as_raw(), GRACE).await?;
         }
@@ -398,7 +429,7 @@ fn no_trial(prefix: &str) -> ToolError {
 }
 
 /// The typed error of something that cannot be done with a trial.
-fn trial_error(error: &TrialError) -> ToolError {
+pub(super) fn trial_error(error: &TrialError) -> ToolError {
     match error {
         TrialError::Unknown => ToolError::new(ErrorKind::UnknownTask, error.to_string()),
         TrialError::ChangedUnderneath(paths) => {
@@ -410,12 +441,22 @@ fn trial_error(error: &TrialError) -> ToolError {
             .detail("paths", named)
             .hint("apply other paths, or discard the trial and try the command again")
         }
+        TrialError::ChangedInTrial(path) => ToolError::new(
+            ErrorKind::ChangedUnderneath,
+            format!("{error}; nothing was brought over"),
+        )
+        .detail("paths", vec![path.display().to_string()])
+        .hint("discard the trial and try the command again"),
         TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
             ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
                 .hint("list the changes of the trial to see their paths")
         }
         TrialError::Io { error: io, .. } if StateProblem::of(io) == StateProblem::Full => {
             ToolError::state(StateProblem::Full, &format!("{error}; nothing was brought over"))
+        }
+        TrialError::LayersFull { .. } => {
+            ToolError::new(ErrorKind::LimitExceeded, error.to_string())
+                .hint("bring them over or discard them, or raise `layer_bytes_max` of `[sandbox]`")
         }
         TrialError::Io { .. } | TrialError::TooMany(_) | TrialError::Stuck { .. } => {
             ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())

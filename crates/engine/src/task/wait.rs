@@ -212,8 +212,8 @@ async fn at_the_end(
     wanted: &Until,
 ) -> Option<Condition> {
     let path = wanted.path_exists.as_ref()?;
-    let seen = as_seen(place, confined, path).await.filter(|seen| place.exists(seen));
-    seen.map(|_| Condition::PathExists(path.clone()))
+    let seen = as_seen(place, confined, path).await?;
+    place.is_there(&seen).await.then(|| Condition::PathExists(path.clone()))
 }
 
 fn silence_condition(silence: Duration) -> Condition {

@@ -24,7 +24,7 @@ use crate::{
     model::status::Status,
     model::{
         Caller, ConnectionRecord, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs,
-        RefusedBy, Request, Stdin, is_zero, signal_name,
+        OutsideChange, RefusedBy, Request, Stdin, changes_in_words, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     store::ledger::Task,
@@ -81,6 +81,7 @@ pub(super) fn tool() -> BuiltIn {
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: true,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<ExecResult>,
@@ -168,6 +169,12 @@ struct Completed {
     connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     warnings: Vec<String>,
+    /// What it changed outside the workspace, in its layer over the home folder.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    changes: Vec<OutsideChange>,
+    /// How many more such changes there are.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    more_changes: u64,
     /// What the sandbox does to paths that the command complained of.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     sandbox_facts: Vec<String>,
@@ -253,6 +260,8 @@ impl Completed {
             denials,
             connections,
             warnings,
+            changes,
+            more_changes: _,
             sandbox_facts,
             approval_note,
         } = self;
@@ -262,8 +271,10 @@ impl Completed {
             && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
             && denials.is_empty()
             && connections.is_empty();
-        let is_uncommented =
-            warnings.is_empty() && sandbox_facts.is_empty() && approval_note.is_none();
+        let is_uncommented = warnings.is_empty()
+            && changes.is_empty()
+            && sandbox_facts.is_empty()
+            && approval_note.is_none();
         let is_known = exit_status.is_some() || signal.is_some();
         is_known && is_whole && is_alone && is_plain && is_uncommented
     }
@@ -279,7 +290,8 @@ impl Receipt for ExecResult {
     }
 }
 
-async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
+async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Success, ToolError> {
+    let place = take_place(engine, &mut input)?;
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let max_output_tokens = super::effective_tokens(engine, input.max_output_tokens);
@@ -287,7 +299,8 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
     let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
     let wait = caller.bounded(wait);
-    let request = input.into_request(max_output_tokens);
+    let mut request = input.into_request(max_output_tokens);
+    request.place = place;
     let takes_input = matches!(request.stdin, Stdin::Open);
     let (sandbox, started, (outcome, summary)) = match engine.submit(request, caller).await? {
         Submitted::AlreadyRunning(task) => {
@@ -308,6 +321,18 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let started = started.map(|task_id| StartedTask { task_id, is_told_by_record });
     let result = ExecResult { outcome, command_diagnostics };
     Ok(Success { started, ..super::success(result, summary).sandbox(sandbox) })
+}
+
+/// The place to run at, where there are several: otherwise the input has no such field.
+fn take_place(engine: &Engine, input: &mut Value) -> Result<Option<String>, ToolError> {
+    if engine.places().next().is_none() {
+        return Ok(None);
+    }
+    match input.as_object_mut().and_then(|fields| fields.remove("place")) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(place)) => Ok(Some(place)),
+        Some(_) => Err(ToolError::invalid_field(NAME, "place", "is not a string")),
+    }
 }
 
 /// The result again, from what is stored of a task.
@@ -440,7 +465,9 @@ async fn attend(
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let mut completed = complete(&run, &ended, shown)?;
+    // What this machine's sandbox does to paths says nothing about another's.
     if completed.exit_status != Some(0)
+        && !run.is_far()
         && let Some(complaints) = &completed.stderr_preview
     {
         let (sandbox, trust) = (run.sandbox(), caller.trust);
@@ -550,6 +577,8 @@ fn completed(
         denials: outcome.denials.clone(),
         connections: outcome.connections.clone(),
         warnings: outcome.warnings.clone(),
+        changes: outcome.changes.clone(),
+        more_changes: outcome.more_changes,
         sandbox_facts: Vec::new(),
         approval_note: None,
     })
@@ -653,6 +682,10 @@ fn render_completed(completed: &Completed) -> String {
     }
     if !completed.sandbox_facts.is_empty() {
         block("Sandbox", &completed.sandbox_facts.join("\n"));
+    }
+    if !completed.changes.is_empty() {
+        let changes = changes_in_words(&completed.changes, completed.more_changes);
+        block("Changed outside the workspace, only in a layer", &changes.join("\n"));
     }
     if !completed.warnings.is_empty() {
         block("Warnings", &completed.warnings.join("\n"));

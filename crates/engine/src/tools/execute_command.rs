@@ -103,6 +103,7 @@ pub(super) fn tool() -> BuiltIn {
             takes_argv: true,
             shell: None,
             text_is_json: true,
+            takes_place: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,

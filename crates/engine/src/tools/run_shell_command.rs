@@ -106,6 +106,7 @@ pub(super) fn tool() -> BuiltIn {
             takes_argv: false,
             shell: Some(SHELL),
             text_is_json: true,
+            takes_place: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,

@@ -121,6 +121,7 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Sent>,

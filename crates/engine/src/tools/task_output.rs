@@ -121,6 +121,7 @@ Use TaskOutput to read what a task printed.
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Shown>,

@@ -45,6 +45,7 @@ pub(super) fn tool() -> BuiltIn {
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Known>,

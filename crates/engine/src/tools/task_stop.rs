@@ -63,6 +63,7 @@ pub(super) fn tool() -> BuiltIn {
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Stopped>,
@@ -90,7 +91,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         Some(report) => report.background_pids.clone(),
         None => Vec::new(),
     };
-    let mut ended = processes(&engine.mask(), observer.processes(&pids));
+    let mut ended = processes(&engine.mask(), observer.processes(&pids).await);
     let survivors = observer.stop(signal, Duration::from_millis(grace_ms)).await?;
     let (stop_requested, survivors) = (survivors.is_some(), survivors.unwrap_or_default());
     ended.retain(|process| stop_requested && !survivors.contains(&process.pid));

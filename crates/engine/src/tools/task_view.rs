@@ -13,8 +13,8 @@ use crate::{
     model::sandbox::{MissingLayer, SandboxReport},
     model::status::Status,
     model::{
-        ConnectionRecord, Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, is_zero,
-        signal_name,
+        ConnectionRecord, Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, OutsideChange,
+        is_zero, signal_name,
     },
     output::{Mask, TaskOutput},
     store::ledger::Task,
@@ -121,6 +121,10 @@ pub(super) struct TaskView {
     pub connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub changes: Vec<OutsideChange>,
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub more_changes: u64,
     pub artifacts: Vec<ArtifactEntry>,
 }
 
@@ -184,6 +188,8 @@ impl TaskView {
             denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
             connections: outcome.map(|outcome| outcome.connections.clone()).unwrap_or_default(),
             warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
+            changes: outcome.map(|outcome| outcome.changes.clone()).unwrap_or_default(),
+            more_changes: outcome.map(|outcome| outcome.more_changes).unwrap_or_default(),
             artifacts: artifacts(output),
         }
     }

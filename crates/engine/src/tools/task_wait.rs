@@ -127,6 +127,7 @@ Use TaskWait instead of sleeping or polling.
             takes_argv: false,
             shell: None,
             text_is_json: false,
+            takes_place: false,
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Waited>,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, RenameFlags, Stat, renameat_with, syncfs},
+    fs::{FileType, Mode, RenameFlags, Stat, renameat_with, syncfs},
     io::Errno,
 };
 use serde::Serialize;
@@ -27,7 +27,7 @@ use super::{
     error::TrialError,
     journal::{ApplyJournal, ApplyPhase, ApplyStep, ApplyStepKind, StagingGround},
     record::{LayerRecord, write_json},
-    stage::{StagingFolder, remove_staging},
+    stage::{CopySource, StagingFolder, remove_staging},
     tree::{FileMark, TreeTop, is_absent, stat_in, walk},
 };
 
@@ -56,11 +56,8 @@ pub(super) fn apply(
     let all = trial.changes()?;
     let pending = trial.pending(&[])?;
     let chosen = trial.pending(paths)?;
-    for path in paths {
-        let is_at = |change: &TriedChange| change.path.starts_with(path);
-        if !chosen.all.iter().any(is_at) {
-            return Err(TrialError::NoChange(path.clone()));
-        }
+    if let Some(path) = paths.iter().find(|path| chosen.within(path).is_empty()) {
+        return Err(TrialError::NoChange(path.clone()));
     }
     if let Some(socket) = chosen.all.iter().find(|change| is_socket(trial, change)) {
         return Err(TrialError::Unfit { path: socket.path.clone(), why: "it is a socket" });
@@ -114,22 +111,36 @@ pub(super) fn recover(trials: &Trials) -> Result<(), TrialError> {
 }
 
 fn is_socket(trial: &Trial, change: &TriedChange) -> bool {
-    let Some(layer) = trial.record.layers.iter().find(|layer| layer.number == change.layer) else {
+    let is_other = change.file == ChangedFile::Other && change.kind != ChangeKind::Removed;
+    let layers = trial.record.layers.iter().filter(|_| is_other);
+    let Some(layer) = layers.into_iter().find(|layer| layer.number == change.layer) else {
         return false;
     };
     let Ok(path) = change.path.strip_prefix(&layer.place) else { return false };
-    let found = std::fs::symlink_metadata(trial.upper(layer).join(path));
-    change.file == ChangedFile::Other
-        && change.kind != ChangeKind::Removed
-        && found.is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()))
+    let found = TreeTop::open_own(&trial.upper(layer)).and_then(|top| top.own_stat(path));
+    found.is_ok_and(|found| {
+        found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket())
+    })
 }
 
 /// What a trial says was at each path.
-struct Known<'a>(HashMap<&'a Path, &'a TriedChange>);
+struct Known<'a> {
+    changes: &'a TriedChanges,
+    by_path: HashMap<&'a Path, &'a TriedChange>,
+}
 
 impl<'a> Known<'a> {
     fn of(changes: &'a TriedChanges) -> Self {
-        Self(changes.all.iter().map(|change| (change.path.as_path(), change)).collect())
+        let by_path = changes.all.iter().map(|change| (change.path.as_path(), change)).collect();
+        Self { changes, by_path }
+    }
+
+    fn get(&self, path: &Path) -> Option<&'a TriedChange> {
+        self.by_path.get(path).copied()
+    }
+
+    fn before(&self, path: &Path) -> Option<FileMark> {
+        self.get(path)?.before
     }
 
     /// The paths at and below one that are not as they were.
@@ -137,18 +148,16 @@ impl<'a> Known<'a> {
         let (mut differing, mut seen) = (Vec::new(), HashSet::new());
         walk(top, path, |inner, stat| {
             let full = place.join(&inner);
-            let before = self.0.get(full.as_path()).and_then(|change| change.before);
-            if before != Some(FileMark::of(&stat)) {
+            if self.before(&full) != Some(FileMark::of(&stat)) {
                 differing.push(full.clone());
             }
             seen.insert(full);
             Ok(())
         })?;
-        let below = place.join(path);
-        let gone = self.0.iter().filter(|(known, change)| {
-            change.before.is_some() && known.starts_with(&below) && !seen.contains(**known)
-        });
-        differing.extend(gone.map(|(known, _)| known.to_path_buf()));
+        // Only what is there: an apply of many files looks at each of them once.
+        let known = self.changes.within(&place.join(path)).iter();
+        let gone = known.filter(|it| it.before.is_some() && !seen.contains(&it.path));
+        differing.extend(gone.map(|change| change.path.clone()));
         differing.sort();
         Ok(differing)
     }
@@ -172,26 +181,38 @@ impl Work<'_> {
 
     /// The steps: a folder that is made or removed as a whole is one.
     fn plan(&self, paths: &[PathBuf], whole: bool) -> Result<ApplyJournal, TrialError> {
-        let mut steps: Vec<ApplyStep> = Vec::new();
+        let (mut steps, mut closing): (Vec<ApplyStep>, Vec<ApplyStep>) = (Vec::new(), Vec::new());
         let mut covering: Option<&Path> = None;
         let folders = self.made_above()?;
+        let there = self.above_applied();
         for change in folders.values().copied().chain(&self.chosen.all) {
             if covering.is_some_and(|path| change.path.starts_with(path))
-                || self.is_there_in_part(change)
+                || is_made_folder(change) && there.contains(change.path.as_path())
             {
                 continue;
             }
             let layer = self.layer(change.layer)?;
             let path = change.path.strip_prefix(&layer.place).unwrap_or(Path::new("")).to_owned();
             let shell = folders.contains_key(change.path.as_path());
-            let kind = self.step_kind(change, shell)?;
+            let kind = Self::step_kind(change, shell)?;
             let takes_all_below =
                 !matches!(kind, ApplyStepKind::MakeFolder | ApplyStepKind::Mode(_));
             covering = takes_all_below.then_some(change.path.as_path());
             let staged = steps.len().to_string();
             let before = change.before;
-            steps.push(ApplyStep { layer: change.layer, path, kind, staged, copy: 0, before });
+            let step = ApplyStep { layer: change.layer, path, kind, staged, copy: 0, before };
+            // What is closed to its owner can be neither moved nor written into: that comes last.
+            match (kind, closed_mode(change)) {
+                (ApplyStepKind::Mode(_), Some(_)) => closing.push(step),
+                (_, Some(mode)) if takes_all_below => {
+                    let kind = ApplyStepKind::Mode(mode);
+                    closing.push(ApplyStep { kind, before: None, ..step.clone() });
+                    steps.push(step);
+                }
+                _ => steps.push(step),
+            }
         }
+        steps.extend(closing.into_iter().rev());
         let mut grounds = Vec::new();
         let used: HashSet<usize> = steps.iter().map(|step| step.layer).collect();
         for layer in self.trial.record.layers.iter().filter(|it| used.contains(&it.number)) {
@@ -213,12 +234,10 @@ impl Work<'_> {
         })
     }
 
-    /// Whether a folder that the trial made is there because something in it was brought over.
-    fn is_there_in_part(&self, change: &TriedChange) -> bool {
-        let is_in = |path: &PathBuf| path.starts_with(&change.path) && *path != change.path;
-        change.kind == ChangeKind::Made
-            && change.file == ChangedFile::Folder
-            && self.trial.record.applied.iter().any(is_in)
+    /// The folders that are there because something in them was brought over.
+    fn above_applied(&self) -> HashSet<&Path> {
+        let applied = self.trial.record.applied.iter();
+        applied.flat_map(|path| path.ancestors().skip(1)).collect()
     }
 
     /// Folders that the trial made, that are not chosen, and that something chosen is in.
@@ -229,7 +248,7 @@ impl Work<'_> {
         let mut above = BTreeMap::new();
         for change in self.chosen.all.iter().filter(|it| it.kind != ChangeKind::Removed) {
             for folder in change.path.ancestors().skip(1) {
-                let Some(made) = known.0.get(folder).copied() else { continue };
+                let Some(made) = known.get(folder) else { continue };
                 if chosen.contains(folder) || made.kind == ChangeKind::Touched {
                     continue;
                 }
@@ -249,32 +268,25 @@ impl Work<'_> {
         Ok(above)
     }
 
-    fn step_kind(&self, change: &TriedChange, shell: bool) -> Result<ApplyStepKind, TrialError> {
+    fn step_kind(change: &TriedChange, shell: bool) -> Result<ApplyStepKind, TrialError> {
         Ok(match change.kind {
             ChangeKind::Made if shell => ApplyStepKind::MakeFolder,
             ChangeKind::Made => ApplyStepKind::Make,
             ChangeKind::Removed => ApplyStepKind::Remove,
             ChangeKind::Touched if change.file == ChangedFile::Folder => {
-                let place = self.place_of(change)?;
-                let found =
-                    std::fs::symlink_metadata(&place).map_err(TrialError::at(&change.path))?;
-                ApplyStepKind::Mode(std::os::unix::fs::MetadataExt::mode(&found) & 0o7777)
+                let mark = change.after.ok_or_else(|| TrialError::NoChange(change.path.clone()))?;
+                ApplyStepKind::Mode(mark.mode & 0o7777)
             }
             ChangeKind::Changed | ChangeKind::Touched => ApplyStepKind::Replace,
         })
-    }
-
-    /// Where the layer has it.
-    fn place_of(&self, change: &TriedChange) -> Result<PathBuf, TrialError> {
-        let layer = self.layer(change.layer)?;
-        let path = change.path.strip_prefix(&layer.place).unwrap_or(Path::new(""));
-        Ok(self.trial.upper(layer).join(path))
     }
 
     /// Compares everything with what stood there when the trial was looked at.
     fn check(&self, journal: &ApplyJournal) -> Result<(), TrialError> {
         let known = Known::of(self.pending);
         let mut differing: Vec<PathBuf> = Vec::new();
+        let made: HashSet<(usize, &Path)> =
+            journal.steps.iter().filter_map(ApplyStep::made_folder).collect();
         let stale = self.chosen.all.iter().filter(|change| change.stale);
         differing.extend(stale.map(|change| change.path.clone()));
         for ground in &journal.grounds {
@@ -286,10 +298,15 @@ impl Work<'_> {
                     // Its parent has to be there too; one that is made comes with it.
                     ApplyStepKind::Make | ApplyStepKind::MakeFolder => {
                         let there = top.look(&step.path).map_err(&failed)?;
-                        if there.is_some() || !Self::has_parent(&top, journal, step) {
+                        let parent = step.path.parent().unwrap_or(Path::new(""));
+                        let has_parent =
+                            made.contains(&(step.layer, parent)) || top.folder(parent).is_ok();
+                        if there.is_some() || !has_parent {
                             differing.push(at.clone());
                         }
                     }
+                    // It comes with this apply.
+                    ApplyStepKind::Mode(_) if step.before.is_none() => {}
                     ApplyStepKind::Mode(_) => {
                         let there = top.look(&step.path).map_err(&failed)?;
                         if there.as_ref().map(FileMark::of) != step.before {
@@ -308,35 +325,28 @@ impl Work<'_> {
         if differing.is_empty() { Ok(()) } else { Err(TrialError::ChangedUnderneath(differing)) }
     }
 
-    fn has_parent(top: &TreeTop, journal: &ApplyJournal, step: &ApplyStep) -> bool {
-        let parent = step.path.parent().unwrap_or(Path::new(""));
-        let is_made = |other: &ApplyStep| {
-            other.layer == step.layer
-                && other.kind == ApplyStepKind::MakeFolder
-                && other.path == parent
-        };
-        top.folder(parent).is_ok() || journal.steps.iter().any(is_made)
-    }
-
     /// Makes the copies, and sees to it that they are on the disk.
     fn stage(&self, journal: &mut ApplyJournal) -> Result<(), TrialError> {
+        let known = Known::of(self.all);
+        let seen = |path: &Path| known.get(path)?.after;
         for ground in journal.grounds.clone() {
             let failed = TrialError::at(&ground.place);
             let top = TreeTop::open(&ground.place).map_err(&failed)?;
             let mut staging = StagingFolder::make(&top, &ground.staging).map_err(&failed)?;
             staging.check().map_err(&failed)?;
             let layer = self.layer(ground.layer)?;
-            let upper = self.trial.upper(layer);
+            let upper = TreeTop::open_own(&self.trial.upper(layer)).map_err(&failed)?;
+            let from = CopySource { top: &upper, place: &ground.place, seen: Some(&seen) };
             for step in journal.steps.iter_mut().filter(|step| step.layer == ground.layer) {
-                let from = upper.join(&step.path);
-                let copied = match step.kind {
+                step.copy = match step.kind {
                     ApplyStepKind::Make | ApplyStepKind::Replace => {
-                        staging.copy(&from, &step.staged)
+                        staging.copy(&from, &step.path, &step.staged)?
                     }
-                    ApplyStepKind::MakeFolder => staging.copy_folder(&from, &step.staged),
-                    ApplyStepKind::Remove | ApplyStepKind::Mode(_) => Ok(0),
+                    ApplyStepKind::MakeFolder => {
+                        staging.copy_folder(&from, &step.path, &step.staged)?
+                    }
+                    ApplyStepKind::Remove | ApplyStepKind::Mode(_) => 0,
                 };
-                step.copy = copied.map_err(TrialError::at(&ground.place.join(&step.path)))?;
             }
             syncfs(staging.handle()).map_err(|errno| failed(errno.into()))?;
         }
@@ -490,8 +500,7 @@ impl Bench {
         let mut differing = Vec::new();
         let looked = walk(&self.top, &inside, |path, stat| {
             let path = at.join(path.strip_prefix(&inside).unwrap_or(Path::new("")));
-            let before = known.0.get(path.as_path()).and_then(|change| change.before);
-            if path != at && before != Some(FileMark::of(&stat)) {
+            if path != at && known.before(&path) != Some(FileMark::of(&stat)) {
                 differing.push(path);
             }
             Ok(())
@@ -526,7 +535,12 @@ impl Bench {
                 }
             }
             ApplyStepKind::Mode(_) => {
-                step.before.map_or(Ok(()), |before| self.set_mode(step, before.mode & 0o7777))
+                let mode = step.before.map_or(Mode::RWXU.as_raw_mode(), |it| it.mode & 0o7777);
+                match self.set_mode(step, mode) {
+                    // What it came with was not moved yet.
+                    Err(_) if there.is_none() => Ok(()),
+                    done => done,
+                }
             }
             // It was not moved yet.
             _ => Ok(()),
@@ -534,10 +548,20 @@ impl Bench {
     }
 
     fn set_mode(&self, step: &ApplyStep, mode: u32) -> Result<(), TrialError> {
-        let folder = self.top.folder(&step.path).map_err(TrialError::at(&self.at(step)))?;
-        rustix::fs::fchmod(folder, Mode::from_raw_mode(mode))
-            .map_err(|errno| TrialError::at(&self.at(step))(errno.into()))
+        let mode = Mode::from_raw_mode(mode);
+        self.top.set_mode(&step.path, mode).map_err(TrialError::at(&self.at(step)))
     }
+}
+
+/// The mode that a folder gets, if its owner may not write into it then.
+fn closed_mode(change: &TriedChange) -> Option<u32> {
+    let mark = change.after.filter(FileMark::is_folder)?;
+    let mode = Mode::from_raw_mode(mark.mode & 0o7777);
+    (!mode.contains(Mode::WUSR | Mode::XUSR)).then_some(mode.as_raw_mode())
+}
+
+fn is_made_folder(change: &TriedChange) -> bool {
+    change.kind == ChangeKind::Made && change.file == ChangedFile::Folder
 }
 
 fn is_taken(error: &io::Error) -> bool {

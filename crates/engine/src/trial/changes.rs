@@ -8,23 +8,20 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs::{self, File, Metadata},
+    fs::File,
     io::{self, Read},
-    os::{
-        fd::AsFd,
-        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
-    },
+    os::fd::AsFd,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Trial,
     error::TrialError,
     record::{FileTime, LayerRecord, lossless},
-    tree::{FileMark, TreeTop, attributes, is_folder, layer_attribute, touched, walk},
+    tree::{FileMark, TreeTop, attributes, is_folder, touched, walk},
 };
 
 /// Most changes of one trial.
@@ -45,6 +42,16 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::Touched => "touched",
+        }
+    }
+
     /// The sign that stands for it in a list.
     pub fn sign(self) -> char {
         match self {
@@ -86,6 +93,9 @@ pub struct TriedChange {
     pub(super) layer: usize,
     /// What stood there when the trial was first looked at.
     pub(super) before: Option<FileMark>,
+    /// What the trial has there, unless it is gone: nothing else is brought over.
+    #[serde(default)]
+    pub(super) after: Option<FileMark>,
     /// Whether that was changed while the trial ran, by somebody else.
     pub(super) stale: bool,
 }
@@ -98,6 +108,20 @@ pub struct TriedChanges {
 }
 
 impl TriedChanges {
+    /// The changes at a path and below it.
+    pub(super) fn within(&self, path: &Path) -> &[TriedChange] {
+        let begin = self.all.partition_point(|change| change.path.as_path() < path);
+        let rest = self.all.get(begin..).unwrap_or_default();
+        // What is in a folder comes right after it.
+        let length = rest.partition_point(|change| change.path.starts_with(path));
+        rest.get(..length).unwrap_or_default()
+    }
+
+    /// Whether it is known of each what the trial has there.
+    pub(super) fn is_marked(&self) -> bool {
+        self.all.iter().all(|it| it.kind == ChangeKind::Removed || it.after.is_some())
+    }
+
     /// How many of one kind; folders count only where nothing is in them.
     pub fn count(&self, kind: ChangeKind) -> usize {
         self.listed().filter(|change| change.kind == kind).count()
@@ -121,7 +145,7 @@ impl TriedChanges {
 pub(super) fn look(trial: &Trial) -> Result<TriedChanges, TrialError> {
     let mut all = Vec::new();
     for layer in &trial.record.layers {
-        let upper = trial.upper(layer);
+        let upper = TreeTop::open_own(&trial.upper(layer)).map_err(TrialError::at(&layer.place))?;
         let top = TreeTop::open(&layer.place).map_err(TrialError::at(&layer.place))?;
         let mut look = Look { layer, upper, top, began: trial.record.began, found: Vec::new() };
         look.run()?;
@@ -134,7 +158,7 @@ pub(super) fn look(trial: &Trial) -> Result<TriedChanges, TrialError> {
 /// A look at one layer.
 struct Look<'a> {
     layer: &'a LayerRecord,
-    upper: PathBuf,
+    upper: TreeTop,
     top: TreeTop,
     began: FileTime,
     found: Vec<TriedChange>,
@@ -153,8 +177,7 @@ impl Look<'_> {
     fn run(&mut self) -> Result<(), TrialError> {
         let mut waiting = vec![Waiting { path: PathBuf::new(), merged: true, opaque: false }];
         while let Some(folder) = waiting.pop() {
-            let place = self.upper.join(&folder.path);
-            let names = self.read(&folder.path, &place)?;
+            let names = self.read(&folder.path)?;
             for name in &names {
                 let path = folder.path.join(name);
                 let at = self.layer.place.join(&path);
@@ -179,35 +202,32 @@ impl Look<'_> {
     }
 
     /// The names in a folder of the layer.
-    fn read(&self, path: &Path, place: &Path) -> Result<BTreeSet<OsString>, TrialError> {
-        let names = || -> io::Result<BTreeSet<OsString>> {
-            fs::read_dir(place)?.map(|entry| Ok(entry?.file_name())).collect()
-        };
-        names().map_err(TrialError::at(&self.layer.place.join(path)))
+    fn read(&self, path: &Path) -> Result<BTreeSet<OsString>, TrialError> {
+        let names =
+            self.upper.own_names(path).map_err(TrialError::at(&self.layer.place.join(path)));
+        Ok(names?.into_iter().collect())
     }
 
     /// One entry of a layer; a folder that has to be read is returned.
     fn entry(&mut self, path: PathBuf, below: Option<Stat>) -> io::Result<Option<Waiting>> {
-        let place = self.upper.join(&path);
-        let found = fs::symlink_metadata(&place)?;
-        if is_whiteout(&place, &found) {
+        let found = self.upper.own_stat(&path)?.ok_or(io::ErrorKind::NotFound)?;
+        if is_whiteout(&self.upper, &path, &found) {
             if below.is_some() {
                 self.removed(&path)?;
             }
             return Ok(None);
         }
         let Some(below) = below else {
-            self.made(&path, &place, &found)?;
+            self.made(&path, &found)?;
             let inner = Waiting { path, merged: false, opaque: false };
-            return Ok(found.is_dir().then_some(inner));
+            return Ok(is_folder(&found).then_some(inner));
         };
-        match (found.is_dir(), is_folder(&below)) {
+        match (is_folder(&found), is_folder(&below)) {
             (true, true) => {
-                if found.mode() != below.st_mode {
+                if found.st_mode != below.st_mode {
                     self.add(&path, ChangeKind::Touched, &found, Some(&below), false);
                 }
-                let opaque = layer_attribute(&place, "user.overlay.opaque");
-                let opaque = opaque.is_some_and(|value| value == b"y");
+                let opaque = is_opaque(&self.upper, &path)?;
                 Ok(Some(Waiting { path, merged: true, opaque }))
             }
             (true, false) => {
@@ -222,7 +242,7 @@ impl Look<'_> {
                 Ok(None)
             }
             (false, false) => {
-                if let Some(kind) = self.compare(&path, &place, &found, &below)? {
+                if let Some(kind) = self.compare(&path, &found, &below)? {
                     self.add(&path, kind, &found, Some(&below), false);
                 }
                 Ok(None)
@@ -238,12 +258,11 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn made(&mut self, path: &Path, place: &Path, found: &Metadata) -> io::Result<()> {
+    fn made(&mut self, path: &Path, found: &Stat) -> io::Result<()> {
         // A copy of something that is gone now, in a folder that was changed meanwhile: somebody
         // else has removed it.
         let folder = path.parent().unwrap_or(Path::new(""));
-        let is_copy = layer_attribute(place, "user.overlay.origin").is_some();
-        let stale = is_copy
+        let stale = is_copy(&self.upper, path, found)
             && match self.top.folder(folder) {
                 Ok(folder) => touched(&rustix::fs::fstat(folder)?) >= self.began,
                 Err(_) => false,
@@ -262,6 +281,7 @@ impl Look<'_> {
                 bytes: u64::try_from(stat.st_size).unwrap_or(0),
                 layer: layer.number,
                 before: Some(FileMark::of(&stat)),
+                after: None,
                 stale: is_stale(&stat, began),
             });
             Ok(())
@@ -272,55 +292,48 @@ impl Look<'_> {
         &mut self,
         path: &Path,
         kind: ChangeKind,
-        found: &Metadata,
+        found: &Stat,
         below: Option<&Stat>,
         stale: bool,
     ) {
         self.found.push(TriedChange {
             path: self.layer.place.join(path),
             kind,
-            file: file_of(FileType::from_raw_mode(found.mode())),
-            bytes: found.len(),
+            file: file_of(FileType::from_raw_mode(found.st_mode)),
+            bytes: u64::try_from(found.st_size).unwrap_or(0),
             layer: self.layer.number,
             before: below.map(FileMark::of),
+            after: Some(FileMark::of(found)),
             stale: stale || below.is_some_and(|below| is_stale(below, self.began)),
         });
     }
 
     /// How a file of the layer differs from the one below it; none if it does not.
-    fn compare(
-        &self,
-        path: &Path,
-        place: &Path,
-        found: &Metadata,
-        below: &Stat,
-    ) -> io::Result<Option<ChangeKind>> {
-        let kind = FileType::from_raw_mode(found.mode());
+    fn compare(&self, path: &Path, found: &Stat, below: &Stat) -> io::Result<Option<ChangeKind>> {
+        let kind = FileType::from_raw_mode(found.st_mode);
         if kind != FileType::from_raw_mode(below.st_mode) {
             return Ok(Some(ChangeKind::Changed));
         }
-        let length = u64::try_from(below.st_size).unwrap_or(0);
         let mut same_attributes = true;
         if kind == FileType::RegularFile {
-            if found.len() != length {
+            if found.st_size != below.st_size {
                 return Ok(Some(ChangeKind::Changed));
             }
-            let (mut ours, mut theirs) = (open_own(place)?, self.top.file(path)?);
-            if !same_bytes(&mut ours, &mut theirs)? {
+            let (mut ours, mut theirs) = (self.upper.own(path)?, self.top.file(path)?);
+            if !same_bytes(ours.file(), &mut theirs)? {
                 return Ok(Some(ChangeKind::Changed));
             }
             same_attributes = attributes(ours.as_fd()) == attributes(theirs.as_fd());
         } else if kind == FileType::Symlink {
             let (folder, name) = self.top.parent(path)?;
             let theirs = rustix::fs::readlinkat(folder, name, Vec::new())?;
-            if fs::read_link(place)?.as_os_str().as_encoded_bytes() != theirs.as_bytes() {
+            if self.upper.own_link(path)?.as_encoded_bytes() != theirs.as_bytes() {
                 return Ok(Some(ChangeKind::Changed));
             }
         }
-        let mark = FileMark::of(below);
-        let same = found.mode() == below.st_mode
-            && (found.uid(), found.gid()) == (below.st_uid, below.st_gid)
-            && mark.is_changed_at(found.mtime(), found.mtime_nsec())
+        let same = found.st_mode == below.st_mode
+            && (found.st_uid, found.st_gid) == (below.st_uid, below.st_gid)
+            && FileMark::of(found).is_changed_with(&FileMark::of(below))
             && same_attributes;
         Ok((!same).then_some(ChangeKind::Touched))
     }
@@ -330,10 +343,32 @@ fn is_stale(stat: &Stat, began: FileTime) -> bool {
     !is_folder(stat) && touched(stat) >= began
 }
 
-fn is_whiteout(place: &Path, found: &Metadata) -> bool {
-    let device = found.file_type().is_char_device() && found.rdev() == 0;
-    let marked = || found.is_file() && found.len() == 0;
-    device || (marked() && layer_attribute(place, "user.overlay.whiteout").is_some())
+/// Whether an entry of a layer says that something is gone.
+pub(super) fn is_whiteout(upper: &TreeTop, path: &Path, found: &Stat) -> bool {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::CharacterDevice => found.st_rdev == 0,
+        FileType::RegularFile if found.st_size == 0 => {
+            has_attribute(upper, path, "user.overlay.whiteout")
+        }
+        _ => false,
+    }
+}
+
+/// Whether a folder of a layer shows nothing of the one below it.
+pub(super) fn is_opaque(upper: &TreeTop, path: &Path) -> io::Result<bool> {
+    let value = upper.own(path)?.layer_attribute("user.overlay.opaque");
+    Ok(value.is_some_and(|value| value == b"y"))
+}
+
+/// Whether the kernel has copied something up from below.
+fn is_copy(upper: &TreeTop, path: &Path, found: &Stat) -> bool {
+    let kind = FileType::from_raw_mode(found.st_mode);
+    matches!(kind, FileType::RegularFile | FileType::Directory)
+        && has_attribute(upper, path, "user.overlay.origin")
+}
+
+fn has_attribute(upper: &TreeTop, path: &Path, name: &str) -> bool {
+    upper.own(path).is_ok_and(|file| file.layer_attribute(name).is_some())
 }
 
 fn file_of(kind: FileType) -> ChangedFile {
@@ -342,23 +377,6 @@ fn file_of(kind: FileType) -> ChangedFile {
         FileType::Directory => ChangedFile::Folder,
         FileType::Symlink => ChangedFile::Link,
         _ => ChangedFile::Other,
-    }
-}
-
-/// Opens a file of a layer. The command may have closed it to its owner: a layer is ours, so it is
-/// opened for as long as that takes.
-pub(super) fn open_own(place: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let open = || File::options().read(true).custom_flags(flags).open(place);
-    match open() {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let before = fs::symlink_metadata(place)?.permissions();
-            fs::set_permissions(place, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-            let opened = open();
-            fs::set_permissions(place, before)?;
-            opened
-        }
-        opened => opened,
     }
 }
 
@@ -376,5 +394,37 @@ fn same_bytes(one: &mut File, other: &mut File) -> io::Result<bool> {
         if left.is_empty() {
             return Ok(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_changes_at_and_below_a_path_stand_together_and_are_found() {
+        let change = |path: &str| TriedChange {
+            path: path.into(),
+            kind: ChangeKind::Removed,
+            file: ChangedFile::File,
+            bytes: 0,
+            layer: 0,
+            before: None,
+            after: None,
+            stale: false,
+        };
+        let mut all: Vec<TriedChange> =
+            ["/w/b", "/w/a.c", "/w/a/b", "/w/a-b", "/w/a", "/w/a/b/c", "/w/a/a"].map(change).into();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        let changes = TriedChanges { all };
+        let within = |path: &str| {
+            let found = changes.within(Path::new(path)).iter();
+            found.map(|it| it.path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(within("/w/a"), ["/w/a", "/w/a/a", "/w/a/b", "/w/a/b/c"]);
+        assert_eq!(within("/w/a/b/"), ["/w/a/b", "/w/a/b/c"]);
+        assert_eq!(within("/w/b"), ["/w/b"]);
+        assert_eq!(within("/").len(), 7);
+        assert!(within("/w/aa").is_empty() && within("/x").is_empty());
     }
 }

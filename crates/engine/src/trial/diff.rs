@@ -9,11 +9,12 @@ use std::{
 };
 
 use legwork_gate::visible;
+use rustix::fs::FileType;
 use similar::TextDiff;
 
 use super::{
     Trial,
-    changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges, open_own},
+    changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges},
     tree::TreeTop,
 };
 
@@ -76,6 +77,7 @@ enum Content {
 
 fn of_change(trial: &Trial, change: &TriedChange) -> String {
     let name = visible(&shown(trial, &change.path));
+    let below_top = name.trim_start_matches('/');
     let Some(layer) = trial.record.layers.iter().find(|layer| layer.number == change.layer) else {
         return String::new();
     };
@@ -86,15 +88,21 @@ fn of_change(trial: &Trial, change: &TriedChange) -> String {
     };
     let after = match change.kind {
         ChangeKind::Removed => Content::Absent,
-        _ => above(&trial.upper(layer).join(path)),
+        _ => above(&trial.upper(layer), path),
     };
     if change.kind == ChangeKind::Touched {
         return format!("mode, owner or time of {name}\n");
     }
-    let from =
-        if matches!(before, Content::Absent) { "/dev/null".into() } else { format!("a/{name}") };
-    let to =
-        if matches!(after, Content::Absent) { "/dev/null".into() } else { format!("b/{name}") };
+    let from = if matches!(before, Content::Absent) {
+        "/dev/null".into()
+    } else {
+        format!("a/{below_top}")
+    };
+    let to = if matches!(after, Content::Absent) {
+        "/dev/null".into()
+    } else {
+        format!("b/{below_top}")
+    };
     match (before, after) {
         (Content::Absent, Content::Absent) => String::new(),
         (Content::Text(old), after @ (Content::Text(_) | Content::Absent)) => {
@@ -133,12 +141,12 @@ fn lines(old: &str, new: &str, from: &str, to: &str) -> String {
 fn below(place: &Path, path: &Path) -> Content {
     let Ok(top) = TreeTop::open(place) else { return Content::Absent };
     let Ok(Some(stat)) = top.look(path) else { return Content::Absent };
-    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-        rustix::fs::FileType::RegularFile => match top.file(path) {
-            Ok(file) => text_of(file, u64::try_from(stat.st_size).unwrap_or(0)),
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => match top.file(path) {
+            Ok(mut file) => text_of(&mut file, u64::try_from(stat.st_size).unwrap_or(0)),
             Err(error) => Content::Other(error.to_string()),
         },
-        rustix::fs::FileType::Symlink => {
+        FileType::Symlink => {
             let link = top
                 .parent(path)
                 .and_then(|(folder, name)| Ok(rustix::fs::readlinkat(folder, name, Vec::new())?));
@@ -149,28 +157,27 @@ fn below(place: &Path, path: &Path) -> Content {
                 ),
             )
         }
-        rustix::fs::FileType::Directory => Content::Other("folder".into()),
+        FileType::Directory => Content::Other("folder".into()),
         _ => Content::Other("neither file nor folder".into()),
     }
 }
 
 /// A file as the trial left it.
-fn above(place: &Path) -> Content {
-    let Ok(found) = fs::symlink_metadata(place) else { return Content::Absent };
-    if found.is_symlink() {
-        return Content::Link(fs::read_link(place).unwrap_or_default());
-    }
-    if found.is_dir() {
-        return Content::Other("folder".into());
-    }
-    match open_own(place) {
-        Ok(file) if found.is_file() => text_of(file, found.len()),
-        Ok(_) => Content::Other("neither file nor folder".into()),
-        Err(error) => Content::Other(error.to_string()),
+fn above(upper: &Path, path: &Path) -> Content {
+    let Ok(top) = TreeTop::open_own(upper) else { return Content::Absent };
+    let Ok(Some(stat)) = top.own_stat(path) else { return Content::Absent };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => Content::Link(top.own_link(path).unwrap_or_default().into()),
+        FileType::Directory => Content::Other("folder".into()),
+        FileType::RegularFile => match top.own(path) {
+            Ok(mut file) => text_of(file.file(), u64::try_from(stat.st_size).unwrap_or(0)),
+            Err(error) => Content::Other(error.to_string()),
+        },
+        _ => Content::Other("neither file nor folder".into()),
     }
 }
 
-fn text_of(file: fs::File, length: u64) -> Content {
+fn text_of(file: &mut fs::File, length: u64) -> Content {
     if length > FILE_MAX {
         return Content::Other(format!("{length} bytes"));
     }

@@ -12,12 +12,20 @@ pub(crate) enum TrialError {
     /// These are not as they were when the trial ran.
     #[error("changed underneath: {}", shown(.0))]
     ChangedUnderneath(Vec<PathBuf>),
+    /// It is not what was looked at before.
+    #[error("{} was changed in the trial after its changes were listed", .0.display())]
+    ChangedInTrial(PathBuf),
     #[error("the trial has no change at {}", .0.display())]
     NoChange(PathBuf),
     #[error("{} became something else in the trial: apply the whole of it", .0.display())]
     NotInPart(PathBuf),
     #[error("{} cannot be brought over: {why}", path.display())]
     Unfit { path: PathBuf, why: &'static str },
+    /// What commands have written outside the workspace is more than may be kept.
+    #[error(
+        "{bytes} bytes are kept of what commands wrote outside the workspace, more than {bytes_max}"
+    )]
+    LayersFull { bytes: u64, bytes_max: u64 },
     #[error("more than {0} files were changed")]
     TooMany(usize),
     /// An apply that was cut off can neither be finished nor undone by itself.

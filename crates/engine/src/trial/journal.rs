@@ -66,6 +66,13 @@ pub(super) struct ApplyStep {
     pub before: Option<FileMark>,
 }
 
+impl ApplyStep {
+    /// The folder that it makes for what is put into it, if it does.
+    pub(super) fn made_folder(&self) -> Option<(usize, &Path)> {
+        (self.kind == ApplyStepKind::MakeFolder).then_some((self.layer, self.path.as_path()))
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -11,12 +11,16 @@ mod apply;
 mod changes;
 mod diff;
 mod error;
+mod fold;
 mod journal;
+mod outside;
 mod record;
+mod stack;
 mod stage;
 mod tree;
 
 use std::{
+    collections::HashSet,
     fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -29,7 +33,9 @@ pub use self::{
     changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges},
     record::TrialRecord,
 };
-pub(crate) use self::{diff::DiffLimits, error::TrialError, tree::bytes_of as trial_bytes};
+pub(crate) use self::{
+    diff::DiffLimits, error::TrialError, outside::OutsideLayers, tree::bytes_of as trial_bytes,
+};
 use self::{
     record::{FileTime, LayerRecord, read_json, write_json},
     tree::remove_tree,
@@ -171,10 +177,22 @@ impl Trials {
 
     /// Brings changes of a trial over: all of them, or those at and below some paths.
     pub(crate) fn apply(&self, id: &TaskId, paths: &[PathBuf]) -> Result<Applied, TrialError> {
-        let lock = self.lock(FlockOperation::LockExclusive);
-        let _lock = lock.map_err(|error| TrialError::io("the lock of applying", &error))?;
+        let _lock = self.lock_to_apply()?;
         apply::recover(self)?;
         apply::apply(self, &self.get(id)?, paths)
+    }
+
+    /// The same of one that is kept elsewhere.
+    fn apply_of(&self, trial: &Trial, paths: &[PathBuf]) -> Result<Applied, TrialError> {
+        let _lock = self.lock_to_apply()?;
+        apply::recover(self)?;
+        apply::apply(self, trial, paths)
+    }
+
+    fn lock_to_apply(&self) -> Result<fs::File, TrialError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+        let lock = made.and_then(|()| self.lock(FlockOperation::LockExclusive));
+        lock.map_err(|error| TrialError::io("the lock of applying", &error))
     }
 
     fn lock(&self, operation: FlockOperation) -> io::Result<fs::File> {
@@ -221,7 +239,8 @@ impl Trial {
     /// Only for a trial that is over.
     pub(crate) fn changes(&self) -> Result<TriedChanges, TrialError> {
         let place = self.folder.join(SEALED);
-        if let Ok(sealed) = read_json(&place) {
+        let sealed = read_json(&place).ok();
+        if let Some(sealed) = sealed.filter(TriedChanges::is_marked) {
             return Ok(sealed);
         }
         let changes = changes::look(self)?;
@@ -233,11 +252,11 @@ impl Trial {
     /// The changes that are not applied yet, at and below these paths; all of them without any.
     pub(crate) fn pending(&self, paths: &[PathBuf]) -> Result<TriedChanges, TrialError> {
         let mut changes = self.changes()?;
-        let applied = &self.record.applied;
+        let set = |paths: &[PathBuf]| paths.iter().cloned().collect::<HashSet<PathBuf>>();
+        let (wanted, applied) = (set(paths), set(&self.record.applied));
         changes.all.retain(|change| {
-            let path = &change.path;
-            let is_in = |folders: &[PathBuf]| folders.iter().any(|it| path.starts_with(it));
-            (paths.is_empty() || is_in(paths)) && !is_in(applied)
+            let is_in = |set: &HashSet<PathBuf>| change.path.ancestors().any(|it| set.contains(it));
+            (wanted.is_empty() || is_in(&wanted)) && !is_in(&applied)
         });
         Ok(changes)
     }

@@ -4,28 +4,52 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    fs::{self, File, Metadata},
+    fs::File,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
-        chownat, copy_file_range, fchmod, fchown, fsetxattr, ftruncate, futimens, linkat, mkdirat,
-        mknodat, openat, renameat_with, seek, symlinkat, unlinkat, utimensat,
+        AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
+        Uid, XattrFlags, chmodat, chownat, copy_file_range, fchmod, fchown, fsetxattr, fstat,
+        ftruncate, futimens, linkat, mkdirat, mknodat, openat, renameat_with, seek, symlinkat,
+        unlinkat, utimensat,
     },
     io::Errno,
 };
 
 use super::{
-    changes::open_own,
-    tree::{TreeTop, attributes, names, stat_in},
+    error::TrialError,
+    tree::{FileMark, TreeTop, attributes, is_folder, remove_in, stat_in},
 };
+
+/// Says what was seen at a path; none if nothing was.
+pub(super) type SeenMark<'a> = &'a dyn Fn(&Path) -> Option<FileMark>;
+
+/// The layer that copies are made of.
+pub(super) struct CopySource<'a> {
+    pub top: &'a TreeTop,
+    /// Where it is laid over.
+    pub place: &'a Path,
+    /// What was seen in that place when the trial was looked at. Without it everything is copied
+    /// as it is.
+    pub seen: Option<SeenMark<'a>>,
+}
+
+impl CopySource<'_> {
+    /// What stands at a path. It has to be what was seen: nothing else was shown to anybody.
+    fn found(&self, path: &Path) -> Result<Stat, TrialError> {
+        let full = self.place.join(path);
+        let found = self.top.own_stat(path).map_err(TrialError::at(&full))?;
+        let is_seen = |found: &Stat| {
+            let seen = self.seen.map(|seen| seen(&full));
+            seen.is_none_or(|seen| seen.is_some_and(|it| it.is_same_source(&FileMark::of(found))))
+        };
+        found.filter(is_seen).ok_or(TrialError::ChangedInTrial(full))
+    }
+}
 
 /// A folder in which copies are made, and where the old is kept until all is done.
 #[derive(Debug)]
@@ -65,9 +89,30 @@ impl StagingFolder {
     }
 
     /// Copies something of a layer, with all that is in it; returns the number of the copy.
-    pub(super) fn copy(&mut self, from: &Path, name: &str) -> io::Result<u64> {
-        let top = self.handle.try_clone()?;
-        self.copy_into(from, &top, OsStr::new(name), Path::new(name))?;
+    pub(super) fn copy(
+        &mut self,
+        from: &CopySource<'_>,
+        path: &Path,
+        name: &str,
+    ) -> Result<u64, TrialError> {
+        let at = from.place.join(path);
+        let top = self.handle.try_clone().map_err(TrialError::at(&at))?;
+        self.copy_into(from, path, &top, Path::new(name))?;
+        self.open_up(name).map_err(TrialError::at(&at))?;
+        self.number_of(name).map_err(TrialError::at(&at))
+    }
+
+    /// A folder that is closed to its owner cannot be moved: it is closed when it is in its place.
+    fn open_up(&self, name: &str) -> io::Result<()> {
+        let stat = stat_in(self.handle.as_fd(), OsStr::new(name))?;
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        if is_folder(&stat) && !mode.contains(Mode::WUSR | Mode::XUSR) {
+            chmodat(&self.handle, name, mode | Mode::RWXU, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn number_of(&self, name: &str) -> io::Result<u64> {
         Ok(stat_in(self.handle.as_fd(), OsStr::new(name))?.st_ino)
     }
 
@@ -75,103 +120,128 @@ impl StagingFolder {
     /// more is open than the way down to it.
     fn copy_into(
         &mut self,
-        from: &Path,
-        folder: &OwnedFd,
-        name: &OsStr,
+        from: &CopySource<'_>,
         path: &Path,
-    ) -> io::Result<()> {
-        let found = fs::symlink_metadata(from)?;
-        if !found.is_dir() {
-            return self.copy_file(from, &found, folder, name, path);
+        folder: &OwnedFd,
+        staged: &Path,
+    ) -> Result<(), TrialError> {
+        let at = from.place.join(path);
+        let found = from.found(path)?;
+        let failed = TrialError::at(&at);
+        if !is_folder(&found) {
+            self.copy_file(from, path, &found, folder, staged).map_err(&failed)?;
+            // It was read in pieces.
+            return from.found(path).map(drop);
         }
-        mkdirat(folder, name, Mode::RWXU)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let inner = openat(folder, name, flags, Mode::empty())?;
-        for entry in fs::read_dir(from)? {
-            let (from, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-            self.copy_into(&from, &inner, &name, &path.join(&name))?;
+        let inner = make_folder(folder, staged).map_err(&failed)?;
+        for name in from.top.own_names(path).map_err(&failed)? {
+            self.copy_into(from, &path.join(&name), &inner, &staged.join(&name))?;
         }
         // It gets its mode and times when everything is in it.
-        dress(&inner, &File::open(from)?, &found)
+        dress(&inner, from.top.own(path).map_err(&failed)?.as_fd(), &found).map_err(&failed)
     }
 
     /// An empty folder with the mode of one of the layer.
-    pub(super) fn copy_folder(&self, from: &Path, name: &str) -> io::Result<u64> {
-        mkdirat(&self.handle, name, Mode::RWXU)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = openat(&self.handle, name, flags, Mode::empty())?;
-        dress(&made, &File::open(from)?, &fs::symlink_metadata(from)?)?;
-        Ok(stat_in(self.handle.as_fd(), OsStr::new(name))?.st_ino)
+    pub(super) fn copy_folder(
+        &self,
+        from: &CopySource<'_>,
+        path: &Path,
+        name: &str,
+    ) -> Result<u64, TrialError> {
+        let found = from.found(path)?;
+        let copied = || {
+            let made = make_folder(&self.handle, Path::new(name))?;
+            dress(&made, from.top.own(path)?.as_fd(), &found)?;
+            self.number_of(name)
+        };
+        copied().map_err(TrialError::at(&from.place.join(path)))
     }
 
-    fn copy_file(
+    pub(super) fn copy_file(
         &mut self,
-        from: &Path,
-        found: &Metadata,
-        folder: &OwnedFd,
-        name: &OsStr,
+        from: &CopySource<'_>,
         path: &Path,
+        found: &Stat,
+        folder: &OwnedFd,
+        staged: &Path,
     ) -> io::Result<()> {
-        let kind = found.file_type();
-        let number = (found.dev(), found.ino());
-        if found.nlink() > 1
+        let name = staged.file_name().unwrap_or_default();
+        let number = (found.st_dev, found.st_ino);
+        if found.st_nlink > 1
             && let Some(first) = self.linked.get(&number)
         {
             return Ok(linkat(&self.handle, first, folder, name, AtFlags::empty())?);
         }
-        if kind.is_symlink() {
-            symlinkat(fs::read_link(from)?, folder, name)?;
-            let (owner, times) = (owner(found), times(found));
-            let itself = AtFlags::SYMLINK_NOFOLLOW;
-            let _ = chownat(folder, name, Some(owner.0), Some(owner.1), itself);
-            utimensat(folder, name, &times, itself)?;
-        } else if kind.is_file() {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let made = openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
-            let own = open_own(from)?;
-            copy_bytes(&own, &made, found.len())?;
-            dress(&made, &own, found)?;
-        } else if kind.is_fifo() {
-            let mode = Mode::from_raw_mode(found.mode() & 0o7777);
-            mknodat(folder, name, rustix::fs::FileType::Fifo, mode, 0)?;
-        } else {
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Symlink => {
+                symlinkat(from.top.own_link(path)?, folder, name)?;
+                let (owner, itself) = (owner(found), AtFlags::SYMLINK_NOFOLLOW);
+                let _ = chownat(folder, name, Some(owner.0), Some(owner.1), itself);
+                utimensat(folder, name, &times(found), itself)?;
+            }
+            FileType::RegularFile => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let made = openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+                let mut own = from.top.own(path)?;
+                // Another file may stand there by now.
+                if fstat(&own)?.st_ino != found.st_ino {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                copy_bytes(own.file(), &made, u64::try_from(found.st_size).unwrap_or(0))?;
+                dress(&made, own.as_fd(), found)?;
+            }
+            FileType::Fifo => {
+                let mode = Mode::from_raw_mode(found.st_mode & 0o7777);
+                mknodat(folder, name, FileType::Fifo, mode, 0)?;
+            }
             // A socket without its program is nothing, and devices are not made in sandboxes.
-            return Ok(());
+            _ => return Ok(()),
         }
-        if found.nlink() > 1 {
-            self.linked.insert(number, path.to_owned());
+        if found.st_nlink > 1 {
+            self.linked.insert(number, staged.to_owned());
         }
         Ok(())
     }
 }
 
+/// Makes a folder that only we can read yet, and opens it.
+fn make_folder(parent: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let name = path.file_name().unwrap_or_default();
+    mkdirat(parent, name, Mode::RWXU)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}
+
 /// Gives a copy what else the original has.
-fn dress(made: &OwnedFd, own: &File, found: &Metadata) -> io::Result<()> {
+pub(super) fn dress(made: &OwnedFd, own: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let (user, group) = owner(found);
     // Another's file can only be made by root; the group may be one that we are not in.
     if fchown(made, Some(user), Some(group)).is_err() {
         let _ = fchown(made, None, Some(group));
     }
-    for (name, value) in attributes(own.as_fd()) {
+    for (name, value) in attributes(own) {
         match fsetxattr(made, &name, &value, XattrFlags::empty()) {
             // The file system of the workspace may know no such attributes.
             Ok(()) | Err(Errno::NOTSUP | Errno::PERM) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    fchmod(made, Mode::from_raw_mode(found.mode() & 0o7777))?;
+    fchmod(made, Mode::from_raw_mode(found.st_mode & 0o7777))?;
     Ok(futimens(made, &times(found))?)
 }
 
-fn owner(found: &Metadata) -> (Uid, Gid) {
-    (Uid::from_raw(found.uid()), Gid::from_raw(found.gid()))
+fn owner(found: &Stat) -> (Uid, Gid) {
+    (Uid::from_raw(found.st_uid), Gid::from_raw(found.st_gid))
 }
 
-fn times(found: &Metadata) -> Timestamps {
-    let time = |seconds, nanoseconds: i64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+fn times(found: &Stat) -> Timestamps {
+    let time = |seconds, nanoseconds: u64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.try_into().unwrap_or(0),
+    };
     Timestamps {
-        last_access: time(found.atime(), found.atime_nsec()),
-        last_modification: time(found.mtime(), found.mtime_nsec()),
+        last_access: time(found.st_atime, found.st_atime_nsec),
+        last_modification: time(found.st_mtime, found.st_mtime_nsec),
     }
 }
 
@@ -228,29 +298,5 @@ fn copy_by_hand(from: &File, to: &OwnedFd, begin: u64, end: u64) -> io::Result<(
 
 /// Removes a staging folder with all that is in it, from below: links are not followed.
 pub(super) fn remove_staging(top: &TreeTop, name: &str) -> io::Result<()> {
-    remove_in(top.handle().as_fd(), OsStr::new(name))
-}
-
-/// Never more is open than the way down.
-fn remove_in(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = match openat(parent, name, flags, Mode::empty()) {
-        Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-            openat(parent, name, flags, Mode::empty())?
-        }
-        Err(errno) => return Err(errno.into()),
-    };
-    let _ = fchmod(&folder, Mode::RWXU);
-    for inner in names(folder.as_fd())? {
-        let stat = stat_in(folder.as_fd(), &inner)?;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-            remove_in(folder.as_fd(), &inner)?;
-        } else {
-            unlinkat(&folder, &inner, AtFlags::empty())?;
-        }
-    }
-    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+    remove_in(top.handle(), OsStr::new(name))
 }

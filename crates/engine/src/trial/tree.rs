@@ -1,21 +1,24 @@
-//! Files of a workspace, reached from its top without following any link, and the folders of
-//! trials, which may have been left in any state.
+//! Files of a workspace or of a layer, reached from its top without following any link. A layer may
+//! have been left in any state.
 
 use std::{
     ffi::{CStr, OsStr, OsString},
     fs, io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
             ffi::{OsStrExt, OsStringExt},
-            fs::{MetadataExt, PermissionsExt},
+            fs::MetadataExt,
         },
     },
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat2, statat},
+    fs::{
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmod, fstat, open, openat,
+        openat2, statat, unlinkat,
+    },
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -58,9 +61,16 @@ impl FileMark {
         Self { touched: other.touched, ..*self } == *other
     }
 
-    /// Whether its content was last changed then.
-    pub(super) fn is_changed_at(&self, seconds: i64, nanoseconds: i64) -> bool {
-        self.changed == FileTime(seconds, nanoseconds)
+    /// Whether a file of a layer is the one that was looked at. To read one that is closed to its
+    /// owner we open it for a moment, which changes when it was last touched.
+    pub(super) fn is_same_source(&self, other: &Self) -> bool {
+        let is_closed = self.mode & Mode::RUSR.as_raw_mode() == 0;
+        self == other || (is_closed && self.is_same_moved(other))
+    }
+
+    /// Whether the content of both was last changed at the same time.
+    pub(super) fn is_changed_with(&self, other: &Self) -> bool {
+        self.changed == other.changed
     }
 
     pub(super) fn is_folder(&self) -> bool {
@@ -93,11 +103,23 @@ impl TreeTop {
         Ok(Self(open(place, flags, Mode::empty())?))
     }
 
+    /// The top of a layer, which is opened to its owner if the command has closed it.
+    pub(super) fn open_own(place: &Path) -> io::Result<Self> {
+        match Self::open(place) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let handle = open(place, flags, Mode::empty())?;
+                chmod(number_of(&handle), Mode::RWXU)?;
+                Self::open(place)
+            }
+            opened => opened,
+        }
+    }
+
     /// Opens a folder below it.
     pub(super) fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(openat2(&self.0, path, flags, Mode::empty(), STRAIGHT)?)
+        Ok(openat2(&self.0, plain(path), flags, Mode::empty(), STRAIGHT)?)
     }
 
     /// Opens a file below it, to be read.
@@ -122,6 +144,13 @@ impl TreeTop {
         }
     }
 
+    /// Gives a folder below it another mode, whatever it has.
+    pub(super) fn set_mode(&self, path: &Path, mode: Mode) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat2(&self.0, plain(path), flags, Mode::empty(), STRAIGHT)?;
+        Ok(chmod(number_of(&folder), mode)?)
+    }
+
     /// The names in a folder below it.
     pub(super) fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
         names(self.folder(path)?.as_fd())
@@ -130,6 +159,120 @@ impl TreeTop {
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// A file or a folder of a layer that is open. What the command has closed to its owner is closed
+/// again when this is let go.
+#[derive(Debug)]
+pub(super) struct OwnFile {
+    file: fs::File,
+    _closed: Vec<ClosedFile>,
+}
+
+impl OwnFile {
+    pub(super) fn file(&mut self) -> &mut fs::File {
+        &mut self.file
+    }
+
+    /// An attribute that the kernel has put there for the layer.
+    pub(super) fn layer_attribute(&self, name: &str) -> Option<Vec<u8>> {
+        let mut value = [0; 256];
+        let length = rustix::fs::fgetxattr(&self.file, name, &mut value[..]).ok()?;
+        value.get(..length).map(<[u8]>::to_vec)
+    }
+}
+
+impl AsFd for OwnFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Something of a layer that was opened to its owner, with the mode that it has to have.
+#[derive(Debug)]
+struct ClosedFile(OwnedFd, Mode);
+
+impl Drop for ClosedFile {
+    fn drop(&mut self) {
+        let _ = chmod(number_of(&self.0), self.1);
+    }
+}
+
+/// A name for an open file by which its mode can be changed, whatever stands at its path by now.
+fn number_of(handle: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
+}
+
+/// The layer of a command: it is ours, whatever the modes in it are.
+impl TreeTop {
+    /// Opens a file or a folder of the layer, to be read.
+    pub(super) fn own(&self, path: &Path) -> io::Result<OwnFile> {
+        let closed = match self.file(plain(path)) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.open_up(path)?,
+            opened => return Ok(OwnFile { file: opened?, _closed: Vec::new() }),
+        };
+        Ok(OwnFile { file: self.file(plain(path))?, _closed: closed })
+    }
+
+    /// What stands at a path of the layer; none if nothing does.
+    pub(super) fn own_stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        match self.look(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let _closed = self.open_up(path.parent().unwrap_or(Path::new("")))?;
+                self.look(path)
+            }
+            looked => looked,
+        }
+    }
+
+    /// The names in a folder of the layer.
+    pub(super) fn own_names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        names(self.own(path)?.as_fd())
+    }
+
+    /// Where a link of the layer leads.
+    pub(super) fn own_link(&self, path: &Path) -> io::Result<OsString> {
+        let read = || -> io::Result<OsString> {
+            let (folder, name) = self.parent(path)?;
+            let target = rustix::fs::readlinkat(folder, name, Vec::new())?;
+            Ok(OsString::from_vec(target.into_bytes()))
+        };
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let _closed = self.open_up(path.parent().unwrap_or(Path::new("")))?;
+                read()
+            }
+            target => target,
+        }
+    }
+
+    /// Opens everything on the way to a path to its owner, and the path itself. Each is held by a
+    /// descriptor: nothing else gets another mode, whoever moves files around here.
+    fn open_up(&self, path: &Path) -> io::Result<Vec<ClosedFile>> {
+        let mut closed = Vec::new();
+        let mut here = self.0.try_clone()?;
+        for name in path.components() {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            here = openat(&here, name.as_os_str(), flags, Mode::empty())?;
+            let stat = fstat(&here)?;
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            let needed = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => Mode::RWXU,
+                FileType::RegularFile => Mode::RUSR,
+                _ => Mode::empty(),
+            };
+            if !mode.contains(needed) {
+                chmod(number_of(&here), mode | needed)?;
+                closed.push(ClosedFile(here.try_clone()?, mode));
+            }
+        }
+        Ok(closed)
+    }
+}
+
+/// A path below a top, which has a name itself.
+fn plain(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 /// Whether an error says that nothing is there.
@@ -175,29 +318,40 @@ pub(super) fn walk(
 /// Removes a folder of ours with all that is in it, whatever its modes are. Links are removed, not
 /// followed.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
-    let found = match fs::symlink_metadata(path) {
+    remove_in(CWD, path.as_os_str())
+}
+
+/// The same for something in an open folder. Never more is open than the way down.
+pub(super) fn remove_in(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = match openat(parent, name, flags, Mode::empty()) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
     };
-    if !found.is_dir() {
-        return fs::remove_file(path);
+    let stat = fstat(&found)?;
+    if !is_folder(&stat) {
+        return gone(unlinkat(parent, name, AtFlags::empty()));
     }
     // A command may have closed a folder to its owner, and so does the kernel with its own.
-    let mut waiting = vec![path.to_owned()];
-    while let Some(folder) = waiting.pop() {
-        let mode = fs::symlink_metadata(&folder)?.permissions().mode();
-        if mode & 0o700 != 0o700 {
-            fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        }
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
+    if !Mode::from_raw_mode(stat.st_mode).contains(Mode::RWXU) {
+        chmod(number_of(&found), Mode::RWXU)?;
     }
-    fs::remove_dir_all(path)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(&found, ".", flags, Mode::empty())?;
+    drop(found);
+    for inner in names(folder.as_fd())? {
+        remove_in(folder.as_fd(), &inner)?;
+    }
+    gone(unlinkat(parent, name, AtFlags::REMOVEDIR))
+}
+
+/// Somebody else may have removed it meanwhile.
+fn gone(removed: rustix::io::Result<()>) -> io::Result<()> {
+    match removed {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// What a folder and all that is in it take on the disk.
@@ -236,11 +390,4 @@ pub(super) fn attributes(file: BorrowedFd<'_>) -> Vec<(OsString, Vec<u8>)> {
     }
     found.sort();
     found
-}
-
-/// An attribute that the layer has on a file; links have none.
-pub(super) fn layer_attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
-    let mut value = [0; 256];
-    let length = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
-    value.get(..length).map(<[u8]>::to_vec)
 }

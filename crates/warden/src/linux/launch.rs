@@ -90,6 +90,9 @@ pub fn fork_spawner_ahead() {
     if !is_alone {
         return;
     }
+    // Finds out what the processor can do, which takes long in a virtual machine, before there are
+    // several processes that would each ask for themselves.
+    crc32fast::hash(&[]);
     if let Ok(spawner) = Spawner::forked() {
         *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(spawner);
     }
@@ -300,17 +303,5 @@ impl Drop for Spawner {
                 self.collect_later();
             }
         }
-    }
-}
-
-/// Lets this process keep the memory that it frees: giving it back and asking for it again with
-/// every command costs more than the command's own bookkeeping. For a program that serves many;
-/// wardens do the opposite.
-pub fn keep_heap() {
-    #[cfg(target_env = "gnu")]
-    {
-        const KEPT_BYTES: libc::c_int = 4 * 1024 * 1024;
-        // SAFETY: sets a number of the allocator, before anything depends on it.
-        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES) };
     }
 }

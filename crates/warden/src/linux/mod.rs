@@ -10,6 +10,7 @@ mod launch;
 mod left;
 mod libcs;
 mod limits;
+mod memory;
 mod notices;
 mod peer;
 mod proxy;
@@ -30,10 +31,9 @@ mod watching;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
 pub use execs::command_line;
-pub use launch::{
-    Spawner, fork_spawner_ahead, keep_heap, raise_own_open_files, take_over_if_spawner,
-};
+pub use launch::{Spawner, fork_spawner_ahead, raise_own_open_files, take_over_if_spawner};
 pub use left::end_left_by;
 pub use limits::probe as cgroup_limits;
+pub use memory::{keep_heap, share_heap};
 pub use proxy::CONNECT_ARGUMENT;
 pub use socket::{connect, is_alive, resume, send, socket_pair};

@@ -35,6 +35,12 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair)
 }
 
+/// The same, and neither end is ever waited for.
+pub(super) fn nonblocking_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
 /// Sends bytes, with descriptors beside the first of them, and says how many bytes went.
 ///
 /// A vanished peer is an error, never a `SIGPIPE`.

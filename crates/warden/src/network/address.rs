@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum AddressKind {
     /// This machine.
     Loopback,
+    /// This machine, as others reach it.
+    Own,
     /// The network that this machine is on; also where clouds tell a machine its credentials.
     LinkLocal,
     /// A network that is not part of the open one.
@@ -21,6 +23,7 @@ impl AddressKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Loopback => "a loopback address",
+            Self::Own => "an address of this machine",
             Self::LinkLocal => "a link-local address",
             Self::Private => "a private address",
             Self::Reserved => "a reserved address",

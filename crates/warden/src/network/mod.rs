@@ -138,8 +138,9 @@ pub enum AddressRefusal<'r> {
     Special(AddressKind),
 }
 
-/// What became of connections to one name.
+/// What became of connections to one name. Between processes it is its number, in JSON its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ConnectionVerdict {
     /// They were let through.
     Allowed,
@@ -156,6 +157,18 @@ pub enum ConnectionVerdict {
 }
 
 impl ConnectionVerdict {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Approved => "approved",
+            Self::Refused => "refused",
+            Self::NotApproved => "not_approved",
+            Self::Failed => "failed",
+            Self::Limited => "limited",
+        }
+    }
+
     /// Whether something of ours kept a connection from being made or from going on.
     pub fn is_refusal(self) -> bool {
         matches!(self, Self::Refused | Self::NotApproved | Self::Limited)
@@ -189,6 +202,24 @@ impl ConnectionTotal {
         self.count += other.count;
         self.bytes_out += other.bytes_out;
         self.bytes_in += other.bytes_in;
+    }
+
+    /// Takes away what was told before.
+    pub fn subtract(&mut self, other: &Self) {
+        self.count = self.count.saturating_sub(other.count);
+        self.bytes_out = self.bytes_out.saturating_sub(other.bytes_out);
+        self.bytes_in = self.bytes_in.saturating_sub(other.bytes_in);
+    }
+
+    /// Whether it is about the same name, with the same verdict by the same rule.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        (&self.host, self.port, self.verdict, &self.rule)
+            == (&other.host, other.port, other.verdict, &other.rule)
+    }
+
+    /// Whether there was no connection and no byte.
+    pub fn is_nothing(&self) -> bool {
+        (self.count, self.bytes_out, self.bytes_in) == (0, 0, 0)
     }
 }
 
@@ -265,13 +296,21 @@ impl NameRules {
         }
     }
 
-    /// Judges an address that a name resolves to; none is that it may be connected to.
-    pub fn refusal(&self, address: IpAddr, port: u16) -> Option<AddressRefusal<'_>> {
+    /// Judges an address that a name resolves to, on a machine that has these addresses; none is
+    /// that it may be connected to.
+    pub fn refusal(
+        &self,
+        address: IpAddr,
+        port: u16,
+        own: &[IpAddr],
+    ) -> Option<AddressRefusal<'_>> {
         let host = HostName::Address(address::canonical(address));
         if let Some(rule) = self.deny.iter().find(|rule| rule.covers(&host, port)) {
             return Some(AddressRefusal::Denied(rule));
         }
-        let kind = special(address)?;
+        let is_own = |it: &IpAddr| address::canonical(*it) == address::canonical(address);
+        let own = || own.iter().any(is_own).then_some(AddressKind::Own);
+        let kind = special(address).or_else(own)?;
         let is_allowed = self.allow.iter().any(|rule| rule.covers(&host, port));
         (!is_allowed).then_some(AddressRefusal::Special(kind))
     }
@@ -343,11 +382,16 @@ mod tests {
     #[test]
     fn an_address_around_here_needs_a_rule_of_its_own() {
         let rules = rules();
-        let refused = |text: &str| rules.refusal(text.parse().unwrap(), 443);
+        let own = ["198.41.0.4", "2606:2800::1"].map(|text| text.parse().unwrap());
+        let refused = |text: &str| rules.refusal(text.parse().unwrap(), 443, &own);
         assert_eq!(refused("93.184.216.34"), None);
         assert_eq!(refused("10.1.9.9"), None, "a rule allows it");
         assert!(matches!(refused("10.1.2.3"), Some(AddressRefusal::Denied(_))));
         assert!(matches!(refused("::ffff:10.1.2.3"), Some(AddressRefusal::Denied(_))));
+        for text in ["198.41.0.4", "::ffff:198.41.0.4", "2606:2800::1"] {
+            let kind = AddressRefusal::Special(AddressKind::Own);
+            assert_eq!(refused(text), Some(kind), "{text}");
+        }
         for text in ["10.2.0.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1"] {
             assert!(matches!(refused(text), Some(AddressRefusal::Special(_))), "{text}");
         }

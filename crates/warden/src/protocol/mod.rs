@@ -23,7 +23,7 @@ pub use self::{
 };
 use crate::{
     folder::{Stream, WindowSize},
-    network::HeldName,
+    network::{ConnectionTotal, HeldName},
     record::{ExitRecord, LimitsInForce},
     sandbox::{Enforcement, Profile},
 };
@@ -330,6 +330,9 @@ pub enum FromWarden {
     /// A person is to be asked about a name that the command wants to connect to. The connection
     /// waits for [`Order::AnswerName`]. Only the owner is told, and a new owner is told again.
     NameHeld(HeldName),
+    /// What the processes that a command left behind sent and received after its end, told when the
+    /// last of them is gone. Only the owner is told.
+    ConnectedLater(Vec<ConnectionTotal>),
 }
 
 /// What a command and everything below it uses at one moment.

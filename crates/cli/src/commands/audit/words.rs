@@ -25,6 +25,9 @@ pub(crate) fn told(entry: &Value) -> (&'static str, String) {
     Entry(entry).told()
 }
 
+/// What commands wrote outside their workspace, before the name of that.
+const OUTSIDE: &str = "what commands wrote outside ";
+
 struct Entry<'e>(&'e Value);
 
 impl Entry<'_> {
@@ -85,14 +88,12 @@ impl Entry<'_> {
                     format!("{bytes} bytes of an incomplete line of this log were cut off"),
                 )
             }
-            "trial_apply" => {
-                let by = self.text("answered_by");
-                ("applied", format!("{by} applies what was tried: {command}"))
-            }
+            "trial_apply" => ("applied", self.layered("applies", "what was tried: ", "command")),
             "trial_discard" => {
-                let by = self.text("answered_by");
-                ("discarded", format!("{by} discards what was tried: {command}"))
+                ("discarded", self.layered("discards", "what was tried: ", "command"))
             }
+            "outside_apply" => ("applied", self.layered("applies", OUTSIDE, "folder")),
+            "outside_discard" => ("discarded", self.layered("discards", OUTSIDE, "folder")),
             "rebuilt" => ("rebuilt", self.rebuilt()),
             "cleaned_up" => {
                 let (tasks, old, big) =
@@ -158,6 +159,11 @@ impl Entry<'_> {
         let (file, note) =
             (self.after("; rule saved in ", "rule_file"), self.after("; note: ", "note"));
         format!("{by} {what}: {command} (asked by {}){file}{note}", self.text("asked_by"))
+    }
+
+    /// What somebody did with a layer.
+    fn layered(&self, does: &str, what: &str, name: &str) -> String {
+        format!("{} {does} {what}{}", self.text("answered_by"), self.text(name))
     }
 
     fn rebuilt(&self) -> String {

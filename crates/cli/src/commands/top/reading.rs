@@ -319,7 +319,7 @@ async fn follow(
 /// What a task has used, or uses now, in a few words.
 async fn resources_of(observer: &mut Observer) -> Result<Option<String>, ToolError> {
     if let Some(outcome) = &observer.task().outcome {
-        return Ok(outcome.resources.as_ref().map(used_briefly));
+        return Ok(outcome.resources.as_deref().map(used_briefly));
     }
     Ok(observer.resources().await?.as_ref().map(uses_briefly))
 }

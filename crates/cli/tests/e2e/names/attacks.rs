@@ -1,8 +1,12 @@
 //! Ways around the rules on names, each tried as hostile code would.
 
-use std::os::{
-    linux::net::SocketAddrExt,
-    unix::net::{SocketAddr, UnixListener, UnixStream},
+use std::{
+    io::Read,
+    net::TcpListener,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
 };
 
 use serde_json::Value;
@@ -211,4 +215,57 @@ fn a_deny_wins_over_every_allow_and_the_answer_names_it() {
     let said = result["stdout_preview"].as_str().unwrap();
     assert!(said.contains("denied by the rule network.deny evil.test:*"), "{result:#}");
     assert!(refused(&result, "evil.test", "network.deny evil.test:*"), "{result:#}");
+}
+
+#[test]
+fn a_name_that_is_denied_without_a_port_is_denied_on_all() {
+    let Some(network) = Network::new() else { return };
+    let policy = network.policy("").replace("allow = [", "allow = [\"*:*\", ");
+    let policy = policy.replace("evil.test:*", "evil.test");
+    let result = network.by(&policy, "curl -sS http://evil.test:$HTTP/hello");
+    assert!(refused(&result, "evil.test", "network.deny evil.test"), "{result:#}");
+    assert_eq!(network.requests(), "", "nothing got out");
+}
+
+#[test]
+fn plain_http_passes_by_its_own_host_only_and_never_on_the_port_of_tls() {
+    let Some(network) = Network::new() else { return };
+    // An address that no other test has at this time: these ports cannot be chosen.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = format!("127.{}.{high}.{low}", 100 + high % 100);
+    let listeners: Vec<_> = [80, 443]
+        .iter()
+        .map_while(|port| TcpListener::bind((address.as_str(), *port)).ok())
+        .collect();
+    let [web, tls] = &listeners[..] else {
+        eprintln!("SKIPPED: the ports 80 and 443 cannot be had");
+        return;
+    };
+    network.hosts(&format!("{address} index.test\n"));
+    let policy = format!("[network]\nmode = \"names\"\nallow = [\"index.test\", \"{address}\"]\n");
+    let script = "import socket, sys\n\
+        for port in (80, 443):\n\
+        \x20   s = socket.create_connection(('127.0.0.1', 61128))\n\
+        \x20   s.sendall(f'CONNECT index.test:{port} HTTP/1.1\\r\\n\\r\\n'.encode())\n\
+        \x20   print(s.recv(4096).split(b' ')[1].decode())\n\
+        \x20   s.sendall(b'GET / HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n')\n\
+        \x20   while s.recv(4096): pass\n\
+        s = socket.create_connection(('127.0.0.1', 61128))\n\
+        s.sendall(b'GET http://index.test:443/ HTTP/1.1\\r\\nHost: index.test:443\\r\\n\\r\\n')\n\
+        print(s.recv(4096).split(b' ')[1].decode())\n";
+    std::fs::write(network.file("plain.py"), script).unwrap();
+    let result = network.by(&policy, "python3 plain.py");
+    assert_eq!(result["stdout_preview"], "200\n200\n403", "{result:#}");
+    let all = connections(&result);
+    let refusal = ("index.test", "refused", "network-server-name");
+    assert_eq!(all, [refusal, refusal], "{result:#}");
+    let counted = |place: usize| result["connections"][place]["count"].as_u64().unwrap();
+    assert_eq!((counted(0), counted(1)), (1, 2), "on 80, and on 443: {result:#}");
+    // Both were connected to, and neither heard a word.
+    for listener in [web, tls] {
+        let (mut server, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        server.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard, b"");
+    }
 }

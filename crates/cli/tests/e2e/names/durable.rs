@@ -8,7 +8,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Network, connections};
+use super::{Network, connections, proxies};
 use crate::common::{children, eventually, is_alive, open, parent, program, signal, text};
 
 /// The processes of this name below a process.
@@ -23,29 +23,6 @@ fn named(root: u32, name: &str) -> Vec<u32> {
         }));
     }
     found
-}
-
-/// All proxies that work for a state folder: those whose environment names its file of hosts.
-fn proxies(network: &Network) -> Vec<u32> {
-    let mark = network.scratch.state.path().join("hosts");
-    let mark = format!("LEGWORK_TEST_HOSTS={}", mark.display());
-    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-    numbers
-        .filter(|pid| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let parent = crate::names::durable::environment_of_parent(*pid);
-            comm.trim() == "legwork-proxy" && parent.contains(&mark)
-        })
-        .collect()
-}
-
-/// A proxy shows nothing of itself, not even to root; its warden has the same environment.
-pub fn environment_of_parent(pid: u32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)).unwrap_or("0");
-    let bytes = fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A command that fetches, waits for a gate, and fetches again.

@@ -4,7 +4,10 @@
 //! of the loopback each has, and a certificate authority of the test signs for them.
 
 mod attacks;
+mod counting;
 mod durable;
+mod machine;
+mod patience;
 mod questions;
 mod reports;
 mod ssh;
@@ -162,6 +165,29 @@ fn certificates(scratch: &Scratch) {
     let signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", names];
     let leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
     openssl(&[&["req", "-x509"][..], &key, &own, &signed, &leaf].concat());
+}
+
+/// All proxies that work for a state folder: those whose environment names its file of hosts.
+pub fn proxies(network: &Network) -> Vec<u32> {
+    let mark = network.scratch.state.path().join("hosts");
+    let mark = format!("LEGWORK_TEST_HOSTS={}", mark.display());
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    numbers
+        .filter(|pid| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let parent = environment_of_parent(*pid);
+            comm.trim() == "legwork-proxy" && parent.contains(&mark)
+        })
+        .collect()
+}
+
+/// A proxy shows nothing of itself, not even to root; its warden has the same environment.
+fn environment_of_parent(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)).unwrap_or("0");
+    let bytes = fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The connections of a result: host, verdict, rule.

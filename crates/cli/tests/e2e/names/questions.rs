@@ -2,6 +2,7 @@
 
 use std::{fs, process::Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use super::{Network, connections};
@@ -138,4 +139,32 @@ fn an_answer_for_the_session_is_for_every_later_command_of_it_and_for_nobody_els
     // Another session is asked, and nobody is there to answer.
     let other = network.by(&network.policy(ASK), "curl -sS http://files.test:$HTTP/hello");
     assert_eq!(connections(&other), [("files.test", "not_approved", "network-names")]);
+}
+
+#[test]
+fn a_task_asks_about_so_many_names_and_each_costs_nothing_once_it_is_answered() {
+    let Some(network) = Network::new() else { return };
+    let script = "import os, socket, time\n\
+        def ask(host):\n\
+        \x20   s = socket.create_connection(('127.0.0.1', 61128))\n\
+        \x20   s.sendall(f'CONNECT {host}:$HTTP HTTP/1.1\\r\\n\\r\\n'.encode())\n\
+        \x20   return s.recv(4096).split(b' ')[1].decode()\n\
+        print(ask('index.test'))\n\
+        open('ready', 'w').close()\n\
+        while not os.path.exists('gate'): time.sleep(0.02)\n\
+        print({ask(f'n{n}.test') for n in range(70)}, ask('index.test'))\n";
+    fs::write(network.file("ask.py"), network.filled(script)).unwrap();
+    let input = json!({ "cmd": "python3 ask.py", "login": false, "yield_time_ms": 60_000 });
+    let mut call = network.legwork("call", &network.policy(ASK));
+    call.args(["ExecCommand", "--json", &input.to_string()]).stdout(Stdio::piped());
+    let call = call.spawn().unwrap();
+    eventually("the first", || fs::exists(network.file("ready")).ok()?.then_some(()));
+    let [proxy] = super::proxies(&network)[..] else { panic!("not one proxy") };
+    // Fewer descriptors than questions: whatever waits for an answer is closed with it.
+    let few = Rlimit { current: Some(40), maximum: Some(40) };
+    prlimit(Pid::from_raw(proxy.cast_signed()), Resource::Nofile, few).unwrap();
+    crate::common::open(&network.file("gate"));
+    let result = result(call);
+    assert_eq!(result["stdout_preview"], "200\n{'403'} 200", "{result:#}");
+    assert_eq!(open(&network).len(), 64);
 }

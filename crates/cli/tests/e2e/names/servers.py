@@ -71,6 +71,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         scheme = "https" if isinstance(self.connection, ssl.SSLSocket) else "http"
         if self.headers.get("Upgrade", "").lower() == "websocket":
             return self.web_socket()
+        if path == "/silent":
+            open(os.path.join(FOLDER, "silent"), "w").close()
+            while self.rfile.read(1):
+                pass
+            return None
         if path == "/redirect":
             return self.answer(b"", status=302, headers=[("Location", query)])
         if path == "/big":

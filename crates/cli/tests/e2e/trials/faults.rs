@@ -1,6 +1,6 @@
 //! Trials where something fails: the disk, a process, the file system, or the number of files.
 
-use std::{fs, io::Write, path::PathBuf, process::Stdio};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, process::Stdio};
 
 use serde_json::Value;
 
@@ -101,6 +101,89 @@ fn a_trial_whose_warden_is_killed_is_interrupted_and_changes_nothing() {
 }
 
 #[test]
+fn a_trial_is_not_over_while_a_process_of_it_hides_its_command_line() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    // It has no words, and writes when somebody looks away.
+    let hidden = "exec -a '' cat <>pipe >>file";
+    let script = format!("mkfifo pipe; bash -c \"{hidden}\" >/dev/null 2>&1 & echo tried > file");
+    let tried = scratch.try_sh(&script);
+    let (code, _, stderr) = parts(&tried);
+    assert!(stderr.contains("still runs"), "{code:?}: {stderr}");
+    let (code, _, stderr) = scratch.apply(&[]);
+    assert!(code == Some(125) && stderr.contains("still runs"), "{stderr}");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
+    let id = scratch.tasks()[0]["task_id"].as_str().unwrap().to_owned();
+    let stopped = scratch.legwork("stop").arg(&id).output().unwrap();
+    assert!(stopped.status.success(), "{stopped:?}");
+    let (code, _, stderr) = scratch.apply(&["file"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "tried\n");
+}
+
+#[test]
+fn what_was_not_shown_is_not_applied_though_it_is_in_the_layer() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    let tried = scratch.try_sh("echo tried > file; mkdir made; echo one > made/one");
+    assert_eq!(parts(&tried).0, Some(0));
+    assert!(scratch.changes().contains_key("made/one"));
+    let layer = |name: &str| {
+        let trial = scratch.trials_left().into_iter().next().unwrap();
+        let layers = fs::read_dir(trial).unwrap().map(|it| it.unwrap().path().join("upper"));
+        layers.into_iter().find(|it| it.join("file").exists()).unwrap().join(name)
+    };
+    // Somebody writes into the layer after everybody has looked.
+    fs::write(layer("made/two"), "planted\n").unwrap();
+    let (code, _, stderr) = scratch.apply(&[]);
+    assert!(code == Some(125) && stderr.contains("made/two was changed in the trial"), "{stderr}");
+    fs::remove_file(layer("made/two")).unwrap();
+    fs::write(layer("file"), "other\n").unwrap();
+    let (code, _, stderr) = scratch.apply(&[]);
+    assert!(code == Some(125) && stderr.contains("file was changed in the trial"), "{stderr}");
+    assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
+    let names = |path: &PathBuf| path.display().to_string();
+    let left: Vec<_> = tree(scratch.workspace.path()).keys().map(names).collect();
+    assert_eq!(left, ["file"]);
+    // The rest is as it was shown.
+    assert_eq!(scratch.apply(&["made"]).0, Some(0));
+    assert_eq!(fs::read_to_string(scratch.file("made/one")).unwrap(), "one\n");
+}
+
+#[test]
+fn what_a_command_has_closed_to_its_owner_is_listed_and_applied_as_it_is() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("folder/file", "before\n");
+    let tried = scratch.try_sh(
+        "echo tried > folder/file; mkdir made; echo one > made/one; chmod 000 made/one made folder .",
+    );
+    let (code, _, stderr) = parts(&tried);
+    assert_eq!(code, Some(0), "{stderr}");
+    let changes = scratch.changes();
+    for name in ["folder", "folder/file", "made", "made/one"] {
+        assert!(changes.contains_key(name), "{name}: {changes:?}");
+    }
+    let (code, _, stderr) = scratch.apply(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let mode = |name: &str| fs::metadata(scratch.file(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("folder"), mode("made")), (0, 0));
+    for name in ["folder", "made"] {
+        fs::set_permissions(scratch.file(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    assert_eq!(mode("made/one"), 0);
+    assert_eq!(fs::read_to_string(scratch.file("folder/file")).unwrap(), "tried\n");
+}
+
+#[test]
 fn a_full_disk_in_an_apply_leaves_the_workspace_as_it_was() {
     if !can_try() {
         return;
@@ -191,8 +274,21 @@ fn a_hundred_thousand_changed_files_are_listed_applied_and_discarded() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains(&format!("{count} made")), "{stdout}");
     assert_eq!(tree(&scratch.workspace.path().join("many")).len(), count);
+    // Each of these is a step of its own.
+    let half = count / 2;
+    let script = format!(
+        "cd many; i=0; while [ $i -lt {half} ]; do echo x > $i; i=$((i+1)); done; \
+         seq {half} {last} | xargs rm",
+        last = count - 1
+    );
+    assert_eq!(parts(&scratch.try_sh(&script)).0, Some(0));
+    let (code, stdout, stderr) = scratch.apply(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let expected = format!("0 made, {half} changed, {} removed", count - half);
+    assert!(stdout.contains(&expected), "{stdout}");
+    assert_eq!(tree(&scratch.workspace.path().join("many")).len(), half);
     let removed = scratch.try_sh("rm -r many");
-    assert!(parts(&removed).2.contains(&format!("{count} removed")), "{removed:?}");
+    assert!(parts(&removed).2.contains(&format!("{half} removed")), "{removed:?}");
     assert!(scratch.legwork("discard").output().unwrap().status.success());
     assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
 }

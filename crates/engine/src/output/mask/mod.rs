@@ -16,7 +16,14 @@ mod spelled;
 mod stream;
 mod values;
 
-use std::{borrow::Cow, fmt, sync::OnceLock};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use aho_corasick::AhoCorasick;
 use serde_json::{Map, Value as Json};
@@ -32,6 +39,13 @@ use values::Value;
 /// Room for control sequences inside a secret that is searched for behind a place.
 const LEAD_BYTES: usize = 4096;
 
+/// As long as there is no automaton, texts up to this length are searched for one word after the
+/// other: making one takes as long as hundreds of these.
+const SHORT_BYTES: usize = 512;
+
+/// After this many of them there will be more.
+const SHORT_TEXTS_MAX: usize = 16;
+
 /// What must not be shown.
 #[derive(Default)]
 pub struct Mask {
@@ -41,13 +55,24 @@ pub struct Mask {
 }
 
 /// What is made of the variables when a text is looked at for the first time.
+#[derive(Default)]
 struct Built {
     values: Vec<Value>,
-    /// Finds values and beginnings of patterns, in this order. None if it could not be built.
-    finder: Option<AhoCorasick>,
-    /// The pattern of each beginning.
-    begins: Vec<&'static Pattern>,
+    /// Beginnings of patterns.
+    begins: Vec<(&'static str, &'static Pattern)>,
+    /// Finds values and beginnings, in this order. None if it could not be built.
+    finder: OnceLock<Option<AhoCorasick>>,
+    /// How many texts were searched without it.
+    short_texts: AtomicUsize,
     reach: usize,
+}
+
+/// One of the words that are searched for, in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hit {
+    word: usize,
+    start: usize,
+    end: usize,
 }
 
 /// A secret in a text.
@@ -80,10 +105,7 @@ impl Mask {
 
     /// Masks nothing: for a caller who is to have the exact text.
     pub fn none() -> Self {
-        let nothing: [&str; 0] = [];
-        let finder = AhoCorasick::new(nothing).ok();
-        let built = Built { values: Vec::new(), finder, begins: Vec::new(), reach: 0 };
-        Self { secrets: Vec::new(), built: OnceLock::from(built) }
+        Self { secrets: Vec::new(), built: OnceLock::from(Built::default()) }
     }
 
     /// Masks the secrets of this process's own environment.
@@ -99,11 +121,6 @@ impl Mask {
         more.retain(|secret| !self.secrets.contains(secret));
         let secrets = || self.secrets.iter().cloned().chain(more.clone()).collect();
         (!more.is_empty()).then(|| Self { secrets: secrets(), built: OnceLock::new() })
-    }
-
-    /// Makes ready what the first text would wait for.
-    pub(crate) fn make_ready(&self) {
-        self.built();
     }
 
     fn built(&self) -> &Built {
@@ -146,8 +163,8 @@ impl Mask {
     }
 
     fn search(&self, text: &str, open: bool) -> (Vec<FoundSecret<'_>>, usize) {
-        let Built { values, finder, begins, .. } = self.built();
-        let Some(finder) = finder else {
+        let built = self.built();
+        let Some(hits) = built.hits(text) else {
             // Nothing can be told from a secret: nothing is shown.
             return (
                 vec![FoundSecret { start: 0, end: text.len(), name: "everything" }],
@@ -155,11 +172,10 @@ impl Mask {
             );
         };
         let (mut found, mut by_pattern, mut held) = (Vec::new(), Vec::new(), text.len());
-        for hit in finder.find_overlapping_iter(text) {
-            let (place, start) = (hit.pattern().as_usize(), hit.start());
-            if let Some(value) = values.get(place) {
-                found.push(FoundSecret { start, end: hit.end(), name: &value.name });
-            } else if let Some(pattern) = begins.get(place - values.len()) {
+        for Hit { word, start, end } in hits {
+            if let Some(value) = built.values.get(word) {
+                found.push(FoundSecret { start, end, name: &value.name });
+            } else if let Some((_, pattern)) = built.begins.get(word - built.values.len()) {
                 if let Some(secret) = pattern.secret(text, start) {
                     let (start, end) = (secret.start, secret.end);
                     by_pattern.push(FoundSecret { start, end, name: &pattern.name });
@@ -249,21 +265,57 @@ impl Built {
     fn new(secrets: &[(String, String)]) -> Self {
         let values: Vec<Value> =
             secrets.iter().flat_map(|(name, value)| Value::forms(name, value)).collect();
-        let begins: Vec<(&str, &Pattern)> = shipped()
+        let begins = shipped()
             .iter()
             .flat_map(|pattern| pattern.begins.iter().map(move |begin| (begin.as_str(), pattern)))
             .collect();
-        let texts = values.iter().map(|value| value.text.as_str());
-        let finder = AhoCorasick::new(texts.chain(begins.iter().map(|(begin, _)| *begin)));
         let longest = values.iter().map(|value| value.text.len()).max().unwrap_or(0);
-        Self {
-            finder: finder
-                .inspect_err(|error| tracing::error!(%error, "secrets cannot be searched for"))
-                .ok(),
-            begins: begins.into_iter().map(|(_, pattern)| pattern).collect(),
-            reach: longest.max(PATTERN_BYTES_MAX) + LEAD_BYTES,
-            values,
+        let reach = longest.max(PATTERN_BYTES_MAX) + LEAD_BYTES;
+        Self { values, begins, reach, ..Self::default() }
+    }
+
+    /// All words that are searched for.
+    fn words(&self) -> impl Iterator<Item = &str> {
+        let values = self.values.iter().map(|value| value.text.as_str());
+        values.chain(self.begins.iter().map(|(begin, _)| *begin))
+    }
+
+    /// Where any of the words is in a text; none if that cannot be found out.
+    fn hits(&self, text: &str) -> Option<Vec<Hit>> {
+        if self.finder.get().is_none()
+            && text.len() <= SHORT_BYTES
+            && self.short_texts.fetch_add(1, Ordering::Relaxed) < SHORT_TEXTS_MAX
+        {
+            return Some(self.hits_one_by_one(text));
         }
+        let finder = self.finder.get_or_init(|| {
+            AhoCorasick::new(self.words())
+                .inspect_err(|error| tracing::error!(%error, "secrets cannot be searched for"))
+                .ok()
+        });
+        let hits = finder.as_ref()?.find_overlapping_iter(text);
+        let hit = |hit: aho_corasick::Match| Hit {
+            word: hit.pattern().as_usize(),
+            start: hit.start(),
+            end: hit.end(),
+        };
+        Some(hits.map(hit).collect())
+    }
+
+    fn hits_one_by_one(&self, text: &str) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for (word, searched) in self.words().enumerate() {
+            let mut from = 0;
+            while let Some(place) = text.get(from..).and_then(|rest| rest.find(searched)) {
+                let start = from + place;
+                hits.push(Hit { word, start, end: start + searched.len() });
+                // They may overlap.
+                from = start + searched.chars().next().map_or(1, char::len_utf8);
+            }
+        }
+        // The order in which the automaton would come to them.
+        hits.sort_by_key(|hit| (hit.end, hit.start));
+        hits
     }
 }
 

@@ -239,6 +239,14 @@ fn without_markers(text: &str) -> String {
 
 proptest! {
     #[test]
+    fn words_searched_for_one_by_one_are_those_that_the_automaton_finds(raw in raw()) {
+        let mask = mask();
+        let built = mask.built();
+        built.short_texts.store(SHORT_TEXTS_MAX, Ordering::Relaxed);
+        prop_assert_eq!(Some(built.hits_one_by_one(&raw)), built.hits(&raw));
+    }
+
+    #[test]
     fn pages_of_an_output_that_grows_never_show_a_secret(
         stdout in raw(),
         stderr in raw(),

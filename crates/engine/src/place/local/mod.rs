@@ -2,6 +2,7 @@
 
 mod dead;
 mod login;
+mod own;
 mod owner;
 mod paths;
 mod pool;
@@ -14,6 +15,7 @@ mod telling;
 mod view;
 
 use std::{
+    borrow::Cow,
     env,
     ffi::{OsStr, OsString},
     io,
@@ -31,14 +33,17 @@ use legwork_warden::{
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, stat, statat};
 use tokio::sync::watch;
 
-pub(crate) use self::sandbox::TamperCheck;
 use self::{
     login::Logins, owner::Owners, pool::Pool, sandbox::Sandboxing, socket::Socket,
     spawning::Spawning,
 };
+pub(crate) use self::{
+    own::{hash, own_program, runtime_folder},
+    sandbox::LocalTamperCheck,
+};
 use super::{
-    Channel, Folder, Inheritance, LoginWish, NoProgram, Place, PlaceError, Ready, Sandbox, Soon,
-    Warden,
+    Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Soon, Warden,
 };
 use crate::{
     id::TaskId,
@@ -47,6 +52,7 @@ use crate::{
     output::TaskOutput,
     state::StateFolder,
     threads::in_thread,
+    trial::OutsideLayers,
 };
 
 /// This machine, with the state folder that its wardens work for.
@@ -70,9 +76,33 @@ impl Local {
         rules: &[ProgramRule],
         at_once: bool,
     ) -> Self {
+        let owners = Owners::new(state.engines());
+        Self::with(owners, state, settings, roots, rules, at_once)
+    }
+
+    /// The same for an engine that is not on this machine: wardens carry its mark.
+    pub(crate) fn for_engine(
+        mark: &str,
+        state: Arc<StateFolder>,
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+        rules: &[ProgramRule],
+    ) -> Self {
+        let owners = Owners::for_engine(state.engines(), mark);
+        Self::with(owners, state, settings, roots, rules, false)
+    }
+
+    fn with(
+        owners: Owners,
+        state: Arc<StateFolder>,
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+        rules: &[ProgramRule],
+        at_once: bool,
+    ) -> Self {
         state.ask_wardens_by(roll_call::roll_call);
         let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path(), rules));
-        let owners = Arc::new(Owners::new(state.engines()));
+        let owners = Arc::new(owners);
         let mut spawning = Spawning::new(state.clone(), owners.clone());
         if at_once {
             spawning.begin();
@@ -81,13 +111,14 @@ impl Local {
         let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
         Self { state, boot_id: boot_id(), owners, pool, sandboxing, logins }
     }
+
+    /// The mark of this engine, which the names of its wardens begin with.
+    pub(crate) fn mark(&self) -> io::Result<String> {
+        Ok(self.owners.own()?.mark().to_owned())
+    }
 }
 
-impl Place for Local {
-    fn boot_id(&self) -> &str {
-        &self.boot_id
-    }
-
+impl Look for Local {
     fn variable(&self, name: &str) -> Option<OsString> {
         env::var_os(name)
     }
@@ -102,10 +133,6 @@ impl Place for Local {
 
     fn can_be_planted(&self, file: &Path) -> bool {
         self.sandboxing.can_be_written(file)
-    }
-
-    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {
-        programs::refusal(program, errno)
     }
 
     fn open_folder(&self, path: &Path) -> io::Result<Folder> {
@@ -123,15 +150,25 @@ impl Place for Local {
         same().unwrap_or(false)
     }
 
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+impl Place for Local {
+    fn boot_id(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.boot_id)
+    }
+
+    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {
+        programs::refusal(program, errno)
+    }
+
     fn alone_until_ms(&self, warden: &str) -> Option<i64> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let socket = statat(&self.state.wardens, format!("{warden}.sock"), flags).ok()?;
         let nanoseconds = i64::try_from(socket.st_mtime_nsec).unwrap_or(0);
         Some(socket.st_mtime.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000))
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
     }
 
     fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()> {
@@ -160,6 +197,22 @@ impl Place for Local {
         Box::pin(self.pool.ready_to_try(wanted, id))
     }
 
+    fn is_layered(&self, wanted: Wanted) -> bool {
+        self.sandboxing.is_layered(wanted)
+    }
+
+    fn ready_in_layer<'a>(
+        &'a self,
+        wanted: Wanted,
+        id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready_in_layer(wanted, id))
+    }
+
+    fn outside(&self) -> Option<OutsideLayers> {
+        self.sandboxing.outside()
+    }
+
     fn can_try(&self) -> bool {
         sandbox::knows_copies()
     }
@@ -183,6 +236,11 @@ impl Place for Local {
                 return Vec::new();
             }
             let profile = self.sandboxing.profile(wanted).await;
+            let mut profile = (*profile).clone();
+            // What is written there goes into a layer.
+            let layers = self.sandboxing.outside().filter(|_| self.is_layered(wanted));
+            let home = layers.map(|it| it.place().as_os_str().as_encoded_bytes().to_vec());
+            profile.writable.extend(home);
             let look = move || view::refused(&profile, paths);
             in_thread(look).await.unwrap_or_default()
         })
@@ -203,8 +261,13 @@ impl Place for Local {
         self.sandboxing.sandboxed(sandbox)
     }
 
-    fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
-        self.sandboxing.tamper_check(wanted)
+    fn tamper_check(
+        &self,
+        wanted: Wanted,
+        _warden: &str,
+    ) -> Option<Soon<'static, super::TamperCheck>> {
+        let looking = self.sandboxing.tamper_check(wanted)?;
+        Some(Box::pin(async { super::TamperCheck::Local(looking.await) }))
     }
 
     fn shorten_login(

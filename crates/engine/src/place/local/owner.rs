@@ -25,6 +25,7 @@ use tokio::{sync::watch, task::AbortHandle, time::sleep};
 use crate::{
     id,
     inotify::Inotify,
+    model::place::place_of,
     place::Inheritance,
     presence::{Presence, is_here},
     state::make_private,
@@ -47,7 +48,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Owner {
     mark: String,
-    _presence: Presence,
+    /// None of an engine that is on another machine, where its lock is.
+    _presence: Option<Presence>,
 }
 
 impl Owner {
@@ -58,7 +60,12 @@ impl Owner {
         mark.truncate(MARK_CHARS);
         let presence = Presence::take(&engines.join(&mark))?;
         let presence = presence.ok_or_else(|| io::Error::other("the mark is taken"))?;
-        Ok(Self { mark, _presence: presence })
+        Ok(Self { mark, _presence: Some(presence) })
+    }
+
+    /// The mark.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// A name for a new warden.
@@ -73,9 +80,10 @@ impl Owner {
     }
 }
 
-/// The mark of the engine that a warden was forked for.
+/// The mark of the engine that a warden was forked for, wherever the warden is.
 fn mark(warden: &str) -> Option<&str> {
-    warden.split_once(SEPARATOR).map(|(mark, _)| mark)
+    let name = place_of(warden).map_or(warden, |(_, name)| name);
+    name.split_once(SEPARATOR).map(|(mark, _)| mark)
 }
 
 /// Whether a file in the folder of the engines is of one that has ended.
@@ -105,6 +113,13 @@ impl Owners {
             ends: watch::Sender::new(0),
             watcher: Mutex::default(),
         }
+    }
+
+    /// Those of a machine on which this engine is not itself.
+    pub(super) fn for_engine(engines: PathBuf, mark: &str) -> Self {
+        let owners = Self::new(engines);
+        let _ = owners.own.set(Owner { mark: mark.to_owned(), _presence: None });
+        owners
     }
 
     /// The mark of this engine, which its wardens carry.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use legwork_gate::Level;
+use legwork_warden::sandbox::SandboxLayer;
 use tokio::sync::oneshot;
 
 use super::sandbox::Sandboxing;
@@ -87,7 +88,8 @@ impl Pool {
 
     /// Lets new wardens make a sandbox ready, for the first who asks.
     pub(super) fn expect(&self, wanted: Wanted) {
-        if wanted.level != Level::None {
+        // A layer is each command's own: nothing of it can be made ahead.
+        if wanted.level != Level::None && !self.sandboxing.is_layered(wanted) {
             let _ = self.usual.set(wanted);
         }
     }
@@ -122,6 +124,26 @@ impl Pool {
         (warden.confined, warden.ours) = (None, false);
         let sandbox = self.sandboxing.tried(wanted, enforcement)?;
         Ok((warden, Some(sandbox)))
+    }
+
+    /// A warden whose next command has a layer of its own over the home folder. It is let go
+    /// afterwards: its end is the end of the layer's.
+    pub(super) async fn ready_in_layer(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        id: &TaskId,
+    ) -> Result<Ready, PlaceError> {
+        let mut warden = self.take(wanted).await?;
+        let profile = self.sandboxing.begin_layer(wanted, id, &warden.name).await?;
+        let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
+        (warden.confined, warden.ours) = (None, false);
+        if !enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
+            let missing = enforcement.missing.iter();
+            let view = missing.into_iter().find(|it| it.layer == SandboxLayer::MountNamespace);
+            let reason = view.map_or("no view of the files", |it| it.reason.as_str());
+            return Err(PlaceError::NoLayer(reason.to_owned()));
+        }
+        Ok((warden, Some(self.sandboxing.layered(wanted, enforcement))))
     }
 
     /// Makes a warden have the right sandbox ready.
@@ -173,6 +195,10 @@ impl Pool {
 
     /// Gives a warden back that can be used again.
     pub(super) fn give_back(self: &Arc<Self>, warden: Warden) {
+        // What was made for one command, or by another engine, is of no use to the next.
+        if !warden.ours {
+            return;
+        }
         let mut shared = self.lock();
         self.deliver(&mut shared, warden);
     }

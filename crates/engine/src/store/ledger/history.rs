@@ -10,7 +10,7 @@ use super::{
     BUSY_MS, LedgerError, approvals,
     daybook::{Daybook, Wait, What},
     opened::{self, OPENS_MAX, Opened, open_daybook},
-    post::{catch_up, renew},
+    post::{catch_up, locked_if_free, renew},
     register_again,
     restore::missing,
 };
@@ -62,14 +62,19 @@ impl History {
     /// Puts back the tasks that have a folder and no row.
     pub(crate) fn restore(&mut self) -> Result<usize, LedgerError> {
         self.with_daybook(|state, opened, daybook| {
-            daybook.locked(Wait::patiently(), |page| {
-                catch_up(opened, page.book())?;
-                let missing = missing(state, &opened.connection, &HashMap::new())?;
-                let restored = missing.len();
-                missing.into_iter().try_for_each(|task| register_again(page, task))?;
-                catch_up(opened, page.book())?;
-                Ok(restored)
-            })
+            loop {
+                let done = locked_if_free(opened, daybook, Wait::patiently(), |page| {
+                    let missing = missing(state, &opened.connection, &HashMap::new())?;
+                    let restored = missing.len();
+                    missing.into_iter().try_for_each(|task| register_again(page, task))?;
+                    catch_up(opened, page.book())?;
+                    Ok(restored)
+                })?;
+                if let Some(restored) = done {
+                    return Ok(restored);
+                }
+                opened.wait_until_free()?;
+            }
         })
     }
 

@@ -213,10 +213,8 @@ impl Ledger {
                 if running >= tasks_max {
                     return Ok(Registered::Full(running));
                 }
-                let start = What::Start(Start::new(task.clone(), note.clone()));
-                page.append(task.task_id.clone(), start, Failpoint::EngineInRegistration)?;
-                // The task is there; what cannot be anchored now is anchored with the next one.
-                let _ = page.anchor(&head);
+                let start = Start::new(task.clone(), note.clone());
+                page.begin(task.task_id.clone(), start, &head)?;
                 Ok(Registered::New)
             })
             .await?;

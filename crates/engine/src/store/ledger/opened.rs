@@ -158,6 +158,24 @@ impl Opened {
         done
     }
 
+    /// Whether nobody else is writing to it now; nobody is waited for.
+    pub(super) fn is_free(&self) -> Result<bool, LedgerError> {
+        let patience: u32 =
+            self.connection.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let written = self.commit(|_| Ok(()));
+        self.connection.busy_timeout(Duration::from_millis(patience.into()))?;
+        match written {
+            Err(LedgerError::Sqlite(error)) if is_busy(&error) => Ok(false),
+            written => written.map(|()| true),
+        }
+    }
+
+    /// Waits until nobody else is writing to it, for as long as this connection waits for others.
+    pub(super) fn wait_until_free(&self) -> Result<(), LedgerError> {
+        self.commit(|_| Ok(()))
+    }
+
     /// Keeps the end of this connection from touching files that may not be its own.
     pub(super) fn abandon(&self) {
         let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);

@@ -7,7 +7,9 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::{
     CANCEL, FINISH, LedgerError,
-    daybook::{Batch, Daybook, DaybookEntry, Generation, TaskEnd, Wait, What, new_generation},
+    daybook::{
+        Batch, Daybook, DaybookEntry, Generation, Page, TaskEnd, Wait, What, new_generation,
+    },
     open_tasks,
     opened::Opened,
     rebuild::DAYBOOK,
@@ -89,6 +91,24 @@ pub(super) fn catch_up(opened: &Opened, daybook: &mut Daybook) -> Result<(), Led
     Ok(())
 }
 
+/// Does something with both, everything being posted before; none if the ledger is held by
+/// somebody. Whoever waits for it does that without the daybook, since nobody who only writes to
+/// that needs to wait along.
+pub(super) fn locked_if_free<T>(
+    opened: &Opened,
+    daybook: &mut Daybook,
+    wait: Wait,
+    work: impl FnOnce(&mut Page<'_>) -> Result<T, LedgerError>,
+) -> Result<Option<T>, LedgerError> {
+    daybook.locked(wait, |page| {
+        if !opened.is_free()? {
+            return Ok(None);
+        }
+        catch_up(opened, page.book())?;
+        work(page).map(Some)
+    })
+}
+
 /// Begins the daybook anew, with the tasks that are open.
 pub(super) fn renew(
     state: &StateFolder,
@@ -96,17 +116,29 @@ pub(super) fn renew(
     daybook: &mut Daybook,
     wait: Wait,
 ) -> Result<(), LedgerError> {
-    let new = daybook.locked(wait, |page| {
-        catch_up(opened, page.book())?;
+    while !renew_if_free(state, opened, daybook, wait)? {
+        opened.wait_until_free()?;
+    }
+    Ok(())
+}
+
+/// The same, unless the ledger is held by somebody; says whether it was done.
+fn renew_if_free(
+    state: &StateFolder,
+    opened: &Opened,
+    daybook: &mut Daybook,
+    wait: Wait,
+) -> Result<bool, LedgerError> {
+    let new = locked_if_free(opened, daybook, wait, |page| {
         let next = new_generation()?;
         page.close(next)?;
         begin(state, opened, next)
     })?;
-    daybook.go_on_in(new);
-    Ok(())
+    Ok(new.map(|new| daybook.go_on_in(new)).is_some())
 }
 
-/// Begins the daybook anew if it has grown; if that fails, it grows on.
+/// Begins the daybook anew if it has grown; if that fails, or would have to wait for the ledger, it
+/// grows on.
 pub(super) fn renew_if_grown(
     state: &StateFolder,
     opened: &Opened,
@@ -115,7 +147,7 @@ pub(super) fn renew_if_grown(
     briefly: bool,
 ) {
     if daybook.has_grown(briefly)
-        && let Err(error) = renew(state, opened, daybook, wait)
+        && let Err(error) = renew_if_free(state, opened, daybook, wait)
     {
         tracing::warn!(%error, "the daybook was not begun anew");
     }

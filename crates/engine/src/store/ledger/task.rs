@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{LedgerError, daybook::TaskEnd};
 use crate::{
-    id::TaskId, model::Outcome, model::sandbox::SandboxReport, model::status::Status, output::Mask,
+    id::TaskId, model::Outcome, model::place::place_of, model::sandbox::SandboxReport,
+    model::status::Status, output::Mask,
 };
 
 /// A task, as the ledger has it.
@@ -64,6 +65,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// The place that it runs at, by its name; none for this machine.
+    pub fn place(&self) -> Option<&str> {
+        place_of(&self.warden).map(|(name, _)| name)
+    }
+
     /// The same without secrets in what is said of it, to be shown.
     #[must_use]
     pub fn masked(mut self, mask: &Mask) -> Self {

@@ -433,6 +433,29 @@ pub(super) fn approval() -> Approval {
     }
 }
 
+#[tokio::test]
+async fn what_happens_is_noted_while_others_of_this_process_wait_for_a_held_ledger() {
+    let (_folder, state) = state();
+    let ledger = Arc::new(Ledger::open(state.clone()).unwrap());
+    let mut history = History::open(state.clone()).unwrap();
+    let holder = Connection::open(state.ledger()).unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let restoring = {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { ledger.restore(&TaskId::random().unwrap()).await })
+    };
+    let cleaning = std::thread::spawn(move || history.restore().and_then(|_| history.renew()));
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        let began = Instant::now();
+        assert!(ledger.equal(&[1; 32]).await.unwrap().is_none());
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    }
+    holder.execute_batch("ROLLBACK").unwrap();
+    assert!(!restoring.await.unwrap().unwrap());
+    cleaning.join().unwrap().unwrap();
+}
+
 /// Does everything that the ledger is ever asked for.
 async fn exercise(ledger: &Ledger, history: &History) {
     let new = task(1, "/w");

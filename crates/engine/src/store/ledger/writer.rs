@@ -25,7 +25,7 @@ use super::{
     deadline, is_busy,
     mending::is_mendable,
     opened::Opened,
-    post::{catch_up, post, renew_if_grown},
+    post::{locked_if_free, post, renew_if_grown},
 };
 use crate::{
     events::Hub, meters::Meters, state::StateFolder, store::anchor::SharedHead, threads::in_thread,
@@ -211,10 +211,15 @@ impl Writer {
         let (writer, until) = (self.clone(), deadline());
         let patient = move || {
             writer.patiently(until, |opened| {
-                writer.daybook().locked(Wait::Until(until), |page| {
-                    catch_up(opened, page.book())?;
-                    work(page, opened, &writer.state)
-                })
+                loop {
+                    let work = |page: &mut Page<'_>| work(page, opened, &writer.state);
+                    let wait = Wait::Until(until);
+                    let done = locked_if_free(opened, &mut writer.daybook(), wait, work)?;
+                    if let Some(done) = done {
+                        return Ok(done);
+                    }
+                    opened.wait_until_free()?;
+                }
             })
         };
         let noted = in_thread(patient).await.unwrap_or(Err(LedgerError::Cut));

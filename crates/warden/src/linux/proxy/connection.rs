@@ -12,7 +12,11 @@ use rustix::{
     net::{Shutdown, shutdown},
 };
 
-use super::{CountedName, Decided, Proxy, opening, relay, resolve};
+use super::{
+    counts::NameCounts,
+    opening, own, relay, resolve,
+    shared::{Decided, Proxy},
+};
 use crate::network::{
     AddressRefusal, CONNECTION_LIMITS, ClientHello, ConnectionVerdict, HeadError, HostName,
     HttpBody, NameVerdict, RequestKind, SERVER_NAME, SPECIAL_ADDRESS, TLS_PORT, UNKNOWN_NAME,
@@ -85,11 +89,26 @@ pub(super) fn serve(proxy: &Proxy, client: &OwnedFd) {
     };
     let decided = Decided { verdict: passed.verdict, rule: &passed.rule, reason: "" };
     let counted = proxy.count(&host, wish.port, &decided);
-    let ended = pass(proxy, client, &server, &wish, &counted);
-    proxy.counted(&counted);
-    if let Err(problem) = ended {
-        let NotMade { verdict, rule, reason } = problem;
-        proxy.count(&host, wish.port, &Decided { verdict, rule: &rule, reason: &reason });
+    let note = |why: &NotMade| {
+        let NotMade { verdict, rule, reason } = why;
+        proxy.count(&host, wish.port, &Decided { verdict: *verdict, rule, reason })
+    };
+    let mut heard = Heard { counted, bytes: 0 };
+    let first = match first_bytes(client, &server, &wish, &mut heard) {
+        Ok(first) => first,
+        Err(why) => {
+            // It was none of those that are let through.
+            counted.connections.fetch_sub(1, Relaxed);
+            counted.bytes_in.fetch_sub(heard.bytes, Relaxed);
+            note(&why).bytes_in.fetch_add(heard.bytes, Relaxed);
+            let _ = relay::write_all(client, &TLS_DENIED, Instant::now() + PATIENCE);
+            return relay::see_off(client);
+        }
+    };
+    if let Some(first) = first
+        && let Err(why) = pass(proxy, client, &server, &first, counted)
+    {
+        note(&why);
     }
 }
 
@@ -230,7 +249,11 @@ fn reach(proxy: &Proxy, wish: &Wish, passed: &Passed) -> Result<OwnedFd, NotMade
         HostName::Name(name) => {
             let found = resolve::resolve(name, until)
                 .map_err(|error| failed(format!("its name cannot be resolved: {error}")))?;
-            let refusal = |address: &IpAddr| proxy.rules.refusal(*address, wish.port);
+            // Asked anew each time: interfaces come and go.
+            let own = own::addresses().map_err(|error| {
+                failed(format!("this machine's addresses are not known: {error}"))
+            })?;
+            let refusal = |address: &IpAddr| proxy.rules.refusal(*address, wish.port, &own);
             let first = found.iter().find_map(|it| Some((*it, refusal(it)?)));
             let open: Vec<IpAddr> =
                 found.iter().copied().filter(|it| refusal(it).is_none()).collect();
@@ -315,54 +338,66 @@ fn answer(client: &OwnedFd, status: &str, text: &str) {
     }
 }
 
+/// What a server has said before its client did, and where that is counted.
+struct Heard<'a> {
+    counted: &'a NameCounts,
+    bytes: u64,
+}
+
+/// What goes to a server first, and how much more of the client may follow.
+struct FirstBytes {
+    bytes: Vec<u8>,
+    body: Option<u64>,
+}
+
+/// Makes a client say something, if it has not, and looks at it before any of it goes out. None is
+/// that the client has gone.
+fn first_bytes(
+    client: &OwnedFd,
+    server: &OwnedFd,
+    wish: &Wish,
+    heard: &mut Heard<'_>,
+) -> Result<Option<FirstBytes>, NotMade> {
+    let RequestKind::Forward { head, body } = &wish.kind else {
+        let reply: &[u8] = match wish.speech {
+            Speech::Http => b"HTTP/1.1 200 Connection established\r\n\r\n",
+            Speech::Socks => &socks_reply(0),
+        };
+        if relay::write_all(client, reply, Instant::now() + PATIENCE).is_err() {
+            return Ok(None);
+        }
+        let bytes = inspect(client, server, wish, heard)?;
+        return Ok(bytes.map(|bytes| FirstBytes { bytes, body: None }));
+    };
+    let (most, whole) = match body {
+        HttpBody::Bytes(bytes) => (usize::try_from(*bytes).unwrap_or(usize::MAX), Some(*bytes)),
+        HttpBody::Chunked => (usize::MAX, None),
+    };
+    let rest = wish.rest.get(..most.min(wish.rest.len())).unwrap_or_default();
+    let body = whole.map(|whole| whole.saturating_sub(rest.len() as u64));
+    Ok(Some(FirstBytes { bytes: [head, rest].concat(), body }))
+}
+
 /// Lets bytes through until both sides are done; an error is what of ours cut it off.
 fn pass(
     proxy: &Proxy,
     client: &OwnedFd,
     server: &OwnedFd,
-    wish: &Wish,
-    counted: &CountedName,
+    first: &FirstBytes,
+    counted: &NameCounts,
 ) -> Result<(), NotMade> {
-    let until = Instant::now() + PATIENCE;
-    let (first, body) = match &wish.kind {
-        RequestKind::Forward { head, body } => {
-            let mut first = head.clone();
-            let most = match body {
-                HttpBody::Bytes(bytes) => usize::try_from(*bytes).unwrap_or(usize::MAX),
-                HttpBody::Chunked => usize::MAX,
-            };
-            let rest = wish.rest.get(..most.min(wish.rest.len())).unwrap_or_default();
-            first.extend_from_slice(rest);
-            let left = match body {
-                HttpBody::Bytes(bytes) => Some(bytes.saturating_sub(rest.len() as u64)),
-                HttpBody::Chunked => None,
-            };
-            (first, left)
-        }
-        RequestKind::Tunnel => {
-            let reply: &[u8] = match wish.speech {
-                Speech::Http => b"HTTP/1.1 200 Connection established\r\n\r\n",
-                Speech::Socks => &socks_reply(0),
-            };
-            if relay::write_all(client, reply, until).is_err() {
-                return Ok(());
-            }
-            match inspect(client, server, wish, counted)? {
-                Some(first) => (first, None),
-                None => return Ok(()),
-            }
-        }
-    };
-    let granted = proxy.reserve(first.len());
+    let FirstBytes { bytes, body } = first;
+    let granted = proxy.reserve(bytes.len());
     counted.bytes_out.fetch_add(granted as u64, Relaxed);
-    let sent = relay::write_all(server, first.get(..granted).unwrap_or_default(), until);
-    if granted < first.len() {
+    let allowed = bytes.get(..granted).unwrap_or_default();
+    let sent = relay::write_all(server, allowed, Instant::now() + PATIENCE);
+    if granted < bytes.len() {
         return Err(limited(proxy));
     }
     if sent.is_err() {
         return Ok(());
     }
-    match relay::both_ways(proxy, client, server, body, counted) {
+    match relay::both_ways(proxy, client, server, *body, counted) {
         relay::RelayEnd::Done => Ok(()),
         relay::RelayEnd::Limited => Err(limited(proxy)),
     }
@@ -383,7 +418,7 @@ fn inspect(
     client: &OwnedFd,
     server: &OwnedFd,
     wish: &Wish,
-    counted: &CountedName,
+    heard: &mut Heard<'_>,
 ) -> Result<Option<Vec<u8>>, NotMade> {
     let mut first = wish.rest.clone();
     let mut server_speaks = true;
@@ -407,8 +442,6 @@ fn inspect(
             ClientHello::Malformed => Some("its TLS cannot be read".to_owned()),
         };
         if let Some(reason) = problem {
-            let _ = relay::write_all(client, &TLS_DENIED, Instant::now() + PATIENCE);
-            relay::see_off(client);
             let (verdict, rule) = (ConnectionVerdict::Refused, SERVER_NAME.to_owned());
             return Err(NotMade { verdict, rule, reason });
         }
@@ -428,7 +461,8 @@ fn inspect(
                         let _ = shutdown(client, Shutdown::Write);
                     }
                     Ok(read) => {
-                        counted.bytes_in.fetch_add(read as u64, Relaxed);
+                        heard.bytes += read as u64;
+                        heard.counted.bytes_in.fetch_add(read as u64, Relaxed);
                         let bytes = buffer.get(..read).unwrap_or_default();
                         if relay::write_all(client, bytes, Instant::now() + PATIENCE).is_err() {
                             return Ok(None);

@@ -6,9 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::PollFlags,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
+};
 
-use super::{FromProxy, ProxyTask, ToProxy, live};
+use super::{
+    FromProxy, ProxyTask, QUESTIONS_MAX, ToProxy,
+    counts::{PLACES, SharedCounts},
+    live,
+    outbox::ControlOutbox,
+};
 use crate::{
     linux::{cgroup, socket},
     network::{ConnectionTotal, HeldName, NameRules},
@@ -32,6 +40,8 @@ pub(in crate::linux) struct Doorway {
     proxy: Option<ProxyProcess>,
     /// What proxies reported that are gone.
     past: Vec<ConnectionTotal>,
+    /// What the result of the command says.
+    told: Vec<ConnectionTotal>,
     /// Names that wait for an answer.
     held: Vec<HeldConnections>,
     answered: Vec<(String, bool)>,
@@ -44,9 +54,14 @@ pub(in crate::linux) struct Doorway {
 #[derive(Debug)]
 struct ProxyProcess {
     pid: Pid,
+    /// The process itself: its pid may be another's once it was collected.
+    handle: OwnedFd,
     socket: OwnedFd,
     decoder: Decoder,
-    totals: Vec<ConnectionTotal>,
+    outbox: ControlOutbox,
+    /// The names that it counts connections of, and their numbers.
+    names: Vec<ConnectionTotal>,
+    counts: SharedCounts,
     /// Whether it has closed its socket: nothing more comes of it.
     is_silent: bool,
 }
@@ -72,6 +87,7 @@ impl Doorway {
             rules,
             proxy: None,
             past: Vec::new(),
+            told: Vec::new(),
             held: Vec::new(),
             answered: Vec::new(),
             last_number: 0,
@@ -80,12 +96,13 @@ impl Doorway {
         }
     }
 
-    /// Becomes readable when there is something to [serve](Self::serve).
-    pub(in crate::linux) fn watched(&self) -> Option<BorrowedFd<'_>> {
-        match &self.proxy {
-            Some(proxy) => (!proxy.is_silent).then(|| proxy.socket.as_fd()),
-            None => self.rest_until.is_none().then(|| self.listener.as_fd()),
-        }
+    /// What becomes ready when there is something to [serve](Self::serve).
+    pub(in crate::linux) fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let Some(proxy) = &self.proxy else {
+            return self.rest_until.is_none().then(|| (self.listener.as_fd(), PollFlags::IN));
+        };
+        let output = if proxy.outbox.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        (!proxy.is_silent).then(|| (proxy.socket.as_fd(), PollFlags::IN | output))
     }
 
     /// When to look again without an event.
@@ -113,7 +130,8 @@ impl Doorway {
     /// Hears the proxy, or starts one because somebody has connected; `leave` takes it out of what
     /// is counted as the command's.
     pub(in crate::linux) fn serve(&mut self, leave: impl FnOnce()) {
-        if self.proxy.is_some() {
+        if let Some(proxy) = &mut self.proxy {
+            proxy.outbox.flush(&proxy.socket);
             self.hear();
         } else if self.rest_until.is_none() && self.start(leave).is_err() {
             self.rest_until = Some(Instant::now() + REST);
@@ -121,7 +139,8 @@ impl Doorway {
     }
 
     fn start(&mut self, leave: impl FnOnce()) -> io::Result<()> {
-        let (ours, theirs) = socket::socket_pair()?;
+        let (ours, theirs) = socket::nonblocking_pair()?;
+        let counts = SharedCounts::new()?;
         let task = ProxyTask {
             rules: self.rules.clone(),
             answered: self.answered.clone(),
@@ -132,48 +151,61 @@ impl Doorway {
         let pid = cgroup::fork(None)?;
         if pid == 0 {
             leave();
-            live(theirs.as_fd());
+            live(theirs.as_fd(), counts);
         }
         let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-        let (decoder, totals, is_silent) = (Decoder::default(), Vec::new(), false);
-        let proxy = ProxyProcess { pid, socket: ours, decoder, totals, is_silent };
+        let handle = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            // Nobody has collected it yet.
+            let _ = kill_process(pid, Signal::KILL);
+        })?;
+        let mut proxy = ProxyProcess {
+            pid,
+            handle,
+            socket: ours,
+            decoder: Decoder::default(),
+            outbox: ControlOutbox::default(),
+            names: Vec::new(),
+            counts,
+            is_silent: false,
+        };
         // If that fails it ends by itself, and is collected.
-        proxy.send(&frame, &[self.listener.as_fd()]);
+        proxy.outbox.send(&proxy.socket, &frame, &[self.listener.as_fd()]);
         self.proxy = Some(proxy);
         Ok(())
     }
 
-    /// Takes what the proxy says.
-    fn hear(&mut self) {
-        let Some(proxy) = &mut self.proxy else { return };
+    /// Takes what the proxy has said, some of it at a time; it reads what hostile code sends, and
+    /// may say what it will. False is that nothing more is there.
+    fn hear(&mut self) -> bool {
+        let Some(proxy) = self.proxy.as_mut().filter(|proxy| !proxy.is_silent) else {
+            return false;
+        };
         let mut buffer = vec![0; READ_BYTES];
-        let received = socket::receive(proxy.socket.as_fd(), &mut buffer);
-        let bytes = received.map_or(0, |received| received.bytes);
-        if bytes == 0 {
-            // It has ended, or is of no use; it is collected when the kernel says so.
-            let _ = kill_process(proxy.pid, Signal::KILL);
-            proxy.is_silent = true;
-            return;
-        }
+        let bytes = match socket::receive(proxy.socket.as_fd(), &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            received => received.map_or(0, |received| received.bytes),
+        };
         proxy.decoder.feed(buffer.get(..bytes).unwrap_or_default());
-        while let Some(proxy) = &mut self.proxy
-            && let Ok(Some(message)) = proxy.decoder.next_frame()
-        {
-            match message {
-                FromProxy::Held(told) => {
+        let is_known = loop {
+            match proxy.decoder.next_frame() {
+                Ok(Some(FromProxy::Held(told))) if self.held.len() < QUESTIONS_MAX => {
                     self.last_number = self.last_number.max(told.number);
                     self.held.push(HeldConnections { told, is_new: true });
                 }
-                FromProxy::Total { place, total } => {
-                    let place = usize::try_from(place).unwrap_or(usize::MAX);
-                    match proxy.totals.get_mut(place) {
-                        Some(known) => *known = total,
-                        None => proxy.totals.push(total),
-                    }
+                Ok(Some(FromProxy::Name(name))) if proxy.names.len() < PLACES => {
+                    proxy.names.push(name);
                 }
-                FromProxy::Tallied => self.tally = Tally::Done,
+                Ok(Some(FromProxy::Tallied)) => self.tally = Tally::Done,
+                Ok(None) => break true,
+                Ok(Some(_)) | Err(_) => break false,
             }
+        };
+        if bytes == 0 || !is_known {
+            // It has ended, or is of no use; it is collected when the kernel says so.
+            proxy.kill();
+            proxy.is_silent = true;
         }
+        !proxy.is_silent
     }
 
     /// A child was collected. If that was the proxy, what it knew is kept, and what waited in it
@@ -182,13 +214,9 @@ impl Doorway {
         if self.pid() != Some(pid) {
             return;
         }
-        while let Some(proxy) = &self.proxy
-            && !proxy.is_silent
-        {
-            self.hear();
-        }
+        while self.hear() {}
         if let Some(proxy) = self.proxy.take() {
-            merge(&mut self.past, proxy.totals);
+            merge(&mut self.past, proxy.totals());
         }
         self.held.clear();
         self.rest_until = Some(Instant::now() + REST);
@@ -214,20 +242,16 @@ impl Doorway {
         };
         let held = self.held.swap_remove(place);
         self.answered.push((held.told.pattern(), allowed));
-        if let Some(proxy) = &self.proxy
-            && let Ok(frame) = encode(&ToProxy::Answer { number, allowed })
-        {
-            proxy.send(&frame, &[]);
+        if let Some(proxy) = &mut self.proxy {
+            proxy.tell(&ToProxy::Answer { number, allowed });
         }
     }
 
     /// Whether what the command's connections came to is known as well as can be; asks for it.
     pub(in crate::linux) fn is_tallied(&mut self) -> bool {
-        let Some(proxy) = &self.proxy else { return true };
-        if self.tally == Tally::NotAsked
-            && let Ok(frame) = encode(&ToProxy::Tally)
-        {
-            proxy.send(&frame, &[]);
+        let Some(proxy) = &mut self.proxy else { return true };
+        if self.tally == Tally::NotAsked {
+            proxy.tell(&ToProxy::Tally);
             self.tally = Tally::Awaited(Instant::now() + TALLY);
         }
         self.tally == Tally::Done
@@ -236,40 +260,62 @@ impl Doorway {
     /// What the connections came to.
     pub(in crate::linux) fn totals(&self) -> Vec<ConnectionTotal> {
         let mut all = self.past.clone();
-        merge(&mut all, self.proxy.iter().flat_map(|proxy| proxy.totals.clone()).collect());
+        merge(&mut all, self.proxy.iter().flat_map(ProxyProcess::totals).collect());
+        all
+    }
+
+    /// These were told as what the command's connections came to; what is left running may go on.
+    pub(in crate::linux) fn tell(&mut self, totals: Vec<ConnectionTotal>) {
+        self.told = totals;
+        self.tally = Tally::NotAsked;
+    }
+
+    /// What they came to since that was told.
+    pub(in crate::linux) fn later(&self) -> Vec<ConnectionTotal> {
+        let mut all = self.totals();
+        for total in &mut all {
+            if let Some(before) = self.told.iter().find(|it| it.is_alike(total)) {
+                total.subtract(before);
+            }
+        }
+        all.retain(|total| !total.is_nothing());
         all
     }
 
     /// Ends it, and says which process is going.
     pub(in crate::linux) fn end(mut self) -> Option<Pid> {
         let proxy = self.proxy.take()?;
-        let _ = kill_process(proxy.pid, Signal::KILL);
+        proxy.kill();
         Some(proxy.pid)
     }
 }
 
 impl ProxyProcess {
-    /// Sends a frame; one that is gone is noticed by its end.
-    fn send(&self, frame: &[u8], with: &[BorrowedFd<'_>]) {
-        let mut sent = 0;
-        while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
-            let with = if sent == 0 { with } else { &[] };
-            match socket::send(self.socket.as_fd(), rest, with) {
-                Ok(bytes) => sent += bytes,
-                Err(_) => return,
-            }
+    /// Tells it something; one that is gone is noticed by its end.
+    fn tell(&mut self, order: &ToProxy) {
+        if let Ok(frame) = encode(order) {
+            self.outbox.send(&self.socket, &frame, &[]);
         }
+    }
+
+    fn kill(&self) {
+        let _ = pidfd_send_signal(&self.handle, Signal::KILL);
+    }
+
+    /// What the connections to each name came to, as of now.
+    fn totals(&self) -> Vec<ConnectionTotal> {
+        let counted = self.names.iter().enumerate().map(|(place, name)| {
+            let [count, bytes_out, bytes_in] = self.counts.at(place).read();
+            ConnectionTotal { count, bytes_out, bytes_in, ..name.clone() }
+        });
+        counted.filter(|total| !total.is_nothing()).collect()
     }
 }
 
 /// Adds totals to those of the same name and verdict.
 fn merge(all: &mut Vec<ConnectionTotal>, more: Vec<ConnectionTotal>) {
     for one in more {
-        let is_same = |known: &&mut ConnectionTotal| {
-            (&known.host, known.port, known.verdict, &known.rule)
-                == (&one.host, one.port, one.verdict, &one.rule)
-        };
-        match all.iter_mut().find(is_same) {
+        match all.iter_mut().find(|known| known.is_alike(&one)) {
             Some(known) => known.add(&one),
             None => all.push(one),
         }

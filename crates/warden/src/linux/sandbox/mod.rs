@@ -37,7 +37,7 @@ use self::{
 pub(super) use self::{init::keep_only, proxy::confine_proxy, seccomp::name_of};
 use super::{limits::PreparedLimits, notices::Notices, proxy::Doorway, spawner::Setup};
 use crate::{
-    network::NameRules,
+    network::{ConnectionTotal, NameRules},
     protocol::{Spec, StartFailure},
     sandbox::{Enforcement, Profile, SandboxLayer},
 };
@@ -317,14 +317,22 @@ impl Sandboxes {
         }
     }
 
+    /// Nobody is left who could connect: ends the way out, and says what connections came to since
+    /// that was told.
+    pub(super) fn close_door(&mut self) -> Vec<ConnectionTotal> {
+        let Some(door) = self.door.take() else { return Vec::new() };
+        let later = door.later();
+        self.going.extend(door.end());
+        later
+    }
+
     /// The run is over; `empty` is whether nothing of it is left.
     pub(super) fn left(&mut self, empty: bool) {
         if empty {
             if let Some(init) = self.current.take() {
                 end(init.pid, &mut self.going);
             }
-            // Nobody is left who could connect.
-            self.going.extend(self.door.take().and_then(Doorway::end));
+            self.close_door();
         } else {
             self.expect_last();
         }

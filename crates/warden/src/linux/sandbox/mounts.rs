@@ -11,13 +11,15 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, openat},
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
         fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
     },
 };
+
+use crate::sandbox::CopyOnWrite;
 
 const PLAIN: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
@@ -89,6 +91,20 @@ pub(super) fn attach(tree: &OwnedFd, place: &Path) -> Done {
         .map_err(at_path(place))
 }
 
+/// The same at a real path in which nothing may have become a link: in what a command could write,
+/// an earlier one may have put something else in the place of a folder.
+pub(super) fn attach_straight(tree: &OwnedFd, place: &Path) -> Done {
+    let attached = || {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let straight = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let target = openat2(CWD, place, flags, Mode::empty(), straight)?;
+        let flags =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(tree, "", target, "", flags)
+    };
+    attached().map_err(at_path(place))
+}
+
 /// Makes what something can be attached to, where there is room for it: in the covered folders.
 pub(super) fn make_place(place: &Path, folder: bool) -> Done {
     if place.exists() {
@@ -116,23 +132,45 @@ pub(super) fn filesystem(
 }
 
 /// A view of a folder in which everything can be changed and nothing of it is, attached nowhere.
-pub(super) fn copy_on_write(place: &Path, upper: &Path, work: &Path) -> Done<OwnedFd> {
+pub(super) fn copy_on_write(place: &Path, copy: &CopyOnWrite) -> Done<OwnedFd> {
     let what = || at(format!("a copy-on-write view of {}", place.display()));
-    let [lower, upper, work] = [open_path(place), open_path(upper), open_path(work)];
-    let (lower, upper, work) =
-        (lower.map_err(what())?, upper.map_err(what())?, work.map_err(what())?);
+    let open = |bytes: &[u8]| open_path(path(bytes)).map_err(what());
+    let mut lower = vec![open_path(place).map_err(what())?];
+    if !copy.layers.is_empty() {
+        lower = copy.layers.iter().map(|layer| open(layer)).collect::<Done<Vec<_>>>()?;
+        lower.push(apart(place, path(&copy.base))?);
+    }
+    let (upper, work) = (open(&copy.upper)?, open(&copy.work)?);
+    overlay(&lower, Some((&upper, &work))).map_err(what())
+}
+
+/// The same folder as a file system of its own. Layers may be in folders of the one that they are
+/// laid over, as our state is in a home: of one file system the kernel would not take both.
+fn apart(place: &Path, base: &Path) -> Done<OwnedFd> {
+    let what = || at(format!("a view of {}", place.display()));
+    let lower = open_path(place).map_err(what())?;
+    // It has to be laid over something, which must not be in there either.
+    attach(&memory("4k", "0755")?, base)?;
+    let nothing = open_path(base).map_err(what())?;
+    let view = overlay(&[nothing, lower], None).map_err(what())?;
+    attach(&view, base)?;
+    open_path(base).map_err(what())
+}
+
+/// An overlay of folders, the first on top, attached nowhere; without an upper one it is only read.
+fn overlay(lower: &[OwnedFd], upper: Option<(&OwnedFd, &OwnedFd)>) -> rustix::io::Result<OwnedFd> {
     // By their numbers: a path may be longer than an option, and have a colon in it.
     let named = |folder: &OwnedFd| format!("/proc/self/fd/{}", folder.as_raw_fd());
-    let made = || {
-        let made = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_set_flag(&made, "userxattr")?;
-        fsconfig_set_string(&made, "lowerdir", named(&lower))?;
-        fsconfig_set_string(&made, "upperdir", named(&upper))?;
-        fsconfig_set_string(&made, "workdir", named(&work))?;
-        fsconfig_create(&made)?;
-        fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)
-    };
-    made().map_err(what())
+    let all: Vec<String> = lower.iter().map(named).collect();
+    let made = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_flag(&made, "userxattr")?;
+    fsconfig_set_string(&made, "lowerdir", all.join(":"))?;
+    if let Some((upper, work)) = upper {
+        fsconfig_set_string(&made, "upperdir", named(upper))?;
+        fsconfig_set_string(&made, "workdir", named(work))?;
+    }
+    fsconfig_create(&made)?;
+    fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)
 }
 
 /// A folder in memory, attached nowhere.

@@ -2,18 +2,14 @@
 
 use std::{io, os::fd::AsRawFd, path::PathBuf};
 
-use super::{
-    capabilities::drop_capabilities,
-    landlock::FileRules,
-    seccomp::{Filter, Sockets},
-};
+use super::{capabilities::drop_capabilities, landlock::FileRules, seccomp::Filter};
 
 /// Gives up what a proxy does not need, for this process and all of its threads to come. It reads
 /// what hostile code sends, so a fault in it must not be worth much.
 pub(in crate::linux) fn confine_proxy() -> io::Result<()> {
     const SET_FILTER: libc::c_int = 1;
     let is_root = rustix::process::geteuid().is_root();
-    let filter = Filter::new(Sockets::Network, is_root, false, false);
+    let filter = Filter::of_proxy(is_root);
     let program = filter.program();
     let rules = FileRules {
         readable: vec![PathBuf::from("/")],

@@ -37,6 +37,11 @@ enum When {
         flags: u32,
         bits: u32,
     },
+    /// None of these bits of an argument is set.
+    NoBits {
+        argument: u32,
+        bits: u32,
+    },
     /// An argument is this.
     Is {
         argument: u32,
@@ -194,6 +199,16 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
+/// Calls that begin another program or process.
+const STARTS: &[c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
 /// Where the mode stands among the arguments of calls that give a file one.
 const MODES: &[(c_long, u32)] = &[
     (libc::SYS_fchmod, 1),
@@ -256,11 +271,6 @@ impl Filter {
         told: bool,
         tells_exec: bool,
     ) -> Self {
-        let refuse = if told {
-            libc::SECCOMP_RET_USER_NOTIF
-        } else {
-            libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
-        };
         let mut rules = rules(sockets, is_root);
         let tells_exec = told && tells_exec;
         if tells_exec {
@@ -268,7 +278,16 @@ impl Filter {
             let (when, answer) = (When::Always, FilterAnswer::Ask);
             rules.extend(execs.map(|call| CallRule { call, when, answer }));
         }
-        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(&rules)
+        Self::assembled(&rules, is_root, told, tells_exec)
+    }
+
+    fn assembled(rules: &[CallRule], is_root: bool, told: bool, tells_exec: bool) -> Self {
+        let refuse = if told {
+            libc::SECCOMP_RET_USER_NOTIF
+        } else {
+            libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()
+        };
+        let mut calls: Vec<(u32, Vec<libc::sock_filter>)> = grouped(rules)
             .into_iter()
             .map(|(call, answer, conditions)| {
                 let answer = match answer {
@@ -284,6 +303,16 @@ impl Filter {
         let mut code = prologue();
         code.extend(search(&calls));
         Self { code, is_root, told, tells_exec }
+    }
+
+    /// The filter of a proxy: it connects, has threads, and starts nothing.
+    pub(super) fn of_proxy(is_root: bool) -> Self {
+        let mut rules = rules(Sockets::Network, is_root);
+        let refuse = |call, when| CallRule { call, when, answer: FilterAnswer::Refuse };
+        rules.extend(STARTS.iter().map(|call| refuse(*call, When::Always)));
+        let bits = libc::CLONE_THREAD.cast_unsigned();
+        rules.push(refuse(libc::SYS_clone, When::NoBits { argument: 0, bits }));
+        Self::assembled(&rules, is_root, false, false)
     }
 
     /// Whether the warden is asked before anything is executed.

@@ -26,8 +26,9 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_c
 use super::{
     fresh::FilesAround,
     mounts::{
-        Done, STILL, again, all_aside, at, at_path, attach, copy_on_write, filesystem, io_at,
-        is_folder, make_place, memory, open_path, path, set, set_below, take_aside,
+        Done, STILL, again, all_aside, at, at_path, attach, attach_straight, copy_on_write,
+        filesystem, io_at, is_folder, make_place, memory, open_path, path, set, set_below,
+        take_aside,
     },
 };
 use crate::sandbox::GuardKind;
@@ -109,7 +110,7 @@ pub(super) fn prepare(surroundings: &FilesAround) -> Done {
     cover_dev(devices)?;
     for (place, room) in writable.iter().zip(&rooms) {
         make_place(place, is_folder(room))?;
-        attach(room, place)?;
+        attach_straight(room, place)?;
     }
     for (place, room) in shown_folders.iter().zip(&shown_rooms).filter(|(place, _)| !place.exists())
     {
@@ -162,7 +163,7 @@ fn room(surroundings: &FilesAround, place: &Path) -> Done<OwnedFd> {
     let copies = surroundings.profile.copies.iter();
     let same = |named: &Path| named == place || named.canonicalize().is_ok_and(|it| it == place);
     match copies.into_iter().find(|copy| same(path(&copy.place))) {
-        Some(copy) => copy_on_write(place, path(&copy.upper), path(&copy.work)),
+        Some(copy) => copy_on_write(place, copy),
         None => take_aside(place),
     }
 }
@@ -257,7 +258,8 @@ fn hold_ways<'a>(kept: impl Iterator<Item = &'a Path>, writable: &[PathBuf]) -> 
     // A folder stands before what is in it.
     let ways: BTreeSet<&Path> =
         kept.flat_map(|place| place.ancestors().skip(1)).filter(leads).collect();
-    ways.into_iter().filter(|way| way.is_dir()).try_for_each(|way| attach(&take_aside(way)?, way))
+    let is_folder = |way: &&Path| fs::symlink_metadata(way).is_ok_and(|found| found.is_dir());
+    ways.into_iter().filter(is_folder).try_for_each(|way| attach_straight(&take_aside(way)?, way))
 }
 
 /// Keeps a path as it is, inside something that may be written.
@@ -266,7 +268,7 @@ fn guard(place: &Path, guard: GuardKind) -> Done {
     if !place.exists() {
         return Ok(());
     }
-    attach(&take_aside(place)?, place)?;
+    attach_straight(&take_aside(place)?, place)?;
     if guard != GuardKind::InPlace {
         set_below(place, STILL).map_err(at_path(place))?;
     }
@@ -280,7 +282,7 @@ fn cover_state(state: &Path, tasks: Option<OwnedFd>) -> Done {
     if make_place(state, true).is_err() {
         return Ok(());
     }
-    attach(&memory(FRAME, "0700")?, state)?;
+    attach_straight(&memory(FRAME, "0700")?, state)?;
     if let Some(tasks) = tasks {
         for name in [HIDDEN, "tasks"] {
             make_place(&state.join(name), true)?;
@@ -302,7 +304,7 @@ fn cover(hidden: &[PathBuf]) -> Done {
         // It may be gone with a folder that was covered.
         let Ok(data) = fs::symlink_metadata(place) else { continue };
         let cover = if data.is_dir() { memory("4k", "0000")? } else { take_aside(blank)? };
-        attach(&cover, place)?;
+        attach_straight(&cover, place)?;
         set(place, STILL, 0).map_err(at_path(place))?;
     }
     fs::remove_file(blank).map_err(io_at(blank))

@@ -139,6 +139,7 @@ impl WardenProcess<'_> {
                 return;
             }
             run.connections = door.totals();
+            door.tell(run.connections.clone());
         }
         let background = if self.childless { Vec::new() } else { self.left_behind() };
         let Some(run) = &mut self.run else { return };
@@ -156,6 +157,22 @@ impl WardenProcess<'_> {
             if self.reusable {
                 self.sandboxes.prepare();
             }
+        }
+    }
+
+    /// Tells the owner what the processes that the command left behind sent after its end, once the
+    /// last of them is gone.
+    pub(super) fn tell_later(&mut self) {
+        let Some(run) = self.run.as_ref().filter(|run| run.is_over() && self.childless) else {
+            return;
+        };
+        if self.sandboxes.door.as_mut().is_none_or(|door| !door.is_tallied()) {
+            return;
+        }
+        let later = self.sandboxes.close_door();
+        if let Some(owner) = self.peers.first_mut().filter(|_| self.has_owner && !later.is_empty())
+        {
+            owner.tell(&run.task, FromWarden::ConnectedLater(later));
         }
     }
 

@@ -163,7 +163,9 @@ impl<'a> WardenProcess<'a> {
     fn is_done(&self) -> bool {
         let ended = match &self.run {
             None => !self.has_owner,
-            Some(run) if !run.is_over() || !self.childless => false,
+            Some(run) if !run.is_over() || !self.childless || self.sandboxes.door.is_some() => {
+                false
+            }
             Some(_) if self.has_owner => self.committed,
             Some(run) => self.committed || run.spill_at.is_none() || self.given_up,
         };

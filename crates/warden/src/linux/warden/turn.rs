@@ -54,7 +54,7 @@ impl WardenProcess<'_> {
         let sandbox = self.sandboxes.pending();
         interests.extend(sandbox.iter().map(|pending| PollFd::new(pending, PollFlags::IN)));
         let door = self.sandboxes.door.as_ref().and_then(Doorway::watched);
-        interests.extend(door.iter().map(|door| PollFd::new(door, PollFlags::IN)));
+        interests.extend(door.map(|(door, flags)| PollFd::from_borrowed_fd(door, flags)));
         let told: Vec<_> = self.stop.iter().flat_map(Stop::ends).collect();
         interests.extend(told.iter().map(|one| PollFd::new(one, PollFlags::IN)));
         if self.deaf_until.is_none() {
@@ -174,6 +174,7 @@ impl WardenProcess<'_> {
         }
         self.check_clock();
         self.settle();
+        self.tell_later();
         self.tell_stopped();
         self.notify_followers();
     }

@@ -6,6 +6,7 @@
 
 mod held;
 mod news;
+mod outside;
 mod places;
 mod recent;
 mod repository;
@@ -35,7 +36,7 @@ use self::{
     repository::Repository,
     tamper::Watched,
 };
-pub(crate) use self::{tamper::TamperCheck, trial::knows_copies};
+pub(crate) use self::{tamper::LocalTamperCheck, trial::knows_copies};
 use crate::{
     model::sandbox::{SandboxReport, SandboxSettings, Wanted},
     place::{Sandbox, Soon},
@@ -159,7 +160,7 @@ impl Sandboxing {
     }
 
     /// Looks, before a command that may write, at what others run or trust; begins at once.
-    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, TamperCheck>> {
+    pub(crate) fn tamper_check(&self, wanted: Wanted) -> Option<Soon<'static, LocalTamperCheck>> {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
@@ -170,6 +171,8 @@ impl Sandboxing {
             let mut all = self.writable(&SandboxPlaces::shipped().caches());
             all.extend(temporary);
             all.push(self.state.clone());
+            // In the layer over it.
+            all.extend(self.outside().map(|layers| layers.place().to_owned()));
             all
         });
         writable.iter().any(|folder| path.starts_with(folder))

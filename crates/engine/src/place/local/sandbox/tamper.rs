@@ -71,7 +71,7 @@ pub(super) struct Watched {
 
 /// What was there before a command.
 #[derive(Debug)]
-pub(crate) struct TamperCheck {
+pub(crate) struct LocalTamperCheck {
     watched: Arc<Watched>,
     /// None if that could not be found out.
     before: Option<Before>,
@@ -106,10 +106,10 @@ impl Watched {
     }
 
     /// Looks before a command; begins at once.
-    pub(super) fn check(self: &Arc<Self>) -> Soon<'static, TamperCheck> {
+    pub(super) fn check(self: &Arc<Self>) -> Soon<'static, LocalTamperCheck> {
         let watched = self.clone();
         let look = self.look(move |it| Before::of(&it.folders, it.guarded()));
-        Box::pin(async move { TamperCheck { watched, before: look.await } })
+        Box::pin(async move { LocalTamperCheck { watched, before: look.await } })
     }
 
     /// Does something, in a thread if it may take its time; none if it takes too long.
@@ -192,7 +192,7 @@ fn is_on_this_machine(path: &Path) -> bool {
     kind.is_some_and(|kind| LOCAL.contains(&kind))
 }
 
-impl TamperCheck {
+impl LocalTamperCheck {
     /// What has come since then.
     pub(crate) async fn warnings(self) -> Vec<String> {
         let Self { watched, before } = self;

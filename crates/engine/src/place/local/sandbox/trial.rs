@@ -48,7 +48,7 @@ impl Sandboxing {
         let mut places: Vec<PathBuf> = profile.writable.iter().map(path).filter_map(real).collect();
         places.sort();
         places.dedup();
-        if let Some(mount) = places.iter().find_map(|place| mounted_below(place)) {
+        if let Some(mount) = places.iter().flat_map(|place| mounts_below(place)).next() {
             return Err(PlaceError::NoCopies(format!(
                 "another file system is mounted at {}, which a copy of the folder around it would not show",
                 mount.display()
@@ -63,6 +63,8 @@ impl Sandboxing {
             place: bytes(&layer.place),
             upper: bytes(&layer.upper),
             work: bytes(&layer.work),
+            layers: Vec::new(),
+            base: Vec::new(),
         };
         Ok(Profile {
             writable: places.iter().map(|place| bytes(place)).collect(),
@@ -89,12 +91,10 @@ impl Sandboxing {
     }
 }
 
-/// Something that is mounted in a folder, below its top.
-fn mounted_below(place: &Path) -> Option<PathBuf> {
+/// What is mounted in a folder, below its top.
+pub(super) fn mounts_below(place: &Path) -> Vec<PathBuf> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let mut places = text.lines().filter_map(|line| line.split(' ').nth(4));
-    places
-        .find(|mounted| Path::new(mounted).starts_with(place) && Path::new(mounted) != place)
-        .map(PathBuf::from)
+    let places = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    places.filter(|mounted| mounted.starts_with(place) && mounted != place).collect()
 }

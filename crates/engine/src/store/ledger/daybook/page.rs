@@ -4,12 +4,15 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 use legwork_warden::failpoint::Failpoint;
 
-use super::{Daybook, DaybookEntry, Generation, LedgerError, Open, What, too_long};
-use crate::clock::now_ms;
+use super::{Daybook, DaybookEntry, Generation, LedgerError, Open, Start, What, too_long};
 use crate::{
+    clock::now_ms,
     id::TaskId,
     model::status::Status,
-    store::{anchor::SharedHead, ledger::task::Task},
+    store::{
+        anchor::{AuditHead, SharedHead},
+        ledger::task::Task,
+    },
 };
 
 /// What can be asked and written under its lock.
@@ -53,7 +56,7 @@ impl Page<'_> {
     /// Says that all before is in the ledger, and which one comes next, for those who still have
     /// this daybook when another one stands in its place.
     pub(in crate::store::ledger) fn close(&mut self, next: Generation) -> Result<(), LedgerError> {
-        self.write(DaybookEntry::closed(next), None)
+        self.write(vec![DaybookEntry::closed(next)], None)
     }
 
     /// Writes down where the audit log ends, if that is not yet.
@@ -62,10 +65,25 @@ impl Page<'_> {
         head: &SharedHead,
     ) -> Result<(), LedgerError> {
         let Some(pending) = head.pending() else { return Ok(()) };
-        let what = What::Anchor(pending.clone());
-        let task = String::new().into();
-        self.write(DaybookEntry { task, at_ms: now_ms(), what }, None)?;
+        self.write(vec![anchor(&pending)], None)?;
         head.anchored(&pending);
+        Ok(())
+    }
+
+    /// Writes down that a task begins, and where the audit log ends: one step for both.
+    pub(in crate::store::ledger) fn begin(
+        &mut self,
+        task: TaskId,
+        start: Start,
+        head: &SharedHead,
+    ) -> Result<(), LedgerError> {
+        let pending = head.pending();
+        let start = DaybookEntry { task, at_ms: now_ms(), what: What::Start(start) };
+        let entries = [start].into_iter().chain(pending.as_ref().map(anchor)).collect();
+        self.write(entries, Some(Failpoint::EngineInRegistration))?;
+        if let Some(pending) = pending {
+            head.anchored(&pending);
+        }
         Ok(())
     }
 
@@ -81,13 +99,21 @@ impl Page<'_> {
         what: What,
         in_it: Failpoint,
     ) -> Result<(), LedgerError> {
-        self.write(DaybookEntry { task, at_ms: now_ms(), what }, Some(in_it))
+        self.write(vec![DaybookEntry { task, at_ms: now_ms(), what }], Some(in_it))
     }
 
-    fn write(&mut self, entry: DaybookEntry, in_it: Option<Failpoint>) -> Result<(), LedgerError> {
+    fn write(
+        &mut self,
+        entries: Vec<DaybookEntry>,
+        in_it: Option<Failpoint>,
+    ) -> Result<(), LedgerError> {
         let book = &mut *self.book;
         book.buffer.clear();
-        entry.write(&mut book.buffer).ok_or_else(too_long)?;
+        let mut written = Vec::with_capacity(entries.len());
+        for entry in entries {
+            entry.write(&mut book.buffer).ok_or_else(too_long)?;
+            written.push((book.buffer.len() as u64, entry));
+        }
         if let Some(in_it) = in_it.filter(|in_it| in_it.is_chosen()) {
             let half = book.buffer.get(..book.buffer.len() / 2).unwrap_or_default();
             book.file.write_all_at(half, book.read)?;
@@ -98,11 +124,20 @@ impl Page<'_> {
             let _ = book.file.set_len(book.read);
             return Err(error.into());
         }
-        book.read += book.buffer.len() as u64;
         book.buffer.shrink_to(KEPT_BYTES);
-        book.enter(Arc::new(entry));
+        let began = book.read;
+        for (length, entry) in written {
+            book.read = began + length;
+            book.enter(Arc::new(entry));
+        }
         Ok(())
     }
+}
+
+/// Says where the audit log ends.
+fn anchor(head: &AuditHead) -> DaybookEntry {
+    let task = String::new().into();
+    DaybookEntry { task, at_ms: now_ms(), what: What::Anchor(head.clone()) }
 }
 
 /// Bytes that are kept for the next entry.

@@ -56,6 +56,11 @@ pub(super) fn one_call(number: u32, conditions: &[When], answer: u32) -> Vec<lib
                 jump(libc::BPF_JSET, bits, 0, 1),
                 give(answer),
             ]),
+            When::NoBits { argument, bits } => body.extend([
+                load(argument_at(argument)),
+                jump(libc::BPF_JSET, bits, 1, 0),
+                give(answer),
+            ]),
             When::Makes { flags, bits } => body.extend([
                 load(argument_at(flags)),
                 jump(libc::BPF_JSET, MAKES_FILE, 0, 3),

@@ -167,3 +167,22 @@ fn what_is_executed_is_asked_about_only_where_a_rule_speaks_of_programs() {
     // Nobody could answer.
     assert_eq!(answers(false, true), [ALLOW; 2]);
 }
+
+#[test]
+fn a_proxy_has_threads_and_starts_nothing() {
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+    let proxy = Filter::of_proxy(false);
+    for call in STARTS {
+        assert_eq!(of(&proxy, *call, &[]), refused, "{call}");
+    }
+    let thread = u64::from(libc::CLONE_THREAD.cast_unsigned() | libc::CLONE_VM.cast_unsigned());
+    assert_eq!(of(&proxy, libc::SYS_clone, &[thread]), ALLOW);
+    assert_eq!(of(&proxy, libc::SYS_clone, &[u64::from(libc::SIGCHLD.cast_unsigned())]), refused);
+    let namespace = thread | u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+    assert_eq!(of(&proxy, libc::SYS_clone, &[namespace]), refused);
+    // As everybody else: the library then takes the call whose flags can be seen.
+    assert_eq!(of(&proxy, libc::SYS_clone3, &[]), NO_SUCH_CALL);
+    for call in [libc::SYS_read, libc::SYS_splice, libc::SYS_connect, libc::SYS_accept4] {
+        assert_eq!(of(&proxy, call, &[]), ALLOW, "{call}");
+    }
+}

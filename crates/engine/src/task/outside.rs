@@ -1,0 +1,141 @@
+//! What commands have written outside their workspace: told with their results, shown, brought over
+//! or forgotten.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Tasks,
+    trials::{ShownChanges, TrialChanges, trial_error},
+};
+use crate::{
+    error::{ErrorKind, ToolError},
+    id::TaskId,
+    model::{Outcome, OutsideChange},
+    store::audit::AuditEntry,
+    threads::in_thread,
+    trial::{Applied, OutsideLayers, TrialError, Trials},
+};
+
+/// How many changes a result lists.
+const LISTED: usize = 20;
+
+impl Tasks {
+    /// Waits for the sandboxes of commands that have ended: what they wrote is then seen by the
+    /// next.
+    pub(super) async fn settle_outside(&self) {
+        let Some(layers) = self.place.outside() else { return };
+        let opened = in_thread(move || layers.opened()).await.unwrap_or_default();
+        for id in opened {
+            let Ok(task) = self.one(id.as_str()).await else { continue };
+            let has_left = task.outcome.as_ref().is_none_or(|it| !it.background_pids.is_empty());
+            if task.status.is_final() && !has_left {
+                self.is_let_go(&task).await;
+            }
+        }
+    }
+
+    /// Adds to an outcome what the command has written outside the workspace.
+    pub(super) async fn note_outside(&self, id: &TaskId, outcome: &mut Outcome) {
+        let Some(layers) = self.place.outside() else { return };
+        let id = id.clone();
+        let Some(looked) = in_thread(move || layers.of_task(&id)).await else { return };
+        match looked {
+            Ok(changes) => {
+                let all = changes.listed().count();
+                let change = |it: &crate::trial::TriedChange| OutsideChange {
+                    path: it.path.display().to_string(),
+                    kind: it.kind.name().to_owned(),
+                };
+                outcome.changes = changes.listed().take(LISTED).map(change).collect();
+                outcome.more_changes = all.saturating_sub(LISTED) as u64;
+            }
+            Err(error) => outcome
+                .warnings
+                .push(format!("what was written outside the workspace cannot be read: {error}")),
+        }
+    }
+
+    /// The layers of the workspace that a folder is in.
+    fn outside_at(&self, folder: &Path) -> Option<OutsideLayers> {
+        let all = OutsideLayers::all(self.store.state.path());
+        let is_here = |layers: &OutsideLayers| folder.starts_with(layers.workspace());
+        all.into_iter().filter(is_here).max_by_key(|it| it.workspace().components().count())
+    }
+
+    /// Does something with the layers of the workspace that a folder is in, in a thread.
+    async fn with_outside<T: Send + 'static>(
+        &self,
+        folder: &Path,
+        work: impl FnOnce(&OutsideLayers, &Trials, &dyn Fn(&str) -> bool) -> Result<T, TrialError>
+        + Send
+        + 'static,
+    ) -> Result<T, ToolError> {
+        let nothing = || {
+            ToolError::new(
+                ErrorKind::UnknownTask,
+                "nothing is kept of what commands wrote outside this workspace",
+            )
+        };
+        let layers = self.outside_at(folder).ok_or_else(nothing)?;
+        let (trials, place) = (self.trials_folder(), self.place.clone());
+        let done = in_thread(move || {
+            work(&layers, &trials, &|warden| place.is_alive(warden).unwrap_or(true))
+        });
+        let cut = || ToolError::new(ErrorKind::ToolExecutionFailed, "it was cut off");
+        done.await.ok_or_else(cut)?.map_err(|error| match error {
+            TrialError::Unknown => nothing(),
+            error => trial_error(&error),
+        })
+    }
+
+    /// What finished commands of the workspace that a folder is in have changed outside of it.
+    pub(crate) async fn outside_changes(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        let mask = self.mask.get();
+        self.with_outside(folder, move |layers, _, is_alive| {
+            let trial = layers.gathered(is_alive)?.ok_or(TrialError::Unknown)?;
+            TrialChanges::of(&trial, &paths, shown, &mask)
+        })
+        .await
+    }
+
+    /// Brings that over: all of it, or what is at and below these paths.
+    pub(crate) async fn apply_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.store.note_first(entry("outside_apply", folder, &paths, by)).await?;
+        self.with_outside(folder, move |layers, trials, is_alive| {
+            layers.apply(trials, &paths, is_alive)
+        })
+        .await
+    }
+
+    /// Forgets it: all of it, or what is at and below these paths.
+    pub(crate) async fn discard_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<(), ToolError> {
+        let entry = entry("outside_discard", folder, &paths, by);
+        let discarded =
+            self.with_outside(folder, move |layers, _, is_alive| layers.discard(&paths, is_alive));
+        discarded.await?;
+        self.store.note(entry).await;
+        Ok(())
+    }
+}
+
+fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> AuditEntry {
+    AuditEntry::new(kind)
+        .with("folder", folder.display().to_string())
+        .with("answered_by", by)
+        .with("paths", paths.iter().map(|it| it.display().to_string()).collect::<Vec<_>>())
+}

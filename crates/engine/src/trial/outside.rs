@@ -1,0 +1,272 @@
+//! What commands of a workspace have written outside of it: layers over the home folder.
+//!
+//! Nothing is ever merged into a layer that a command has written. Each command writes into one of
+//! its own. Once its sandbox is gone, that layer is finished: its name is added to the list of the
+//! workspace, and later commands see it below theirs. Where the list gets long, layers are
+//! [folded](super::fold) into a new one that takes their place in it. The list is a file that is
+//! replaced at once, under a lock: whoever is killed leaves the list before or the list after, and
+//! folders that are in none, which the next one removes or takes in.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Applied, SEALED, Trial, TrialLayer, Trials, TriedChanges, changes,
+    error::TrialError,
+    make_layer,
+    record::{FileTime, LayerRecord, TrialRecord, lossless, read_json, write_json},
+    stack::{LIST, LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer, private},
+};
+use crate::{clock::now_ms, id::TaskId};
+
+/// Whose layers they are.
+const ABOUT: &str = "about.json";
+
+/// So many layers are one command's lower ones, before some are folded.
+const DEPTH: usize = 6;
+
+/// Most of them: what the kernel takes in one option.
+const DEPTH_MAX: usize = 12;
+
+/// The layers of one workspace over one home.
+#[derive(Debug, Clone)]
+pub(crate) struct OutsideLayers {
+    pub(super) folder: PathBuf,
+    workspace: PathBuf,
+    /// The home.
+    pub(super) place: PathBuf,
+}
+
+/// Whose layers they are, and what they are laid over.
+#[derive(Debug, Serialize, Deserialize)]
+struct AboutLayers {
+    #[serde(with = "lossless")]
+    workspace: PathBuf,
+    #[serde(with = "lossless")]
+    place: PathBuf,
+}
+
+/// What a command's view is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OutsideView {
+    pub layer: TrialLayer,
+    /// Where the lowest part is put together.
+    pub base: PathBuf,
+    /// What earlier commands have written, newest first.
+    pub below: Vec<PathBuf>,
+}
+
+/// Whether a warden lives, by its name.
+pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
+
+impl OutsideLayers {
+    /// All of a state folder.
+    pub(crate) fn all(state: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(state.join("outside")).into_iter().flatten();
+        let read = |folder: PathBuf| {
+            let about: AboutLayers = read_json(&folder.join(ABOUT)).ok()?;
+            Some(Self { folder, workspace: about.workspace, place: about.place })
+        };
+        entries.filter_map(Result::ok).filter_map(|entry| read(entry.path())).collect()
+    }
+
+    /// Those in a state folder that have this name.
+    pub(crate) fn of(state: &Path, name: &str, workspace: &Path, place: &Path) -> Self {
+        let folder = state.join("outside").join(name);
+        Self { folder, workspace: workspace.to_owned(), place: place.to_owned() }
+    }
+
+    /// Whose they are.
+    pub(crate) fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The folder that they are laid over.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Makes the layer of a command that this warden will run.
+    pub(crate) fn begin(
+        &self,
+        id: &TaskId,
+        warden: &str,
+        is_alive: IsAlive<'_>,
+        bytes_max: u64,
+    ) -> Result<OutsideView, TrialError> {
+        let _lock = self.lock()?;
+        let mut list = self.settled(is_alive)?;
+        let about = self.folder.join(ABOUT);
+        if !about.exists() {
+            let (workspace, place) = (self.workspace.clone(), self.place.clone());
+            write_json(&about, &AboutLayers { workspace, place })
+                .map_err(TrialError::at(&about))?;
+        }
+        let bytes = list.bytes();
+        if bytes > bytes_max {
+            return Err(TrialError::LayersFull { bytes, bytes_max });
+        }
+        if list.layers.len() >= DEPTH {
+            match self.fold_newest(&mut list) {
+                Err(error) if list.layers.len() >= DEPTH_MAX => return Err(error),
+                _ => {}
+            }
+        }
+        let made = || -> io::Result<OutsideView> {
+            let folder = self.folder.join(id.as_str());
+            private(&folder)?;
+            let layer = make_layer(&folder, 0, &self.place)?;
+            let base = folder.join("0/base");
+            fs::create_dir(&base)?;
+            let opened = OpenedLayer {
+                task_id: id.clone(),
+                warden: warden.to_owned(),
+                began: FileTime::of_now(&folder)?,
+                created_at_ms: now_ms(),
+                below: list.names().cloned().collect(),
+            };
+            write_json(&folder.join(OPENED), &opened)?;
+            let below = list.names().rev().map(|name| self.upper(name)).collect();
+            Ok(OutsideView { layer, base, below })
+        };
+        made().map_err(TrialError::at(&self.folder))
+    }
+
+    /// What the command of a task has written so far, whether it runs or not; nothing if it has no
+    /// layer of its own any more.
+    pub(crate) fn of_task(&self, id: &TaskId) -> Result<TriedChanges, TrialError> {
+        let folder = self.folder.join(id.as_str());
+        let Ok(opened) = read_json::<OpenedLayer>(&folder.join(OPENED)) else {
+            return Ok(TriedChanges::default());
+        };
+        changes::look(&self.trial(folder, opened.began)?)
+    }
+
+    /// The tasks that may write into a layer now.
+    pub(crate) fn opened(&self) -> Vec<TaskId> {
+        let list: LayerList = read_json(&self.folder.join(LIST)).unwrap_or_default();
+        let known: HashSet<&String> = list.names().chain(&list.gone).collect();
+        let names = self.names().unwrap_or_default();
+        names
+            .iter()
+            .filter(|name| !known.contains(name))
+            .filter_map(|it| TaskId::parse(it))
+            .collect()
+    }
+
+    /// All that finished commands have written, as one; none if that is nothing.
+    pub(crate) fn gathered(&self, is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
+        if !self.folder.is_dir() {
+            return Ok(None);
+        }
+        let _lock = self.lock()?;
+        self.gather(is_alive)
+    }
+
+    /// Brings something of it over: all, or what is at and below some paths.
+    pub(crate) fn apply(
+        &self,
+        trials: &Trials,
+        paths: &[PathBuf],
+        is_alive: IsAlive<'_>,
+    ) -> Result<Applied, TrialError> {
+        let _lock = self.lock()?;
+        let trial = self.gather(is_alive)?.ok_or(TrialError::Unknown)?;
+        let applied = trials.apply_of(&trial, paths)?;
+        // What is brought over is the same in the home now: cut off here, nothing is lost, and the
+        // next look finds no difference.
+        let mut list: LayerList = self.list()?;
+        if applied.whole {
+            list.forget_all();
+            self.write(&list)?;
+        } else {
+            self.fold_all(&mut list, &paths.iter().cloned().collect())?;
+        }
+        self.remove_gone(&mut list, &self.in_use(is_alive))?;
+        Ok(applied)
+    }
+
+    /// Forgets what finished commands have written: all, or what is at and below some paths.
+    pub(crate) fn discard(
+        &self,
+        paths: &[PathBuf],
+        is_alive: IsAlive<'_>,
+    ) -> Result<(), TrialError> {
+        if !self.folder.is_dir() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let mut list = self.settled(is_alive)?;
+        if paths.is_empty() {
+            list.forget_all();
+            self.write(&list)?;
+        } else {
+            self.fold_all(&mut list, &paths.iter().cloned().collect())?;
+        }
+        self.remove_gone(&mut list, &self.in_use(is_alive))
+    }
+
+    /// When a command last had a layer of these, in milliseconds since 1970; never if nothing is
+    /// kept.
+    pub(crate) fn used_at_ms(&self) -> i64 {
+        let changed = |name: &String| {
+            let found = fs::metadata(self.folder.join(name)).and_then(|it| it.modified()).ok()?;
+            let since = found.duration_since(std::time::UNIX_EPOCH).ok()?;
+            i64::try_from(since.as_millis()).ok()
+        };
+        let names = self.names().unwrap_or_default();
+        names.iter().filter_map(changed).max().unwrap_or(i64::MAX)
+    }
+
+    /// All finished layers as one, with what is different in the home now. What has no mark was not
+    /// seen when its layer was finished: it is taken to be changed underneath.
+    fn gather(&self, is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
+        let mut list = self.settled(is_alive)?;
+        let is_one = list.layers.len() == 1 && list.names().all(|name| name.starts_with("fold-"));
+        if !is_one {
+            self.fold_all(&mut list, &HashSet::new())?;
+            self.remove_gone(&mut list, &self.in_use(is_alive))?;
+        }
+        let Some(ListedLayer { name, .. }) = list.layers.first() else { return Ok(None) };
+        let folder = self.folder.join(name);
+        // When something was changed is told by the marks alone.
+        let trial = self.trial(folder.clone(), FileTime(i64::MAX, 0))?;
+        let marks = self.marks(std::slice::from_ref(name), &HashSet::new());
+        let marks: HashMap<PathBuf, MarkBelow> =
+            marks.into_iter().map(|mark| (mark.path.clone(), mark)).collect();
+        let mut changes = changes::look(&trial)?;
+        for change in &mut changes.all {
+            match marks.get(&change.path) {
+                Some(mark) => {
+                    // Somebody has made it meanwhile, or removed it.
+                    let is_other = mark.before.is_some() != change.before.is_some();
+                    (change.before, change.stale) = (mark.before, mark.stale || is_other);
+                }
+                None => change.stale = true,
+            }
+        }
+        write_json(&folder.join(SEALED), &changes).map_err(TrialError::at(&folder))?;
+        Ok(Some(trial))
+    }
+
+    /// A layer, as something whose changes can be read and applied.
+    pub(super) fn trial(&self, folder: PathBuf, began: FileTime) -> Result<Trial, TrialError> {
+        let id = TaskId::random();
+        let task_id =
+            id.map_err(|error| TrialError::at(&folder)(io::Error::other(error.to_string())))?;
+        let record = TrialRecord {
+            task_id,
+            workspace: self.workspace.clone(),
+            layers: vec![LayerRecord::new(0, &self.place)],
+            created_at_ms: now_ms(),
+            began,
+            applied: Vec::new(),
+        };
+        Ok(Trial { folder, record })
+    }
+}

@@ -1,0 +1,297 @@
+//! The stack of layers over a home: which are finished, in which order, and what is done with them
+//! under their lock.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    changes::{self, TriedChange},
+    error::TrialError,
+    fold::fold,
+    make_layer,
+    outside::{IsAlive, OutsideLayers},
+    record::{FileTime, lossless, read_json, write_json},
+    tree::{FileMark, TreeTop, bytes_of, remove_tree},
+};
+use crate::id::TaskId;
+
+/// The list of a workspace, and the lock of whoever changes it.
+pub(super) const LIST: &str = "layers.json";
+const LOCK: &str = "lock";
+
+/// The record of a command's layer, and what stood below a layer's files when it was finished.
+pub(super) const OPENED: &str = "opened.json";
+const MARKS: &str = "marks.json";
+
+/// The finished layers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LayerList {
+    /// Oldest first.
+    pub layers: Vec<ListedLayer>,
+    /// Layers of commands that are to be removed.
+    pub gone: Vec<String>,
+}
+
+/// A finished layer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ListedLayer {
+    pub name: String,
+    /// What it takes on the disk.
+    pub bytes: u64,
+}
+
+impl LayerList {
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &String> {
+        self.layers.iter().map(|layer| &layer.name)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.bytes).sum()
+    }
+
+    /// Takes all out of the list.
+    pub fn forget_all(&mut self) {
+        self.gone.extend(self.layers.drain(..).map(|layer| layer.name));
+    }
+}
+
+/// The layer of a command.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct OpenedLayer {
+    pub task_id: TaskId,
+    /// Whose end is the end of the sandbox.
+    pub warden: String,
+    pub began: FileTime,
+    pub created_at_ms: i64,
+    /// The layers that it is laid over.
+    pub below: Vec<String>,
+}
+
+/// What stood below a file of a layer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct MarkBelow {
+    #[serde(with = "lossless")]
+    pub path: PathBuf,
+    pub before: Option<FileMark>,
+    pub stale: bool,
+}
+
+impl OutsideLayers {
+    pub(super) fn upper(&self, name: &str) -> PathBuf {
+        self.folder.join(name).join("0/upper")
+    }
+
+    pub(super) fn lock(&self) -> Result<fs::File, TrialError> {
+        let locked = || {
+            private(&self.folder)?;
+            let place = self.folder.join(LOCK);
+            let file = fs::File::options().create(true).truncate(false).write(true).open(place)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        locked().map_err(TrialError::at(&self.folder))
+    }
+
+    pub(super) fn list(&self) -> Result<LayerList, TrialError> {
+        match read_json(&self.folder.join(LIST)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LayerList::default()),
+            read => read.map_err(TrialError::at(&self.folder.join(LIST))),
+        }
+    }
+
+    pub(super) fn write(&self, list: &LayerList) -> Result<(), TrialError> {
+        write_json(&self.folder.join(LIST), list).map_err(TrialError::at(&self.folder.join(LIST)))
+    }
+
+    /// The names of the folders, finished or not.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The list, once what has finished since is in it, and what is in no list is removed.
+    pub(super) fn settled(&self, is_alive: IsAlive<'_>) -> Result<LayerList, TrialError> {
+        let mut list = self.list()?;
+        let known: HashSet<String> = list.names().chain(&list.gone).cloned().collect();
+        let names = self.names().map_err(TrialError::at(&self.folder))?;
+        let mut finished = Vec::new();
+        let mut garbage = Vec::new();
+        for name in names.into_iter().filter(|name| !known.contains(name)) {
+            match read_json::<OpenedLayer>(&self.folder.join(&name).join(OPENED)) {
+                Ok(opened) if is_alive(&opened.warden) => {}
+                Ok(opened) => finished.push((opened.created_at_ms, name, opened)),
+                // Nobody else makes one now: it was cut off.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => garbage.push(name),
+                // What cannot be read is not gone.
+                Err(error) => return Err(TrialError::at(&self.folder.join(&name))(error)),
+            }
+        }
+        finished.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        for (_, name, opened) in finished {
+            if self.finish(&name, &opened)? {
+                let bytes = bytes_of(&self.upper(&name));
+                list.layers.push(ListedLayer { name, bytes });
+            } else {
+                list.gone.push(name);
+            }
+            self.write(&list)?;
+        }
+        let in_use = self.in_use(is_alive);
+        for name in garbage.iter().filter(|name| !in_use.contains(*name)) {
+            remove_tree(&self.folder.join(name)).map_err(TrialError::at(&self.folder))?;
+        }
+        self.remove_gone(&mut list, &in_use)?;
+        Ok(list)
+    }
+
+    /// Notes what stands below the files of a layer that nobody writes any more; whether there are
+    /// any. The first look is kept.
+    pub(super) fn finish(&self, name: &str, opened: &OpenedLayer) -> Result<bool, TrialError> {
+        let folder = self.folder.join(name);
+        let failed = TrialError::at(&folder);
+        let top = TreeTop::open_own(&self.upper(name)).map_err(&failed)?;
+        if top.own_names(Path::new("")).map_err(&failed)?.is_empty() {
+            return Ok(false);
+        }
+        let place = folder.join(MARKS);
+        if !place.exists() {
+            let changes = changes::look(&self.trial(folder.clone(), opened.began)?)?;
+            let mark =
+                |it: TriedChange| MarkBelow { path: it.path, before: it.before, stale: it.stale };
+            let marks: Vec<MarkBelow> = changes.all.into_iter().map(mark).collect();
+            write_json(&place, &marks).map_err(&failed)?;
+        }
+        Ok(true)
+    }
+
+    /// The layers that some command's view has below its own, finished or folded.
+    pub(super) fn in_use(&self, is_alive: IsAlive<'_>) -> HashSet<String> {
+        let mut in_use = HashSet::new();
+        for name in self.names().unwrap_or_default() {
+            if let Ok(opened) = read_json::<OpenedLayer>(&self.folder.join(&name).join(OPENED))
+                && is_alive(&opened.warden)
+            {
+                in_use.extend(opened.below);
+                in_use.insert(name);
+            }
+        }
+        in_use
+    }
+
+    pub(super) fn remove_gone(
+        &self,
+        list: &mut LayerList,
+        in_use: &HashSet<String>,
+    ) -> Result<(), TrialError> {
+        let before = list.gone.len();
+        let removed =
+            |name: &String| !in_use.contains(name) && remove_tree(&self.folder.join(name)).is_ok();
+        list.gone.retain(|name| !removed(name));
+        if list.gone.len() == before { Ok(()) } else { self.write(list) }
+    }
+
+    /// Folds the newest layers, and older ones as long as they are not much larger: a large one is
+    /// not copied for each that comes after it.
+    pub(super) fn fold_newest(&self, list: &mut LayerList) -> Result<(), TrialError> {
+        let bytes = |at: usize| list.layers.get(at).map_or(u64::MAX, |layer| layer.bytes);
+        let mut begin = list.layers.len().saturating_sub(2);
+        let mut sum: u64 = list.layers.iter().skip(begin).map(|layer| layer.bytes).sum();
+        while let Some(older) = begin.checked_sub(1)
+            && bytes(older) <= sum
+        {
+            begin = older;
+            sum += bytes(older);
+        }
+        self.fold_from(list, begin, &HashSet::new())
+    }
+
+    pub(super) fn fold_all(
+        &self,
+        list: &mut LayerList,
+        left_out: &HashSet<PathBuf>,
+    ) -> Result<(), TrialError> {
+        self.fold_from(list, 0, left_out)
+    }
+
+    /// Puts a new layer in the place of all from this one on.
+    pub(super) fn fold_from(
+        &self,
+        list: &mut LayerList,
+        begin: usize,
+        left_out: &HashSet<PathBuf>,
+    ) -> Result<(), TrialError> {
+        let old: Vec<String> = list.names().skip(begin).cloned().collect();
+        if old.is_empty() {
+            return Ok(());
+        }
+        let failed = TrialError::at(&self.folder);
+        let random = TaskId::random().map_err(|error| failed(io::Error::other(error.to_string())));
+        let name = format!("fold-{}", random?);
+        let folder = self.folder.join(&name);
+        private(&folder).map_err(&failed)?;
+        let copied = || {
+            let layer = make_layer(&folder, 0, &self.place).map_err(&failed)?;
+            let tops = self.tops(&old).map_err(&failed)?;
+            let below: Vec<String> = list.names().take(begin).cloned().collect();
+            let below = self.tops(&below);
+            fold(&tops, &below.map_err(&failed)?, &self.place, &layer.upper, left_out)?;
+            let marks = self.marks(&old, left_out);
+            write_json(&folder.join(MARKS), &marks).map_err(&failed)?;
+            let top = TreeTop::open(&layer.upper).map_err(&failed)?;
+            rustix::fs::syncfs(top.handle()).map_err(|errno| failed(errno.into()))
+        };
+        if let Err(error) = copied() {
+            let _ = remove_tree(&folder);
+            return Err(error);
+        }
+        list.layers.truncate(begin);
+        let bytes = bytes_of(&self.upper(&name));
+        list.layers.push(ListedLayer { name, bytes });
+        list.gone.extend(old);
+        self.write(list)
+    }
+
+    /// These layers, newest first.
+    pub(super) fn tops(&self, names: &[String]) -> io::Result<Vec<TreeTop>> {
+        names.iter().rev().map(|name| TreeTop::open_own(&self.upper(name))).collect()
+    }
+
+    /// What stood below the files of these layers, oldest first: the oldest look counts, since a
+    /// later command saw the file as an earlier one had left it.
+    pub(super) fn marks(&self, names: &[String], left_out: &HashSet<PathBuf>) -> Vec<MarkBelow> {
+        let mut known = HashSet::new();
+        let mut all = Vec::new();
+        for name in names {
+            let marks: Vec<MarkBelow> =
+                read_json(&self.folder.join(name).join(MARKS)).unwrap_or_default();
+            for mark in marks {
+                let is_out = mark.path.ancestors().any(|path| left_out.contains(path));
+                if !is_out && known.insert(mark.path.clone()) {
+                    all.push(mark);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Makes a folder that only its owner can read, unless it is there.
+pub(super) fn private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
