@@ -155,6 +155,8 @@ async function answersQuestions() {
 async function cuttable(url) {
   const { hostname, port } = new URL(url);
   const pairs = new Set();
+  // Those whose newest request has no answer yet, not even the head of one.
+  const asking = new Set();
   let cameBack;
   const server = net.createServer((near) => {
     cameBack?.resolve();
@@ -164,8 +166,11 @@ async function cuttable(url) {
     const end = () => {
       pair.forEach((socket) => socket.destroy());
       pairs.delete(pair);
+      asking.delete(pair);
     };
     pair.forEach((socket) => socket.on("error", end).on("close", end));
+    near.on("data", () => asking.add(pair));
+    far.on("data", () => asking.delete(pair));
     near.pipe(far).pipe(near);
   });
   server.listen(0, "127.0.0.1");
@@ -176,7 +181,8 @@ async function cuttable(url) {
     [...pairs].forEach((pair) => pair.forEach((socket) => socket.destroy()));
     return cameBack.promise;
   };
-  return { url: `http://127.0.0.1:${server.address().port}/mcp`, cut, close: () => server.close() };
+  const own = `http://127.0.0.1:${server.address().port}/mcp`;
+  return { url: own, cut, isAnswered: () => asking.size === 0, close: () => server.close() };
 }
 
 async function resumes() {
@@ -189,6 +195,8 @@ async function resumes() {
     const options = isTold ? { onprogress: heard.resolve } : {};
     const called = call("ExecCommand", waiting(file), options);
     await (isTold ? heard.promise : until(() => fs.existsSync(inWorkspace(`${file}-runs`))));
+    // A request that has no answer at all is none that could be resumed.
+    await until(way.isAnswered);
     way.cut();
     touch(file);
     const result = await called;

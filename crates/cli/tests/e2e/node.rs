@@ -5,10 +5,13 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
 };
+
+use tempfile::NamedTempFile;
 
 use crate::{
     common::text,
@@ -77,8 +80,12 @@ impl Node {
         }
         let (new, at) = (fs::read(from).unwrap(), self.place.join(to));
         if fs::read(&at).ok().as_ref() != Some(&new) {
-            fs::create_dir_all(at.parent().unwrap()).unwrap();
-            fs::write(at, new).unwrap();
+            // It is there whole or not at all.
+            let folder = at.parent().unwrap();
+            fs::create_dir_all(folder).unwrap();
+            let mut whole = NamedTempFile::new_in(folder).unwrap();
+            whole.write_all(&new).unwrap();
+            whole.persist(at).unwrap();
         }
     }
 
