@@ -29,6 +29,21 @@ pub(super) struct Received {
     pub descriptors: Vec<OwnedFd>,
 }
 
+/// Lets a wait for something to read end only when there is this much, or an end.
+pub(super) fn set_receive_least(socket: &OwnedFd, bytes: u32) -> io::Result<()> {
+    // SAFETY: the option is a number of this size, which lives for the whole call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            4,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Makes a connected pair of stream sockets, closed on exec.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -15,6 +15,7 @@ use rustix::{
 };
 
 use super::{counts::NameCounts, shared::Proxy};
+use crate::linux::socket::set_receive_least;
 
 /// Most bytes that are moved at a time; also what a large pipe may hold. The more, the fewer
 /// wake-ups: of a server on this machine, pieces of 128 KiB came at two thirds of this speed.
@@ -26,6 +27,13 @@ const MUCH_BYTES: usize = 256 * 1024;
 /// Large pipes at a time. Together a user's pipes have 64 MiB; beyond that every new one, of
 /// whichever program, holds next to nothing.
 const LARGE_PIPES_MAX: u32 = 8;
+
+/// What is waited for, once somebody has said much, before a piece is taken: each smaller one would
+/// be a wake-up of its own, and of a server on this machine they come 16 KiB at a time.
+const PIECE_BYTES_MIN: u32 = 256 * 1024;
+
+/// How long that is waited for. Whoever has said less until then may want an answer first.
+const GATHERING: Duration = Duration::from_millis(1);
 
 /// Most pieces that are moved one way before the other way is looked at.
 const PIECES_MAX: usize = 4;
@@ -133,8 +141,10 @@ struct Direction<'a> {
     is_large: bool,
     /// Bytes that are in the pipe.
     held: usize,
-    /// Bytes that have been taken.
+    /// Bytes that have been taken since it last gathered.
     moved: usize,
+    /// Whether it waits for a piece of some size.
+    gathers: bool,
     /// Bytes that may still be taken.
     left: Option<u64>,
     proxy: &'a Proxy,
@@ -162,6 +172,7 @@ impl<'a> Direction<'a> {
             is_large: false,
             held: 0,
             moved: 0,
+            gathers: false,
             left: None,
             proxy,
             is_limited: false,
@@ -209,14 +220,47 @@ impl<'a> Direction<'a> {
         self.held = taken;
         self.left = self.left.map(|left| left.saturating_sub(taken as u64));
         self.moved = self.moved.saturating_add(taken);
-        if self.moved >= MUCH_BYTES && !self.is_large {
+        if self.moved >= MUCH_BYTES && !self.gathers {
             self.enlarge();
+            self.gather(true);
         }
         Ok(taken > 0)
     }
 
+    /// Begins to wait for pieces of some size, or ends that.
+    fn gather(&mut self, gathers: bool) {
+        let least = if gathers { PIECE_BYTES_MIN } else { 1 };
+        self.gathers = gathers && set_receive_least(self.from, least).is_ok();
+        if !gathers {
+            self.moved = 0;
+            let _ = set_receive_least(self.from, least);
+        }
+    }
+
+    /// Whether a piece is waited for that may not come in this size.
+    fn is_gathering(&self) -> bool {
+        self.gathers && self.held == 0 && !self.ended
+    }
+
+    /// Takes what came in the time of gathering, however little. After nothing, everything is taken
+    /// at once again.
+    fn gathered(&mut self) -> io::Result<()> {
+        if !self.is_gathering() {
+            return Ok(());
+        }
+        let before = self.moved;
+        self.turn()?;
+        if self.moved == before {
+            self.gather(false);
+        }
+        Ok(())
+    }
+
     /// Makes the pipe large, if there are not too many of those; a smaller one does too.
     fn enlarge(&mut self) {
+        if self.is_large {
+            return;
+        }
         let large = &self.proxy.large_pipes;
         let more = |count| (count < LARGE_PIPES_MAX).then_some(count + 1);
         self.is_large = large.fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -268,6 +312,11 @@ impl Drop for Direction<'_> {
     }
 }
 
+/// How a relay ended whose direction to the server was this.
+fn ended(outward: &Direction<'_>) -> RelayEnd {
+    if outward.limited { RelayEnd::Limited } else { RelayEnd::Done }
+}
+
 /// Moves bytes both ways until both sides are done, at most `body` of them from the client.
 pub(super) fn both_ways(
     proxy: &Proxy,
@@ -289,7 +338,7 @@ pub(super) fn both_ways(
         let goes_on =
             (!out_is_ready || outward.turn().is_ok()) && (!in_is_ready || inward.turn().is_ok());
         if !goes_on {
-            return if outward.limited { RelayEnd::Limited } else { RelayEnd::Done };
+            return ended(&outward);
         }
         if inward.closed && outward.closed {
             return RelayEnd::Done;
@@ -304,11 +353,18 @@ pub(super) fn both_ways(
         if body.is_some() && outward.closed && !client_left {
             interests.push(PollFd::new(client, PollFlags::RDHUP));
         }
+        let gathers = outward.is_gathering() || inward.is_gathering();
         let patience = match () {
+            () if gathers => Some(timespec(GATHERING)),
             () if client_left => Some(timespec(LEFT)),
             () => (outward.ended || inward.ended).then(|| timespec(SILENCE)),
         };
         match poll(&mut interests, patience.as_ref()) {
+            Ok(0) if gathers => {
+                if outward.gathered().and_then(|()| inward.gathered()).is_err() {
+                    return ended(&outward);
+                }
+            }
             Ok(0) => return RelayEnd::Done,
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return RelayEnd::Done,

@@ -42,7 +42,10 @@ impl Sandboxing {
 
     /// The layers of this workspace, where commands have any.
     pub(crate) fn outside(&self) -> Option<OutsideLayers> {
-        let home = self.home().filter(|_| self.settings.outside == Outside::Layer)?;
+        if self.settings.outside != Outside::Layer {
+            return None;
+        }
+        let home = self.home()?;
         let name = format!("{}-{}", short_name(&self.workspace), short_name(&home));
         Some(OutsideLayers::of(&self.state, &name, &self.workspace, &home))
     }
