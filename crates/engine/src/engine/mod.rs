@@ -526,6 +526,11 @@ impl Engine {
         self.tasks.trial(prefix).await
     }
 
+    /// Whether nothing of a trial runs any more: only then it can be shown, applied or discarded.
+    pub async fn is_trial_over(&self, trial: &Task) -> bool {
+        self.tasks.is_trial_over(trial).await
+    }
+
     /// What a trial changed that was not brought over yet: all of it, or what is at and below some
     /// absolute paths. An error while its command, or anything that it left behind, still runs.
     pub async fn trial_changes(

@@ -156,7 +156,7 @@ impl Tasks {
 
     /// An error while a trial's command, or anything that it left behind, still runs.
     async fn check_over(&self, task: &Task) -> Result<(), ToolError> {
-        if task.status.is_final() && self.is_let_go(task).await {
+        if self.is_trial_over(task).await {
             return Ok(());
         }
         Err(ToolError::new(
@@ -164,6 +164,11 @@ impl Tasks {
             format!("the trial `{}` still runs", task.task_id),
         )
         .hint("wait for its end, or stop it"))
+    }
+
+    /// Whether nothing of a trial runs any more: it can be shown, applied and discarded.
+    pub(crate) async fn is_trial_over(&self, task: &Task) -> bool {
+        task.status.is_final() && self.is_let_go(task).await
     }
 
     /// Whether the warden of a finished command is gone that served no other. It goes by itself
@@ -242,11 +247,12 @@ const IN_QUESTION: ShownChanges = ShownChanges { lines_max: 60, diff: Some((150,
 /// How much of what a command printed a question shows.
 const OUTPUT_BYTES: u64 = 1500;
 
-/// How long the warden of a command that has left nothing behind may take to end.
-const LET_GO: Duration = Duration::from_secs(5);
+/// How long the warden of a command that has left nothing behind may take to end. It does so within
+/// milliseconds, but for a machine that has no time for it.
+const LET_GO: Duration = Duration::from_secs(30);
 
 /// How long that of one may take that has, if all of it was stopped just now.
-const STOPPED: Duration = Duration::from_secs(1);
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// How long a trial's processes may take to end that its command has left behind.
 const GRACE: Duration = Duration::from_millis(500);

@@ -164,7 +164,7 @@ async fn ended(call: &Call) -> Result<Result<Task, ToolError>, HttpRefusal> {
         }
         Err(error) => return Ok(Err(error)),
     };
-    if task.status.is_final() && engine.background_processes(&task).is_empty() {
+    if engine.is_trial_over(&task).await {
         return Ok(Ok(task));
     }
     let message = format!("the trial `{}` still runs", task.task_id);

@@ -1,7 +1,7 @@
 // Trials: commands that ran on a copy, what they would change, and whether that is applied.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { get, isAborted, post } from "../model/api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get, isAborted, post } from "../model/api";
 import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
 import { isActive, taskChange } from "../model/tasks";
@@ -14,17 +14,26 @@ import { Command, Foreign, Problem, StatusBadge } from "../ui/words";
 /** Events within this time are one reason to look again. */
 const GATHER_MS = 300;
 
+/** A trial whose last process is just ending is looked at again after this time. */
+const AGAIN_MS = 1000;
+
 export function Trials({ who }: { who: Session }): JSX.Element {
   const [trials, setTrials] = useState<Trial[] | undefined>(undefined);
   const [failure, setFailure] = useState<unknown>(undefined);
   const change = useSignal(taskChange);
+  // An old answer must not take the place of a newer one.
+  const turn = useRef(0);
   const look = (): void => {
+    turn.current += 1;
+    const mine = turn.current;
+    const isNewest = (): boolean => mine === turn.current;
     get<{ trials: Trial[] }>("trials").then(
       ({ trials: found }) => {
+        if (!isNewest()) return;
         setTrials(found);
         setFailure(undefined);
       },
-      (error) => setFailure(error),
+      (error) => isNewest() && setFailure(error),
     );
   };
   useEffect(look, []);
@@ -101,12 +110,21 @@ export function Changes(given: { id: string; who: Session; onChange: () => void 
   const [failure, setFailure] = useState<unknown>(undefined);
   useEffect(() => {
     const abort = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const path = `trials/${encodeURIComponent(id)}/changes?diff=true`;
-    get<TrialChanges>(path, abort.signal).then(
-      setFound,
-      (error) => !isAborted(error) && setFailure(error),
-    );
-    return () => abort.abort();
+    const look = (): void => {
+      get<TrialChanges>(path, abort.signal).then(setFound, (error) => {
+        if (isAborted(error)) return;
+        setFailure(error);
+        const mayEnd = error instanceof ApiError && error.kind === "still_running";
+        if (mayEnd) timer = setTimeout(look, AGAIN_MS);
+      });
+    };
+    look();
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
   }, [id]);
   if (!found) return failure ? <Problem error={failure} /> : <p role="status">Loading…</p>;
   const inside = (path: string): string =>
