@@ -38,7 +38,10 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 pub use self::tunnel::CONNECT_ARGUMENT;
-use self::{counts::SharedCounts, shared::Proxy};
+use self::{
+    counts::SharedCounts,
+    shared::{Proxy, Room},
+};
 pub(super) use self::{link::Doorway, opening::listen_inside, tunnel::be_connector_if_asked};
 use super::{
     sandbox::{confine_proxy, keep_only},
@@ -55,7 +58,7 @@ const STACK_BYTES: usize = 512 * 1024;
 /// Most names that totals are kept of; what comes beyond is counted together.
 const TOTALS_MAX: usize = 64;
 
-/// How long nobody is accepted after that failed.
+/// How long nobody is accepted after that failed, or where there are no descriptors for one.
 const REST: Duration = Duration::from_millis(100);
 
 /// Most names that a person is asked about, of one task.
@@ -113,7 +116,7 @@ fn serve(control: OwnedFd, counts: SharedCounts) -> io::Result<()> {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let mut orders = Orders { decoder: Decoder::default(), descriptors: VecDeque::new() };
     let (task, listener) = loop {
-        wait_for(&mut [PollFd::new(&control, PollFlags::IN)])?;
+        wait_for(&mut [PollFd::new(&control, PollFlags::IN)], None)?;
         if !orders.read(control.as_fd())? {
             return Ok(());
         }
@@ -131,10 +134,11 @@ fn serve(control: OwnedFd, counts: SharedCounts) -> io::Result<()> {
             PollFd::new(&proxy.control, PollFlags::IN | output),
             PollFd::new(&woken, PollFlags::IN),
         ];
-        if proxy.has_room() {
+        let room = proxy.room();
+        if room == Room::One {
             interests.push(PollFd::new(&listener, PollFlags::IN));
         }
-        wait_for(&mut interests)?;
+        wait_for(&mut interests, (room == Room::NoDescriptors).then_some(REST))?;
         let mut ready = interests.iter().map(PollFd::revents);
         let mut next = || ready.next().unwrap_or(PollFlags::empty());
         let (control, ended, knocked) = (next(), next(), next());
@@ -156,8 +160,8 @@ fn serve(control: OwnedFd, counts: SharedCounts) -> io::Result<()> {
     }
 }
 
-fn wait_for(interests: &mut [PollFd<'_>]) -> io::Result<()> {
-    match poll(interests, None) {
+fn wait_for(interests: &mut [PollFd<'_>], at_most: Option<Duration>) -> io::Result<()> {
+    match poll(interests, at_most.map(relay::timespec).as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

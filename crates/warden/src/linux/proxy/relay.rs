@@ -64,7 +64,7 @@ pub(super) enum Side {
     Server,
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(super) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() }
 }
 

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Resource, getrlimit},
+};
 
 use super::{
     FromProxy, ProxyTask, QUESTIONS_MAX, TOTALS_MAX, ToProxy,
@@ -25,6 +28,22 @@ use crate::{
 
 /// How long connections of a command that has ended may take to be counted to their end.
 const COUNTED: Duration = Duration::from_millis(30);
+
+/// Descriptors of a proxy without connections, those of open questions included.
+const OWN_DESCRIPTORS: u64 = 12 + 2 * QUESTIONS_MAX as u64;
+
+/// Descriptors of a connection: both sides, two pipes, and what resolves its name.
+const CONNECTION_DESCRIPTORS: u64 = 8;
+
+/// Whether one more connection is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    One,
+    /// Not before one of the others ends.
+    None,
+    /// The same, or the limit of this process is raised, of which nobody tells.
+    NoDescriptors,
+}
 
 /// What all connections share.
 pub(super) struct Proxy {
@@ -98,8 +117,15 @@ impl Proxy {
     }
 
     /// Whether one more connection may be; others wait in the kernel's queue.
-    pub(super) fn has_room(&self) -> bool {
-        self.lock().active < self.rules.limits.connections_max.max(1)
+    pub(super) fn room(&self) -> Room {
+        let active = self.lock().active;
+        if active >= self.rules.limits.connections_max.max(1) {
+            return Room::None;
+        }
+        let Some(descriptors) = getrlimit(Resource::Nofile).current else { return Room::One };
+        // Each that is accepted has all that it will need: none is refused half-way.
+        let needed = OWN_DESCRIPTORS + CONNECTION_DESCRIPTORS * (u64::from(active) + 1);
+        if needed <= descriptors || active == 0 { Room::One } else { Room::NoDescriptors }
     }
 
     pub(super) fn begin(&self) {
