@@ -22,6 +22,12 @@ macro_rules! table {
 }
 pub(crate) use table;
 
+/// A text of a table, which is a part of the program itself.
+pub(crate) type Text = &'static str;
+
+/// Entries of a table, under each of their names.
+pub(crate) type ByName<T> = HashMap<Text, Vec<Arc<T>>>;
+
 /// What the rest of a wrapper's words is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -49,50 +55,50 @@ pub(crate) enum Empty {
 }
 
 /// A program that runs other programs, and its options; the file explains each field.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, bound(deserialize = "'de: 'static"))]
 pub(crate) struct Wrapper {
-    pub names: Vec<String>,
-    pub flags: Vec<String>,
-    pub values: Vec<String>,
-    pub stops: Vec<String>,
-    pub shell: Vec<String>,
-    pub split: Vec<String>,
+    pub names: Vec<Text>,
+    pub flags: Vec<Text>,
+    pub values: Vec<Text>,
+    pub stops: Vec<Text>,
+    pub shell: Vec<Text>,
+    pub split: Vec<Text>,
     pub operands: usize,
     pub assignments: bool,
     pub permute: bool,
     pub then: Then,
     pub empty: Empty,
-    pub subcommand: Vec<String>,
-    pub before_flags: Vec<String>,
-    pub before_values: Vec<String>,
-    pub until: Vec<String>,
+    pub subcommand: Vec<Text>,
+    pub before_flags: Vec<Text>,
+    pub before_values: Vec<Text>,
+    pub until: Vec<Text>,
     pub appends: bool,
     pub dashes: bool,
     pub numeric: bool,
-    pub marker: Vec<String>,
+    pub marker: Vec<Text>,
     pub neutral: bool,
 }
 
 /// A command that is asked about.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, bound(deserialize = "'de: 'static"))]
 struct Danger {
-    programs: Vec<String>,
-    args: Vec<Vec<String>>,
-    flags: Vec<String>,
+    programs: Vec<Text>,
+    args: Vec<Vec<Text>>,
+    flags: Vec<Text>,
     words: bool,
-    because: String,
+    because: Text,
 }
 
 /// Paths that are not written without a question, and the programs that write.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct Paths {
-    fragments: Vec<String>,
-    writers: Vec<String>,
-    copiers: Vec<String>,
-    editors: Vec<String>,
+    fragments: Vec<Text>,
+    writers: Vec<Text>,
+    copiers: Vec<Text>,
+    editors: Vec<Text>,
 }
 
 /// Which of its words a program writes to.
@@ -108,9 +114,9 @@ enum Writes {
 
 impl Paths {
     /// What each program writes to.
-    fn by_name(&self) -> HashMap<String, Writes> {
-        let of = |names: &[String], writes| {
-            names.iter().map(move |n| (n.clone(), writes)).collect::<Vec<_>>()
+    fn by_name(&self) -> HashMap<Text, Writes> {
+        let of = |names: &[Text], writes| {
+            names.iter().map(move |name| (*name, writes)).collect::<Vec<_>>()
         };
         let mut all = of(&self.writers, Writes::All);
         all.extend(of(&self.copiers, Writes::Last));
@@ -121,26 +127,26 @@ impl Paths {
 
 /// Arguments by which a program runs another one or writes files.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, bound(deserialize = "'de: 'static"))]
 struct Arguments {
-    names: Vec<String>,
-    flags: Vec<String>,
-    args: Vec<Vec<String>>,
+    names: Vec<Text>,
+    flags: Vec<Text>,
+    args: Vec<Vec<Text>>,
     words: bool,
-    content: String,
+    content: Text,
     always: bool,
 }
 
 /// The file of wrappers.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct WrapperFile {
     wrapper: Vec<Wrapper>,
 }
 
 /// The file of dangers.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct DangerFile {
     danger: Vec<Danger>,
     paths: Paths,
@@ -148,14 +154,14 @@ struct DangerFile {
 
 /// Programs that keep their arguments.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct Plain {
-    names: Vec<String>,
+    names: Vec<Text>,
 }
 
 /// The file of arguments that run or write.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct ArgumentFile {
     program: Vec<Arguments>,
     plain: Plain,
@@ -163,57 +169,50 @@ struct ArgumentFile {
 
 /// The dangers and the paths, by the names of programs.
 struct Dangers {
-    by_name: HashMap<String, Vec<Arc<Danger>>>,
+    by_name: ByName<Danger>,
     /// The dangers of programs whose names begin alike.
-    prefixes: Vec<(String, Arc<Danger>)>,
+    prefixes: Vec<(&'static str, Arc<Danger>)>,
     /// Parts of paths that are not written without a question.
-    fragments: Vec<String>,
-    writers: HashMap<String, Writes>,
+    fragments: Vec<&'static str>,
+    writers: HashMap<&'static str, Writes>,
 }
 
 /// The arguments that run or write, by the names of programs.
 struct ArgumentTable {
-    by_name: HashMap<String, Vec<Arc<Arguments>>>,
-    plain: HashSet<String>,
+    by_name: ByName<Arguments>,
+    plain: HashSet<&'static str>,
 }
 
 // One table at a time, because a short command needs few of them. Where a shipped file is broken
 // there is nothing, and then nothing is allowed or understood.
-static WRAPPERS: LazyLock<Option<HashMap<String, Vec<Wrapper>>>> =
-    LazyLock::new(|| load_wrappers().ok());
+static WRAPPERS: LazyLock<Option<ByName<Wrapper>>> = LazyLock::new(|| load_wrappers().ok());
 static DANGERS: LazyLock<Option<Dangers>> = LazyLock::new(|| load_dangers().ok());
 static ARGUMENTS: LazyLock<Option<ArgumentTable>> = LazyLock::new(|| load_arguments().ok());
 
 /// Files entries under each of their names.
-fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[String]) -> HashMap<String, Vec<Arc<T>>> {
-    let mut table: HashMap<String, Vec<Arc<T>>> = HashMap::new();
+pub(crate) fn by_name<T>(entries: Vec<T>, names: fn(&T) -> &[&'static str]) -> ByName<T> {
+    let mut table = ByName::new();
     for entry in entries.into_iter().map(Arc::new) {
         for name in names(&entry) {
-            table.entry(name.clone()).or_default().push(entry.clone());
+            table.entry(*name).or_default().push(entry.clone());
         }
     }
     table
 }
 
 /// Reads the table of wrappers.
-fn load_wrappers() -> Result<HashMap<String, Vec<Wrapper>>, serde_json::Error> {
+fn load_wrappers() -> Result<ByName<Wrapper>, serde_json::Error> {
     let file: WrapperFile = serde_json::from_str(table!("wrappers"))?;
-    let mut wrappers: HashMap<String, Vec<Wrapper>> = HashMap::new();
-    for wrapper in file.wrapper {
-        for name in &wrapper.names {
-            wrappers.entry(name.clone()).or_default().push(wrapper.clone());
-        }
-    }
-    Ok(wrappers)
+    Ok(by_name(file.wrapper, |entry| &entry.names))
 }
 
 /// Reads the table of dangers.
 fn load_dangers() -> Result<Dangers, serde_json::Error> {
     let file: DangerFile = serde_json::from_str(table!("dangerous"))?;
     let by_name = by_name(file.danger, |entry| &entry.programs);
-    let prefixes = by_name.iter().filter_map(|(name, entries)| {
-        Some((name.strip_suffix('*')?.to_owned(), entries.first()?.clone()))
-    });
+    let prefixes = by_name
+        .iter()
+        .filter_map(|(name, entries)| Some((name.strip_suffix('*')?, entries.first()?.clone())));
     Ok(Dangers {
         prefixes: prefixes.collect(),
         by_name,
@@ -237,7 +236,7 @@ pub fn read_tables() {
 }
 
 /// The wrappers of a name; nothing when the table could not be read.
-pub(crate) fn wrappers(name: &str) -> Option<&'static [Wrapper]> {
+pub(crate) fn wrappers(name: &str) -> Option<&'static [Arc<Wrapper>]> {
     Some(WRAPPERS.as_ref()?.get(name).map_or(&[], Vec::as_slice))
 }
 
@@ -258,15 +257,14 @@ pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
                 || flags.any(|flag| has_flag(rest, flag, danger.words) == Certainty::Yes))
     };
     let mut all = by_name.chain(by_prefix.map(|(_, danger)| danger));
-    all.find(is_meant).map(|danger| danger.because.as_str())
+    all.find(is_meant).map(|danger| danger.because)
 }
 
 /// The protected part of a path, if it has one.
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
     let dangers = DANGERS.as_ref()?;
     let plain = path.replace("//", "/").replace("/./", "/");
-    let fragments = dangers.fragments.iter();
-    fragments.map(String::as_str).find(|fragment| plain.contains(fragment))
+    dangers.fragments.iter().copied().find(|fragment| plain.contains(fragment))
 }
 
 /// The words of a command that may be paths which it writes to.
@@ -287,9 +285,9 @@ pub(crate) fn runs_or_writes(name: &str, rest: &[Word]) -> bool {
     let Some(arguments) = ARGUMENTS.as_ref() else { return true };
     let mut of_name = arguments.by_name.get(name).into_iter().flatten();
     of_name.any(|entry| {
-        let flag = |flag: &String| has_flag(rest, flag, entry.words) > Certainty::No;
+        let flag = |flag: &&str| has_flag(rest, flag, entry.words) > Certainty::No;
         let first = !entry.args.is_empty() && follows(rest, &entry.args) > Certainty::No;
-        entry.always || first || entry.flags.iter().any(flag) || !only_prints(&entry.content, rest)
+        entry.always || first || entry.flags.iter().any(flag) || !only_prints(entry.content, rest)
     })
 }
 
@@ -306,9 +304,9 @@ pub(crate) fn keeps_its_arguments(name: &str) -> bool {
 /// The tool that a short form of this name is about, empty for every tool; none if there is no such
 /// form.
 pub(crate) fn short_form(name: &str) -> Option<&'static str> {
-    static FORMS: LazyLock<HashMap<String, String>> =
+    static FORMS: LazyLock<HashMap<&'static str, &'static str>> =
         LazyLock::new(|| serde_json::from_str(table!("short_forms")).unwrap_or_default());
-    FORMS.get(name).map(String::as_str)
+    FORMS.get(name).copied()
 }
 
 #[cfg(test)]

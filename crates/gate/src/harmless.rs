@@ -1,62 +1,51 @@
 //! Recognises commands that only read, by the options and arguments that are known to be harmless.
 //! Everything else is not harmless.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock},
-};
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
 use crate::{
     content::only_prints,
-    data::table,
+    data::{ByName, Text, by_name, table},
     reading::{Form, Word},
 };
 
 /// One way to call some programs.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, bound(deserialize = "'de: 'static"))]
 struct Harmless {
-    programs: Vec<String>,
-    subcommands: Vec<String>,
+    programs: Vec<Text>,
+    subcommands: Vec<Text>,
     /// The word after the subcommand.
-    second: Vec<String>,
-    before: Vec<String>,
-    before_values: Vec<String>,
-    flags: Vec<String>,
-    values: Vec<String>,
+    second: Vec<Text>,
+    before: Vec<Text>,
+    before_values: Vec<Text>,
+    flags: Vec<Text>,
+    values: Vec<Text>,
     any: bool,
     words: bool,
     numeric: bool,
     needs_option: bool,
     script: bool,
     operands_max: Option<usize>,
-    content: String,
-    reads: Option<String>,
+    content: Text,
+    reads: Option<Text>,
     contained: bool,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct HarmlessFile {
     harmless: Vec<Harmless>,
 }
 
-type HarmlessTable = HashMap<String, Vec<Arc<Harmless>>>;
-
 /// Where the shipped file is broken there is nothing, and then nothing is harmless.
-static TABLE: LazyLock<Option<HarmlessTable>> = LazyLock::new(|| load().ok());
+static TABLE: LazyLock<Option<ByName<Harmless>>> = LazyLock::new(|| load().ok());
 
-fn load() -> Result<HarmlessTable, serde_json::Error> {
+fn load() -> Result<ByName<Harmless>, serde_json::Error> {
     let file: HarmlessFile = serde_json::from_str(table!("harmless"))?;
-    let mut table = HarmlessTable::new();
-    for entry in file.harmless.into_iter().map(Arc::new) {
-        for name in &entry.programs {
-            table.entry(name.clone()).or_default().push(entry.clone());
-        }
-    }
-    Ok(table)
+    Ok(by_name(file.harmless, |entry| &entry.programs))
 }
 
 /// Reads the table, if it is not read yet.
@@ -84,7 +73,7 @@ pub(crate) fn reads_only(name: &str, rest: &[Word], contained: bool) -> Option<&
     let reads = |entry: &&Harmless| {
         entry.reads.is_some() && (contained || !entry.contained) && entry.covers(rest)
     };
-    of_name(name).find(reads)?.reads.as_deref()
+    of_name(name).find(reads)?.reads
 }
 
 /// What an option does with the words after it.
@@ -100,7 +89,7 @@ impl Harmless {
             return true;
         }
         let Some(rest) = self.after_subcommand(rest) else { return false };
-        self.takes(rest) && only_prints(&self.content, rest)
+        self.takes(rest) && only_prints(self.content, rest)
     }
 
     /// The words after the subcommand; none if it is another one.
@@ -216,8 +205,8 @@ fn could_be_option(word: &Word) -> bool {
     }
 }
 
-fn has(list: &[String], text: &str) -> bool {
-    list.iter().any(|known| known == text)
+fn has(list: &[&str], text: &str) -> bool {
+    list.contains(&text)
 }
 
 #[cfg(test)]

@@ -30,11 +30,11 @@ pub(crate) fn begins_with(words: &[Word], args: &[Vec<String>]) -> bool {
 /// Whether the alternatives follow each other in the words when options are passed over.
 ///
 /// An alternative that is itself an option may be anywhere, in any spelling.
-pub(crate) fn follows(words: &[Word], args: &[Vec<String>]) -> Certainty {
+pub(crate) fn follows(words: &[Word], args: &[Vec<impl AsRef<str>>]) -> Certainty {
     let mut certainty = Certainty::Yes;
     let mut at = 0;
     for alternatives in args {
-        let is_option = alternatives.iter().any(|alternative| alternative.starts_with('-'));
+        let is_option = alternatives.iter().any(|it| it.as_ref().starts_with('-'));
         let found = if is_option {
             any_option(words, alternatives)
         } else {
@@ -49,24 +49,24 @@ pub(crate) fn follows(words: &[Word], args: &[Vec<String>]) -> Certainty {
 }
 
 /// Whether one of several options is there; `-rf` means both letters.
-fn any_option(words: &[Word], alternatives: &[String]) -> Certainty {
-    let of = |alternative: &String| {
+fn any_option(words: &[Word], alternatives: &[impl AsRef<str>]) -> Certainty {
+    let of = |alternative: &str| {
         if alternative.starts_with("--") || alternative.len() < 3 {
             return has_flag(words, alternative, false);
         }
         let letters = alternative.chars().skip(1).map(|letter| format!("-{letter}"));
         letters.map(|flag| has_flag(words, &flag, false)).min().unwrap_or(Certainty::No)
     };
-    alternatives.iter().map(of).max().unwrap_or(Certainty::No)
+    alternatives.iter().map(AsRef::as_ref).map(of).max().unwrap_or(Certainty::No)
 }
 
 /// Looks for the next word that is one of the alternatives, past options and their values.
-fn next_operand(words: &[Word], alternatives: &[String], at: &mut usize) -> Certainty {
+fn next_operand(words: &[Word], alternatives: &[impl AsRef<str>], at: &mut usize) -> Certainty {
     let mut value_possible = false;
     while let Some(word) = words.get(*at) {
         *at += 1;
         let Some(text) = word.literal() else { return Certainty::Maybe };
-        if alternatives.iter().any(|alternative| alternative == text) {
+        if alternatives.iter().any(|alternative| alternative.as_ref() == text) {
             return Certainty::Yes;
         }
         let option = text.starts_with('-') && text.len() > 1;

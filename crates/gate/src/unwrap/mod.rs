@@ -6,6 +6,8 @@ mod find;
 mod options;
 mod shells;
 
+use std::sync::Arc;
+
 use crate::{
     data::{self, Empty, Then, Wrapper},
     plain::{Dialect, NotPlain, plain},
@@ -116,8 +118,7 @@ impl Unwrapper<'_> {
             parsed.assignments.iter().filter_map(as_assignment).collect();
         let mut known = parsed.shells.iter().all(|shell| self.read_word(run, shell));
         let mut rest: Vec<Word> = run.words.get(parsed.rest..).unwrap_or_default().to_vec();
-        let is_end =
-            |word: &Word| word.literal().is_some_and(|t| wrapper.until.iter().any(|u| u == t));
+        let is_end = |word: &Word| word.literal().is_some_and(|t| wrapper.until.contains(&t));
         if let Some(end) = rest.iter().position(is_end) {
             rest.truncate(end);
         }
@@ -160,8 +161,7 @@ impl Unwrapper<'_> {
 
     /// Takes off a wrapper whose program comes after one of certain words.
     fn unwrap_marked(&mut self, run: &Invocation, wrapper: &Wrapper) -> bool {
-        let is_marker =
-            |word: &Word| word.literal().is_some_and(|t| wrapper.marker.iter().any(|m| m == t));
+        let is_marker = |word: &Word| word.literal().is_some_and(|t| wrapper.marker.contains(&t));
         let Some(at) = run.words.iter().position(is_marker) else {
             return run.words.iter().skip(1).all(|word| word.form != Form::Fields);
         };
@@ -298,7 +298,7 @@ enum Choice<'w> {
 }
 
 /// Chooses among the wrappers of a name by subcommand.
-fn choose<'w>(wrappers: &'w [Wrapper], words: &[Word]) -> Choice<'w> {
+fn choose<'w>(wrappers: &'w [Arc<Wrapper>], words: &[Word]) -> Choice<'w> {
     let mut doubtful = false;
     for wrapper in wrappers {
         if wrapper.subcommand.is_empty() {
@@ -312,12 +312,12 @@ fn choose<'w>(wrappers: &'w [Wrapper], words: &[Word]) -> Choice<'w> {
         let mut at = options::parse(words, 1, &before).map(|parsed| parsed.rest);
         for expected in &wrapper.subcommand {
             let word = at.and_then(|at| words.get(at)).and_then(Word::literal);
-            at = if word == Some(expected) { at.map(|at| at + 1) } else { None };
+            at = if word == Some(*expected) { at.map(|at| at + 1) } else { None };
         }
         if let Some(at) = at {
             return Choice::Found(wrapper, at);
         }
-        let last = wrapper.subcommand.last().map(String::as_str);
+        let last = wrapper.subcommand.last().copied();
         doubtful |= words.iter().skip(1).any(|word| word.literal() == last)
             || words.get(1).is_some_and(|word| word.form == Form::Fields);
     }

@@ -107,8 +107,8 @@ fn is_option(text: &str, wrapper: &Wrapper) -> bool {
 }
 
 /// Whether an option is in a list.
-fn has(options: &[String], text: &str) -> bool {
-    options.iter().any(|option| option == text)
+fn has(options: &[&str], text: &str) -> bool {
+    options.contains(&text)
 }
 
 /// Takes one option word and its value; gives the index after it.
