@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -67,7 +68,7 @@ impl Client {
         let mut client = Self { child, stdin, stdout, next_id: 0, state };
         client.send(
             "initialize",
-            &json!({ "protocolVersion": "2025-06-18", "capabilities": {},
+            &json!({ "protocolVersion": "2025-06-18", "capabilities": { "elicitation": {} },
                      "clientInfo": { "name": "bench", "version": "1" } }),
         );
         client.receive();
@@ -136,6 +137,22 @@ impl Client {
     pub fn run(&mut self, cmd: &str) -> String {
         self.ask(cmd);
         self.expect_success()
+    }
+
+    /// Has a command tried that a rule wants to be, and refuses it then; says how long it took
+    /// until the person was shown what it did, in microseconds.
+    pub fn tried(&mut self, cmd: &str) -> f64 {
+        let begin = Instant::now();
+        self.ask(cmd);
+        let question = self.receive();
+        let took = begin.elapsed().as_secs_f64() * 1e6;
+        let shown = question["params"]["message"].as_str().unwrap_or_default();
+        assert!(shown.contains("was tried on a copy"), "{question}");
+        let result = json!({ "action": "accept", "content": { "decision": "deny" } });
+        self.write(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result }));
+        let answer = self.receive();
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        took
     }
 
     /// Receives one answer, which must be of a command that ended with code 0.

@@ -52,6 +52,8 @@ struct Arguments {
 }
 
 fn main() {
+    // One workload is a host program: commands are started by a second start of this one.
+    legwork::init();
     let arguments = Arguments::parse();
     let legwork = arguments.legwork.canonicalize().unwrap();
     let mut report = Report::default();

@@ -50,7 +50,7 @@ pub const ALL: [(&str, Workload); 15] = [
 ];
 
 /// After this long everything that a call leaves to do is done.
-const AT_REST: Duration = Duration::from_millis(10);
+pub const AT_REST: Duration = Duration::from_millis(10);
 
 /// The command of the trivial call, raw.
 pub const TRUE: [&str; 4] = ["/bin/sh", "-c", "--", "true"];

@@ -368,7 +368,15 @@ pub const KEYS: &[Key] = &[
         "layer_bytes_max",
         Kind::Number("bytes"),
         Unset::Is("2147483648"),
-        "Size of what is kept in layers of one workspace; beyond it no command starts",
+        "Size of what is kept in layers of one workspace; beyond it no command starts, and one that \
+         runs is stopped",
+    ),
+    setting(
+        "sandbox",
+        "trial_bytes_max",
+        Kind::Number("bytes"),
+        Unset::Is("10737418240"),
+        "Size of what a command may write that is only tried; beyond it the command is stopped",
     ),
     Key {
         section: "network",

@@ -42,7 +42,7 @@ pub struct CopyOnWrite {
     pub place: Vec<u8>,
     /// Where everything goes that is written.
     pub upper: Vec<u8>,
-    /// An empty folder beside that, for the kernel.
+    /// A folder beside that, in which the kernel gets an empty one.
     pub work: Vec<u8>,
     /// What earlier commands have written, newest first: seen between the two, and only read.
     pub layers: Vec<Vec<u8>>,

@@ -216,6 +216,7 @@ pub(super) fn status(task: &Task) -> (Tone, String) {
         (_, Some(EndedBy::CpuLimit)) => (Tone::Bad, "cpu limit".into()),
         (_, Some(EndedBy::OomKilled)) => (Tone::Bad, "memory".into()),
         (_, Some(EndedBy::FileSizeLimit)) => (Tone::Bad, "file size".into()),
+        (_, Some(EndedBy::LayerLimit)) => (Tone::Bad, "layer size".into()),
         (_, None) => exit(task),
     }
 }

@@ -8,15 +8,20 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, in_namespace, parts, program},
+    common::{Scratch, eventually, in_namespace, parts, program, text},
     harness::watch::Times,
-    trials::{Tree, can_try, tree},
+    mcp::Wire,
+    trials::{
+        Tree,
+        ahead::{ready, used_ahead},
+        can_try, tree,
+    },
 };
 
 /// A home with a workspace and the state folder in it.
@@ -52,7 +57,7 @@ impl House {
         command.current_dir(self.home.join("work")).stdin(Stdio::null());
         command.env("HOME", &self.home).env("XDG_CONFIG_HOME", self.home.join(".config"));
         command.env("SHELL", "/bin/sh").env_remove("CARGO_HOME");
-        if matches!(verb, "call" | "sh") {
+        if matches!(verb, "call" | "sh" | "mcp") {
             command.args(["--mode", "open", "--policy"]).arg(self.home.join("policy.toml"));
         }
         command
@@ -401,7 +406,8 @@ fn a_home_that_cannot_be_layered_is_refused_with_the_reason_and_so_is_a_layer_th
         return;
     }
     let house = House::with(&format!("{LAYERED}layer_bytes_max = 1000000\n"));
-    house.works("head -c 2000000 /dev/zero > ~/large");
+    // On a slow machine it is stopped; what it wrote until then is kept all the same.
+    house.sh("head -c 2000000 /dev/zero > ~/large");
     let (code, _, stderr) = house.sh("true");
     assert_eq!(code, Some(125), "{stderr}");
     assert!(stderr.contains("bytes are kept") && stderr.contains("outside"), "{stderr}");
@@ -425,6 +431,70 @@ fn a_home_that_cannot_be_layered_is_refused_with_the_reason_and_so_is_a_layer_th
 }
 
 #[test]
+fn a_command_that_fills_its_layer_is_stopped_and_says_so() {
+    if !can_try() {
+        return;
+    }
+    let house = House::with(&format!("{LAYERED}layer_bytes_max = 5000000\n"));
+    let before = house.real();
+    house.works("head -c 3000000 /dev/zero > ~/kept");
+    // What is left for it is less than the whole.
+    let told = house.call(
+        "i=0; while [ $i -lt 40 ]; do head -c 100000 /dev/zero > ~/made$i; i=$((i+1)); sleep 0.1; done",
+    );
+    assert_eq!(told["result"]["ended_by"], "layer_limit", "{told:#}");
+    assert_eq!(house.real(), before);
+    assert!(house.changes().iter().any(|(path, _)| path == "made0"));
+}
+
+#[test]
+fn a_server_has_a_layer_ready_that_shows_the_home_and_all_that_was_kept_until_then() {
+    if !can_try() {
+        return;
+    }
+    let house = House::new();
+    let state = house.home.join(".local/state/legwork");
+    let mut wire = Wire::spawn(house.legwork("mcp"));
+    wire.initialize();
+    let mut run = |cmd: &str| {
+        wire.tool("ExecCommand", &json!({ "cmd": cmd, "login": false, "shell": "/bin/sh" }))
+    };
+    used_ahead(&state, |_| {
+        assert!(run("echo one > ~/one").starts_with("Process exited with code 0"));
+        house.layers().iter().any(|it| it.join("mark").exists())
+    });
+    let text = run("cat ~/one");
+    assert!(text.contains("\none"), "the next one was made before it could be seen: {text}");
+    // The home as it is now, not as it was when the layer was made.
+    ready(&state);
+    fs::write(house.home.join("mine"), "by a person\n").unwrap();
+    fs::remove_file(house.home.join(".bashrc")).unwrap();
+    let text = run("cat ~/mine ~/one; ls ~/.bashrc 2>&1");
+    assert!(text.contains("by a person\none\n") && text.contains("No such file"), "{text}");
+    // What another process has added to the layers, and what was taken out of them.
+    ready(&state);
+    house.works("echo two > ~/two; rm ~/one");
+    let text = run("cat ~/two; ls ~/one 2>&1");
+    assert!(text.contains("\ntwo\n") && text.contains("No such file"), "{text}");
+    ready(&state);
+    let discarded = parts(&house.legwork("discard").arg("--outside").output().unwrap());
+    assert_eq!(discarded.0, Some(0), "{discarded:?}");
+    let text = run("ls ~/one ~/two 2>&1 | grep -c 'No such file'");
+    assert!(text.contains("\n2"), "{text}");
+    // A secret that comes between the two is hidden.
+    ready(&state);
+    fs::write(house.home.join(".netrc"), "machine x password secret\n").unwrap();
+    let text = run("cat ~/.netrc 2>&1; true");
+    assert!(!text.contains("password"), "{text}");
+    assert_eq!(house.read("mine"), "by a person\n");
+    assert!(!house.home.join("one").exists() && !house.home.join("two").exists());
+    drop(wire);
+    eventually("nothing that was made ahead is left", || {
+        fs::read_dir(state.join("ahead")).unwrap().next().is_none().then_some(())
+    });
+}
+
+#[test]
 fn a_full_disk_under_a_layer_fails_the_command_and_not_the_home() {
     if !can_try() {
         return;
@@ -444,6 +514,73 @@ fn a_full_disk_under_a_layer_fails_the_command_and_not_the_home() {
     let (code, stdout, stderr) = parts(&output.unwrap());
     assert!(code != Some(0) && stderr.contains("No space left"), "{code:?}: {stdout}{stderr}");
     assert_eq!(fs::metadata(house.home.join("large")).unwrap().len(), 3_000_000);
+}
+
+#[test]
+fn a_full_disk_in_an_apply_to_the_home_leaves_it_as_it_was() {
+    if !can_try() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.scratch.file("disk");
+    fs::create_dir(&disk).unwrap();
+    // The home is small, the state folder is not.
+    let script = format!(
+        "set -e; mount -t tmpfs -o size=4m none {disk}; mkdir {disk}/work; cd {disk}/work; export HOME={disk}; \
+         LW={program}; S='--state {state}'; echo before > {disk}/file; \
+         $LW sh $S --mode open --policy {policy} 'echo layered > ~/file; head -c 3000000 /dev/zero > ~/large' >&2; \
+         head -c 3000000 /dev/zero > {disk}/filler; set +e; $LW apply $S --outside; echo \"code $?\"; \
+         cat {disk}/file; ls -A {disk}; rm {disk}/filler; $LW apply $S --outside; echo \"code $?\"; \
+         cat {disk}/file; ls -A {disk}",
+        program = program(),
+        state = house.home.join(".local/state/legwork").display(),
+        policy = house.home.join("policy.toml").display(),
+    );
+    let Some(mut command) = in_namespace(&script) else { return };
+    let (code, stdout, stderr) = parts(&command.output().unwrap());
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let (full, after) = stdout.split_once("filler\nwork\n").unwrap();
+    assert_eq!(full, "code 125\nbefore\nfile\n", "{stderr}");
+    assert!(after.contains("code 0\nlayered\nfile\nlarge\nwork\n"), "{stdout}{stderr}");
+    assert!(stderr.contains("No space left"), "{stderr}");
+}
+
+#[test]
+fn a_layer_is_forgotten_when_no_command_has_run_for_long_and_not_before() {
+    if !can_try() {
+        return;
+    }
+    let house = House::new();
+    house.works("echo kept > ~/made");
+    house.works("cat ~/made");
+    let gc = || {
+        let output = house.legwork("gc").arg("--json").output().unwrap();
+        let done: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        done["layers"].as_u64().unwrap_or(0)
+    };
+    let age = |days: u64| {
+        let then = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        for layer in house.layers() {
+            fs::File::open(layer).unwrap().set_modified(then).unwrap();
+        }
+    };
+    age(6);
+    assert_eq!(gc(), 0);
+    assert_eq!(house.works("cat ~/made"), "kept\n");
+    age(9);
+    // A command that still runs has it below its own.
+    let mut running = house.legwork("sh");
+    let running = running.arg("cat ~/made; read line; cat ~/made");
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("it has begun", || (house.layers().len() > 1).then_some(()));
+    assert_eq!(gc(), 0, "the newest layer counts");
+    drop(running.stdin.take());
+    assert_eq!(text(&running.wait_with_output().unwrap().stdout), "kept\nkept\n");
+    age(9);
+    assert_eq!(gc(), 1);
+    assert_eq!(house.layers(), Vec::<PathBuf>::new());
+    assert_eq!(house.works("ls ~/made 2>/dev/null; echo gone"), "gone\n");
 }
 
 #[test]

@@ -292,6 +292,8 @@ impl Config {
         sandbox.outside = outside.unwrap_or(sandbox.outside);
         let layer_bytes_max = values.number("sandbox", "layer_bytes_max");
         sandbox.layer_bytes_max = layer_bytes_max.unwrap_or(sandbox.layer_bytes_max);
+        let trial_bytes_max = values.number("sandbox", "trial_bytes_max");
+        sandbox.trial_bytes_max = trial_bytes_max.unwrap_or(sandbox.trial_bytes_max);
         let duration = |section, name| values.number(section, name).map(Duration::from_millis);
         self.orphan_ttl = duration("", "orphan_ttl_ms").or(self.orphan_ttl);
         let texts = |section, name| values.texts(section, name).to_vec();

@@ -343,6 +343,8 @@ pub enum EndedBy {
     OomKilled,
     /// The kernel, for its limit of a file's size.
     FileSizeLimit,
+    /// Its limit of what it may write into its copies.
+    LayerLimit,
 }
 
 impl EndedBy {
@@ -355,12 +357,13 @@ impl EndedBy {
             Self::CpuLimit => "cpu_limit",
             Self::OomKilled => "oom_killed",
             Self::FileSizeLimit => "file_size_limit",
+            Self::LayerLimit => "layer_limit",
         }
     }
 
     /// Whether it is a limit of what a command may use, other than of time.
     pub fn is_limit(self) -> bool {
-        matches!(self, Self::CpuLimit | Self::OomKilled | Self::FileSizeLimit)
+        matches!(self, Self::CpuLimit | Self::OomKilled | Self::FileSizeLimit | Self::LayerLimit)
     }
 
     /// What to tell of it.
@@ -378,6 +381,10 @@ impl EndedBy {
             Self::FileSizeLimit => {
                 "the kernel ended the command: it wrote a file bigger than file_bytes_max"
             }
+            Self::LayerLimit => {
+                "the command was stopped: it wrote more into its copy of the files than may be kept \
+                 (trial_bytes_max of a trial, layer_bytes_max of a layer over the home)"
+            }
         }
     }
 }
@@ -391,6 +398,7 @@ impl From<protocol::EndCause> for EndedBy {
             protocol::EndCause::CpuLimit => Self::CpuLimit,
             protocol::EndCause::OomKilled => Self::OomKilled,
             protocol::EndCause::FileSizeLimit => Self::FileSizeLimit,
+            protocol::EndCause::LayerLimit => Self::LayerLimit,
         }
     }
 }

@@ -29,11 +29,14 @@ pub struct SandboxSettings {
     pub outside: Outside,
     /// Most bytes of what is kept of them.
     pub layer_bytes_max: u64,
+    /// Most bytes that a command may write which is only tried.
+    pub trial_bytes_max: u64,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
         const LAYER_BYTES_MAX: u64 = 2 << 30;
+        const TRIAL_BYTES_MAX: u64 = 10 << 30;
         Self {
             level: None,
             network: None,
@@ -44,6 +47,7 @@ impl Default for SandboxSettings {
             deciding: Vec::new(),
             outside: Outside::default(),
             layer_bytes_max: LAYER_BYTES_MAX,
+            trial_bytes_max: TRIAL_BYTES_MAX,
         }
     }
 }

@@ -22,8 +22,9 @@ use std::{
 
 use legwork_warden::{
     protocol::{
-        Decoder, EndCause, FromWarden, KeptOutput, LiveResources, NewOutput, Order, Report, RunEnd,
-        Sandboxed, Spec, StartFailure, StartStage, ToWarden, WardenFrame, version,
+        Decoder, EndCause, FromWarden, KeptOutput, LiveResources, NewOutput, Order, Report,
+        RunCopies, RunEnd, Sandboxed, Spec, StartFailure, StartStage, ToWarden, WardenFrame,
+        version,
     },
     record::{CommandEnd, ExitRecord, LimitsInForce, RecordError, StreamTotal},
 };
@@ -735,6 +736,7 @@ impl Place for Scripted {
             exec_rules: Vec::new(),
             on_copy: false,
             names: None,
+            copies: RunCopies::default(),
         }
     }
 

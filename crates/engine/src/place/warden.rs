@@ -11,7 +11,7 @@ use std::{
 };
 
 use legwork_warden::{
-    protocol::{EndCause, FromWarden, Order, Spec, ToWarden, encode},
+    protocol::{EndCause, FromWarden, Order, RunCopies, Spec, ToWarden, encode},
     sandbox::{Enforcement, Profile},
 };
 use rustix::process::Signal;
@@ -39,6 +39,10 @@ pub(crate) struct Warden {
     pub ours: bool,
     /// What it has a sandbox ready for.
     pub confined: Option<Wanted>,
+    /// The copies of its next command, which is then its last; none of any other.
+    pub copies: Option<RunCopies>,
+    /// Whether it was made ready for one command only.
+    pub once: bool,
     /// The place of the engine that it was forked for, if that has ended.
     _inheritance: Option<Inheritance>,
 }
@@ -53,6 +57,8 @@ impl Warden {
             attended: None,
             ours: true,
             confined: None,
+            copies: None,
+            once: false,
             _inheritance: None,
         }
     }
@@ -66,13 +72,22 @@ impl Warden {
             attended: None,
             ours: false,
             confined: None,
+            copies: None,
+            once: false,
             _inheritance: Some(inheritance),
         }
     }
 
     /// Starts a command. What the warden is owed goes along, so that it wakes up once and not
     /// twice.
-    pub(crate) async fn start(&mut self, spec: Spec, with: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) async fn start(
+        &mut self,
+        mut spec: Spec,
+        with: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        if let (Some(sandbox), Some(copies)) = (&mut spec.sandbox, self.copies.take()) {
+            sandbox.copies = copies;
+        }
         let mut frames = self.take_owed()?;
         frames.extend(encode(&ToWarden::Start(Box::new(spec))).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, with).await

@@ -25,7 +25,9 @@ impl Tasks {
     pub(super) async fn settle_outside(&self) {
         let Some(layers) = self.place.outside() else { return };
         let opened = in_thread(move || layers.opened()).await.unwrap_or_default();
-        for id in opened {
+        // Mostly they are gone already, and the ledger need not be asked.
+        let lives = |warden: &str| self.place.is_alive(warden).unwrap_or(true);
+        for (id, _) in opened.into_iter().filter(|(_, warden)| lives(warden)) {
             let Ok(task) = self.one(id.as_str()).await else { continue };
             let has_left = task.outcome.as_ref().is_none_or(|it| !it.background_pids.is_empty());
             if task.status.is_final() && !has_left {

@@ -41,6 +41,8 @@ pub(crate) struct Progress {
     report: Option<Report>,
     /// Goes up whenever the command is found to wait for input, where somebody looks for that.
     waited: u64,
+    /// Who has it.
+    warden: Arc<str>,
     /// Whether its warden has not got it yet.
     delayed: bool,
     /// Whether the output is known to be in the task's folder.
@@ -61,8 +63,8 @@ impl Progress {
     }
 
     /// Of a command that its warden gets now, or a little later.
-    pub(super) fn begin(delayed: bool) -> Self {
-        Self { delayed, ..Self::default() }
+    pub(super) fn begin(warden: &str, delayed: bool) -> Self {
+        Self { warden: warden.into(), delayed, ..Self::default() }
     }
 
     /// Its warden has got it.
@@ -189,6 +191,11 @@ impl Run {
     /// The task's id.
     pub fn task_id(&self) -> &TaskId {
         &self.task_id
+    }
+
+    /// The warden that has it, or had it.
+    pub(super) fn warden(&self) -> Arc<str> {
+        self.progress.borrow().warden.clone()
     }
 
     /// Whether it runs on another machine.
@@ -492,7 +499,7 @@ pub(super) async fn drive(
                     warden.owe_committed(task_id.as_str());
                     // One that was adopted would give the next command the environment of a dead
                     // engine: letting go of it ends it.
-                    if warden.ours {
+                    if warden.ours || warden.once {
                         tasks.place_of(&warden.name).give_back(warden);
                     }
                     break;

@@ -210,7 +210,8 @@ impl Tasks {
         trace: Option<Trace>,
     ) -> (RunControl, watch::Receiver<Progress>) {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (sender, progress) = watch::channel(Progress::begin(driven.1.is_some()));
+        let (sender, progress) =
+            watch::channel(Progress::begin(&driven.0.name, driven.1.is_some()));
         let control = RunControl::new(orders);
         let handles = (control.clone(), progress.clone());
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());

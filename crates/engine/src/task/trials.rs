@@ -156,14 +156,7 @@ impl Tasks {
 
     /// An error while a trial's command, or anything that it left behind, still runs.
     async fn check_over(&self, task: &Task) -> Result<(), ToolError> {
-        if self.is_trial_over(task).await {
-            return Ok(());
-        }
-        Err(ToolError::new(
-            ErrorKind::ToolExecutionFailed,
-            format!("the trial `{}` still runs", task.task_id),
-        )
-        .hint("wait for its end, or stop it"))
+        if self.is_trial_over(task).await { Ok(()) } else { Err(still_runs(&task.task_id)) }
     }
 
     /// Whether nothing of a trial runs any more: it can be shown, applied and discarded.
@@ -176,13 +169,17 @@ impl Tasks {
     /// process can hide from it, whatever its command line says.
     pub(super) async fn is_let_go(&self, task: &Task) -> bool {
         let left = task.outcome.as_ref().is_some_and(|it| !it.background_pids.is_empty());
-        let patience = if left { STOPPED } else { LET_GO };
-        if let Ok(mut channel) = self.place.dial(&task.warden).await {
+        self.is_warden_gone(&task.warden, left).await
+    }
+
+    async fn is_warden_gone(&self, warden: &str, has_left: bool) -> bool {
+        let patience = if has_left { STOPPED } else { LET_GO };
+        if let Ok(mut channel) = self.place.dial(warden).await {
             let gone = async { while channel.receive_of_warden().await.is_ok() {} };
             let _ = tokio::time::timeout(patience, gone).await;
         }
         // When in doubt it lives.
-        !self.place.is_alive(&task.warden).unwrap_or(true)
+        !self.place.is_alive(warden).unwrap_or(true)
     }
 
     /// What a trial changed and what of that was not brought over, at and below these paths.
@@ -193,7 +190,17 @@ impl Tasks {
         shown: ShownChanges,
     ) -> Result<TrialChanges, ToolError> {
         self.check_over(task).await?;
-        let (id, mask) = (task.task_id.clone(), self.mask.get());
+        self.shown_changes(task.task_id.clone(), paths, shown).await
+    }
+
+    /// The same of a trial that is over.
+    async fn shown_changes(
+        &self,
+        id: TaskId,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        let mask = self.mask.get();
         self.with_trials(move |trials| TrialChanges::of(&trials.get(&id)?, &paths, shown, &mask))
             .await
     }
@@ -337,17 +344,22 @@ impl Tasks {
     /// What a command did that was tried. What it left running is stopped first.
     async fn describe(self: &Arc<Self>, run: &mut Run) -> Result<TriedCommand, ToolError> {
         let ended = run.ended().await?;
-        let task = self.one(run.task_id().as_str()).await?;
-        let left = task.outcome.as_ref().is_some_and(|it| !it.background_pids.is_empty());
-        if left && !self.is_let_go(&task).await {
+        let (id, left) = (run.task_id().clone(), !ended.outcome.background_pids.is_empty());
+        let mut is_over = self.is_warden_gone(&run.warden(), left).await;
+        if left && !is_over {
+            let task = self.one(id.as_str()).await?;
             let mut observer = Observer::of(self.clone(), task.clone()).await?;
             observer.stop(rustix::process::Signal::TERM.as_raw(), GRACE).await?;
+            is_over = self.is_let_go(&task).await;
         }
-        let shown = self.trial_changes(&task, Vec::new(), IN_QUESTION).await?;
+        if !is_over {
+            return Err(still_runs(&id));
+        }
+        let shown = self.shown_changes(id.clone(), Vec::new(), IN_QUESTION).await?;
         let mask = self.mask.get();
         let output = run.output(&ended).and_then(|it| it.tail(&mask, OUTPUT_BYTES, true));
         Ok(TriedCommand {
-            task_id: task.task_id,
+            task_id: id,
             ended: ended_in_words(&ended.outcome),
             summary: shown.counted,
             list: shown.list,
@@ -427,6 +439,11 @@ fn ended_in_words(outcome: &Outcome) -> String {
         (None, None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None, None) => "its outcome is unknown".to_owned(),
     }
+}
+
+fn still_runs(id: &TaskId) -> ToolError {
+    ToolError::new(ErrorKind::ToolExecutionFailed, format!("the trial `{id}` still runs"))
+        .hint("wait for its end, or stop it")
 }
 
 fn no_trial(prefix: &str) -> ToolError {

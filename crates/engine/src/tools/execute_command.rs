@@ -37,7 +37,7 @@ The result is JSON with `stdout`, `stderr`, `return_code` and `timed_out`:
 - `return_code` is the exit status; -N if signal N ended it; null if it did not start or ran out of time.
 - A program that cannot be started is a result too: `stderr` begins with `Error: ` and says why.
 - `timed_out` is true when the timeout stopped it; what it had printed until then is there.
-- `ended_by` is there if another limit ended it: `cpu_limit`, `oom_killed` or `file_size_limit`.
+- `ended_by` is there if another limit ended it: `cpu_limit`, `oom_killed`, `file_size_limit` or `layer_limit`.
 - `denials` lists what the sandbox or a rule refused while it ran.
 - `background_pids` lists processes that it left running; TaskStop with `task_id` ends them.
 - Past 1 MiB a stream shows head and tail, `truncated` is true, and `artifacts` names the complete files.

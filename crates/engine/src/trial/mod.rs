@@ -7,6 +7,7 @@
 //!
 //! This room knows files and nothing else: neither tasks nor questions.
 
+mod ahead;
 mod apply;
 mod changes;
 mod diff;
@@ -28,16 +29,21 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::stack::private;
+pub(crate) use self::{
+    ahead::{LayersAhead, clear_ahead},
+    diff::DiffLimits,
+    error::TrialError,
+    outside::{OutsideLayers, OutsideView},
+    tree::bytes_of as trial_bytes,
+};
 pub use self::{
     apply::Applied,
     changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges},
     record::TrialRecord,
 };
-pub(crate) use self::{
-    diff::DiffLimits, error::TrialError, outside::OutsideLayers, tree::bytes_of as trial_bytes,
-};
 use self::{
-    record::{FileTime, LayerRecord, read_json, write_json},
+    record::{FileTime, LayerRecord, read_json, write_json, write_json_soon},
     tree::remove_tree,
 };
 use crate::{clock::now_ms, id::TaskId};
@@ -87,32 +93,32 @@ impl Trials {
         Self { folder: state.join("trials") }
     }
 
-    /// Makes the folder of a trial, with an empty layer for each of these places. The last of them
-    /// may be one whose changes nobody wants: a temporary folder.
-    pub(crate) fn create(
+    /// Makes empty layers those of a trial, which begins now; whether they still fit. The last of
+    /// them may be of places whose changes nobody wants: all but these many.
+    pub(crate) fn begin(
         &self,
+        layers: &mut LayersAhead,
+        kept: usize,
         id: &TaskId,
         workspace: &Path,
-        places: &[PathBuf],
-        temporary: Option<&Path>,
-    ) -> io::Result<Vec<TrialLayer>> {
-        let folder = self.folder.join(id.as_str());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let mut layers = Vec::new();
-        for (number, place) in places.iter().map(PathBuf::as_path).chain(temporary).enumerate() {
-            layers.push(make_layer(&folder, number, place)?);
+    ) -> io::Result<bool> {
+        if !layers.is_current() {
+            return Ok(false);
         }
-        let kept = layers.iter().take(places.len()).enumerate();
+        let places = layers.layers().iter().take(kept).enumerate();
         let record = TrialRecord {
             task_id: id.clone(),
             workspace: workspace.to_owned(),
-            layers: kept.map(|(number, layer)| LayerRecord::new(number, &layer.place)).collect(),
+            layers: places.map(|(number, layer)| LayerRecord::new(number, &layer.place)).collect(),
             created_at_ms: now_ms(),
-            began: FileTime::of_now(&folder)?,
+            began: FileTime::of_now(layers.folder())?,
             applied: Vec::new(),
         };
-        write_json(&folder.join(RECORD), &record)?;
-        Ok(layers)
+        // Without it there is no trial, and nothing of one is worth a wait for the disk yet.
+        write_json_soon(&layers.folder().join(RECORD), &record)?;
+        private(&self.folder)?;
+        layers.move_to(&self.folder.join(id.as_str()))?;
+        Ok(true)
     }
 
     /// All of them, newest first.
@@ -244,8 +250,9 @@ impl Trial {
             return Ok(sealed);
         }
         let changes = changes::look(self)?;
-        write_json(&place, &changes)
-            .map_err(|error| TrialError::io("the list of changes", &error))?;
+        // What is shown as nothing need not outlast a power cut to stay that.
+        let write = if changes.all.is_empty() { write_json_soon } else { write_json };
+        write(&place, &changes).map_err(|error| TrialError::io("the list of changes", &error))?;
         Ok(changes)
     }
 

@@ -16,11 +16,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Applied, SEALED, Trial, TrialLayer, Trials, TriedChanges, changes,
+    Applied, LayersAhead, SEALED, Trial, TrialLayer, Trials, TriedChanges,
+    ahead::set_apart,
+    changes,
     error::TrialError,
-    make_layer,
-    record::{FileTime, LayerRecord, TrialRecord, lossless, read_json, write_json},
-    stack::{LIST, LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer, private},
+    record::{
+        FileTime, LayerRecord, TrialRecord, lossless, read_json, write_json, write_json_soon,
+    },
+    stack::{LIST, LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer},
+    tree::remove_tree,
 };
 use crate::{clock::now_ms, id::TaskId};
 
@@ -52,14 +56,29 @@ struct AboutLayers {
 }
 
 /// What a command's view is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct OutsideView {
-    pub layer: TrialLayer,
-    /// Where the lowest part is put together.
-    pub base: PathBuf,
-    /// What earlier commands have written, newest first.
-    pub below: Vec<PathBuf>,
+    layers: LayersAhead,
+    /// What earlier commands have written, oldest first.
+    below: Vec<String>,
+    /// The same as folders, newest first.
+    pub below_folders: Vec<PathBuf>,
 }
+
+impl OutsideView {
+    /// The command's own layer, over the home.
+    pub(crate) fn layer(&self) -> Option<&TrialLayer> {
+        self.layers.layers().first()
+    }
+
+    /// Where the lowest part is put together.
+    pub(crate) fn base(&self) -> PathBuf {
+        self.layers.folder().join(BASE)
+    }
+}
+
+/// Where the lowest part of a view is put together, in the folder of its layer.
+const BASE: &str = "0/base";
 
 /// Whether a warden lives, by its name.
 pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
@@ -91,25 +110,41 @@ impl OutsideLayers {
         &self.place
     }
 
-    /// Makes the layer of a command that this warden will run.
-    pub(crate) fn begin(
+    /// Makes the layer of a command that this warden will run, over what is finished now.
+    pub(crate) fn prepare(
         &self,
-        id: &TaskId,
+        state: &Path,
         warden: &str,
         is_alive: IsAlive<'_>,
-        bytes_max: u64,
+    ) -> Result<OutsideView, TrialError> {
+        let mut going = Vec::new();
+        let made = self.prepare_locked(state, warden, is_alive, &mut going);
+        // Others need not wait for that. What cannot be removed now is found by a clean-up.
+        for folder in going {
+            let _ = remove_tree(&folder);
+        }
+        made
+    }
+
+    fn prepare_locked(
+        &self,
+        state: &Path,
+        warden: &str,
+        is_alive: IsAlive<'_>,
+        going: &mut Vec<PathBuf>,
     ) -> Result<OutsideView, TrialError> {
         let _lock = self.lock()?;
-        let mut list = self.settled(is_alive)?;
+        let (mut list, garbage) = self.taken_in(is_alive)?;
+        let in_use = self.in_use(is_alive);
+        for name in garbage.iter().filter(|name| !in_use.contains(*name)) {
+            going.extend(set_apart(state, &self.folder, name));
+        }
+        self.remove_gone(&mut list, &in_use)?;
         let about = self.folder.join(ABOUT);
         if !about.exists() {
             let (workspace, place) = (self.workspace.clone(), self.place.clone());
             write_json(&about, &AboutLayers { workspace, place })
                 .map_err(TrialError::at(&about))?;
-        }
-        let bytes = list.bytes();
-        if bytes > bytes_max {
-            return Err(TrialError::LayersFull { bytes, bytes_max });
         }
         if list.layers.len() >= DEPTH {
             match self.fold_newest(&mut list) {
@@ -118,23 +153,48 @@ impl OutsideLayers {
             }
         }
         let made = || -> io::Result<OutsideView> {
-            let folder = self.folder.join(id.as_str());
-            private(&folder)?;
-            let layer = make_layer(&folder, 0, &self.place)?;
-            let base = folder.join("0/base");
-            fs::create_dir(&base)?;
+            let place: &Path = &self.place;
+            let layers = LayersAhead::make(state, warden, [place].into_iter())?;
+            fs::create_dir(layers.folder().join(BASE))?;
+            let below_folders = list.names().rev().map(|name| self.upper(name)).collect();
+            Ok(OutsideView { layers, below: list.names().cloned().collect(), below_folders })
+        };
+        made().map_err(TrialError::at(&self.folder))
+    }
+
+    /// Makes such a layer that of a task, which begins now: how many bytes it may write. None if
+    /// what is finished is not the same any more, or the home.
+    pub(crate) fn begin(
+        &self,
+        view: &mut OutsideView,
+        id: &TaskId,
+        warden: &str,
+        is_alive: IsAlive<'_>,
+        bytes_max: u64,
+    ) -> Result<Option<u64>, TrialError> {
+        let _lock = self.lock()?;
+        // What is to be removed waits for whoever prepares the next one.
+        let (list, _) = self.taken_in(is_alive)?;
+        let bytes = list.bytes();
+        if bytes > bytes_max {
+            return Err(TrialError::LayersFull { bytes, bytes_max });
+        }
+        if !list.names().eq(&view.below) || !view.layers.is_current() {
+            return Ok(None);
+        }
+        let mut begun = || -> io::Result<()> {
             let opened = OpenedLayer {
                 task_id: id.clone(),
                 warden: warden.to_owned(),
-                began: FileTime::of_now(&folder)?,
+                began: FileTime::of_now(view.layers.folder())?,
                 created_at_ms: now_ms(),
-                below: list.names().cloned().collect(),
+                below: view.below.clone(),
             };
-            write_json(&folder.join(OPENED), &opened)?;
-            let below = list.names().rev().map(|name| self.upper(name)).collect();
-            Ok(OutsideView { layer, base, below })
+            write_json_soon(&view.layers.folder().join(OPENED), &opened)?;
+            view.layers.move_to(&self.folder.join(id.as_str()))
         };
-        made().map_err(TrialError::at(&self.folder))
+        begun().map_err(TrialError::at(&self.folder))?;
+        Ok(Some(bytes_max - bytes))
     }
 
     /// What the command of a task has written so far, whether it runs or not; nothing if it has no
@@ -147,16 +207,17 @@ impl OutsideLayers {
         changes::look(&self.trial(folder, opened.began)?)
     }
 
-    /// The tasks that may write into a layer now.
-    pub(crate) fn opened(&self) -> Vec<TaskId> {
+    /// The tasks that may write into a layer now, and their wardens.
+    pub(crate) fn opened(&self) -> Vec<(TaskId, String)> {
         let list: LayerList = read_json(&self.folder.join(LIST)).unwrap_or_default();
         let known: HashSet<&String> = list.names().chain(&list.gone).collect();
         let names = self.names().unwrap_or_default();
-        names
-            .iter()
-            .filter(|name| !known.contains(name))
-            .filter_map(|it| TaskId::parse(it))
-            .collect()
+        let unknown = names.iter().filter(|name| !known.contains(name));
+        let opened = |name: &String| {
+            let opened: OpenedLayer = read_json(&self.folder.join(name).join(OPENED)).ok()?;
+            Some((opened.task_id, opened.warden))
+        };
+        unknown.filter_map(opened).collect()
     }
 
     /// All that finished commands have written, as one; none if that is nothing.

@@ -69,14 +69,27 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
 }
 
 /// Puts a file in the place of another at once; it is on the disk when this returns.
-pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file =
-        fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&serde_json::to_vec(value).map_err(io::Error::other)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    write_new(path, value)?.sync_all()?;
+    fs::rename(path.with_extension(NEW), path)?;
     sync_folder_of(path)
+}
+
+/// The same, on the disk some time later: after a power cut the file may be missing or empty.
+pub(super) fn write_json_soon<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    write_new(path, value)?;
+    fs::rename(path.with_extension(NEW), path)
+}
+
+/// What a file is called until it takes the place of another.
+const NEW: &str = "new";
+
+fn write_new(path: &Path, value: &impl Serialize) -> io::Result<fs::File> {
+    let mut options = fs::File::options();
+    options.create(true).write(true).truncate(true).mode(0o600);
+    let mut file = options.open(path.with_extension(NEW))?;
+    file.write_all(&serde_json::to_vec(value).map_err(io::Error::other)?)?;
+    Ok(file)
 }
 
 /// Removes a file; it is gone from the disk when this returns.

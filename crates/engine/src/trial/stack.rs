@@ -127,6 +127,20 @@ impl OutsideLayers {
 
     /// The list, once what has finished since is in it, and what is in no list is removed.
     pub(super) fn settled(&self, is_alive: IsAlive<'_>) -> Result<LayerList, TrialError> {
+        let (mut list, garbage) = self.taken_in(is_alive)?;
+        let in_use = self.in_use(is_alive);
+        for name in garbage.iter().filter(|name| !in_use.contains(*name)) {
+            remove_tree(&self.folder.join(name)).map_err(TrialError::at(&self.folder))?;
+        }
+        self.remove_gone(&mut list, &in_use)?;
+        Ok(list)
+    }
+
+    /// The list, once what has finished since is in it, and what is in no list.
+    pub(super) fn taken_in(
+        &self,
+        is_alive: IsAlive<'_>,
+    ) -> Result<(LayerList, Vec<String>), TrialError> {
         let mut list = self.list()?;
         let known: HashSet<String> = list.names().chain(&list.gone).cloned().collect();
         let names = self.names().map_err(TrialError::at(&self.folder))?;
@@ -136,8 +150,11 @@ impl OutsideLayers {
             match read_json::<OpenedLayer>(&self.folder.join(&name).join(OPENED)) {
                 Ok(opened) if is_alive(&opened.warden) => {}
                 Ok(opened) => finished.push((opened.created_at_ms, name, opened)),
-                // Nobody else makes one now: it was cut off.
+                // Nobody else makes one now: it was cut off, by a power cut if the record is empty.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => garbage.push(name),
+                Err(_) if is_empty_file(&self.folder.join(&name).join(OPENED)) => {
+                    garbage.push(name);
+                }
                 // What cannot be read is not gone.
                 Err(error) => return Err(TrialError::at(&self.folder.join(&name))(error)),
             }
@@ -147,17 +164,13 @@ impl OutsideLayers {
             if self.finish(&name, &opened)? {
                 let bytes = bytes_of(&self.upper(&name));
                 list.layers.push(ListedLayer { name, bytes });
+                self.write(&list)?;
             } else {
-                list.gone.push(name);
+                // It never was below another one: nobody need know that it was there.
+                garbage.push(name);
             }
-            self.write(&list)?;
         }
-        let in_use = self.in_use(is_alive);
-        for name in garbage.iter().filter(|name| !in_use.contains(*name)) {
-            remove_tree(&self.folder.join(name)).map_err(TrialError::at(&self.folder))?;
-        }
-        self.remove_gone(&mut list, &in_use)?;
-        Ok(list)
+        Ok((list, garbage))
     }
 
     /// Notes what stands below the files of a layer that nobody writes any more; whether there are
@@ -171,6 +184,8 @@ impl OutsideLayers {
         }
         let place = folder.join(MARKS);
         if !place.exists() {
+            // The kernel was told not to: what is in the list is on the disk.
+            rustix::fs::syncfs(top.handle()).map_err(|errno| failed(errno.into()))?;
             let changes = changes::look(&self.trial(folder.clone(), opened.began)?)?;
             let mark =
                 |it: TriedChange| MarkBelow { path: it.path, before: it.before, stale: it.stale };
@@ -289,6 +304,10 @@ impl OutsideLayers {
         }
         all
     }
+}
+
+fn is_empty_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0)
 }
 
 /// Makes a folder that only its owner can read, unless it is there.

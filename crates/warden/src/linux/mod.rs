@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod command;
+mod copied;
 mod deadline;
 mod execs;
 mod input;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     codec::{Decoder, FRAME_BYTES_MAX, FrameError, encode},
-    spec::{Environment, Limits, OutputRoute, Sandboxed, Spec, StdinSource},
+    spec::{Environment, Limits, OutputRoute, RunCopies, Sandboxed, Spec, StdinSource},
 };
 use crate::{
     folder::{Stream, WindowSize},
@@ -30,7 +30,7 @@ use crate::{
 
 /// Version of everything below. Goes up with every change of what a warden and an engine of another
 /// version say.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 4;
@@ -468,6 +468,8 @@ pub enum EndCause {
     OomKilled,
     /// The kernel, because it wrote a file bigger than it may.
     FileSizeLimit,
+    /// The limit of what it may write into its copies.
+    LayerLimit,
 }
 
 /// Why a command did not start.

@@ -4,7 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{exec::ExecRule, folder::WindowSize, network::NameRules, sandbox::SandboxLayer};
+use crate::{
+    exec::ExecRule,
+    folder::WindowSize,
+    network::NameRules,
+    sandbox::{CopyOnWrite, SandboxLayer},
+};
 
 /// Everything a warden needs to start a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +59,18 @@ pub struct Sandboxed {
     /// The names that it may connect to, where the sandbox was told of a proxy
     /// ([`Profile::names`](crate::sandbox::Profile::names)).
     pub names: Option<NameRules>,
+    /// Its copies.
+    pub copies: RunCopies,
+}
+
+/// The copies that a command writes into.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunCopies {
+    /// Those of its [profile](crate::sandbox::Profile::copies), by the names that their folders
+    /// have now: what was made ahead is renamed when it is used.
+    pub places: Vec<CopyOnWrite>,
+    /// Most bytes that it may write into them; beyond that it is stopped.
+    pub bytes_max: Option<u64>,
 }
 
 /// What a command and all its descendants may use; none is no limit.

@@ -51,13 +51,14 @@ const ENDS: [Status; 4] =
     [Status::Completed, Status::Failed, Status::Cancelled, Status::Interrupted];
 
 /// Why tasks end otherwise than by themselves.
-const CAUSES: [&str; 10] = [
+const CAUSES: [&str; 11] = [
     EndedBy::Timeout.as_str(),
     EndedBy::Stopped.as_str(),
     EndedBy::Abandoned.as_str(),
     EndedBy::CpuLimit.as_str(),
     EndedBy::OomKilled.as_str(),
     EndedBy::FileSizeLimit.as_str(),
+    EndedBy::LayerLimit.as_str(),
     "spawn_failed",
     "warden_lost",
     "exit_record_damaged",

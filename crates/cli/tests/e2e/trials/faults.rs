@@ -233,6 +233,42 @@ fn a_full_disk_in_a_trial_fails_the_command_and_not_the_workspace() {
 }
 
 #[test]
+fn a_trial_that_writes_too_much_is_stopped_and_says_so() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("file", "before\n");
+    let before = tree(scratch.workspace.path());
+    let policy = "[sandbox]\ntrial_bytes_max = 3000000\n";
+    let writes = "mkdir made; i=0; while :; do head -c 1000000 /dev/zero > made/$i; i=$((i+1)); sleep 0.1; done";
+    let mut command = scratch.guarded("try", "guarded", Some(policy));
+    let (code, _, stderr) = parts(&command.args(["--sh", writes]).output().unwrap());
+    assert!(code != Some(0) && stderr.contains("trial_bytes_max"), "{code:?}: {stderr}");
+    assert_eq!(tree(scratch.workspace.path()), before);
+    let outcome = &scratch.tasks()[0]["outcome"];
+    assert_eq!(outcome["ended_by"], "layer_limit", "{outcome:#}");
+    // What it wrote until then can be looked at, and forgotten.
+    assert!(scratch.changes().contains_key("made/0"));
+    assert!(scratch.legwork("discard").output().unwrap().status.success());
+    // What a command has left behind is stopped, too.
+    let left = format!("({writes}) >/dev/null 2>&1 & echo begun");
+    let mut command = scratch.guarded("try", "guarded", Some(policy));
+    let (code, stdout, stderr) = parts(&command.args(["--sh", &left]).output().unwrap());
+    assert_eq!((code, stdout.as_str()), (Some(0), "begun\n"), "{stderr}");
+    eventually("what was left is stopped", || {
+        let discarded = scratch.legwork("discard").output().unwrap();
+        discarded.status.success().then_some(())
+    });
+    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+    // Within its limit nothing is stopped, however long it takes.
+    let mut command = scratch.guarded("try", "guarded", Some(policy));
+    let little = "head -c 1000000 /dev/zero > made; sleep 2; echo through";
+    let (code, stdout, stderr) = parts(&command.args(["--sh", little]).output().unwrap());
+    assert_eq!((code, stdout.as_str()), (Some(0), "through\n"), "{stderr}");
+}
+
+#[test]
 fn a_workspace_that_cannot_be_copied_is_refused_and_told_why() {
     if !can_try() {
         return;
@@ -252,6 +288,30 @@ fn a_workspace_that_cannot_be_copied_is_refused_and_told_why() {
     assert!(stderr.contains("cannot be tried here") && stderr.contains("/mounted"), "{stderr}");
     assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "before\n");
     assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_state_folder_on_a_file_system_that_takes_no_layers_is_refused_and_told_why() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("w/file", "before\n");
+    // A copy-on-write view keeps no layers of another one.
+    let folder = scratch.workspace.path().display().to_string();
+    let script = format!(
+        "set -e; mkdir {folder}/lower {folder}/upper {folder}/work {folder}/state; cd {folder}/w; \
+         mount -t overlay -o userxattr,lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work \
+         none {folder}/state; set +e; {program} try --state {folder}/state --sh 'echo tried > file'; \
+         echo \"code $?\"; ls -A {folder}/state/trials {folder}/state/ahead 2>/dev/null | grep -v ':$'; cat file",
+        program = program(),
+    );
+    let Some(mut command) = in_namespace(&script) else { return };
+    let (_, stdout, stderr) = parts(&command.output().unwrap());
+    assert!(stdout.starts_with("code 125\n") && stdout.ends_with("before\n"), "{stdout}{stderr}");
+    assert!(stderr.contains("cannot be tried here"), "{stderr}");
+    assert!(stderr.contains("copy-on-write view of"), "the reason: {stderr}");
+    assert_eq!(stdout.trim(), "code 125\nbefore", "nothing is left: {stdout}");
 }
 
 #[test]

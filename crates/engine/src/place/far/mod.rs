@@ -30,7 +30,7 @@ use std::{
 
 use legwork_gate::ProgramRule;
 use legwork_warden::{
-    protocol::{self, Sandboxed, Spec},
+    protocol::{self, RunCopies, Sandboxed, Spec},
     record::{ExitRecord, RecordError},
 };
 use tokio::{sync::watch, time::Instant};
@@ -476,6 +476,7 @@ impl Place for Far {
             exec_rules: Vec::new(),
             on_copy: false,
             names: None,
+            copies: RunCopies::default(),
         }
     }
 

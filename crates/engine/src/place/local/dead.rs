@@ -9,7 +9,10 @@ use std::{
 use legwork_warden::{end_left_by, is_alive};
 
 use super::owner::is_left_behind;
-use crate::state::{StateFolder, aside::remove};
+use crate::{
+    state::{StateFolder, aside::remove},
+    trial::clear_ahead,
+};
 
 /// What is younger than this may belong to somebody who is just being made.
 const AGE: Duration = Duration::from_secs(60);
@@ -30,6 +33,9 @@ pub(super) fn clear(state: &StateFolder, dry_run: bool) -> u64 {
         }
         sockets += u64::from(unlink(&path));
     }
+    clear_ahead(state.path(), &|warden, path| {
+        !dry_run && age(path) >= AGE && matches!(is_alive(&state.wardens, warden), Ok(false))
+    });
     for path in old_entries(&state.engines()).filter(|path| is_left_behind(path)) {
         unlink(&path);
     }

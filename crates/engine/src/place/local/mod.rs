@@ -1,5 +1,6 @@
 //! `Local`: the place that is this machine.
 
+mod ahead;
 mod dead;
 mod login;
 mod own;
@@ -34,7 +35,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, stat, statat};
 use tokio::sync::watch;
 
 use self::{
-    login::Logins, owner::Owners, pool::Pool, sandbox::Sandboxing, socket::Socket,
+    login::Logins,
+    owner::Owners,
+    pool::Pool,
+    sandbox::{CopiesFor, Sandboxing},
+    socket::Socket,
     spawning::Spawning,
 };
 pub(crate) use self::{
@@ -182,6 +187,7 @@ impl Place for Local {
     }
 
     fn close(&self) -> Soon<'_, ()> {
+        self.pool.close();
         Box::pin(self.logins.close())
     }
 
@@ -194,7 +200,7 @@ impl Place for Local {
         wanted: Wanted,
         id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_to_try(wanted, id))
+        Box::pin(self.pool.ready_with_copies(CopiesFor::Trial(wanted), id))
     }
 
     fn is_layered(&self, wanted: Wanted) -> bool {
@@ -206,7 +212,7 @@ impl Place for Local {
         wanted: Wanted,
         id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_in_layer(wanted, id))
+        Box::pin(self.pool.ready_with_copies(CopiesFor::Home(wanted), id))
     }
 
     fn outside(&self) -> Option<OutsideLayers> {

@@ -13,12 +13,13 @@ use std::{
 };
 
 use legwork_gate::Level;
-use legwork_warden::sandbox::SandboxLayer;
 use tokio::sync::oneshot;
 
-use super::sandbox::Sandboxing;
+use super::{
+    ahead::WardensAhead,
+    sandbox::{CopiesFor, Sandboxing},
+};
 use crate::{
-    id::TaskId,
     meters::WardenCount,
     model::sandbox::Wanted,
     place::{PlaceError, Ready, Sandbox, Soon, Warden},
@@ -49,20 +50,22 @@ pub(super) trait Forks: Send + Sync + fmt::Debug {
 pub(super) struct Pool {
     // Before what forks, which is dropped after it: a spawner stays for as long as it has wardens.
     shared: Mutex<Shared>,
-    forks: Box<dyn Forks>,
-    sandboxing: Arc<Sandboxing>,
+    pub(super) forks: Box<dyn Forks>,
+    pub(super) sandboxing: Arc<Sandboxing>,
     /// What new wardens make a sandbox ready for.
     usual: OnceLock<Wanted>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     /// The most recently used one is last, and taken first: its memory is warm.
     idle: VecDeque<(Warden, Instant)>,
     waiting: VecDeque<oneshot::Sender<Result<Warden, PlaceError>>>,
     forks: usize,
     /// How many are to be kept ready.
-    reserve: usize,
+    pub(super) reserve: usize,
+    /// Those with copies.
+    pub(super) ahead: WardensAhead,
     /// Whether a task watches for idle wardens to let go.
     watched: bool,
 }
@@ -88,8 +91,10 @@ impl Pool {
 
     /// Lets new wardens make a sandbox ready, for the first who asks.
     pub(super) fn expect(&self, wanted: Wanted) {
-        // A layer is each command's own: nothing of it can be made ahead.
-        if wanted.level != Level::None && !self.sandboxing.is_layered(wanted) {
+        if self.sandboxing.is_layered(wanted) {
+            // A layer is each command's own: a warden is made ready for one.
+            self.lock().ahead.expect(CopiesFor::Home(wanted));
+        } else if wanted.level != Level::None {
             let _ = self.usual.set(wanted);
         }
     }
@@ -101,6 +106,7 @@ impl Pool {
         let mut shared = self.lock();
         shared.reserve = RESERVE;
         self.replenish(&mut shared);
+        self.replenish_ahead(&mut shared);
         Ok(pid)
     }
 
@@ -109,41 +115,6 @@ impl Pool {
         let mut warden = self.take(wanted).await?;
         let sandbox = self.confine(&mut warden, wanted).await?;
         Ok((warden, sandbox))
-    }
-
-    /// A warden whose next command sees all that it may write as a copy. It is let go afterwards:
-    /// its sandbox holds the copy.
-    pub(super) async fn ready_to_try(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        id: &TaskId,
-    ) -> Result<Ready, PlaceError> {
-        let profile = self.sandboxing.begin_trial(wanted, id).await?;
-        let mut warden = self.take(wanted).await?;
-        let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
-        (warden.confined, warden.ours) = (None, false);
-        let sandbox = self.sandboxing.tried(wanted, enforcement)?;
-        Ok((warden, Some(sandbox)))
-    }
-
-    /// A warden whose next command has a layer of its own over the home folder. It is let go
-    /// afterwards: its end is the end of the layer's.
-    pub(super) async fn ready_in_layer(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        id: &TaskId,
-    ) -> Result<Ready, PlaceError> {
-        let mut warden = self.take(wanted).await?;
-        let profile = self.sandboxing.begin_layer(wanted, id, &warden.name).await?;
-        let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
-        (warden.confined, warden.ours) = (None, false);
-        if !enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
-            let missing = enforcement.missing.iter();
-            let view = missing.into_iter().find(|it| it.layer == SandboxLayer::MountNamespace);
-            let reason = view.map_or("no view of the files", |it| it.reason.as_str());
-            return Err(PlaceError::NoLayer(reason.to_owned()));
-        }
-        Ok((warden, Some(self.sandboxing.layered(wanted, enforcement))))
     }
 
     /// Makes a warden have the right sandbox ready.
@@ -168,7 +139,7 @@ impl Pool {
 
     /// Takes a warden: an idle one, or the next that comes. One that has the right sandbox is
     /// preferred.
-    async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
+    pub(super) async fn take(self: &Arc<Self>, wanted: Wanted) -> Result<Warden, PlaceError> {
         loop {
             let next = {
                 let mut shared = self.lock();
@@ -195,19 +166,21 @@ impl Pool {
 
     /// Gives a warden back that can be used again.
     pub(super) fn give_back(self: &Arc<Self>, warden: Warden) {
-        // What was made for one command, or by another engine, is of no use to the next.
-        if !warden.ours {
-            return;
-        }
         let mut shared = self.lock();
-        self.deliver(&mut shared, warden);
+        // What was made for one command, or by another engine, is of no use to the next.
+        if warden.ours && !warden.once {
+            self.deliver(&mut shared, warden);
+        } else if warden.once {
+            self.replenish_ahead(&mut shared);
+        }
     }
 
     /// How many wait for a command.
     pub(super) fn idle(&self) -> WardenCount {
         let shared = self.lock();
         let confined = shared.idle.iter().filter(|(warden, _)| warden.confined.is_some()).count();
-        WardenCount { ready: shared.idle.len(), confined, busy: 0 }
+        let ahead = shared.ahead.ready();
+        WardenCount { ready: shared.idle.len() + ahead, confined: confined + ahead, busy: 0 }
     }
 
     /// Starts forks for those who wait, and for the reserve.
@@ -290,7 +263,7 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

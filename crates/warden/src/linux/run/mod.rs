@@ -14,7 +14,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use self::end::ProcessEnd;
 pub(super) use self::start::{environment, environment_set};
-use super::{deadline::Deadline, keep::Keep, limits::Held, notices::Notices, streams::Streams};
+use super::{
+    copied::CopyMeter, deadline::Deadline, keep::Keep, limits::Held, notices::Notices,
+    streams::Streams,
+};
 use crate::{
     folder::{Stream, WindowSize},
     network::ConnectionTotal,
@@ -47,6 +50,8 @@ pub(super) struct CommandRun {
     /// Whether it was started with an open stdin.
     had_input: bool,
     limits: Held,
+    /// Looks at what it writes into its copies, where that has a limit.
+    copied: Option<CopyMeter>,
     /// What those of its processes used that were collected.
     used: UsedResources,
     keep: Keep,
@@ -138,6 +143,16 @@ impl CommandRun {
     /// Whether its processor time is used up, as far as that is due to be known.
     pub(super) fn is_out_of_time(&mut self, now: Instant) -> bool {
         !self.has_ended() && self.limits.is_out_of_time(now)
+    }
+
+    /// When the size of its copies is to be looked at again.
+    pub(super) fn copies_look_at(&self) -> Option<Instant> {
+        self.copied.as_ref().map(CopyMeter::look_at)
+    }
+
+    /// Whether it has written more into its copies than it may, as far as that is due to be known.
+    pub(super) fn has_copied_too_much(&mut self, now: Instant) -> bool {
+        self.copied.as_mut().is_some_and(|copied| copied.is_over(now))
     }
 
     /// Sends a signal to the command's process group, or to its process alone.

@@ -14,6 +14,7 @@ use crate::{
     folder::{Stream, TERMINAL},
     linux::{
         command::{self, Prepared, c_string},
+        copied::CopyMeter,
         deadline::Deadline,
         keep::Keep,
         limits::{Limiter, PreparedLimits},
@@ -91,6 +92,7 @@ impl CommandRun {
             streams,
             had_input: spec.stdin == StdinSource::Open,
             limits,
+            copied: spec.sandbox.as_ref().and_then(|sandbox| CopyMeter::of(&sandbox.copies)),
             used: UsedResources::default(),
             keep,
             end: None,

@@ -8,6 +8,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeSet,
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -78,6 +79,7 @@ impl FilesAround {
         // Some people link a history to /dev/null; what is there is the command's own.
         unreadable.retain(|path| !OWN.iter().any(|folder| path.starts_with(folder)));
         let files = guarded.chain(secrets).map(Path::to_owned).chain(programs);
+        let files = files.chain(ways_in_copies(&profile));
         Self {
             mounts,
             files: files.map(|path| (path.clone(), identity(&path))).collect(),
@@ -132,6 +134,21 @@ impl FilesAround {
 fn real_paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
     let existing = paths.iter().map(|bytes| path(bytes)).filter(|path| path.exists());
     existing.filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// The folders that a view has gone through in its copies: what was found there once stays in it,
+/// whatever stands in its place later.
+fn ways_in_copies(profile: &Profile) -> BTreeSet<PathBuf> {
+    let places = profile.copies.iter().map(|copy| path(&copy.place));
+    let guarded = profile.unwritable.iter().map(|guarded| path(&guarded.path));
+    let others = [&profile.unreadable, &profile.writable, &profile.shown].into_iter().flatten();
+    let kept: Vec<&Path> = guarded.chain(others.map(|bytes| path(bytes))).collect();
+    let ways = |place| {
+        let inside = kept.iter().filter(move |path| path.starts_with(place));
+        let above = inside.flat_map(|path| path.ancestors().skip(1));
+        above.filter(move |way| way.starts_with(place)).chain([place])
+    };
+    places.flat_map(ways).map(Path::to_owned).collect()
 }
 
 /// The nearest folder above a path that exists: whatever appears there changes it.

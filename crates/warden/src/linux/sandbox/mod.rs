@@ -34,12 +34,14 @@ use self::{
     seccomp::{Filter, Sockets},
     sleeper::{Confines, Sleeper},
 };
-pub(super) use self::{init::keep_only, proxy::confine_proxy, seccomp::name_of};
+pub(super) use self::{
+    init::keep_only, mounts::path as path_of, proxy::confine_proxy, seccomp::name_of,
+};
 use super::{limits::PreparedLimits, notices::Notices, proxy::Doorway, spawner::Setup};
 use crate::{
     network::{ConnectionTotal, NameRules},
     protocol::{Spec, StartFailure},
-    sandbox::{Enforcement, Profile, SandboxLayer},
+    sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer},
 };
 
 /// How often a sandbox is made again because the files changed while it was made.
@@ -204,11 +206,13 @@ impl Sandboxes {
         Ok(confined.ready.insert(ready).enforcement.clone())
     }
 
-    /// Begins to make the next sandbox, if there is none; does not wait for it.
+    /// Begins to make the next sandbox, if there is none; does not wait for it. What has copies is
+    /// made for one command.
     pub(super) fn prepare(&mut self) {
         if let Some(confined) = &mut self.confined
             && confined.ready.is_none()
             && confined.pending.is_none()
+            && confined.surroundings.profile.copies.is_empty()
         {
             // If that fails, the command that needs it tries again and is told.
             let _ = confined.begin(&mut self.going);
@@ -230,11 +234,20 @@ impl Sandboxes {
         }
     }
 
-    /// Takes a sandbox that shows the files as they are now, and these artifacts.
-    pub(super) fn take(&mut self, setup: &Setup, artifacts: &[String]) -> io::Result<ReadySandbox> {
+    /// Takes a sandbox that shows the files as they are now, and these artifacts. Its copies have
+    /// these names by now, if it has any.
+    pub(super) fn take(
+        &mut self,
+        setup: &Setup,
+        artifacts: &[String],
+        copies: &[CopyOnWrite],
+    ) -> io::Result<ReadySandbox> {
         let Some(confined) = &mut self.confined else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
+        if !copies.is_empty() {
+            confined.surroundings.profile.copies = copies.to_vec();
+        }
         for _ in 0..REMAKE_MAX {
             if confined.surroundings.are_current() {
                 break;

@@ -50,7 +50,7 @@ pub(super) fn io_at(place: &Path) -> impl FnOnce(io::Error) -> Failed {
 }
 
 /// A path, as it travels.
-pub(super) fn path(bytes: &[u8]) -> &Path {
+pub(in crate::linux) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
@@ -140,9 +140,27 @@ pub(super) fn copy_on_write(place: &Path, copy: &CopyOnWrite) -> Done<OwnedFd> {
         lower = copy.layers.iter().map(|layer| open(layer)).collect::<Done<Vec<_>>>()?;
         lower.push(apart(place, path(&copy.base))?);
     }
-    let (upper, work) = (open(&copy.upper)?, open(&copy.work)?);
+    let (upper, work) = (open(&copy.upper)?, fresh_folder(path(&copy.work))?);
     overlay(&lower, Some((&upper, &work))).map_err(what())
 }
+
+/// An empty folder in another one. The kernel takes none again that it has used for a view which it
+/// need not keep through a power cut, and a view may have to be made anew.
+fn fresh_folder(place: &Path) -> Done<OwnedFd> {
+    let made = (0..FRESH_MAX).find_map(|number| {
+        let folder = place.join(number.to_string());
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            made => Some(made.map(|()| folder)),
+        }
+    });
+    let full = || Err(io::ErrorKind::AlreadyExists.into());
+    let folder = made.unwrap_or_else(full).map_err(io_at(place))?;
+    open_path(&folder).map_err(at_path(&folder))
+}
+
+/// How often one view is made anew at most.
+const FRESH_MAX: u32 = 100;
 
 /// The same folder as a file system of its own. Layers may be in folders of the one that they are
 /// laid over, as our state is in a home: of one file system the kernel would not take both.
@@ -164,10 +182,15 @@ fn overlay(lower: &[OwnedFd], upper: Option<(&OwnedFd, &OwnedFd)>) -> rustix::io
     let all: Vec<String> = lower.iter().map(named).collect();
     let made = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_flag(&made, "userxattr")?;
+    // A view that did not fit any more may still be going when another one takes its place.
+    fsconfig_set_string(&made, "index", "off")?;
     fsconfig_set_string(&made, "lowerdir", all.join(":"))?;
     if let Some((upper, work)) = upper {
         fsconfig_set_string(&made, "upperdir", named(upper))?;
         fsconfig_set_string(&made, "workdir", named(work))?;
+        // Otherwise the kernel writes all that is unwritten of the disk when the view goes, and
+        // whoever needs that to be there afterwards writes it.
+        fsconfig_set_flag(&made, "volatile")?;
     }
     fsconfig_create(&made)?;
     fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)

@@ -107,6 +107,11 @@ impl WardenProcess<'_> {
         if self.stop.is_none() && self.run.as_mut().is_some_and(|run| run.is_out_of_time(now)) {
             self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::CpuLimit);
         }
+        // Also what it has left behind.
+        let writes = self.stop.is_none() && !self.childless;
+        if writes && self.run.as_mut().is_some_and(|run| run.has_copied_too_much(now)) {
+            self.begin_stop(Signal::TERM, OWN_GRACE, EndCause::LayerLimit);
+        }
         let ends = Ends { cgroup: self.cgroup.as_ref(), init: self.sandboxes.init() };
         if let Some(stop) = &mut self.stop
             && let StopProgress::Through(survivors) = stop.advance(now, self.childless, ends)

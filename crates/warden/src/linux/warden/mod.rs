@@ -146,6 +146,10 @@ impl<'a> WardenProcess<'a> {
             format!("{}.sock", self.name),
             rustix::fs::AtFlags::empty(),
         );
+        // Nothing of a command runs any more, and whoever waits for that hears it now: the kernel
+        // takes its time to take a view of the files apart.
+        drop(self.listener);
+        drop(self.peers);
         // The task's own cgroup goes first, then the spawner removes ours, unless it died before
         // us.
         self.run = None;

@@ -56,7 +56,8 @@ impl WardenProcess<'_> {
             return CommandRun::start(self.setup, &mut self.limiter, spec, workdir, stdin, None);
         };
         let names = sandbox.names.clone();
-        let ready = self.sandboxes.take(self.setup, &sandbox.artifacts);
+        let (artifacts, copies) = (&sandbox.artifacts, &sandbox.copies.places);
+        let ready = self.sandboxes.take(self.setup, artifacts, copies);
         let ready = ready.map_err(|error| sandbox_failure(&error))?;
         // It was agreed upon with certain protections: not with fewer.
         let entered = if ready.enforces(&sandbox.enforced) {

@@ -97,6 +97,8 @@ impl WardenProcess<'_> {
         [
             run.and_then(|run| run.deadline).filter(|_| self.stop.is_none()).map(Deadline::look_at),
             run.and_then(CommandRun::look_at).filter(|_| self.stop.is_none()),
+            run.and_then(CommandRun::copies_look_at)
+                .filter(|_| self.stop.is_none() && !self.childless),
             run.and_then(CommandRun::drain_until).filter(|_| self.stop.is_none()),
             self.stop.as_ref().map(Stop::wake_at),
             self.abandoned_at().filter(|_| self.stop.is_none()),

@@ -4,6 +4,7 @@
 //! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
 //! in the configuration is added to them.
 
+mod copies;
 mod held;
 mod news;
 mod outside;
@@ -24,11 +25,16 @@ use legwork_gate::{Level, NetworkMode, ProgramRule};
 use legwork_warden::{
     CONNECT_ARGUMENT,
     network::PROXY_PORT,
-    protocol::Sandboxed,
+    protocol::{RunCopies, Sandboxed},
     sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
 };
 use sha2::{Digest, Sha256};
 
+pub(crate) use self::{
+    copies::{CopiesAhead, CopiesFor},
+    tamper::LocalTamperCheck,
+    trial::knows_copies,
+};
 use self::{
     held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
@@ -36,7 +42,6 @@ use self::{
     repository::Repository,
     tamper::Watched,
 };
-pub(crate) use self::{tamper::LocalTamperCheck, trial::knows_copies};
 use crate::{
     model::sandbox::{SandboxReport, SandboxSettings, Wanted},
     place::{Sandbox, Soon},
@@ -110,6 +115,7 @@ impl Sandboxing {
             exec_rules: Vec::new(),
             on_copy: false,
             names: None,
+            copies: RunCopies::default(),
         }
     }
 

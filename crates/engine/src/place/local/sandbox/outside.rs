@@ -1,14 +1,14 @@
 //! The sandbox of a command that writes outside its workspace into a layer over the home folder.
 
 use std::{
-    env, io,
+    env,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use legwork_gate::Level;
-use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile};
+use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer};
 
 use super::{
     Sandboxing,
@@ -19,9 +19,34 @@ use crate::{
     id::TaskId,
     model::sandbox::{Outside, Wanted},
     place::{PlaceError, Sandbox},
-    threads::in_thread,
-    trial::{OutsideLayers, TrialError},
+    trial::{OutsideLayers, OutsideView, TrialError, TrialLayer},
 };
+
+/// The layer over the home of a command to come.
+#[derive(Debug)]
+pub(crate) struct OutsideAhead {
+    view: OutsideView,
+    home: PathBuf,
+    /// What was mounted in the home.
+    mounted: Vec<PathBuf>,
+}
+
+impl OutsideAhead {
+    pub(super) fn copies(&self) -> Vec<CopyOnWrite> {
+        let copy = |layer: &TrialLayer| CopyOnWrite {
+            place: bytes(&layer.place),
+            upper: bytes(&layer.upper),
+            work: bytes(&layer.work),
+            layers: self.view.below_folders.iter().map(|path| bytes(path)).collect(),
+            base: bytes(&self.view.base()),
+        };
+        self.view.layer().map(copy).into_iter().collect()
+    }
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
 
 impl Sandboxing {
     /// Whether such a command writes into a layer over the home folder. One whose workspace is the
@@ -51,63 +76,70 @@ impl Sandboxing {
     }
 
     /// Makes the layer of a command that this warden will run, and the profile of its sandbox.
-    pub(crate) async fn begin_layer(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        id: &TaskId,
-        warden: &str,
-    ) -> Result<Profile, PlaceError> {
-        let profile = self.profile(wanted).await;
-        let (sandboxing, id, warden) = (self.clone(), id.clone(), warden.to_owned());
-        let made = in_thread(move || sandboxing.make_layer(&profile, &id, &warden)).await;
-        made.unwrap_or_else(|| Err(io::Error::other("it was cut off").into()))
-    }
-
-    fn make_layer(
+    pub(super) fn prepare_layer(
         &self,
         profile: &Profile,
-        id: &TaskId,
         warden: &str,
-    ) -> Result<Profile, PlaceError> {
-        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    ) -> Result<(Profile, OutsideAhead), PlaceError> {
         let (Some(home), Some(layers)) = (self.home(), self.outside()) else {
-            return Ok(profile.clone());
+            return Err(PlaceError::NoLayer("there is no home folder".into()));
         };
         if !knows_copies() {
             return Err(PlaceError::NoLayer("this kernel has no overlay file system".into()));
         }
+        let mounted = mounts_below(std::slice::from_ref(&home));
         // What may be written is seen as it is, whatever is mounted there.
         let is_room =
             |place: &PathBuf| profile.writable.iter().any(|room| bytes(place).starts_with(room));
-        if let Some(mount) = mounts_below(&home).into_iter().find(|place| !is_room(place)) {
+        if let Some(mount) = mounted.iter().find(|place| !is_room(place)) {
             return Err(PlaceError::NoLayer(format!(
                 "another file system is mounted at {}, which a layer over {} would not show",
                 mount.display(),
                 home.display()
             )));
         }
-        let bytes_max = self.settings.layer_bytes_max;
-        let view = layers.begin(id, warden, &|warden| self.is_alive(warden), bytes_max)?;
-        let copy = CopyOnWrite {
-            place: bytes(&home),
-            upper: bytes(&view.layer.upper),
-            work: bytes(&view.layer.work),
-            layers: view.below.iter().map(|path| bytes(path)).collect(),
-            base: bytes(&view.base),
-        };
-        let mut layered = Profile { copies: vec![copy], ..profile.clone() };
-        layered.writable.push(bytes(&home));
-        Ok(layered)
+        let view = layers.prepare(&self.state, warden, &|warden| self.is_alive(warden))?;
+        let ahead = OutsideAhead { view, home, mounted };
+        let mut layered = Profile { copies: ahead.copies(), ..profile.clone() };
+        layered.writable.push(bytes(&ahead.home));
+        Ok((layered, ahead))
+    }
+
+    /// Makes such a layer that of a task, which begins now: how many bytes it may write. None if it
+    /// does not fit any more.
+    pub(super) fn begin_layer(
+        &self,
+        ahead: &mut OutsideAhead,
+        id: &TaskId,
+        warden: &str,
+    ) -> Result<Option<u64>, PlaceError> {
+        let Some(layers) = self.outside() else { return Ok(None) };
+        if mounts_below(std::slice::from_ref(&ahead.home)) != ahead.mounted {
+            return Ok(None);
+        }
+        let (is_alive, bytes_max) =
+            (|warden: &str| self.is_alive(warden), self.settings.layer_bytes_max);
+        Ok(layers.begin(&mut ahead.view, id, warden, &is_alive, bytes_max)?)
     }
 
     /// The sandbox of such a command, as this machine makes it.
-    pub(crate) fn layered(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
+    pub(super) fn layered(
+        &self,
+        wanted: Wanted,
+        enforcement: Enforcement,
+    ) -> Result<Arc<Sandbox>, PlaceError> {
+        if !enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
+            let missing = enforcement.missing.iter();
+            let view = missing.into_iter().find(|it| it.layer == SandboxLayer::MountNamespace);
+            let reason = view.map_or("no view of the files", |it| it.reason.as_str());
+            return Err(PlaceError::NoLayer(reason.to_owned()));
+        }
         let known = self.learn(wanted, enforcement);
         let mut variables = known.variables.clone();
         // To git the workspace is on another file system than the folders around it.
         variables.push(("GIT_DISCOVERY_ACROSS_FILESYSTEM".to_owned(), "1".into()));
         let (enforcement, report) = (known.enforcement.clone(), known.report.clone());
-        Arc::new(Sandbox { enforcement, report, variables, mark: known.mark })
+        Ok(Arc::new(Sandbox { enforcement, report, variables, mark: known.mark }))
     }
 
     fn is_alive(&self, warden: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fs, io,
+    fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,49 +15,19 @@ use crate::{
     id::TaskId,
     model::sandbox::{SandboxReport, Wanted},
     place::{PlaceError, Sandbox},
-    threads::in_thread,
-    trial::{TrialLayer, Trials},
+    trial::{LayersAhead, TrialLayer, Trials},
 };
 
-/// Whether the kernel makes copy-on-write views.
-pub(crate) fn knows_copies() -> bool {
-    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    known.lines().any(|line| line.split_whitespace().last() == Some("overlay"))
+/// Layers of a trial to come.
+#[derive(Debug)]
+pub(crate) struct TrialAhead {
+    layers: LayersAhead,
+    /// How many of them are of places whose changes are wanted.
+    kept: usize,
 }
 
-impl Sandboxing {
-    /// Makes the layers of a trial, and the profile of its command.
-    pub(crate) async fn begin_trial(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        id: &TaskId,
-    ) -> Result<Profile, PlaceError> {
-        if !knows_copies() {
-            let problem = "this kernel has no overlay file system";
-            return Err(PlaceError::NoCopies(problem.into()));
-        }
-        let profile = self.profile(wanted).await;
-        let (sandboxing, id) = (self.clone(), id.clone());
-        let made = in_thread(move || sandboxing.make_layers(&profile, &id)).await;
-        made.unwrap_or_else(|| Err(io::Error::other("it was cut off").into()))
-    }
-
-    fn make_layers(&self, profile: &Profile, id: &TaskId) -> Result<Profile, PlaceError> {
-        let path = |bytes: &Vec<u8>| PathBuf::from(OsStr::from_bytes(bytes));
-        let real = |path: PathBuf| path.canonicalize().ok().filter(|path| path.is_dir());
-        let mut places: Vec<PathBuf> = profile.writable.iter().map(path).filter_map(real).collect();
-        places.sort();
-        places.dedup();
-        if let Some(mount) = places.iter().flat_map(|place| mounts_below(place)).next() {
-            return Err(PlaceError::NoCopies(format!(
-                "another file system is mounted at {}, which a copy of the folder around it would not show",
-                mount.display()
-            )));
-        }
-        let temporary = profile.tmp.as_ref().map(path);
-        let trials = Trials::of(&self.state);
-        let layers = trials.create(id, &self.workspace, &places, temporary.as_deref())?;
-        // A file that may be written has no copy of its own: it is only read.
+impl TrialAhead {
+    pub(super) fn copies(&self) -> Vec<CopyOnWrite> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let copy = |layer: &TrialLayer| CopyOnWrite {
             place: bytes(&layer.place),
@@ -66,11 +36,66 @@ impl Sandboxing {
             layers: Vec::new(),
             base: Vec::new(),
         };
-        Ok(Profile {
+        self.layers.layers().iter().map(copy).collect()
+    }
+}
+
+/// Whether the kernel makes copy-on-write views.
+pub(crate) fn knows_copies() -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known.lines().any(|line| line.split_whitespace().last() == Some("overlay"))
+}
+
+impl Sandboxing {
+    /// Makes the layers of a trial that this warden will run, and the profile of its command. The
+    /// last layer is one whose changes nobody wants, if there is a temporary folder.
+    pub(super) fn prepare_trial(
+        &self,
+        profile: &Profile,
+        warden: &str,
+    ) -> Result<(Profile, TrialAhead), PlaceError> {
+        if !knows_copies() {
+            let problem = "this kernel has no overlay file system";
+            return Err(PlaceError::NoCopies(problem.into()));
+        }
+        let path = |bytes: &Vec<u8>| PathBuf::from(OsStr::from_bytes(bytes));
+        let real = |path: PathBuf| path.canonicalize().ok().filter(|path| path.is_dir());
+        let mut places: Vec<PathBuf> = profile.writable.iter().map(path).filter_map(real).collect();
+        places.sort();
+        places.dedup();
+        if let Some(mount) = mounts_below(&places).into_iter().next() {
+            return Err(PlaceError::NoCopies(format!(
+                "another file system is mounted at {}, which a copy of the folder around it would not show",
+                mount.display()
+            )));
+        }
+        let temporary = profile.tmp.as_ref().map(path);
+        let all = places.iter().chain(&temporary).map(PathBuf::as_path);
+        let layers = LayersAhead::make(&self.state, warden, all)?;
+        let ahead = TrialAhead { layers, kept: places.len() };
+        // A file that may be written has no copy of its own: it is only read.
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let profile = Profile {
             writable: places.iter().map(|place| bytes(place)).collect(),
-            copies: layers.iter().map(copy).collect(),
+            copies: ahead.copies(),
             ..profile.clone()
-        })
+        };
+        Ok((profile, ahead))
+    }
+
+    /// Makes such layers those of a trial, which begins now; whether they still fit.
+    pub(super) fn begin_trial(
+        &self,
+        ahead: &mut TrialAhead,
+        id: &TaskId,
+    ) -> Result<bool, PlaceError> {
+        let kept = ahead.layers.layers().iter().take(ahead.kept);
+        let places: Vec<PathBuf> = kept.map(|layer| layer.place.clone()).collect();
+        if !mounts_below(&places).is_empty() {
+            return Ok(false);
+        }
+        let trials = Trials::of(&self.state);
+        Ok(trials.begin(&mut ahead.layers, ahead.kept, id, &self.workspace)?)
     }
 
     /// The sandbox of a trial as this machine makes it; an error if there is no copy.
@@ -91,10 +116,13 @@ impl Sandboxing {
     }
 }
 
-/// What is mounted in a folder, below its top.
-pub(super) fn mounts_below(place: &Path) -> Vec<PathBuf> {
+/// What is mounted in some folders, below their tops.
+pub(super) fn mounts_below(places: &[PathBuf]) -> Vec<PathBuf> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let places = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
-    places.filter(|mounted| mounted.starts_with(place) && mounted != place).collect()
+    let all = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let is_below = |mounted: &PathBuf| {
+        places.iter().any(|place| mounted.starts_with(place) && mounted != place)
+    };
+    all.filter(is_below).collect()
 }
