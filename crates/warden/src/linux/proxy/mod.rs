@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 pub use self::tunnel::CONNECT_ARGUMENT;
 use self::{
     counts::SharedCounts,
-    shared::{Proxy, Room},
+    shared::{Proxy, Vacancy},
 };
 pub(super) use self::{link::Doorway, opening::listen_inside, tunnel::be_connector_if_asked};
 use super::{
@@ -135,10 +135,10 @@ fn serve(control: OwnedFd, counts: SharedCounts) -> io::Result<()> {
             PollFd::new(&woken, PollFlags::IN),
         ];
         let room = proxy.room();
-        if room == Room::One {
+        if room == Vacancy::One {
             interests.push(PollFd::new(&listener, PollFlags::IN));
         }
-        wait_for(&mut interests, (room == Room::NoDescriptors).then_some(REST))?;
+        wait_for(&mut interests, (room == Vacancy::NoDescriptors).then_some(REST))?;
         let mut ready = interests.iter().map(PollFd::revents);
         let mut next = || ready.next().unwrap_or(PollFlags::empty());
         let (control, ended, knocked) = (next(), next(), next());

@@ -37,7 +37,7 @@ const CONNECTION_DESCRIPTORS: u64 = 8;
 
 /// Whether one more connection is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum Vacancy {
     One,
     /// Not before one of the others ends.
     None,
@@ -117,15 +117,15 @@ impl Proxy {
     }
 
     /// Whether one more connection may be; others wait in the kernel's queue.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> Vacancy {
         let active = self.lock().active;
         if active >= self.rules.limits.connections_max.max(1) {
-            return Room::None;
+            return Vacancy::None;
         }
-        let Some(descriptors) = getrlimit(Resource::Nofile).current else { return Room::One };
+        let Some(descriptors) = getrlimit(Resource::Nofile).current else { return Vacancy::One };
         // Each that is accepted has all that it will need: none is refused half-way.
         let needed = OWN_DESCRIPTORS + CONNECTION_DESCRIPTORS * (u64::from(active) + 1);
-        if needed <= descriptors || active == 0 { Room::One } else { Room::NoDescriptors }
+        if needed <= descriptors || active == 0 { Vacancy::One } else { Vacancy::NoDescriptors }
     }
 
     pub(super) fn begin(&self) {
