@@ -118,7 +118,7 @@ impl OutsideLayers {
         is_alive: IsAlive<'_>,
     ) -> Result<OutsideView, TrialError> {
         let mut going = Vec::new();
-        let made = self.prepare_locked(state, warden, is_alive, &mut going);
+        let made = self.prepare_locked(state, warden, &mut going, is_alive);
         // Others need not wait for that. What cannot be removed now is found by a clean-up.
         for folder in going {
             let _ = remove_tree(&folder);
@@ -130,8 +130,8 @@ impl OutsideLayers {
         &self,
         state: &Path,
         warden: &str,
-        is_alive: IsAlive<'_>,
         going: &mut Vec<PathBuf>,
+        is_alive: IsAlive<'_>,
     ) -> Result<OutsideView, TrialError> {
         let _lock = self.lock()?;
         let (mut list, garbage) = self.taken_in(is_alive)?;

@@ -78,12 +78,13 @@ fn a_body_that_makes_no_sense_is_refused() {
 }
 
 /// The frames of each version that is understood, as they were: a name and the body in hex.
-const RECORDED: [(u32, &str); 5] = [
+const RECORDED: [(u32, &str); 6] = [
     (4, include_str!("frames-4.txt")),
     (5, include_str!("frames-5.txt")),
     (6, include_str!("frames-6.txt")),
     (7, include_str!("frames-7.txt")),
     (8, include_str!("frames-8.txt")),
+    (9, include_str!("frames-9.txt")),
 ];
 
 fn record() -> ExitRecord {
