@@ -50,6 +50,14 @@ pictures:
 measure-top:
     LEGWORK_MEASURE_TOP=1 cargo test --locked --package legwork-cli --test e2e -- top::running --nocapture
 
+# A thousand tasks on a cluster of two nodes, under which three controllers and a node die; takes minutes
+places TASKS="1000":
+    LEGWORK_CROWD={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::faults::a_crowd --nocapture
+
+# What commands on a cluster cost, for docs/scale.md; takes minutes
+measure-places TASKS="1000":
+    LEGWORK_MEASURE_PLACES={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::measure --nocapture
+
 # Known faults of dependencies, from a database on the network
 advisories:
     cargo deny --locked check advisories

@@ -195,7 +195,7 @@ pub use model::{
     signal_name,
     status::Status,
 };
-pub use place::post::{PostError, serve as serve_post};
+pub use place::post::{PostError, serve as serve_post, serve_job};
 pub use service::{Client, Service};
 pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{

@@ -27,7 +27,7 @@ use crate::{id::TaskId, output::TaskFolder};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 19] = [
+const BELONGS: [(&str, FileKind); 21] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
@@ -37,6 +37,8 @@ const BELONGS: [(&str, FileKind); 19] = [
     ("receipts", FileKind::Folder),
     ("trials", FileKind::Folder),
     ("outside", FileKind::Folder),
+    ("places", FileKind::Folder),
+    ("ssh", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),

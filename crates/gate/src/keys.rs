@@ -498,17 +498,28 @@ pub const KEYS: &[Key] = &[
     ),
     place(
         "kind",
-        Kind::Choice(&["ssh", "docker"]),
+        Kind::Choice(&["ssh", "docker", "slurm"]),
         Unset::Required,
-        "How the place is reached: over OpenSSH, or in a container that runs",
+        "How the place is reached: over OpenSSH, in a container, or as jobs of Slurm",
     ),
     place("host", Kind::Text, Unset::None, "The host, as `ssh` takes it; for `ssh`"),
-    place("container", Kind::Text, Unset::None, "The container's name; for `docker`"),
+    place(
+        "container",
+        Kind::Text,
+        Unset::None,
+        "The name of a container that runs; for `docker`, in the place of `image`",
+    ),
+    place(
+        "image",
+        Kind::Text,
+        Unset::None,
+        "The image that a container is made of for each task; for `docker`, in the place of `container`",
+    ),
     place(
         "options",
         Kind::Texts,
         Unset::Is("[]"),
-        "Arguments for `ssh` or `docker exec`, before the host or the container",
+        "Arguments for `ssh`, `docker exec`, `docker run` or `sbatch`, before ours",
     ),
     place(
         "workspace",
@@ -519,7 +530,9 @@ pub const KEYS: &[Key] = &[
     place(
         "program",
         Kind::Text,
-        Unset::Said("this program is sent there once"),
+        Unset::Said(
+            "this program is sent there once; for `slurm` and `image`, copied into `state`",
+        ),
         "The program `legwork` there, of the same version",
     ),
     place(

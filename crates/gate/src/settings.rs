@@ -148,8 +148,14 @@ impl LayerReader<'_, '_> {
             Some("ssh") if set.text(PLACES, "host").is_none() => {
                 Err(missing("host", "write `host = \"build.example\"`"))
             }
-            Some("docker") if set.text(PLACES, "container").is_none() => {
-                Err(missing("container", "write `container = \"build\"`"))
+            Some("docker")
+                if set.text(PLACES, "container").is_none()
+                    && set.text(PLACES, "image").is_none() =>
+            {
+                Err(missing(
+                    "container",
+                    "write `container = \"build\"`, or `image = \"debian:12\"` for one a task",
+                ))
             }
             Some(_) => Ok(()),
         }

@@ -37,6 +37,10 @@ failpoints! {
     EngineAfterRow = "engine-after-row",
     /// Engine: the warden has been told to start.
     EngineAfterStart = "engine-after-start",
+    /// Engine: the task is in the ledger, and its scheduler knows nothing of it.
+    EngineBeforeSubmission = "engine-before-submission",
+    /// Engine: a scheduler has the task, and nobody here has heard its answer.
+    EngineAfterSubmission = "engine-after-submission",
     /// Engine: it has heard of the end, the ledger has not.
     EngineHeardEnd = "engine-heard-end",
     /// Engine: the entry of the daybook that records the outcome is half written.

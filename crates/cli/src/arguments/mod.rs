@@ -381,6 +381,15 @@ pub(crate) struct PostOptions {
     /// Folder of the tasks that run here [default: ~/.local/state/legwork-post]
     #[arg(value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Run the command of one task, as a scheduler was told
+    #[arg(long, value_name = "ID", requires = "order")]
+    pub task: Option<String>,
+    /// The file whose last line is the order
+    #[arg(long, value_name = "FILE", requires = "task")]
+    pub order: Option<PathBuf>,
+    /// The environment is that of the order
+    #[arg(long, hide = true)]
+    pub in_environment: bool,
 }
 
 #[derive(Debug, Args)]

@@ -84,7 +84,7 @@ impl ListedPlace {
                     "connected_us": whole_us(report.opened_in),
                     "answered_us": whole_us(report.answered_in),
                     "same_program": report.is_same_program, "wardens": report.wardens,
-                    "tasks": report.tasks, "sandbox": report.sandbox,
+                    "tasks": report.tasks, "sandbox": report.sandbox, "lacks": report.lacks,
                 });
                 fields.extend(more.as_object().cloned().unwrap_or_default());
             }
@@ -127,6 +127,7 @@ fn cell(report: &PlaceReport) -> TableCell {
         Err(problem) => return TableCell::new(Tone::Bad, problem.clone()),
     };
     let missing = report.sandbox.missing.len();
+    let of_scheduler: String = report.lacks.iter().map(|lack| format!("; {lack}")).collect();
     let lacks = match missing {
         0 => String::new(),
         1 => ", 1 sandbox layer missing".to_owned(),
@@ -135,7 +136,7 @@ fn cell(report: &PlaceReport) -> TableCell {
     TableCell::new(
         Tone::Good,
         format!(
-            "ok: {} ({} processors, {}), {workspace}, answers in {:.1} ms{lacks}",
+            "ok: {} ({} processors, {}), {workspace}, answers in {:.1} ms{lacks}{of_scheduler}",
             report.host,
             report.processors,
             shown_bytes(report.memory_bytes),

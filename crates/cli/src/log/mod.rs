@@ -135,6 +135,10 @@ pub(crate) fn happened(event: &Event) {
         EventKind::TaskStarted { task_id, tty } => {
             tracing::info!(%task_id, tty, workspace, "task started");
         }
+        EventKind::TaskStanding { task_id, status, reason } => {
+            let (status, reason) = (status.as_str(), reason.as_deref());
+            tracing::info!(%task_id, status, reason, workspace, "task stands in a queue, or runs");
+        }
         EventKind::TaskCancelling { task_id } => {
             tracing::info!(%task_id, workspace, "task is being stopped");
         }

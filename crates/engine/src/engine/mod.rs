@@ -255,6 +255,7 @@ impl Engine {
             wardens: report.leftovers.wardens,
             tasks: report.leftovers.tasks,
             sandbox: sandbox.map(|sandbox| sandbox.report.clone()).unwrap_or_default(),
+            lacks: report.lacks,
         })
     }
 

@@ -54,6 +54,16 @@ pub enum EventKind {
         /// Whether it has a terminal.
         tty: bool,
     },
+    /// A task waits in a queue, for this reason; or it did, and its command runs now.
+    TaskStanding {
+        /// The task.
+        task_id: TaskId,
+        /// The status that it has now: `queued` or `running`.
+        status: Status,
+        /// Why it waits, in the word of the scheduler.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// A task is being stopped.
     TaskCancelling {
         /// The task.
@@ -143,6 +153,7 @@ impl EventKind {
         match self {
             Self::TaskStarted { task_id, .. }
             | Self::TaskCancelling { task_id }
+            | Self::TaskStanding { task_id, .. }
             | Self::TaskEnded { task_id, .. }
             | Self::TaskRemoved { task_id }
             | Self::OutputGrew { task_id, .. }

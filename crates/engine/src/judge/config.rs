@@ -342,9 +342,13 @@ fn take_places(config: &mut Config, values: &Values) {
         let text = |key| set.text(PLACES, key).map(str::to_owned);
         let options = set.texts(PLACES, "options").to_vec();
         let reach = match set.text(PLACES, "kind") {
+            Some("docker") if text("image").is_some() => {
+                PlaceReach::Image { image: text("image").unwrap_or_default(), options }
+            }
             Some("docker") => {
                 PlaceReach::Docker { container: text("container").unwrap_or_default(), options }
             }
+            Some("slurm") => PlaceReach::Slurm { options },
             _ => PlaceReach::Ssh { host: text("host").unwrap_or_default(), options },
         };
         let mut place = PlaceSettings::new(name.clone(), reach);
@@ -522,7 +526,7 @@ mod tests {
         for (text, expected) in [
             ("[place.build]\nhost = \"a\"", "f.toml:1:8: the place `build` has no `kind`"),
             ("[place.build]\nkind = \"ssh\"", "has no `host`"),
-            ("[place.build]\nkind = \"slurm\"", "f.toml:2:8: "),
+            ("[place.build]\nkind = \"swarm\"", "f.toml:2:8: "),
             ("[place.local]\nkind = \"ssh\"\nhost = \"a\"", "cannot be the name of a place"),
             ("[place.\"a:b\"]\nkind = \"ssh\"\nhost = \"a\"", "cannot be the name of a place"),
             ("[place.build]\nkind = \"ssh\"\nhots = \"a\"", "did you mean `host`?"),

@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::sandbox::SandboxReport;
+use crate::id::TaskId;
 
 /// The name of this machine as a place.
 pub const LOCAL_PLACE: &str = "local";
@@ -47,17 +48,30 @@ pub enum PlaceReach {
         /// Arguments for `docker exec`, before the container.
         options: Vec<String>,
     },
+    /// A container for each task.
+    Image {
+        /// The image that it is made of.
+        image: String,
+        /// Arguments for `docker run`, before the image.
+        options: Vec<String>,
+    },
+    /// A job of Slurm for each task.
+    Slurm {
+        /// Arguments for `sbatch`, before ours.
+        options: Vec<String>,
+    },
 }
 
 impl PlaceReach {
     /// The names of the kinds in configuration.
-    pub const KINDS: [&'static str; 2] = ["ssh", "docker"];
+    pub const KINDS: [&'static str; 3] = ["ssh", "docker", "slurm"];
 
     /// The kind's name.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Ssh { .. } => "ssh",
-            Self::Docker { .. } => "docker",
+            Self::Docker { .. } | Self::Image { .. } => "docker",
+            Self::Slurm { .. } => "slurm",
         }
     }
 
@@ -66,6 +80,8 @@ impl PlaceReach {
         match self {
             Self::Ssh { host, .. } => host,
             Self::Docker { container, .. } => container,
+            Self::Image { image, .. } => image,
+            Self::Slurm { .. } => "the cluster of this machine",
         }
     }
 }
@@ -115,11 +131,19 @@ pub struct PlaceReport {
     pub tasks: u64,
     /// What commands of an operator are confined by there.
     pub sandbox: Arc<SandboxReport>,
+    /// What a scheduler there lacks.
+    pub lacks: Vec<String>,
 }
 
 /// The place of a warden, and its name there; none for one of this machine.
 pub(crate) fn place_of(warden: &str) -> Option<(&str, &str)> {
     warden.split_once(SEPARATOR)
+}
+
+/// The task of a warden that a scheduler starts for it alone: its name says so.
+pub(crate) fn task_of(warden: &str) -> Option<TaskId> {
+    let (_, name) = place_of(warden)?;
+    TaskId::parse(name.split_once('-')?.1)
 }
 
 /// The name of a warden with its place.

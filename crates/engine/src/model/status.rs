@@ -8,7 +8,7 @@ use crate::model::{EndedBy, Outcome};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Registered, not started.
+    /// It waits for its turn: a scheduler has not started it yet.
     Queued,
     /// Its command runs.
     Running,
@@ -22,6 +22,15 @@ pub enum Status {
     Cancelled,
     /// The outcome is unknown.
     Interrupted,
+}
+
+/// Where a task stands that was registered to wait in a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Queued or running.
+    pub status: Status,
+    /// Why it waits, in the word of the scheduler.
+    pub reason: Option<String>,
 }
 
 impl Status {

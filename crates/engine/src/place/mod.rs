@@ -11,6 +11,7 @@
 
 mod channel;
 mod far;
+pub(crate) mod jobs;
 mod local;
 pub(crate) mod post;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use legwork_warden::{
     sandbox::Enforcement,
 };
 
+use self::jobs::driver::NotSubmitted;
 pub(crate) use self::{
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},
@@ -121,6 +123,21 @@ impl Sandbox {
     pub(crate) fn is_whole(&self) -> bool {
         self.enforcement.missing.is_empty()
     }
+}
+
+/// A command that a scheduler is to start.
+#[derive(Debug)]
+pub(crate) struct NewJob {
+    pub id: TaskId,
+    pub spec: Spec,
+    pub workdir: PathBuf,
+    /// A stdin that is there already.
+    pub given: Option<Arc<OwnedFd>>,
+    pub wanted: Wanted,
+    /// The layers of the sandbox that are known to be missing.
+    pub missing: Vec<String>,
+    /// The file that its program really is.
+    pub real_program: Option<PathBuf>,
 }
 
 /// A warden that is ready, and the sandbox that its next command is started in.
@@ -247,6 +264,32 @@ pub(crate) trait Look: Send + Sync + fmt::Debug {
 pub(crate) trait Place: Look {
     /// Its name; none for this machine.
     fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// The jobs of this place, where a scheduler starts commands when it finds room for them.
+    fn jobs(&self) -> Option<&Arc<jobs::Jobs>> {
+        None
+    }
+
+    /// The name of the warden that the job of a task will have.
+    fn warden_of_job(&self, _id: &TaskId) -> io::Result<String> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Asks a job that runs, and whose folder is not seen here, what it says of itself; afterwards
+    /// that is known here.
+    fn hear_of_job<'a>(&'a self, _id: &'a TaskId) -> Soon<'a, io::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Gives a command to the scheduler.
+    fn submit(&self, _job: NewJob) -> Soon<'_, Result<(), NotSubmitted>> {
+        Box::pin(async { Err(NotSubmitted::Refused("there is no scheduler".into())) })
+    }
+
+    /// Why nothing is known of the end of a task, where a scheduler has a word for it.
+    fn why_lost(&self, _id: &TaskId) -> Option<String> {
         None
     }
 

@@ -150,6 +150,14 @@ impl Tasks {
         if self.is_ours(&task.task_id) || task.status.is_final() {
             return Ok(Adoption::Done);
         }
+        if self.jobs_of(&task.warden).is_some() {
+            // It is looked for, and taken over when it runs.
+            tracing::info!(task_id = %task.task_id, "adopted, wherever its job is");
+            self.store.meters.adoptions.fetch_add(1, Ordering::Relaxed);
+            let promoted = Arc::new(AtomicBool::new(true));
+            self.drive_job(task, None, promoted, None, (None, None), inheritance.clone());
+            return Ok(Adoption::Done);
+        }
         if let Ok(false) = self.is_alive(&task.warden).await {
             // Nobody else will say what became of it.
             self.settle_lost(self.read_again(task.clone()).await?).await?;

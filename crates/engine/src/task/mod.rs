@@ -17,6 +17,7 @@ mod outside;
 pub(crate) mod places;
 mod plan;
 mod programs;
+mod queue;
 pub(crate) mod run;
 pub(crate) mod sandbox_facts;
 mod settle;
@@ -26,6 +27,7 @@ mod tests;
 mod tidy;
 pub(crate) mod trials;
 pub(crate) mod wait;
+mod waiting;
 
 use std::{
     collections::HashMap,

@@ -36,6 +36,9 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// once more, and then after pauses that grow.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How often it is looked whether a task has left its queue, where nobody tells.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Bytes of input that are handed over at a time.
 const INPUT_BYTES: usize = 32 * 1024;
 
@@ -85,6 +88,8 @@ pub(crate) enum Said {
     InputTaken(InputTaken),
     Met(Met),
     Stopped(Vec<u32>),
+    /// The command waited in a queue, and runs now.
+    Began,
     /// The command has ended.
     Ended,
     /// There is no warden (any more).
@@ -141,6 +146,13 @@ impl Observer {
             if self.has_left_nothing() {
                 return Ok(());
             }
+            if self.is_queued() {
+                let seen = Box::pin(self.tasks.seen_in_queue(self.task.clone())).await;
+                self.task = seen.map_err(|error: LedgerError| ToolError::from(error))?;
+                if self.is_queued() {
+                    return Ok(());
+                }
+            }
             let mut idle = match self.dial(deadline).await? {
                 Dialed::Holds(channel) => {
                     self.channel = Some(channel);
@@ -183,6 +195,40 @@ impl Observer {
                 () = events.of_task(task) => {}
                 _ = ended.changed() => {}
                 () = sleep_until(deadline.min(Instant::now() + pause)) => pause *= 4,
+            }
+        }
+    }
+
+    /// Whether it waits in a queue.
+    pub fn is_queued(&self) -> bool {
+        self.task.status == Status::Queued
+    }
+
+    /// Waits until it waits in a queue no longer. Safe to cancel.
+    pub(crate) async fn begun(&mut self) {
+        while self.is_queued() {
+            let _ = Box::pin(self.begins()).await;
+        }
+    }
+
+    /// Waits until it runs or is over.
+    async fn begins(&mut self) -> Said {
+        let Ok(mut events) = self.tasks.store.ledger.events(None, Interest::Changes).await else {
+            return Said::Gone;
+        };
+        loop {
+            if let Ok(task) = self.tasks.read_again(self.task.clone()).await {
+                self.task = task;
+            }
+            if Box::pin(self.connect()).await.is_ok() && self.channel.is_some() {
+                return Said::Began;
+            }
+            if self.is_over() {
+                return Said::Ended;
+            }
+            tokio::select! {
+                () = events.of_task(&self.task.task_id) => {}
+                () = sleep_until(Instant::now() + LOOK) => {}
             }
         }
     }
@@ -269,6 +315,9 @@ impl Observer {
 
     /// How the run is doing; none if nothing is left of it.
     pub async fn report(&mut self) -> Result<Option<Report>, ToolError> {
+        if self.is_queued() {
+            return Ok(None);
+        }
         self.order(Order::Report).await;
         self.answer(|event| match event {
             Said::Report(report) => Ok(*report),
@@ -280,7 +329,7 @@ impl Observer {
     /// What the command and everything below it uses at this moment; none if nothing is left of it,
     /// or if its warden is of a program that did not measure.
     pub async fn resources(&mut self) -> Result<Option<LiveResources>, ToolError> {
-        if !protocol::measures(self.version) {
+        if self.is_queued() || !protocol::measures(self.version) {
             return Ok(None);
         }
         self.order(Order::Measure).await;
@@ -293,6 +342,9 @@ impl Observer {
 
     /// What has been printed so far.
     pub async fn output(&mut self) -> Result<TaskOutput, ToolError> {
+        if self.is_queued() {
+            return Ok(TaskOutput::default());
+        }
         if !self.is_over() && !self.spilled {
             self.order(Order::Spill).await;
             let spilled = self
@@ -336,6 +388,7 @@ impl Observer {
         loop {
             match self.event().await {
                 Said::Grew => return Change::Grown,
+                Said::Began => self.follow(stdout_bytes, stderr_bytes).await,
                 Said::Ended | Said::Gone => return Change::Ended,
                 _ => {}
             }
@@ -375,6 +428,9 @@ impl Observer {
     pub async fn input(&mut self, bytes: &[u8], patience: Duration) -> InputTaken {
         let deadline = Instant::now() + patience;
         let mut taken = InputTaken::default();
+        if timeout_at(deadline, self.begun()).await.is_err() {
+            return taken;
+        }
         for piece in bytes.chunks(INPUT_BYTES) {
             self.order(Order::Input(piece.to_vec())).await;
             let answer = match timeout_at(deadline, self.input_answer()).await {
@@ -439,6 +495,14 @@ impl Observer {
         signal: i32,
         grace: Duration,
     ) -> Result<Option<Vec<u32>>, ToolError> {
+        if self.is_queued() {
+            if self.tasks.stop_queued(&self.task).await? {
+                self.task = self.tasks.read_again(self.task.clone()).await?;
+                return Ok(Some(Vec::new()));
+            }
+            // It has just begun.
+            let _ = timeout(ANSWER, self.begun()).await;
+        }
         if self.channel.is_none() {
             return Ok(None);
         }
@@ -490,6 +554,9 @@ impl Observer {
         if self.heard.is_some() {
             self.settle().await;
             return Said::Ended;
+        }
+        if self.channel.is_none() && self.is_queued() {
+            return Box::pin(self.begins()).await;
         }
         let message = match &mut self.channel {
             Some(channel) => channel.receive(self.task.task_id.as_str()).await,

@@ -24,7 +24,7 @@ use crate::{
     id::TaskId,
     model::{
         Program, Request,
-        place::{LOCAL_PLACE, PlaceSettings, place_of},
+        place::{LOCAL_PLACE, PlaceSettings, place_of, task_of},
     },
     place::{Far, Look, Place, PlaceError, Survey, Warden},
     store::ledger::Task,
@@ -111,12 +111,29 @@ impl Places {
     }
 }
 
+impl Places {
+    /// The place of a warden: of one that a scheduler has started, its job.
+    pub(super) fn at(&self, warden: &str) -> Option<Arc<Far>> {
+        let place = self.get(place_of(warden)?.0)?;
+        match task_of(warden).and_then(|id| place.of_task(&id)) {
+            Some(job) => Some(job),
+            None => Some(place),
+        }
+    }
+
+    /// Lets go of the place of a task that is over.
+    pub(super) fn leave_task(&self, warden: &str, id: &TaskId) {
+        if let Some(place) = place_of(warden).and_then(|(name, _)| self.get(name)) {
+            place.leave_task(id);
+        }
+    }
+}
+
 impl Tasks {
     /// The place of a warden; this machine where nobody knows it any more, which knows no such
     /// warden.
     pub(super) fn place_of(&self, warden: &str) -> Arc<dyn Place> {
-        let far = place_of(warden).and_then(|(name, _)| self.places.get(name));
-        match far {
+        match self.places.at(warden) {
             Some(far) => far,
             None => self.place.clone(),
         }
@@ -148,7 +165,7 @@ impl Tasks {
     pub(super) async fn is_alive(&self, warden: &str) -> io::Result<bool> {
         let Some((name, _)) = place_of(warden) else { return self.place.is_alive(warden) };
         let unknown = || io::Error::other(format!("there is no place `{name}` any more"));
-        let far = self.places.get(name).ok_or_else(unknown)?;
+        let far = self.places.at(warden).ok_or_else(unknown)?;
         match far.is_alive_there(warden) {
             Some(asking) => asking.await,
             None => far.is_alive(warden),
@@ -177,6 +194,9 @@ impl Tasks {
     pub(super) fn forget_there(&self, warden: &str, id: &TaskId, is_stored: bool) {
         if Self::is_far(warden) {
             self.place_of(warden).forget(id, is_stored);
+            if !self.is_ours(id) {
+                self.places.leave_task(warden, id);
+            }
         }
     }
 
@@ -276,6 +296,7 @@ impl Tasks {
 /// Passes a stdin of ours on to a command elsewhere, as it comes.
 pub(super) async fn pass_input(tasks: Arc<Tasks>, task: Task, given: OwnedFd) {
     let Ok(mut observer) = Observer::of(tasks, task).await else { return };
+    observer.begun().await;
     // One piece ahead: whoever writes waits for the command, and not we for whoever writes.
     let (sender, mut pieces) = mpsc::channel(1);
     drop(begin_in_thread(move || {

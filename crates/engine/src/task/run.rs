@@ -45,6 +45,8 @@ pub(crate) struct Progress {
     warden: Arc<str>,
     /// Whether its warden has not got it yet.
     delayed: bool,
+    /// Whether it waits in a queue, and why.
+    queued: Option<Option<String>>,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
     /// Set when it is over.
@@ -67,7 +69,22 @@ impl Progress {
         Self { warden: warden.into(), delayed, ..Self::default() }
     }
 
-    /// Its warden has got it.
+    /// Of a command that waits in a queue, or is about to be given to one.
+    pub(super) fn queued(delayed: bool) -> Self {
+        Self { delayed, queued: Some(None), ..Self::default() }
+    }
+
+    /// It waits in a queue, for this reason.
+    pub(super) fn waits_for(&mut self, reason: Option<String>) {
+        self.queued = Some(reason);
+    }
+
+    /// It waits no longer.
+    pub(super) fn runs(&mut self) {
+        self.queued = None;
+    }
+
+    /// Its warden, or a scheduler, has got it.
     pub(super) fn handed_over(&mut self) {
         self.delayed = false;
     }
@@ -83,6 +100,8 @@ impl Progress {
 pub(crate) enum Ending {
     Ended(Ended),
     NeverStarted(StartFailure),
+    /// A scheduler, or the machine that it chose, has refused it.
+    NotStarted(Box<ToolError>),
     /// It was stopped, and these processes could not be ended.
     Survived(Vec<u32>),
 }
@@ -96,7 +115,11 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn lost(reason: &str) -> Self {
+    pub(super) fn with(outcome: Outcome, small: Option<Arc<SmallOutput>>) -> Self {
+        Self { outcome: Arc::new(outcome), small }
+    }
+
+    pub(super) fn lost(reason: &str) -> Self {
         Self { outcome: Arc::new(Outcome::lost(reason)), small: None }
     }
 }
@@ -208,6 +231,11 @@ impl Run {
         &self.sandbox
     }
 
+    /// Why it waits in a queue, if it does: the word of the scheduler where there is one.
+    pub fn queued(&self) -> Option<Option<String>> {
+        self.progress.borrow().queued.clone()
+    }
+
     /// What is in the task's folder by now.
     pub fn stored(&self) -> io::Result<TaskOutput> {
         self.place.output(&self.task_id)
@@ -230,6 +258,7 @@ impl Run {
             Some(Ending::NeverStarted(failure)) => {
                 Err(start_error(&*self.place, &self.program, &failure))
             }
+            Some(Ending::NotStarted(error)) => Err(*error),
             Some(Ending::Survived(pids)) => Err(survived(&pids)),
             // The driver always leaves an ending; if it is gone without one, nothing can be known.
             None => Ok(Ended::lost("warden_lost")),
@@ -246,6 +275,9 @@ impl Run {
 
     /// What has been printed until the promotion, wherever it is; what cannot be read is not there.
     pub(crate) async fn output_so_far(&mut self) -> TaskOutput {
+        if self.queued().is_some() {
+            return TaskOutput::default();
+        }
         let spilled = self.progress.borrow().spilled;
         if !spilled
             && let Ok(Grown::Bytes { stdout, stderr }) =
@@ -432,7 +464,7 @@ impl RunTrace {
     }
 
     /// The command has ended; what follows is the record of it.
-    fn ended(&mut self, outcome: &Outcome) -> TraceSpan {
+    pub(super) fn ended(&mut self, outcome: &Outcome) -> TraceSpan {
         let mut run = std::mem::take(&mut self.run);
         let (status, reason) = Status::of(outcome);
         run.set("legwork.task.status", || status.as_str());
@@ -612,7 +644,7 @@ async fn gather(tasks: &Tasks, task_id: &TaskId, warden: &str, ended: &protocol:
 }
 
 /// Gives an order to a warden; one that is gone is noticed by whoever listens to it.
-async fn give(tasks: &Tasks, task_id: &TaskId, warden: &mut Warden, order: Order) {
+pub(super) async fn give(tasks: &Tasks, task_id: &TaskId, warden: &mut Warden, order: Order) {
     if matches!(order, Order::Stop { .. }) {
         let _ = tasks.store.ledger.cancelling(task_id).await;
     }

@@ -30,6 +30,9 @@ const SPAWN_FAILED: &str = "spawn_failed";
 /// Why nothing is known of a run whose warden was killed.
 const WARDEN_LOST: &str = "warden_lost";
 
+/// How long a scheduler may take to say a word for a list.
+const SCHEDULER: Duration = Duration::from_secs(2);
+
 /// How long an engine that lives may take to say what became of a task whose warden is gone.
 const OWNER: Duration = Duration::from_secs(3);
 
@@ -135,7 +138,10 @@ impl Tasks {
         match self.place.exit_record(id) {
             Ok(Ok(record)) if record.task == id.as_str() => Outcome::from(&record),
             Ok(Ok(_) | Err(RecordError::Damaged)) => Outcome::lost("exit_record_damaged"),
-            Ok(Err(RecordError::Empty)) | Err(_) => Outcome::lost(WARDEN_LOST),
+            Ok(Err(RecordError::Empty)) | Err(_) => {
+                let why = self.place_of(warden).why_lost(id);
+                Outcome::lost(why.as_deref().unwrap_or(WARDEN_LOST))
+            }
         }
     }
 
@@ -153,12 +159,18 @@ impl Tasks {
 
     /// Settles every task that only seems to run.
     pub(crate) async fn settle_all(&self) -> Result<(), LedgerError> {
+        let mut answers = true;
         for id in self.store.ledger.open_ids().await? {
             // Of our own we would know.
             if self.is_ours(&id) {
                 continue;
             }
             match self.store.ledger.find(id.as_str()).await?.pop() {
+                Some(task) if task.status == Status::Queued && answers => {
+                    // A scheduler that does not answer keeps nobody waiting.
+                    let seen = Box::pin(self.seen_in_queue(task));
+                    answers = answers && timeout(SCHEDULER, seen).await.is_ok();
+                }
                 // Nobody connects to another machine for a list.
                 Some(task) if self.is_out_of_reach(&task.warden) => {}
                 Some(task) if !task.status.is_final() => drop(self.settle_if_gone(task).await?),
@@ -227,6 +239,10 @@ impl Tasks {
             return Ok(task);
         }
         Failpoint::EngineBeforeSettlement.pass();
+        if Box::pin(self.settle_unstarted(&task)).await? {
+            self.forget_there(&task.warden, &task.task_id, false);
+            return self.read_again(task).await;
+        }
         let rebooted = task.boot_id != self.place_of(&task.warden).boot_id();
         let known = self.outcome_without_warden(&task.warden, &task.task_id);
         let outcome = match Box::pin(known).await {

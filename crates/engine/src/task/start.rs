@@ -53,6 +53,9 @@ use crate::{
     trace::Trace,
 };
 
+/// Most bytes of a stdin that go along with a job.
+const JOB_INPUT_BYTES_MAX: i64 = 512 * 1024;
+
 /// What commands are told about their terminals: what the screen understands.
 const TERM: &str = "xterm-256color";
 
@@ -64,6 +67,9 @@ impl Tasks {
         grant: Grant<Plan>,
         caller: Caller,
     ) -> Result<Submitted, ToolError> {
+        if grant.plan().place().jobs().is_some() {
+            return self.enqueue(id, grant, caller).await;
+        }
         let began = Instant::now();
         let is_trial = grant.plan().is_trial;
         let planned = grant.plan().wanted;
@@ -90,15 +96,8 @@ impl Tasks {
             return Ok(Submitted::AlreadyRunning(running));
         }
         Failpoint::EngineAfterRow.pass();
-        // What a rule lets out of the sandbox is one file with its arguments: no shell may make
-        // more of it.
-        let let_out = !is_trial && wanted.level < grant.plan().wanted.level;
         let said = grant.explanation().note.clone();
-        let mut plan = grant.into_plan();
-        if let Some((program, argv)) = let_out.then(|| plan.without_shell()).flatten() {
-            (plan.program, plan.argv) = (program, argv);
-            plan.kind = PlanKind::Argv(Vec::new());
-        }
+        let plan = into_plan(grant, wanted);
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
         // What a profile writes belongs to the trial, too, and one in a layer is another one.
         let is_layered = is_trial || place.is_layered(wanted);
@@ -278,7 +277,7 @@ impl Tasks {
     }
 
     /// Registers a task, or finds the equal one that really runs.
-    async fn register(
+    pub(super) async fn register(
         &self,
         task: Arc<Task>,
         note: Arc<[u8]>,
@@ -314,7 +313,7 @@ impl Tasks {
         }
     }
 
-    fn row(&self, plan: &Plan, id: &TaskId, warden: &str, caller: &Caller) -> Task {
+    pub(super) fn row(&self, plan: &Plan, id: &TaskId, warden: &str, caller: &Caller) -> Task {
         let (shell, login) = match &plan.kind {
             PlanKind::Script { shell, login } => (Some(shell.clone()), *login),
             PlanKind::Argv(_) => (None, false),
@@ -350,7 +349,13 @@ impl Tasks {
         held.map(exec_rule).collect()
     }
 
-    fn spec(&self, plan: &Plan, id: &TaskId, sandbox: Option<&Sandbox>, note: Vec<u8>) -> Spec {
+    pub(super) fn spec(
+        &self,
+        plan: &Plan,
+        id: &TaskId,
+        sandbox: Option<&Sandbox>,
+        note: Vec<u8>,
+    ) -> Spec {
         let outputs = match plan.outputs {
             Outputs::Separate => protocol::OutputRoute::Separate,
             Outputs::Merged => protocol::OutputRoute::Merged,
@@ -383,6 +388,25 @@ impl Tasks {
 fn is_unknown(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, NotConnected, TimedOut};
     matches!(error.kind(), BrokenPipe | NotConnected | TimedOut)
+}
+
+/// The plan of a grant. What a rule lets out of the sandbox is one file with its arguments: no
+/// shell may make more of it.
+pub(super) fn into_plan(grant: Grant<Plan>, wanted: Wanted) -> Plan {
+    let mut plan = grant.into_plan();
+    let let_out = !plan.is_trial && wanted.level < plan.wanted.level;
+    if let Some((program, argv)) = let_out.then(|| plan.without_shell()).flatten() {
+        (plan.program, plan.argv) = (program, argv);
+        plan.kind = PlanKind::Argv(Vec::new());
+    }
+    plan
+}
+
+/// Whether all that a descriptor gives is there already, and is little enough to go along with a
+/// job.
+pub(super) fn is_small_file(descriptor: &OwnedFd) -> bool {
+    let bytes = rustix::fs::fstat(descriptor).map_or(i64::MAX, |found| found.st_size);
+    is_file(descriptor) && bytes <= JOB_INPUT_BYTES_MAX
 }
 
 /// Whether all that a descriptor gives is there already.
@@ -418,7 +442,7 @@ fn exec_rule(rule: ProgramRule) -> ExecRule {
 }
 
 /// What a command is confined by, or why it is not.
-fn report_of(sandbox: Option<&Sandbox>, grant: &Grant<Plan>) -> Arc<SandboxReport> {
+pub(super) fn report_of(sandbox: Option<&Sandbox>, grant: &Grant<Plan>) -> Arc<SandboxReport> {
     match sandbox {
         Some(sandbox) => sandbox.report.clone(),
         None if grant.explanation().rule == APPROVED_UNCONFINED => {

@@ -156,10 +156,12 @@ pub async fn until(
         if over && !observer.is_held() && !observer.has_news() {
             return Ok(at_the_end(&*place, confined, wanted).await);
         }
+        let is_queued = observer.is_queued();
         let silence = async {
             match wanted.silence {
-                Some(silence) => sleep_until(silent_since + silence).await,
-                None => std::future::pending().await,
+                // What waits in a queue has nothing to say.
+                Some(silence) if !is_queued => sleep_until(silent_since + silence).await,
+                _ => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -167,6 +169,12 @@ pub async fn until(
                 Said::Met(Met::Port) => return Ok(wanted.port.map(Condition::Port)),
                 Said::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
                 Said::Grew => tokio::time::sleep(GATHER).await,
+                Said::Began => {
+                    silent_since = Instant::now();
+                    if watch != WatchFor::default() {
+                        observer.watch(watch).await;
+                    }
+                }
                 _ => {}
             },
             () = silence => return Ok(wanted.silence.map(silence_condition)),

@@ -189,6 +189,9 @@ struct PromotedToTask {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     initial_output_preview: Option<String>,
     initial_output_truncated: bool,
+    /// Why it waits in a queue, in the word of the scheduler.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    queued_for: Option<String>,
     /// Whether the command is blocked reading its input; absent if that cannot be known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     waiting_for_input: Option<bool>,
@@ -447,7 +450,10 @@ async fn attend(
         && let Promotion::Promoted(report) = run.promote().await
     {
         let output = run.output_so_far().await;
-        let mut promoted = promoted(run.task_id(), output, Status::Running, shown, caller).await;
+        let queued = run.queued();
+        let status = if queued.is_some() { Status::Queued } else { Status::Running };
+        let mut promoted = promoted(run.task_id(), output, status, shown, caller).await;
+        promoted.queued_for = queued.flatten();
         promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
         promoted.waiting_for_approval = held_tasks(shown.engine).await.remove(run.task_id());
         promoted.approval_note = run.approval_note().map(str::to_owned);
@@ -498,6 +504,7 @@ async fn promoted(
         task_handle: TaskHandle::new(task_id.clone(), status, preview.text.clone()),
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
+        queued_for: None,
         waiting_for_input: None,
         waiting_for_approval: None,
         approval_note: None,
@@ -711,6 +718,10 @@ fn why_dropped(flags: &[Flag]) -> &'static str {
 fn render_promoted(promoted: &PromotedToTask) -> String {
     let mut text =
         format!("Command promoted to background task\nTask: {}", promoted.task_handle.task_id);
+    if promoted.task_handle.status == Status::Queued {
+        let reason = promoted.queued_for.as_deref().map(|reason| format!(" ({reason})"));
+        text.push_str(&format!("\nStatus: queued{}", reason.unwrap_or_default()));
+    }
     if promoted.waiting_for_input == Some(true) {
         text.push_str("\nWaiting for input: yes");
     }
@@ -736,7 +747,10 @@ fn render_already_running(running: &AlreadyRunning) -> String {
     let mut lines = vec![
         "Command is already running".to_owned(),
         format!("Task: {}", running.task_handle.task_id),
-        "Status: Running".to_owned(),
+        match running.task_handle.status {
+            Status::Queued => "Status: Queued".to_owned(),
+            _ => "Status: Running".to_owned(),
+        },
     ];
     if let Some(summary) = &running.summary {
         lines.push(format!("Task summary: {summary}"));

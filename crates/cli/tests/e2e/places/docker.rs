@@ -123,6 +123,33 @@ impl There for Docker {
 }
 
 #[test]
+fn a_session_reads_the_same_in_containers_of_their_own_as_on_this_machine() {
+    let scratch = Scratch::new();
+    let Some(docker) = Docker::start(&scratch) else { return };
+    let mut options = vec!["--network=none".to_owned()];
+    for folder in ["/usr", "/bin", "/lib", "/lib64"] {
+        options.push(format!("--volume={folder}:{folder}:ro"));
+    }
+    options.push(format!("--volume={0}:{0}", stage::folder().display()));
+    let configuration = format!(
+        "[place.there]\nkind = \"docker\"\nimage = \"legwork-test\"\nprogram = {:?}\nstate = {:?}\n\
+         options = {options:?}\n",
+        program(),
+        docker.file("posts"),
+    );
+    let reached = [("DOCKER_HOST", docker.host())];
+    let here = session(&scratch, "", None, &[]);
+    let there = session(&scratch, &configuration, Some("there"), &reached);
+    assert_same(&there, &here);
+    let jobs = docker.file("posts/jobs");
+    eventually("the place is clean", || names_in(&jobs).is_empty().then_some(()));
+    eventually("no container is left", || {
+        let words = ["ps", "--all", "--quiet", "--filter", "label=legwork.task"];
+        docker.command().args(words).output().unwrap().stdout.is_empty().then_some(())
+    });
+}
+
+#[test]
 fn a_session_reads_the_same_in_a_container_as_on_this_machine() {
     let scratch = Scratch::new();
     let Some(docker) = Docker::start(&scratch) else { return };

@@ -2,6 +2,7 @@
 
 mod docker;
 mod session;
+mod slurm;
 mod ssh;
 
 use std::{fs, process::Command};

@@ -41,7 +41,7 @@ impl Session<'_> {
              echo some warnings >&2\n{f} wait-then-exit {second} 0\nseq 1 20000\necho built\n"
         );
         fs::write(self.scratch.file("build"), script).unwrap();
-        let build = json!({ "cmd": "sh build; exit 3", "login": false, "yield_time_ms": 1500 });
+        let build = json!({ "cmd": "sh build; exit 3", "login": false, "yield_time_ms": 4000 });
         let task = task_of(&self.say("ExecCommand", build.clone()));
         self.say("ExecCommand", build);
         open(&first);

@@ -12,6 +12,7 @@ export interface Happened {
 const NAMES = [
   "task_started",
   "task_cancelling",
+  "task_standing",
   "task_ended",
   "task_removed",
   "waiting_for_input",

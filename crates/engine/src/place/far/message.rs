@@ -8,12 +8,15 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 
 use legwork_gate::{Decision, Level, NetworkMode, ProgramRule};
 use legwork_warden::{
-    protocol::{Decoder, Spec, encode},
+    protocol::{Decoder, Spec, StartFailure, encode},
     sandbox::Enforcement,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{model::sandbox::Wanted, place::NoProgram};
+use crate::{
+    model::sandbox::Wanted,
+    place::{NoProgram, jobs::folder::Begun},
+};
 
 /// The version of the program: both sides are of the same one.
 pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -169,6 +172,8 @@ pub(crate) enum PostQuestion {
     Exists(PathBuf),
     /// Those of some processes that run, with their command lines: `Vec<(u32, String)>`.
     Processes(Vec<u32>),
+    /// What a job says of itself, which is taken by this: [`JobSaid`].
+    Job,
     /// What a task has stored: [`StoredTask`].
     Stored(String),
     /// A piece of what a task has stored, whole but at its end: `Vec<u8>`.
@@ -302,6 +307,13 @@ pub(crate) struct Leftovers {
     pub wardens: u64,
     /// Tasks of which something is stored.
     pub tasks: u64,
+}
+
+/// What a job says of itself, in a folder that its engine may not see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobSaid {
+    pub begun: Option<Begun>,
+    pub failed: Option<StartFailure>,
 }
 
 /// Why a question has no answer.

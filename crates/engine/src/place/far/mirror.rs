@@ -21,19 +21,61 @@ use super::{
     link::Link,
     message::{PostQuestion, StoredFile, StoredStream, StoredTask},
 };
-use crate::{id::TaskId, state::make_private, threads::in_thread};
+use crate::{
+    id::TaskId, output::TaskFolder, place::post::answers, state::make_private, threads::in_thread,
+};
 
 /// Bytes that are brought at a time.
 const PIECE_BYTES: u64 = 512 * 1024;
 
+/// Where what a task has stored is read.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// Through a post.
+    Link(Arc<Link>),
+    /// In a folder that is seen here, too.
+    Folder(TaskFolder),
+}
+
+impl Source {
+    async fn stored(&self, id: &TaskId) -> io::Result<StoredTask> {
+        match self {
+            Self::Link(link) => link.ask(PostQuestion::Stored(id.to_string())).await,
+            Self::Folder(folder) => {
+                let folder = folder.clone();
+                on_disk(move || answers::stored(&folder)).await
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        id: &TaskId,
+        file: StoredFile,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Link(link) => {
+                let task = id.to_string();
+                link.ask(PostQuestion::Read { task, file, offset, length }).await
+            }
+            Self::Folder(folder) => {
+                let folder = folder.clone();
+                on_disk(move || answers::read(&folder, file, offset, length)).await
+            }
+        }
+    }
+}
+
 /// Brings what is missing of a task; says whether its exit record is here now, and so everything.
-pub(super) async fn bring(link: &Arc<Link>, tasks: &Path, id: &TaskId) -> io::Result<bool> {
-    let stored: StoredTask = link.ask(PostQuestion::Stored(id.to_string())).await?;
+pub(super) async fn bring(source: Source, tasks: &Path, id: &TaskId) -> io::Result<bool> {
+    let stored = source.stored(id).await?;
     if !stored.is_there {
         return Ok(false);
     }
     let folder = tasks.join(id.as_str());
-    let copy = Copy { link: link.clone(), folder, id: id.clone() };
+    let copy = Copy { source, folder, id: id.clone() };
     let (path, exit, note) = (copy.folder.clone(), stored.exit.clone(), stored.note.clone());
     on_disk(move || {
         make_private(&path)?;
@@ -64,7 +106,7 @@ pub(super) async fn bring(link: &Arc<Link>, tasks: &Path, id: &TaskId) -> io::Re
 /// A task's folder on this machine, and where it is brought from.
 #[derive(Debug, Clone)]
 struct Copy {
-    link: Arc<Link>,
+    source: Source,
     folder: PathBuf,
     id: TaskId,
 }
@@ -89,9 +131,7 @@ impl Copy {
             let end = stored.gap.map(|(from, _)| from).filter(|from| *from > at);
             let length = end.unwrap_or(stored.bytes).min(stored.bytes) - at;
             let length = length.min(PIECE_BYTES);
-            let task = self.id.to_string();
-            let question = PostQuestion::Read { task, file, offset: at, length };
-            let piece: Vec<u8> = self.link.ask(question).await?;
+            let piece = self.source.read(&self.id, file, at, length).await?;
             // What was dropped meanwhile is noted with the next look.
             if piece.is_empty() {
                 break;

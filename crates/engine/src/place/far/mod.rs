@@ -10,54 +10,47 @@ pub(super) mod message;
 mod mirror;
 pub(super) mod outbox;
 mod program;
+mod serving;
 mod sight;
 mod transport;
+mod way;
 mod wire;
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
-    ffi::{OsStr, OsString},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use legwork_gate::ProgramRule;
-use legwork_warden::{
-    protocol::{self, RunCopies, Sandboxed, Spec},
-    record::{ExitRecord, RecordError},
-};
-use tokio::{sync::watch, time::Instant};
+use legwork_warden::protocol::{self, Spec};
+use tokio::time::Instant;
 
 pub(super) use self::link::{PING, receive};
 pub(crate) use self::program::remembered;
+use self::way::Way;
 use self::{
     link::Link,
     message::{
         FarRule, Hello, Leftovers, Opening, PROGRAM_VERSION, PostQuestion, ReadyWarden,
         SandboxPaths, Starting,
     },
+    mirror::Source,
     sight::Sight,
-    transport::Transport,
+    transport::{Started, Transport},
     wire::FarWire,
 };
-use super::{
-    Channel, Folder, Inheritance, Local, LoginWish, Look, NoProgram, Place, PlaceError, Ready,
-    Sandbox, Soon, Survey, Surveyed, TamperCheck, Warden,
-};
+use super::{Channel, Folder, Local, Place, Ready, Sandbox, Survey, Surveyed, Warden, jobs::Jobs};
 use crate::{
     id::TaskId,
     model::{
         place::{PlaceSettings, at_place, place_of},
         sandbox::{SandboxReport, SandboxSettings, Wanted},
     },
-    output::{SharedMask, TaskOutput},
+    output::SharedMask,
     state::StateFolder,
     threads::in_thread,
 };
@@ -79,7 +72,9 @@ pub(crate) struct Far {
     state: Arc<StateFolder>,
     /// What the post is told of the workspace and of sandboxes.
     asked: AskedOf,
-    transport: Transport,
+    way: Way,
+    /// The places of tasks, where each has one of its own.
+    of_tasks: Mutex<HashMap<TaskId, Arc<Self>>>,
     mask: SharedMask,
     standing: tokio::sync::Mutex<Standing>,
     /// The connection that was opened last, for a look at what it said.
@@ -130,6 +125,8 @@ pub(crate) struct FarReport {
     pub answered_in: Duration,
     /// Whether the program there is this one, byte for byte.
     pub is_same_program: bool,
+    /// What a scheduler there lacks.
+    pub lacks: Vec<String>,
 }
 
 impl Far {
@@ -140,13 +137,26 @@ impl Far {
         asked: AskedOf,
         mask: SharedMask,
     ) -> Self {
-        let transport = Transport::new(settings.clone(), state.path());
+        let way = Way::to(&settings, &asked.workspace, state.path());
+        Self::by(way, settings, here, state, asked, mask)
+    }
+
+    /// The same by another way.
+    fn by(
+        way: Way,
+        settings: PlaceSettings,
+        here: Arc<Local>,
+        state: Arc<StateFolder>,
+        asked: AskedOf,
+        mask: SharedMask,
+    ) -> Self {
         Self {
             settings,
             here,
             state,
             asked,
-            transport,
+            way,
+            of_tasks: Mutex::default(),
             mask,
             standing: tokio::sync::Mutex::default(),
             latest: Mutex::default(),
@@ -159,6 +169,32 @@ impl Far {
     /// How it was configured.
     pub(crate) fn settings(&self) -> &PlaceSettings {
         &self.settings
+    }
+
+    /// The jobs of this place, where a scheduler starts what runs there.
+    pub(crate) fn jobs(&self) -> Option<&Arc<Jobs>> {
+        match &self.way {
+            Way::Head(jobs) | Way::Job(jobs, _) => Some(jobs),
+            Way::Direct(_) => None,
+        }
+    }
+
+    /// The place of one task, where each has one of its own: its job.
+    pub(crate) fn of_task(&self, id: &TaskId) -> Option<Arc<Self>> {
+        let Way::Head(jobs) = &self.way else { return None };
+        let mut known = lock(&self.of_tasks);
+        let place = known.entry(id.clone()).or_insert_with(|| {
+            let way = Way::Job(jobs.clone(), id.clone());
+            let (settings, here) = (self.settings.clone(), self.here.clone());
+            let (state, asked) = (self.state.clone(), self.asked.clone());
+            Arc::new(Self::by(way, settings, here, state, asked, self.mask.clone()))
+        });
+        Some(place.clone())
+    }
+
+    /// Lets go of the place of a task that is over.
+    pub(crate) fn leave_task(&self, id: &TaskId) {
+        lock(&self.of_tasks).remove(id);
     }
 
     /// The connection: the one that stands, or a new one.
@@ -189,22 +225,43 @@ impl Far {
         }
     }
 
-    async fn open(&self) -> io::Result<Arc<Link>> {
+    fn opening(&self) -> io::Result<Opening> {
         let workspace = self.settings.workspace.clone();
-        let opening = Opening {
+        Ok(Opening {
             version: PROGRAM_VERSION.to_owned(),
             protocol: protocol::version(),
             mark: self.here.mark()?,
             workspace: workspace.unwrap_or_else(|| self.asked.workspace.clone()),
             sandbox: self.asked.sandbox.clone(),
             rules: self.asked.rules.clone(),
-        };
+        })
+    }
+
+    async fn open(&self) -> io::Result<Arc<Link>> {
+        let opening = self.opening()?;
         program::remember(&self.state, &self.settings)?;
-        let hash = if self.transport.sends() { self.hash().await? } else { String::new() };
-        match Link::open(self.transport.start(&hash)?, opening.clone()).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.transport.sends() => {
-                self.transport.send(&hash).await?;
-                let link = Link::open(self.transport.start(&hash)?, opening).await?;
+        match &self.way {
+            Way::Direct(transport) => self.open_by(transport, opening).await,
+            Way::Head(jobs) => {
+                jobs.driver().check().await?;
+                let words = [self.program(jobs).await?, "post".into(), jobs.state().into()];
+                let words = jobs.driver().reach(None, &words.map(PathBuf::into_os_string));
+                Link::open(Started::by(words)?, opening).await
+            }
+            Way::Job(jobs, id) => {
+                let words = [self.program(jobs).await?, "post".into(), jobs.folder(id).path()];
+                let words = jobs.reach(id, &words.map(PathBuf::into_os_string)).await?;
+                Link::open(Started::by(words)?, opening).await
+            }
+        }
+    }
+
+    async fn open_by(&self, transport: &Transport, opening: Opening) -> io::Result<Arc<Link>> {
+        let hash = if transport.sends() { self.hash().await? } else { String::new() };
+        match Link::open(transport.start(&hash)?, opening.clone()).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && transport.sends() => {
+                transport.send(&hash).await?;
+                let link = Link::open(transport.start(&hash)?, opening).await?;
                 let there: String = link.ask(PostQuestion::Hash).await?;
                 if there == hash {
                     return Ok(link);
@@ -213,6 +270,16 @@ impl Far {
             }
             opened => opened,
         }
+    }
+
+    /// The program that a scheduler starts.
+    async fn program(&self, jobs: &Arc<Jobs>) -> io::Result<PathBuf> {
+        if let Some(program) = &self.settings.program {
+            return Ok(program.into());
+        }
+        let (hash, jobs) = (self.hash().await?, jobs.clone());
+        let program = in_thread(move || jobs.program(&hash)).await;
+        program.unwrap_or_else(|| Err(io::Error::other("it was cut off")))
     }
 
     /// The hash of this program.
@@ -238,7 +305,11 @@ impl Far {
         let there: String = link.ask(PostQuestion::Hash).await?;
         let is_same_program = there == self.hash().await?;
         let hello = link.hello.clone();
-        Ok(FarReport { hello, leftovers, opened_in, answered_in, is_same_program })
+        let lacks = match self.jobs() {
+            Some(jobs) => jobs.driver().check().await?,
+            None => Vec::new(),
+        };
+        Ok(FarReport { hello, leftovers, opened_in, answered_in, is_same_program, lacks })
     }
 
     async fn take_warden(&self, wanted: Wanted) -> io::Result<Ready> {
@@ -322,8 +393,13 @@ impl Far {
         if matches!(self.here.exit_record(id), Ok(Ok(_))) {
             return Ok(());
         }
-        let link = self.link().await?;
-        mirror::bring(&link, &self.state.path().join("tasks"), id).await.map(drop)
+        let source = match &self.way {
+            Way::Job(jobs, _) if jobs.folder(id).begun().is_some() => {
+                Source::Folder(jobs.stored(id))
+            }
+            _ => Source::Link(self.link().await?),
+        };
+        mirror::bring(source, &self.state.path().join("tasks"), id).await.map(drop)
     }
 
     async fn know_processes(&self, pids: Vec<u32>) {
@@ -334,257 +410,6 @@ impl Far {
             known.retain(|pid, _| !pids.contains(pid));
             known.extend(found);
         }
-    }
-}
-
-impl Look for Far {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.latest()?.hello.environment.get(name).map(OsString::from)
-    }
-
-    // A plan looks through a survey, which asks; here nothing is known.
-    fn find_program(&self, _name: &OsStr, _workdir: &Path) -> Result<PathBuf, NoProgram> {
-        Err(NoProgram::NotFound)
-    }
-
-    fn real_program(&self, _program: &Path) -> Option<PathBuf> {
-        None
-    }
-
-    fn can_be_planted(&self, _file: &Path) -> bool {
-        true
-    }
-
-    fn open_folder(&self, _path: &Path) -> io::Result<Folder> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn is_still_there(&self, _folder: &Folder) -> bool {
-        false
-    }
-
-    fn exists(&self, _path: &Path) -> bool {
-        false
-    }
-}
-
-impl Place for Far {
-    fn name(&self) -> Option<&str> {
-        Some(&self.settings.name)
-    }
-
-    fn boot_id(&self) -> Cow<'_, str> {
-        let latest = self.latest();
-        Cow::Owned(latest.map(|link| link.hello.boot_id.clone()).unwrap_or_default())
-    }
-
-    fn refusal_to_execute(&self, _program: &Path, errno: i32) -> String {
-        io::Error::from_raw_os_error(errno).to_string()
-    }
-
-    fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()> {
-        Box::pin(async move {
-            loop {
-                let Ok(link) = self.link().await else {
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                };
-                let question = PostQuestion::Appears(path.to_owned());
-                if link.ask_within::<()>(question, None).await.is_ok() {
-                    return;
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-        })
-    }
-
-    fn is_there<'a>(&'a self, path: &'a Path) -> Soon<'a, bool> {
-        Box::pin(async move {
-            let Ok(link) = self.link().await else { return false };
-            link.ask(PostQuestion::Exists(path.to_owned())).await.unwrap_or(false)
-        })
-    }
-
-    fn survey<'a>(&'a self, survey: Survey<'a>) -> Option<Soon<'a, io::Result<Surveyed>>> {
-        Some(Box::pin(self.survey_there(survey)))
-    }
-
-    fn warm_up(&self, _usual: Wanted) -> Soon<'_, io::Result<Option<u32>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn close(&self) -> Soon<'_, ()> {
-        Box::pin(async {
-            self.standing.lock().await.link = None;
-            *lock(&self.latest) = None;
-        })
-    }
-
-    fn ready(&self, wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>> {
-        Box::pin(async move { Ok(self.take_warden(wanted).await?) })
-    }
-
-    fn start<'a>(
-        &'a self,
-        warden: &'a str,
-        spec: Spec,
-        workdir: &'a Folder,
-        given: Option<&'a OwnedFd>,
-    ) -> Soon<'a, io::Result<()>> {
-        let given = given.map(|given| given.as_fd().try_clone_to_owned());
-        Box::pin(async move {
-            let given = given.transpose()?.map(Arc::new);
-            self.start_there(warden, spec, workdir.path.clone(), given).await
-        })
-    }
-
-    fn give_back(&self, warden: Warden) {
-        if let Some((_, is_reusable)) = lock(&self.wardens).remove(&warden.name) {
-            is_reusable.store(true, Ordering::Relaxed);
-        }
-        drop(warden);
-    }
-
-    fn let_go(&self, warden: &str) {
-        lock(&self.wardens).remove(warden);
-    }
-
-    fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
-        lock(&self.known).get(&wanted).cloned()
-    }
-
-    fn refused_writes(&self, wanted: Wanted, paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
-        Box::pin(async move {
-            let Ok(link) = self.link().await else { return Vec::new() };
-            let question = PostQuestion::RefusedWrites { wanted: wanted.into(), paths };
-            link.ask(question).await.unwrap_or_default()
-        })
-    }
-
-    fn as_seen(&self, wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
-        Box::pin(async move {
-            let link = self.link().await.ok()?;
-            let question = PostQuestion::AsSeen { wanted: wanted.into(), path };
-            link.ask(question).await.ok().flatten()
-        })
-    }
-
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed {
-            enforced: sandbox.enforcement.enforced.clone(),
-            artifacts: Vec::new(),
-            exec_rules: Vec::new(),
-            on_copy: false,
-            names: None,
-            copies: RunCopies::default(),
-        }
-    }
-
-    fn tamper_check(&self, _wanted: Wanted, warden: &str) -> Option<Soon<'static, TamperCheck>> {
-        let (stream, link) = (self.stream_of(warden)?, self.latest()?);
-        let warnings = async move {
-            let asked = link.ask(PostQuestion::Warnings { stream }).await;
-            asked.unwrap_or_else(|error| {
-                vec![format!("the command may have set what git runs: {error}")]
-            })
-        };
-        Some(Box::pin(async move { TamperCheck::Far(Box::pin(warnings)) }))
-    }
-
-    fn shorten_login(
-        &self,
-        _wish: LoginWish<'_>,
-        _spec: &mut Spec,
-    ) -> Option<Soon<'static, Vec<u8>>> {
-        None
-    }
-
-    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
-        Box::pin(self.dial_there(warden))
-    }
-
-    fn is_alive(&self, _warden: &str) -> io::Result<bool> {
-        Err(io::Error::other("it has to be asked"))
-    }
-
-    fn is_alive_there<'a>(&'a self, warden: &'a str) -> Option<Soon<'a, io::Result<bool>>> {
-        Some(Box::pin(async move {
-            let link = self.link().await?;
-            link.ask(PostQuestion::IsAlive(own_name(warden))).await
-        }))
-    }
-
-    fn is_connected(&self) -> bool {
-        self.latest().is_some_and(|link| link.lost().is_none())
-    }
-
-    fn is_owned(&self, warden: &str) -> bool {
-        self.here.is_owned(warden)
-    }
-
-    fn inherit(&self, warden: &str) -> Option<Inheritance> {
-        self.here.inherit(warden)
-    }
-
-    fn engines_ended(&self) -> watch::Receiver<u64> {
-        self.here.engines_ended()
-    }
-
-    fn end_left_by(&self, _warden: &str) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn end_left_there<'a>(&'a self, warden: &'a str) -> Option<Soon<'a, Vec<u32>>> {
-        Some(Box::pin(async move {
-            let Ok(link) = self.link().await else { return Vec::new() };
-            link.ask(PostQuestion::EndLeftBy(own_name(warden))).await.unwrap_or_default()
-        }))
-    }
-
-    fn clear_dead(&self, _dry_run: bool) -> u64 {
-        0
-    }
-
-    fn bring<'a>(&'a self, id: &'a TaskId) -> Option<Soon<'a, io::Result<()>>> {
-        Some(Box::pin(self.bring_here(id)))
-    }
-
-    fn forget(&self, id: &TaskId, is_stored: bool) {
-        // Only what is here, record and all; what stays there is found by the next look.
-        if let Some(link) = self.latest()
-            && (!is_stored || matches!(self.here.exit_record(id), Ok(Ok(_))))
-        {
-            link.forget(id.as_str());
-        }
-    }
-
-    fn output(&self, id: &TaskId) -> io::Result<TaskOutput> {
-        self.here.output(id)
-    }
-
-    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>> {
-        self.here.exit_record(id)
-    }
-
-    fn has_stored(&self, id: &TaskId) -> bool {
-        self.here.has_stored(id)
-    }
-
-    fn note_stored(&self, id: &TaskId) {
-        // It is brought here.
-        self.here.note_stored(id);
-    }
-
-    fn command_line(&self, pid: u32) -> Option<String> {
-        lock(&self.processes).get(&pid).cloned()
-    }
-
-    fn learn_processes<'a>(&'a self, pids: &'a [u32]) -> Option<Soon<'a, ()>> {
-        Some(Box::pin(self.know_processes(pids.to_vec())))
-    }
-
-    fn tell(&self, program: Vec<String>, line: String) -> Soon<'static, io::Result<()>> {
-        self.here.tell(program, line)
     }
 }
 

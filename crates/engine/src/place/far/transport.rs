@@ -2,7 +2,7 @@
 //! and give its stdin and stdout.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::fd::OwnedFd,
     os::unix::process::CommandExt,
@@ -16,7 +16,10 @@ use tokio::{io::AsyncReadExt, net::unix::pipe, sync::oneshot, task::JoinHandle, 
 
 use crate::{
     model::place::{PlaceReach, PlaceSettings},
-    place::local::{own_program, runtime_folder},
+    place::{
+        jobs::driver::Words,
+        local::{own_program, runtime_folder},
+    },
     state::make_private,
     threads::begin_in_thread,
 };
@@ -42,7 +45,7 @@ const NO_PROGRAM: [i32; 2] = [127, 126];
 
 /// A way to a place.
 #[derive(Debug)]
-pub(super) struct Transport {
+pub(in crate::place) struct Transport {
     settings: PlaceSettings,
     /// Where the sockets of shared connections are, if they fit anywhere.
     sockets: Option<PathBuf>,
@@ -54,6 +57,22 @@ pub(super) struct Started {
     pub input: OwnedFd,
     pub output: pipe::Receiver,
     pub complaints: TransportWords,
+}
+
+impl Started {
+    fn of(mut child: Child) -> io::Result<Self> {
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(input), Some(output)) = (input, output) else {
+            return Err(io::Error::other("a transport without pipes"));
+        };
+        let output = pipe::Receiver::from_owned_fd(output.into())?;
+        Ok(Self { input: input.into(), output, complaints: TransportWords::of(child) })
+    }
+
+    /// A post that these words start.
+    pub(super) fn by((program, arguments): Words) -> io::Result<Self> {
+        Self::of(spawn(&program, &arguments, Stdio::piped())?)
+    }
 }
 
 /// What a transport says on its stderr, and how it ends.
@@ -118,13 +137,7 @@ impl Transport {
 
     /// Starts a post.
     pub(super) fn start(&self, hash: &str) -> io::Result<Started> {
-        let mut child = self.spawn(&self.post_line(hash), Stdio::piped())?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (Some(input), Some(output)) = (input, output) else {
-            return Err(io::Error::other("a transport without pipes"));
-        };
-        let output = pipe::Receiver::from_owned_fd(output.into())?;
-        Ok(Started { input: input.into(), output, complaints: TransportWords::of(child) })
+        Started::of(self.spawn(&self.post_line(hash), Stdio::piped())?)
     }
 
     /// Whether this program is sent there.
@@ -169,12 +182,7 @@ impl Transport {
     /// Starts a shell there with a line.
     fn spawn(&self, line: &str, input: Stdio) -> io::Result<Child> {
         let (program, arguments) = self.words(line);
-        let mut command = Command::new(&program);
-        command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A terminal's Ctrl-C is for the command, which gets it from us.
-        command.process_group(0);
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{program}: {error}"));
-        command.spawn().map_err(named)
+        spawn(program.as_ref(), &arguments, input)
     }
 
     /// The program to start on this side, and its arguments.
@@ -196,6 +204,8 @@ impl Transport {
                 words.extend([container, "sh", "-c", line].map(OsString::from));
                 ("docker".into(), words)
             }
+            // What schedules is asked how it is reached.
+            PlaceReach::Image { .. } | PlaceReach::Slurm { .. } => ("sh".into(), Vec::new()),
         }
     }
 
@@ -208,6 +218,17 @@ impl Transport {
         let options = ["ControlMaster=auto".into(), SHARED_FOR.into(), path];
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
+}
+
+/// Starts a program that passes bytes on.
+fn spawn(program: &OsStr, arguments: &[OsString], input: Stdio) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A terminal's Ctrl-C is for the command, which gets it from us.
+    command.process_group(0);
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.display()));
+    command.spawn().map_err(named)
 }
 
 /// The folder of a program that was sent, for a shell.

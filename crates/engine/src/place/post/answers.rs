@@ -17,13 +17,14 @@ use super::{
 };
 use crate::{
     id::TaskId,
-    output::Artifact,
+    output::{Artifact, TaskFolder},
     place::{
         Local, Look, Place,
         far::message::{
-            FarSandbox, FarSeen, FarWanted, Leftovers, LookAt, PostQuestion, ReadyWarden, SeenAs,
-            StoredFile, StoredStream, StoredTask, pack,
+            FarSandbox, FarSeen, FarWanted, JobSaid, Leftovers, LookAt, PostQuestion, ReadyWarden,
+            SeenAs, StoredFile, StoredStream, StoredTask, pack,
         },
+        jobs::folder::{Begun, begun_in, failed_in, mark_taken},
         local::hash,
     },
     state::aside::remove_all,
@@ -61,11 +62,11 @@ pub(super) async fn to(
             pack(&warnings.await.unwrap_or_default())
         }
         PostQuestion::Dial { stream, warden } => {
-            let channel = place.dial(&warden).await?;
+            let channel = place.dial(&named(post, warden)).await?;
             streams.open(post, stream, StreamEnd::Dialed(channel));
             pack(&())
         }
-        PostQuestion::IsAlive(warden) => pack(&place.is_alive(&warden)?),
+        PostQuestion::IsAlive(warden) => pack(&place.is_alive(&named(post, warden))?),
         PostQuestion::EndLeftBy(warden) => {
             on_disk(post, move |post| pack(&post.place.end_left_by(&warden))).await
         }
@@ -81,13 +82,37 @@ pub(super) async fn to(
         PostQuestion::Processes(pids) => {
             on_disk(post, move |post| pack(&post.place.processes(&pids))).await
         }
-        PostQuestion::Stored(task) => on_disk(post, move |post| pack(&stored(post, &task)?)).await,
+        PostQuestion::Job => on_disk(post, |post| pack(&job(post)?)).await,
+        PostQuestion::Stored(task) => {
+            on_disk(post, move |post| pack(&stored(&post.state.task(&parsed(&task)?))?)).await
+        }
         PostQuestion::Read { task, file, offset, length } => {
-            on_disk(post, move |post| pack(&read(post, &task, file, offset, length)?)).await
+            let read = move |post: &Post| {
+                pack(&read(&post.state.task(&parsed(&task)?), file, offset, length)?)
+            };
+            on_disk(post, read).await
         }
         PostQuestion::Hash => on_disk(post, |_| pack(&hash()?)).await,
         PostQuestion::Leftovers => on_disk(post, |post| pack(&leftovers(post))).await,
     }
+}
+
+/// The name of a warden: the one of a job is known to the folder of that alone.
+fn named(post: &Post, warden: String) -> String {
+    match begun_in(post.state.path()) {
+        Some(Begun::Started { warden, .. }) => warden,
+        _ => warden,
+    }
+}
+
+/// What the job says of itself whose folder this post works in.
+fn job(post: &Post) -> io::Result<JobSaid> {
+    let folder = post.state.path();
+    let said = JobSaid { begun: begun_in(folder), failed: failed_in(folder) };
+    if said.failed.is_some() || matches!(said.begun, Some(Begun::Refused(_))) {
+        mark_taken(folder)?;
+    }
+    Ok(said)
 }
 
 /// Does something that waits for the disk.
@@ -181,9 +206,7 @@ fn see(place: &Local, at: &LookAt) -> SeenAs {
 }
 
 /// What a task has stored.
-fn stored(post: &Post, task: &str) -> io::Result<StoredTask> {
-    let id = parsed(task)?;
-    let folder = post.state.task(&id);
+pub(in crate::place) fn stored(folder: &TaskFolder) -> io::Result<StoredTask> {
     if !folder.path().is_dir() {
         return Ok(StoredTask::default());
     }
@@ -215,14 +238,13 @@ fn stored(post: &Post, task: &str) -> io::Result<StoredTask> {
 }
 
 /// A piece of what a task has stored.
-fn read(
-    post: &Post,
-    task: &str,
+pub(in crate::place) fn read(
+    folder: &TaskFolder,
     file: StoredFile,
     offset: u64,
     length: u64,
 ) -> io::Result<Vec<u8>> {
-    let output = post.state.task(&parsed(task)?).open()?;
+    let output = folder.open()?;
     let length = length.min(PIECE_BYTES_MAX);
     match file {
         StoredFile::Stdout | StoredFile::Terminal => output.stdout.read(offset, length),

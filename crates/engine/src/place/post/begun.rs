@@ -39,7 +39,7 @@ pub(super) fn unmark(state: &Path, task: &TaskId) {
 
 /// Removes the marks and folders of tasks that nobody will ask for.
 pub(super) fn clear_old(state: &Path) {
-    for folder in [folder(state), state.join("tasks")] {
+    for folder in [folder(state), state.join("tasks"), state.join("jobs")] {
         for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
             let changed = entry.metadata().and_then(|found| found.modified());
             let age = changed.ok().and_then(|time| SystemTime::now().duration_since(time).ok());

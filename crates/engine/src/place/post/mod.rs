@@ -5,15 +5,16 @@
 //! frames on. When its engine leaves it ends; wardens with a command stay, and are dialed through
 //! the next post.
 
-mod answers;
+pub(in crate::place) mod answers;
 mod begun;
+mod job;
 mod stream;
 
 use std::{
     collections::{BTreeMap, HashMap},
     env, fs, io,
     os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,6 +27,7 @@ use tokio::{
     time::timeout,
 };
 
+pub use self::job::serve_job;
 use self::stream::{PostStreams, StreamOrder};
 use super::{
     Local, Place,
@@ -105,24 +107,8 @@ struct Post {
 impl Post {
     /// Opens the state folder; an error says why nothing can be done for this engine.
     fn open(state: Option<PathBuf>, opening: &Opening, outbox: Outbox) -> Result<Self, String> {
-        if (opening.version.as_str(), opening.protocol) != (PROGRAM_VERSION, protocol::version()) {
-            return Err(format!(
-                "legwork {PROGRAM_VERSION} is there, and {} here: both have to be of one version",
-                opening.version
-            ));
-        }
         let path = state.map_or_else(default_folder, Ok)?;
-        let state = StateFolder::open(&path).map_err(|error| error.to_string())?;
-        let state = Arc::new(state);
-        let settings = SandboxSettings {
-            writable: opening.sandbox.writable.clone(),
-            unreadable: opening.sandbox.unreadable.clone(),
-            deciding: opening.sandbox.deciding.clone(),
-            ..SandboxSettings::default()
-        };
-        let rules: Vec<ProgramRule> = opening.rules.iter().cloned().map(Into::into).collect();
-        let root = opening.workspace.canonicalize().unwrap_or_else(|_| opening.workspace.clone());
-        let place = Local::for_engine(&opening.mark, state.clone(), settings, &[root], &rules);
+        let (place, state) = place_for(&path, opening)?;
         Ok(Self { place, state, outbox })
     }
 
@@ -161,8 +147,30 @@ impl Post {
     }
 }
 
+/// This machine, for an engine elsewhere; an error says why nothing can be done for it.
+fn place_for(path: &Path, opening: &Opening) -> Result<(Local, Arc<StateFolder>), String> {
+    if (opening.version.as_str(), opening.protocol) != (PROGRAM_VERSION, protocol::version()) {
+        return Err(format!(
+            "legwork {PROGRAM_VERSION} is there, and {} here: both have to be of one version",
+            opening.version
+        ));
+    }
+    let state = StateFolder::open(path).map_err(|error| error.to_string())?;
+    let state = Arc::new(state);
+    let settings = SandboxSettings {
+        writable: opening.sandbox.writable.clone(),
+        unreadable: opening.sandbox.unreadable.clone(),
+        deciding: opening.sandbox.deciding.clone(),
+        ..SandboxSettings::default()
+    };
+    let rules: Vec<ProgramRule> = opening.rules.iter().cloned().map(Into::into).collect();
+    let root = opening.workspace.canonicalize().unwrap_or_else(|_| opening.workspace.clone());
+    let place = Local::for_engine(&opening.mark, state.clone(), settings, &[root], &rules);
+    Ok((place, state))
+}
+
 /// The state folder of posts.
-fn default_folder() -> Result<PathBuf, String> {
+pub(crate) fn default_folder() -> Result<PathBuf, String> {
     let usual = StateFolder::default_path().map_err(|error| error.to_string())?;
     Ok(usual.with_file_name(FOLDER))
 }

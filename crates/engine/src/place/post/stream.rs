@@ -188,7 +188,7 @@ impl Stream {
 }
 
 /// A file of memory alone.
-fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(super) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;

@@ -51,7 +51,7 @@ use crate::{
     id::TaskId,
     meters::Meters,
     model::Outcome,
-    model::status::Status,
+    model::status::{Standing, Status},
     output::SmallOutput,
     state::StateFolder,
     store::anchor::{self, AuditHead, SharedHead},
@@ -73,6 +73,10 @@ static CANCEL: LazyLock<String> = LazyLock::new(|| {
         names(|status| status.may_become(Status::Cancelling))
     )
 });
+
+/// Says where a task stands that waits in a queue.
+const STAND: &str = "UPDATE task SET status = ?, reason = ?, updated_at_ms = ?
+                      WHERE id = ? AND status = 'queued'";
 
 /// The names of some statuses, as SQL has them in a list.
 fn names(wanted: impl Fn(Status) -> bool) -> String {
@@ -375,6 +379,22 @@ impl Ledger {
         let changed =
             self.change(id, Status::Cancelling, What::Cancelling, Failpoint::EngineInOutcome);
         changed.await.map(drop)
+    }
+
+    /// Records where a task stands that waits in a queue: why, or that it runs by now. Says whether
+    /// it did wait until then.
+    pub(crate) async fn stand(&self, id: &TaskId, standing: Standing) -> Result<bool, LedgerError> {
+        let task = id.clone();
+        self.writer
+            .note(move |page| {
+                let waits = matches!(page.open(&task), Some((Status::Queued, _)));
+                if waits {
+                    let what = What::Standing(standing.clone());
+                    page.append(task.clone(), what, Failpoint::EngineInOutcome)?;
+                }
+                Ok(waits)
+            })
+            .await
     }
 
     /// Takes a task out again that never started and left nothing; the trust of its caller is

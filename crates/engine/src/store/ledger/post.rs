@@ -6,7 +6,7 @@ use legwork_warden::failpoint::Failpoint;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::{
-    CANCEL, FINISH, LedgerError,
+    CANCEL, FINISH, LedgerError, STAND,
     daybook::{
         Batch, Daybook, DaybookEntry, Generation, Page, TaskEnd, Wait, What, new_generation,
     },
@@ -230,6 +230,11 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a DaybookEntry) {
             let task = new.task.to_mut();
             (task.status, task.updated_at_ms) = (Status::Cancelling, entry.at_ms);
         }
+        What::Standing(standing) if new.end.is_none() && new.task.status == Status::Queued => {
+            let task = new.task.to_mut();
+            (task.status, task.updated_at_ms) = (standing.status, entry.at_ms);
+            task.reason.clone_from(&standing.reason);
+        }
         What::TaskEnd(end) if new.end.is_none() => {
             new.task.to_mut().updated_at_ms = entry.at_ms;
             new.end = Some(end);
@@ -237,6 +242,7 @@ fn happened<'a>(new: &mut New<'a>, entry: &'a DaybookEntry) {
         What::Start(_)
         | What::Cancelling
         | What::TaskEnd(_)
+        | What::Standing(_)
         | What::Closed(_)
         | What::Anchor(_) => {}
         What::Forget => new.forgotten = new.end.is_none(),
@@ -251,6 +257,11 @@ fn change(connection: &Connection, entry: &DaybookEntry) -> rusqlite::Result<()>
         What::Anchor(head) => anchor::keep(connection, head, entry.at_ms),
         What::Cancelling => {
             connection.prepare_cached(&CANCEL)?.execute((entry.at_ms, id.as_str())).map(drop)
+        }
+        What::Standing(standing) => {
+            let (status, reason) = (standing.status.as_str(), &standing.reason);
+            let row = (status, reason, entry.at_ms, id.as_str());
+            connection.prepare_cached(STAND)?.execute(row).map(drop)
         }
         What::TaskEnd(end) => finish(connection, id, entry.at_ms, end),
         What::Forget => forget(connection, id),

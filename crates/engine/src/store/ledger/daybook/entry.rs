@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::TaskId,
-    model::{Total, status::Status},
+    model::{
+        Total,
+        status::{Standing, Status},
+    },
     output::SmallOutput,
     store::{
         anchor::AuditHead,
@@ -39,6 +42,8 @@ pub(in crate::store::ledger) enum What {
     TaskEnd(Arc<TaskEnd>),
     /// It never was.
     Forget,
+    /// It waits in a queue for this reason, or for another one than before; or its command runs.
+    Standing(Standing),
     /// Of no task: where the audit log ends.
     Anchor(AuditHead),
     /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
@@ -95,6 +100,12 @@ impl TaskEnd {
     }
 }
 
+/// Where a task stands that waits in a queue; none of any other.
+pub(super) fn standing(task: &Task) -> Option<Standing> {
+    let waits = task.status == Status::Queued;
+    waits.then(|| Standing { status: task.status, reason: task.reason.clone() })
+}
+
 /// What stands before the bytes of a note or an output.
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
@@ -123,6 +134,10 @@ enum Kind<'a> {
     },
     Forget,
     Closed,
+    Standing {
+        status: &'a str,
+        reason: Option<&'a str>,
+    },
 }
 
 impl DaybookEntry {
@@ -152,6 +167,10 @@ impl DaybookEntry {
             // Older programs take it for a task that they do not know.
             What::Forget | What::Anchor(_) => Kind::Forget,
             What::Closed(_) => Kind::Closed,
+            What::Standing(standing) => Kind::Standing {
+                status: standing.status.as_str(),
+                reason: standing.reason.as_deref(),
+            },
         };
         let head = Head { task: self.task.as_str(), at_ms: self.at_ms, what };
         *buffer = postcard::to_extend(&head, std::mem::take(buffer)).ok()?;
@@ -168,7 +187,7 @@ impl DaybookEntry {
             What::Anchor(head) => {
                 *buffer = postcard::to_extend(head, std::mem::take(buffer)).ok()?;
             }
-            What::Cancelling | What::Forget | What::Closed(None) => {}
+            What::Cancelling | What::Forget | What::Standing(_) | What::Closed(None) => {}
         }
         let body = buffer.get(start + FRAME_BYTES..)?;
         let (length, checksum) = (u32::try_from(body.len()).ok()?, crc32fast::hash(body));
@@ -199,6 +218,10 @@ impl DaybookEntry {
             Kind::Forget if head.task.is_empty() => What::Anchor(postcard::from_bytes(rest).ok()?),
             Kind::Forget => What::Forget,
             Kind::Closed => What::Closed(rest.first_chunk().copied()),
+            Kind::Standing { status, reason } => What::Standing(Standing {
+                status: Status::from_name(status)?,
+                reason: reason.map(str::to_owned),
+            }),
         };
         Some(Self { task: head.task.to_owned().into(), at_ms: head.at_ms, what })
     }
@@ -274,6 +297,8 @@ mod tests {
             What::Forget,
             What::Closed(None),
             What::Closed(Some([9; 16])),
+            What::Standing(Standing { status: Status::Queued, reason: Some("Resources".into()) }),
+            What::Standing(Standing { status: Status::Running, reason: None }),
         ];
         all.into_iter()
             .map(|what| DaybookEntry { task: "t_a".to_owned().into(), at_ms: -1, what })

@@ -35,7 +35,7 @@ pub(super) use self::{
     page::Page,
 };
 use self::{
-    entry::{Next, next},
+    entry::{Next, next, standing},
     header::HEADER_BYTES,
 };
 use super::{
@@ -110,6 +110,8 @@ pub(super) struct Daybook {
 struct Open {
     start: Arc<DaybookEntry>,
     status: Status,
+    /// Why it waits, if it does.
+    reason: Option<String>,
 }
 
 impl Open {
@@ -213,9 +215,10 @@ impl Daybook {
             let entry =
                 |what| DaybookEntry { task: task.task_id.clone(), at_ms: task.updated_at_ms, what };
             let cancelling = (task.status == Status::Cancelling).then(|| entry(What::Cancelling));
+            let standing = standing(&task).map(|standing| entry(What::Standing(standing)));
             let note = note::write(&task).into();
             let start = entry(What::Start(Start::new(Arc::new(task.clone()), note)));
-            for entry in [start].into_iter().chain(cancelling) {
+            for entry in [start].into_iter().chain(cancelling).chain(standing) {
                 entry.write(&mut bytes).ok_or_else(too_long)?;
             }
         }
@@ -241,7 +244,8 @@ impl Daybook {
             if start.fingerprint != *fingerprint || !open.status.may_be_joined() {
                 return None;
             }
-            start.row().map(|task| Task { status: open.status, ..task.into_owned() })
+            let reason = open.reason.clone();
+            start.row().map(|task| Task { status: open.status, reason, ..task.into_owned() })
         })
     }
 
@@ -411,12 +415,20 @@ impl Daybook {
         match &entry.what {
             What::Closed(next) => self.next = *next,
             What::Start(_) => {
-                let open = Open { start: entry.clone(), status: Status::Running };
+                let (start, status) = (entry.clone(), Status::Running);
+                let open = Open { start, status, reason: None };
                 self.open.insert(entry.task.clone(), open);
             }
             What::Cancelling => {
                 if let Some(open) = self.open.get_mut(&entry.task) {
                     open.status = Status::Cancelling;
+                }
+            }
+            What::Standing(standing) => {
+                let open = self.open.get_mut(&entry.task);
+                if let Some(open) = open.filter(|open| open.status.may_be_joined()) {
+                    open.status = standing.status;
+                    open.reason.clone_from(&standing.reason);
                 }
             }
             What::TaskEnd(_) | What::Forget => drop(self.open.remove(&entry.task)),

@@ -4,7 +4,9 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 use legwork_warden::failpoint::Failpoint;
 
-use super::{Daybook, DaybookEntry, Generation, LedgerError, Open, Start, What, too_long};
+use super::{
+    Daybook, DaybookEntry, Generation, LedgerError, Open, Start, What, entry::standing, too_long,
+};
 use crate::{
     clock::now_ms,
     id::TaskId,
@@ -78,8 +80,11 @@ impl Page<'_> {
         head: &SharedHead,
     ) -> Result<(), LedgerError> {
         let pending = head.pending();
-        let start = DaybookEntry { task, at_ms: now_ms(), what: What::Start(start) };
-        let entries = [start].into_iter().chain(pending.as_ref().map(anchor)).collect();
+        let standing = start.row().and_then(|task| standing(&task));
+        let entry = |what| DaybookEntry { task: task.clone(), at_ms: now_ms(), what };
+        let standing = standing.map(|standing| entry(What::Standing(standing)));
+        let entries = [entry(What::Start(start))].into_iter().chain(standing);
+        let entries = entries.chain(pending.as_ref().map(anchor)).collect();
         self.write(entries, Some(Failpoint::EngineInRegistration))?;
         if let Some(pending) = pending {
             head.anchored(&pending);

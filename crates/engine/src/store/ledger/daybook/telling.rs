@@ -120,6 +120,10 @@ fn event(entry: &DaybookEntry, registered: Option<&Task>) -> Option<EventKind> {
             let (stdout_bytes, stderr_bytes) = end.printed_bytes();
             EventKind::TaskEnded { task_id, status, reason, stdout_bytes, stderr_bytes }
         }
+        What::Standing(standing) => {
+            let (status, reason) = (standing.status, standing.reason.clone());
+            EventKind::TaskStanding { task_id, status, reason }
+        }
         What::Forget => EventKind::TaskRemoved { task_id },
         What::Closed(_) | What::Anchor(_) => return None,
     })

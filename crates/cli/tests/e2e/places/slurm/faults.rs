@@ -1,0 +1,328 @@
+//! What can go wrong with a cluster, and what a task says afterwards.
+
+use std::{fs, process::Command};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{Cluster, all_is_clean, run};
+use crate::{
+    common::{Scratch, eventually, fixture, is_alive, open, signal, text},
+    mcp::Wire,
+    places::{There, recorded, serving, task_of, with},
+};
+
+/// A command on a cluster that waits for its gate, and counts its starts.
+struct Held<'a> {
+    scratch: &'a Scratch,
+    wire: Wire,
+    task: String,
+    gate: String,
+    starts: String,
+    pid: String,
+}
+
+impl<'a> Held<'a> {
+    /// Starts it on the first node, and waits until it runs.
+    fn start(scratch: &'a Scratch, cluster: &Cluster, options: &[&str]) -> Self {
+        let held = Self::submit(scratch, cluster, options);
+        eventually("it runs", || fs::read_to_string(&held.pid).ok().filter(|pid| !pid.is_empty()));
+        held
+    }
+
+    /// Starts it, and does not wait.
+    fn submit(scratch: &'a Scratch, cluster: &Cluster, options: &[&str]) -> Self {
+        let options: Vec<&str> = ["--nodelist=n1"].iter().chain(options).copied().collect();
+        let mut wire = serving(scratch, &cluster.place(&options), &cluster.variables());
+        let [gate, starts, pid] = ["gate", "starts", "pid"].map(|name| scratch.file(name));
+        let f = fixture();
+        let cmd = format!(
+            "echo start >> {starts}; echo $$ > {pid}; echo before; {f} wait-then-exit {gate} 0; \
+             seq 1 3000; exit 5"
+        );
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0, "place": "there" });
+        let task = task_of(&wire.tool("ExecCommand", &input));
+        Self { scratch, wire, task, gate, starts, pid }
+    }
+
+    /// Its record, once it is over. It was started once at most, and nothing of it runs.
+    fn end(&mut self) -> Value {
+        let input = json!({ "task_ids": [self.task], "timeout_ms": 100_000 });
+        self.wire.tool("TaskWait", &input);
+        let record = recorded(self.scratch, &self.task);
+        let starts = fs::read_to_string(&self.starts).unwrap_or_default();
+        assert!(starts.lines().count() <= 1, "{starts}");
+        if let Ok(pid) = fs::read_to_string(&self.pid) {
+            let pid = pid.trim().parse().unwrap();
+            eventually("nothing is left running", || (!is_alive(pid)).then_some(()));
+        }
+        record
+    }
+
+    /// It has ended by itself, with all that it has to print.
+    #[track_caller]
+    fn assert_true_end(&mut self) {
+        open(&self.gate);
+        let record = self.end();
+        assert_eq!(record["outcome"]["exit_status"], 5, "{record:#}");
+        let printed = text(&self.scratch.printed(&json!(self.task)));
+        assert!(printed.starts_with("before\n1\n2\n") && printed.ends_with("\n3000\n"));
+        assert_eq!(fs::read_to_string(&self.starts).unwrap(), "start\n");
+    }
+
+    /// It was ended by somebody else: what is known is said, and nothing is invented.
+    #[track_caller]
+    fn assert_ended(&mut self, reasons: &[&str]) {
+        let record = self.end();
+        let reason = record["reason"].as_str().unwrap_or_default();
+        let status = record["status"].as_str().unwrap();
+        assert!(["cancelled", "interrupted", "failed"].contains(&status), "{record:#}");
+        assert!(reasons.contains(&reason), "{record:#}");
+        assert_ne!(record["outcome"]["exit_status"], 0, "{record:#}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_killed_within_a_second_of_its_answer_starts_nothing_twice() {
+    let scratch = Scratch::new();
+    let Some(mut cluster) = Cluster::start() else { return };
+    let mut held = Held::submit(&scratch, &cluster, &[]);
+    eventually("the controller has it", || (!cluster.jobs().is_empty()).then_some(()));
+    cluster.kill_controller();
+    cluster.start_controller();
+    open(&held.gate);
+    let record = held.end();
+    // It was forgotten, or killed by its node, or saved: whichever it was is said.
+    match record["status"].as_str().unwrap() {
+        "failed" => assert_eq!(record["outcome"]["exit_status"], 5, "{record:#}"),
+        "interrupted" => assert!(record["reason"].is_string(), "{record:#}"),
+        "cancelled" => assert_eq!(record["reason"], "stopped", "{record:#}"),
+        other => panic!("{other}: {record:#}"),
+    }
+}
+
+#[test]
+fn a_controller_that_is_restarted_changes_nothing() {
+    let scratch = Scratch::new();
+    let Some(mut cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    cluster.stop_controller();
+    // Nobody waits for a controller to see a list.
+    assert_eq!(recorded(&scratch, &held.task)["status"], "running");
+    cluster.start_controller();
+    held.assert_true_end();
+    all_is_clean(&cluster);
+}
+
+#[test]
+fn a_nodes_daemon_that_is_killed_and_restarted_loses_no_command() {
+    let scratch = Scratch::new();
+    let Some(mut cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    cluster.kill_node(0);
+    cluster.start_node(0);
+    held.assert_true_end();
+    all_is_clean(&cluster);
+}
+
+#[test]
+fn a_lost_node_ends_its_tasks_and_leaves_nothing_running() {
+    let scratch = Scratch::new();
+    let Some(mut cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    cluster.lose_node(0);
+    held.assert_ended(&["stopped", "node_failed", "unknown_to_scheduler"]);
+}
+
+#[test]
+fn a_step_daemon_that_is_gone_takes_its_command_along() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    let steps = cluster.step_daemons(0);
+    assert!(!steps.is_empty());
+    for pid in steps {
+        signal(pid, Signal::KILL);
+    }
+    held.assert_ended(&["stopped", "node_failed", "unknown_to_scheduler", "scheduler_failed"]);
+}
+
+#[test]
+fn an_operator_who_cancels_a_job_stops_its_task() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    for job in cluster.jobs() {
+        assert!(cluster.ask("scancel", &[&job]).status.success());
+    }
+    held.assert_ended(&["stopped", "cancelled_by_scheduler"]);
+    all_is_clean(&cluster);
+}
+
+#[test]
+fn the_schedulers_time_limit_stops_a_task() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &["--time=1"]);
+    for job in cluster.jobs() {
+        let update = ["update", &format!("JobId={job}"), "EndTime=now+1"];
+        assert!(cluster.ask("scontrol", &update).status.success());
+    }
+    held.assert_ended(&["stopped", "scheduler_time_limit"]);
+}
+
+#[test]
+fn a_job_that_is_out_of_memory_says_what_is_known() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let configuration = cluster.place(&["--mem=100M"]);
+    let hungry = ["sh", "-c", "head -c 600m /dev/zero | tail -c 599m | wc -c; echo survived"];
+    let output = run(&scratch, &cluster, &configuration, &hungry).output().unwrap();
+    let task = scratch.tasks().pop().unwrap();
+    if task["status"] == "interrupted" {
+        assert_eq!(task["reason"], "out_of_memory", "{task:#}");
+    } else {
+        // The kernel chose `tail`: its shell says what came of it.
+        assert!(!text(&output.stdout).contains("628097024"), "{output:?}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_killed_at_any_step_of_a_submission_starts_nothing_twice() {
+    let Some(cluster) = Cluster::start() else { return };
+    let points = [
+        ("engine-before-row", None),
+        ("engine-after-row", Some("unknown_to_scheduler")),
+        ("engine-before-submission", Some("unknown_to_scheduler")),
+        ("engine-after-submission", Some("")),
+    ];
+    for (point, expected) in points {
+        let scratch = Scratch::new();
+        let configuration = cluster.configuration(&scratch);
+        let starts = scratch.file("starts");
+        let cmd = format!("echo start >> {starts}; exit 3");
+        let input = json!({ "cmd": cmd, "login": false, "place": "there" }).to_string();
+        let mut call = with(&scratch, "call", &configuration);
+        call.envs(cluster.variables()).env("LEGWORK_FAILPOINT", point);
+        let output = call.args(["ExecCommand", "--json", &input]).output().unwrap();
+        assert!(!output.status.success(), "{point}: {output:?}");
+        let mut wire = serving(&scratch, &configuration, &cluster.variables());
+        let Some(reason) = expected else {
+            assert_eq!(scratch.tasks(), Vec::<Value>::new(), "{point}");
+            continue;
+        };
+        let task = scratch.tasks()[0]["task_id"].clone();
+        wire.tool("TaskWait", &json!({ "task_ids": [task], "timeout_ms": 60_000 }));
+        let record = recorded(&scratch, task.as_str().unwrap());
+        let lines = fs::read_to_string(&starts).unwrap_or_default().lines().count();
+        if reason.is_empty() {
+            assert_eq!(record["outcome"]["exit_status"], 3, "{point}: {record:#}");
+            assert_eq!(lines, 1, "{point}");
+        } else {
+            assert_eq!(record["reason"], reason, "{point}: {record:#}");
+            assert_eq!(lines, 0, "{point}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_folder_that_is_gone_for_a_while_loses_nothing() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut held = Held::start(&scratch, &cluster, &[]);
+    let (posts, away) = (cluster.posts(), cluster.file("away"));
+    fs::rename(&posts, &away).unwrap();
+    // A look while it is gone: nothing is concluded from that.
+    let known = held.wire.tool("TaskStatus", &json!({ "task_id": held.task }));
+    assert!(!known.contains("interrupted"), "{known}");
+    open(&held.gate);
+    let ends =
+        || (!is_alive(fs::read_to_string(&held.pid).ok()?.trim().parse().ok()?)).then_some(());
+    eventually("the command ends meanwhile", ends);
+    let _ = fs::remove_dir_all(&posts);
+    fs::rename(&away, &posts).unwrap();
+    held.assert_true_end();
+}
+
+#[test]
+fn a_shared_folder_that_is_full_cuts_output_and_says_so() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let posts = cluster.posts();
+    fs::create_dir_all(&posts).unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=2m", "none", &posts];
+    assert!(Command::new("mount").args(mount).status().unwrap().success());
+    let configuration = cluster.configuration(&scratch);
+    let script = "seq 1 2000000; exit 6";
+    let output = run(&scratch, &cluster, &configuration, &["sh", "-c", script]).output();
+    let output = output.unwrap();
+    let task = scratch.tasks().pop().unwrap();
+    eventually("no job is left", || cluster.jobs().is_empty().then_some(()));
+    assert!(Command::new("umount").arg("--lazy").arg(&posts).status().unwrap().success());
+    assert_eq!(task["outcome"]["exit_status"], 6, "{task:#}");
+    let whole = Command::new("seq").args(["1", "2000000"]).output().unwrap().stdout;
+    // What was kept stands where it was printed; the rest is a hole with a note.
+    assert_eq!(output.stdout.get(..100_000), whole.get(..100_000));
+    assert_eq!(task["outcome"]["stdout"]["bytes"], whole.len(), "{task:#}");
+}
+
+/// How many tasks a crowd has here; `just places` sets more.
+fn crowd_size() -> usize {
+    std::env::var("LEGWORK_CROWD").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
+}
+
+#[test]
+fn a_crowd_of_tasks_outlives_three_dead_controllers_and_a_lost_node() {
+    let scratch = Scratch::new();
+    let Some(mut cluster) = Cluster::start() else { return };
+    let size = crowd_size();
+    let configuration = format!("[limits]\ntasks_max = {}\n{}", size + 10, cluster.place(&[]));
+    let mut wire = serving(&scratch, &configuration, &cluster.variables());
+    let starts = scratch.file("starts");
+    fs::create_dir(&starts).unwrap();
+    let mut tasks = Vec::new();
+    for number in 0..size {
+        // Each takes a moment, so that some run whenever something dies.
+        let code = number % 7;
+        let cmd = format!(
+            "echo start >> {starts}/{number}; seq 1 {number}; sleep 0.{}; exit {code}",
+            number % 10
+        );
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0, "place": "there" });
+        tasks.push((task_of(&wire.tool("ExecCommand", &input)), number));
+        if number % (size / 4).max(1) == size / 8 && number < size * 3 / 4 {
+            cluster.kill_controller();
+            cluster.start_controller();
+        }
+        if number == size * 7 / 8 {
+            cluster.lose_node(1);
+        }
+    }
+    for (task, _) in &tasks {
+        wire.tool("TaskWait", &json!({ "task_ids": [task], "timeout_ms": 100_000 }));
+    }
+    let mut lost = 0;
+    let records = scratch.tasks();
+    for (task, number) in &tasks {
+        let record = records.iter().find(|record| record["task_id"] == **task).unwrap();
+        let witness = fs::read_to_string(format!("{starts}/{number}")).unwrap_or_default();
+        assert!(witness.lines().count() <= 1, "{number} ran twice: {record:#}");
+        match record["status"].as_str().unwrap() {
+            "completed" | "failed" if record["outcome"]["signal"].is_null() => {
+                assert_eq!(record["outcome"]["exit_status"], number % 7, "{record:#}");
+                let printed = text(&scratch.printed(&json!(task)));
+                let expected: String = (1..=*number).map(|line| format!("{line}\n")).collect();
+                assert_eq!(printed, expected, "{number}");
+            }
+            "interrupted" | "cancelled" | "failed" => {
+                assert!(record["reason"].is_string() || record["outcome"]["signal"].is_number());
+                lost += 1;
+            }
+            other => panic!("{other}: {record:#}"),
+        }
+    }
+    eprintln!("{size} tasks: {} with their own code, {lost} lost with a reason", size - lost);
+    assert!(lost < size, "some came through");
+    let left = || cluster.step_daemons(1).is_empty() && cluster.jobs().is_empty();
+    eventually("nothing is left running", || left().then_some(()));
+}

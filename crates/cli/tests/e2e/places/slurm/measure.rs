@@ -1,0 +1,95 @@
+//! Figures of a cluster, for docs/scale.md: `just measure-places` prints them. Nothing is asserted.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use super::{Cluster, all_is_clean};
+use crate::{
+    common::{Scratch, eventually, text},
+    places::serving,
+};
+
+/// How many tasks are measured; nothing is without the variable.
+fn size() -> Option<usize> {
+    std::env::var("LEGWORK_MEASURE_PLACES").ok()?.parse().ok()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// What something takes, ten times.
+fn timed(mut work: impl FnMut()) -> Duration {
+    let once = || {
+        let begin = Instant::now();
+        work();
+        begin.elapsed()
+    };
+    median(std::iter::repeat_with(once).take(10).collect())
+}
+
+/// Memory and descriptors of a process.
+fn used(pid: u32) -> (u64, usize) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kilobytes = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    (kilobytes, fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
+}
+
+#[test]
+fn figures_of_a_cluster() {
+    let Some(size) = size() else { return };
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let configuration = format!("[limits]\ntasks_max = {}\n{}", size + 10, cluster.place(&[]));
+    let mut wire = serving(&scratch, &configuration, &cluster.variables());
+    let own = timed(|| assert!(cluster.ask("srun", &["true"]).status.success()));
+    let mut call = |place: &str| {
+        let input = json!({ "cmd": "true", "login": false, "place": place,
+                            "duplicate_policy": "start_new" });
+        timed(|| drop(wire.tool("ExecCommand", &input)))
+    };
+    let (here, there) = (call("local"), call("there"));
+    eprintln!("srun true {own:?}; a call here {here:?}, on Slurm {there:?}");
+    let bound = own + here;
+    eprintln!("ratio to both together: {:.2}", there.as_secs_f64() / bound.as_secs_f64());
+    let begin = Instant::now();
+    for _ in 0..size {
+        let words = ["--parsable", "--output=/dev/null", "--wrap=true"];
+        assert!(cluster.ask("sbatch", &words).status.success());
+    }
+    let submitted = begin.elapsed();
+    eventually_empty(&cluster);
+    eprintln!("{size} jobs of sbatch: submitted in {submitted:?}, ended in {:?}", begin.elapsed());
+    let (begin, mut tasks, mut most) = (Instant::now(), Vec::new(), (0, 0));
+    for number in 0..size {
+        let cmd = format!("echo {number}");
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0, "place": "there" });
+        tasks.push(super::task_of(&wire.tool("ExecCommand", &input)));
+        most = most.max(used(wire.child.id()));
+    }
+    let submitted = begin.elapsed();
+    let listed = timed(|| drop(wire.tool("TaskList", &json!({}))));
+    for task in &tasks {
+        wire.tool("TaskWait", &json!({ "task_ids": [task], "timeout_ms": 600_000 }));
+        most = most.max(used(wire.child.id()));
+    }
+    let ended = begin.elapsed();
+    let (kilobytes, descriptors) = most;
+    eprintln!("{size} tasks: submitted in {submitted:?}, ended in {ended:?}; TaskList {listed:?}");
+    eprintln!("the head: at most {kilobytes} kB and {descriptors} descriptors");
+    let well = scratch.tasks().iter().filter(|task| task["status"] == "completed").count();
+    eprintln!("the newest {well} in `ps` completed; first prints {}", {
+        text(&scratch.printed(&json!(tasks[0]))).trim().to_owned()
+    });
+    all_is_clean(&cluster);
+}
+
+fn eventually_empty(cluster: &Cluster) {
+    eventually("no job is left", || cluster.jobs().is_empty().then_some(()));
+}

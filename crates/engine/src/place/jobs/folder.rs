@@ -1,0 +1,192 @@
+//! The folder of a job: what its post says of itself, for whoever can see it.
+//!
+//! `begin` is made exclusively, whole, before anything is started; whoever finds it starts nothing.
+//! Its maker holds a lock on it for as long as it lives. What stays when the folder is removed is a
+//! mark, so that a scheduler that starts a job again starts nothing either.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use legwork_warden::protocol::StartFailure;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{self, TaskId},
+    plain_file,
+    state::{aside::remove_all, make_private},
+};
+
+/// The folders of jobs, in the folder of posts.
+const JOBS: &str = "jobs";
+/// The marks of commands that were begun.
+const MARKS: &str = "begun";
+const BEGIN: &str = "begin";
+const FAILED: &str = "failed";
+const TAKEN: &str = "taken";
+/// Made by the engine: whoever sees it there sees the same folder.
+const HEAD: &str = "head";
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Begun {
+    /// Its command was started, with this warden.
+    Started { host: String, warden: String },
+    /// It was not, for this reason.
+    Refused(String),
+    /// It never will be: it was stopped before.
+    Withdrawn,
+}
+
+/// The folder of a job.
+#[derive(Debug, Clone)]
+pub(crate) struct JobFolder {
+    state: PathBuf,
+    task: TaskId,
+}
+
+impl JobFolder {
+    /// Of a task, in a folder of posts.
+    pub(crate) fn new(state: &Path, task: &TaskId) -> Self {
+        Self { state: state.to_owned(), task: task.clone() }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.state.join(JOBS).join(self.task.as_str())
+    }
+
+    fn mark(&self) -> PathBuf {
+        self.state.join(MARKS).join(self.task.as_str())
+    }
+
+    /// Makes it, on the side of the engine.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        make_private(&self.path())?;
+        private().create(true).truncate(true).open(self.path().join(HEAD)).map(drop)
+    }
+
+    /// Whether the engine sees it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.path().join(HEAD).exists()
+    }
+
+    /// Says what came of the job, if nobody has; the lock is held until the file is dropped. None
+    /// if somebody has.
+    pub(crate) fn claim(&self, begun: &Begun) -> io::Result<Option<File>> {
+        let folder = self.path();
+        make_private(&folder)?;
+        let new = folder.join(id::random(".begin-").map_err(io::Error::other)?);
+        let mut file = private().create_new(true).open(&new)?;
+        let locked = match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        let written = locked.and_then(|()| {
+            serde_json::to_writer(&mut file, begun)?;
+            file.flush()?;
+            // A link is made whole, or not at all: also on a file system of a network.
+            fs::hard_link(&new, folder.join(BEGIN))
+        });
+        let _ = fs::remove_file(&new);
+        match written {
+            // One that was removed in the meantime has left its mark before.
+            Ok(()) if self.mark().exists() => {
+                let _ = fs::remove_file(folder.join(BEGIN));
+                Ok(None)
+            }
+            Ok(()) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What came of the job, if anything did and it is seen here.
+    pub(crate) fn begun(&self) -> Option<Begun> {
+        begun_in(&self.path())
+    }
+
+    /// Whether whoever has begun it is still there.
+    pub(crate) fn is_held(&self) -> bool {
+        let opened = OpenOptions::new().read(true).open(self.path().join(BEGIN));
+        opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Notes that its command could not be started.
+    pub(crate) fn fail(&self, failure: &StartFailure) -> io::Result<()> {
+        let text = serde_json::to_vec(failure)?;
+        let new = self.path().join(format!("{FAILED}.new"));
+        private().create(true).truncate(true).open(&new)?.write_all(&text)?;
+        fs::rename(&new, self.path().join(FAILED))
+    }
+
+    /// Why its command could not be started.
+    pub(crate) fn failed(&self) -> Option<StartFailure> {
+        failed_in(&self.path())
+    }
+
+    /// Whether an engine that does not see it has heard what it says.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.path().join(TAKEN).exists()
+    }
+
+    /// Removes it; a mark stays.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        make_private(&self.state.join(MARKS))?;
+        private().create(true).truncate(true).open(self.mark())?;
+        remove_all(&self.path())
+    }
+}
+
+/// What came of the job whose folder this is.
+pub(crate) fn begun_in(folder: &Path) -> Option<Begun> {
+    let text = plain_file::read_text(&folder.join(BEGIN)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Why the command could not be started of the job whose folder this is.
+pub(crate) fn failed_in(folder: &Path) -> Option<StartFailure> {
+    let text = plain_file::read_text(&folder.join(FAILED)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Notes that an engine has heard what the job says whose folder this is.
+pub(crate) fn mark_taken(folder: &Path) -> io::Result<()> {
+    private().create(true).truncate(true).open(folder.join(TAKEN)).map(drop)
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_begun_once_and_never_after_it_was_forgotten() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = JobFolder::new(scratch.path(), &TaskId::random().unwrap());
+        assert!(!folder.is_shared() && !folder.is_held() && folder.begun().is_none());
+        folder.make().unwrap();
+        assert!(folder.is_shared());
+        let started = Begun::Started { host: "n1".into(), warden: "m-w".into() };
+        let held = folder.claim(&started).unwrap().unwrap();
+        assert!(folder.claim(&Begun::Withdrawn).unwrap().is_none());
+        assert_eq!(folder.begun(), Some(started.clone()));
+        assert!(folder.is_held());
+        drop(held);
+        assert!(!folder.is_held());
+        folder.remove().unwrap();
+        assert!(!folder.path().exists());
+        assert!(folder.claim(&started).unwrap().is_none(), "a scheduler starts it again");
+        assert!(folder.begun().is_none());
+    }
+}
