@@ -26,7 +26,7 @@ pub enum Status {
 
 /// Where a task stands that was registered to wait in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct TaskStanding {
     /// Queued or running.
     pub status: Status,
     /// Why it waits, in the word of the scheduler.

@@ -29,7 +29,7 @@ use crate::{
         Caller, EndedBy, Outcome,
         place::task_of,
         question::SharedAsker,
-        status::{Standing, Status},
+        status::{Status, TaskStanding},
     },
     output::SmallOutput,
     place::{
@@ -185,7 +185,7 @@ impl Tasks {
         status: Status,
         reason: Option<String>,
     ) -> Result<(), LedgerError> {
-        self.store.ledger.stand(id, Standing { status, reason }).await.map(drop)
+        self.store.ledger.stand(id, TaskStanding { status, reason }).await.map(drop)
     }
 
     /// Stops a task that waits in a queue; says whether that came before it began.

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 pub(super) use self::link::{PING, receive};
 pub(crate) use self::program::remembered;
-use self::way::Way;
+use self::way::PostWay;
 use self::{
     link::Link,
     message::{
@@ -72,7 +72,7 @@ pub(crate) struct Far {
     state: Arc<StateFolder>,
     /// What the post is told of the workspace and of sandboxes.
     asked: AskedOf,
-    way: Way,
+    way: PostWay,
     /// The places of tasks, where each has one of its own.
     of_tasks: Mutex<HashMap<TaskId, Arc<Self>>>,
     mask: SharedMask,
@@ -137,13 +137,13 @@ impl Far {
         asked: AskedOf,
         mask: SharedMask,
     ) -> Self {
-        let way = Way::to(&settings, &asked.workspace, state.path());
+        let way = PostWay::to(&settings, &asked.workspace, state.path());
         Self::by(way, settings, here, state, asked, mask)
     }
 
     /// The same by another way.
     fn by(
-        way: Way,
+        way: PostWay,
         settings: PlaceSettings,
         here: Arc<Local>,
         state: Arc<StateFolder>,
@@ -174,17 +174,17 @@ impl Far {
     /// The jobs of this place, where a scheduler starts what runs there.
     pub(crate) fn jobs(&self) -> Option<&Arc<Jobs>> {
         match &self.way {
-            Way::Head(jobs) | Way::Job(jobs, _) => Some(jobs),
-            Way::Direct(_) => None,
+            PostWay::Head(jobs) | PostWay::Job(jobs, _) => Some(jobs),
+            PostWay::Direct(_) => None,
         }
     }
 
     /// The place of one task, where each has one of its own: its job.
     pub(crate) fn of_task(&self, id: &TaskId) -> Option<Arc<Self>> {
-        let Way::Head(jobs) = &self.way else { return None };
+        let PostWay::Head(jobs) = &self.way else { return None };
         let mut known = lock(&self.of_tasks);
         let place = known.entry(id.clone()).or_insert_with(|| {
-            let way = Way::Job(jobs.clone(), id.clone());
+            let way = PostWay::Job(jobs.clone(), id.clone());
             let (settings, here) = (self.settings.clone(), self.here.clone());
             let (state, asked) = (self.state.clone(), self.asked.clone());
             Arc::new(Self::by(way, settings, here, state, asked, self.mask.clone()))
@@ -241,14 +241,14 @@ impl Far {
         let opening = self.opening()?;
         program::remember(&self.state, &self.settings)?;
         match &self.way {
-            Way::Direct(transport) => self.open_by(transport, opening).await,
-            Way::Head(jobs) => {
+            PostWay::Direct(transport) => self.open_by(transport, opening).await,
+            PostWay::Head(jobs) => {
                 jobs.driver().check().await?;
                 let words = [self.program(jobs).await?, "post".into(), jobs.state().into()];
                 let words = jobs.driver().reach(None, &words.map(PathBuf::into_os_string));
                 Link::open(Started::by(words)?, opening).await
             }
-            Way::Job(jobs, id) => {
+            PostWay::Job(jobs, id) => {
                 let words = [self.program(jobs).await?, "post".into(), jobs.folder(id).path()];
                 let words = jobs.reach(id, &words.map(PathBuf::into_os_string)).await?;
                 Link::open(Started::by(words)?, opening).await
@@ -394,7 +394,7 @@ impl Far {
             return Ok(());
         }
         let source = match &self.way {
-            Way::Job(jobs, _) if jobs.folder(id).begun().is_some() => {
+            PostWay::Job(jobs, _) if jobs.folder(id).begun().is_some() => {
                 Source::Folder(jobs.stored(id))
             }
             _ => Source::Link(self.link().await?),

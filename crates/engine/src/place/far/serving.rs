@@ -15,7 +15,7 @@ use legwork_warden::{
 };
 use tokio::sync::watch;
 
-use super::{AGAIN, Far, Way, lock, message::PostQuestion, own_name};
+use super::{AGAIN, Far, PostWay, lock, message::PostQuestion, own_name};
 use crate::{
     id::TaskId,
     model::{place::at_place, sandbox::Wanted},
@@ -61,8 +61,8 @@ impl Look for Far {
 impl Place for Far {
     fn jobs(&self) -> Option<&Arc<Jobs>> {
         match &self.way {
-            Way::Head(jobs) => Some(jobs),
-            Way::Job(..) | Way::Direct(_) => None,
+            PostWay::Head(jobs) => Some(jobs),
+            PostWay::Job(..) | PostWay::Direct(_) => None,
         }
     }
 
@@ -231,7 +231,7 @@ impl Place for Far {
     }
 
     fn is_alive_there<'a>(&'a self, warden: &'a str) -> Option<Soon<'a, io::Result<bool>>> {
-        if let Way::Job(jobs, id) = &self.way {
+        if let PostWay::Job(jobs, id) = &self.way {
             return Some(Box::pin(async move {
                 match jobs.look(id).await? {
                     JobLook::Queued(_) | JobLook::Running => Ok(true),
@@ -288,7 +288,7 @@ impl Place for Far {
     fn forget(&self, id: &TaskId, is_stored: bool) {
         // Only what is here, record and all; what stays there is found by the next look.
         let is_here = !is_stored || matches!(self.here.exit_record(id), Ok(Ok(_)));
-        if let (Way::Job(jobs, _), true) = (&self.way, is_here) {
+        if let (PostWay::Job(jobs, _), true) = (&self.way, is_here) {
             jobs.forget(id);
         }
         if let Some(link) = self.latest()

@@ -25,7 +25,7 @@ use crate::{
 
 /// The way to a place.
 #[derive(Debug)]
-pub(in crate::place) enum Way {
+pub(in crate::place) enum PostWay {
     /// A connection to the machine that commands run on.
     Direct(Transport),
     /// Where questions are answered before a scheduler has found a machine.
@@ -34,7 +34,7 @@ pub(in crate::place) enum Way {
     Job(Arc<Jobs>, TaskId),
 }
 
-impl Way {
+impl PostWay {
     /// The way to a place as it is configured.
     pub(super) fn to(settings: &PlaceSettings, workspace: &Path, state: &Path) -> Self {
         match Jobs::of(settings, workspace) {
@@ -48,7 +48,7 @@ impl Far {
     /// Gives a command to the scheduler.
     pub(super) async fn submit_there(&self, job: NewJob) -> Result<(), NotSubmitted> {
         let refused = |error: io::Error| NotSubmitted::Refused(error.to_string());
-        let Way::Head(jobs) = &self.way else {
+        let PostWay::Head(jobs) = &self.way else {
             return Err(refused(io::ErrorKind::Unsupported.into()));
         };
         let link = self.link().await.map_err(refused)?;
@@ -85,7 +85,7 @@ impl Far {
     /// Asks a job what it says of itself, and writes that where one would see it that shares its
     /// folder.
     pub(super) async fn hear_there(&self, id: &TaskId) -> io::Result<()> {
-        let Way::Job(jobs, _) = &self.way else { return Ok(()) };
+        let PostWay::Job(jobs, _) = &self.way else { return Ok(()) };
         let said: JobSaid = self.link().await?.ask(PostQuestion::Job).await?;
         let folder = jobs.folder(id);
         if let Some(failure) = &said.failed {

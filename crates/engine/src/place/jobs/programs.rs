@@ -15,13 +15,13 @@ use crate::threads::begin_in_thread;
 
 /// What a program printed.
 #[derive(Debug)]
-pub(super) struct Printed {
+pub(super) struct ClientOutput {
     pub is_success: bool,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Printed {
+impl ClientOutput {
     /// What it said, in a line.
     pub(super) fn said(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
@@ -40,7 +40,7 @@ pub(super) async fn run<W: AsRef<OsStr>>(
     words: impl IntoIterator<Item = W>,
     input: String,
     patience: Duration,
-) -> io::Result<Printed> {
+) -> io::Result<ClientOutput> {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A terminal's Ctrl-C is for the command, which gets it from us.
@@ -69,9 +69,9 @@ fn finish(mut child: Child, input: &str) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-fn printed(output: Output) -> Printed {
+fn printed(output: Output) -> ClientOutput {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Printed {
+    ClientOutput {
         is_success: output.status.success(),
         stdout: text(output.stdout),
         stderr: text(output.stderr),

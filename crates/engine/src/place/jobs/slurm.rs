@@ -93,7 +93,7 @@ impl Slurm {
 
     async fn listed(&self, only: Option<&TaskId>) -> io::Result<Vec<JobSeen>> {
         let mut words: Vec<OsString> =
-            ["--noheader", "--states=all", "--me"].iter().map(OsString::from).collect();
+            ["--noheader", "-t", "all", "--me"].iter().map(OsString::from).collect();
         words.push(format!("--format={FIELDS}").into());
         words.extend(only.map(|task| format!("--name={NAME}{task}").into()));
         let printed = run("squeue", words, String::new(), ANSWER).await?;

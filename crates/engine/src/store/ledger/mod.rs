@@ -51,7 +51,7 @@ use crate::{
     id::TaskId,
     meters::Meters,
     model::Outcome,
-    model::status::{Standing, Status},
+    model::status::{Status, TaskStanding},
     output::SmallOutput,
     state::StateFolder,
     store::anchor::{self, AuditHead, SharedHead},
@@ -383,7 +383,11 @@ impl Ledger {
 
     /// Records where a task stands that waits in a queue: why, or that it runs by now. Says whether
     /// it did wait until then.
-    pub(crate) async fn stand(&self, id: &TaskId, standing: Standing) -> Result<bool, LedgerError> {
+    pub(crate) async fn stand(
+        &self,
+        id: &TaskId,
+        standing: TaskStanding,
+    ) -> Result<bool, LedgerError> {
         let task = id.clone();
         self.writer
             .note(move |page| {

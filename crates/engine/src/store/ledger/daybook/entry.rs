@@ -8,7 +8,7 @@ use crate::{
     id::TaskId,
     model::{
         Total,
-        status::{Standing, Status},
+        status::{Status, TaskStanding},
     },
     output::SmallOutput,
     store::{
@@ -43,7 +43,7 @@ pub(in crate::store::ledger) enum What {
     /// It never was.
     Forget,
     /// It waits in a queue for this reason, or for another one than before; or its command runs.
-    Standing(Standing),
+    Standing(TaskStanding),
     /// Of no task: where the audit log ends.
     Anchor(AuditHead),
     /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
@@ -101,9 +101,9 @@ impl TaskEnd {
 }
 
 /// Where a task stands that waits in a queue; none of any other.
-pub(super) fn standing(task: &Task) -> Option<Standing> {
+pub(super) fn standing(task: &Task) -> Option<TaskStanding> {
     let waits = task.status == Status::Queued;
-    waits.then(|| Standing { status: task.status, reason: task.reason.clone() })
+    waits.then(|| TaskStanding { status: task.status, reason: task.reason.clone() })
 }
 
 /// What stands before the bytes of a note or an output.
@@ -218,7 +218,7 @@ impl DaybookEntry {
             Kind::Forget if head.task.is_empty() => What::Anchor(postcard::from_bytes(rest).ok()?),
             Kind::Forget => What::Forget,
             Kind::Closed => What::Closed(rest.first_chunk().copied()),
-            Kind::Standing { status, reason } => What::Standing(Standing {
+            Kind::Standing { status, reason } => What::Standing(TaskStanding {
                 status: Status::from_name(status)?,
                 reason: reason.map(str::to_owned),
             }),
@@ -297,8 +297,11 @@ mod tests {
             What::Forget,
             What::Closed(None),
             What::Closed(Some([9; 16])),
-            What::Standing(Standing { status: Status::Queued, reason: Some("Resources".into()) }),
-            What::Standing(Standing { status: Status::Running, reason: None }),
+            What::Standing(TaskStanding {
+                status: Status::Queued,
+                reason: Some("Resources".into()),
+            }),
+            What::Standing(TaskStanding { status: Status::Running, reason: None }),
         ];
         all.into_iter()
             .map(|what| DaybookEntry { task: "t_a".to_owned().into(), at_ms: -1, what })
