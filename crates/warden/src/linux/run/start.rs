@@ -11,11 +11,11 @@ use rustix::process::Pid;
 
 use super::{CommandRun, bounded};
 use crate::{
+    deadline::Deadline,
     folder::{Stream, TERMINAL},
+    keep::Keep,
     linux::{
         command::{self, Prepared, c_string},
-        deadline::Deadline,
-        keep::Keep,
         limits::{Limiter, PreparedLimits},
         notices::Notices,
         sandbox::ReadySandbox,
