@@ -10,8 +10,20 @@
 //! tool.
 
 mod channel;
+#[cfg(unix)]
 mod far;
+#[cfg(windows)]
+#[path = "windows/far.rs"]
+mod far;
+#[cfg(unix)]
 mod local;
+#[cfg(windows)]
+#[path = "windows/mod.rs"]
+mod local;
+#[cfg(unix)]
+pub(crate) mod post;
+#[cfg(windows)]
+#[path = "windows/post.rs"]
 pub(crate) mod post;
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -23,7 +35,6 @@ use std::{
     fmt,
     future::Future,
     io,
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
@@ -51,6 +62,7 @@ use crate::{
     meters::WardenCount,
     model::sandbox::{SandboxReport, Wanted},
     output::TaskOutput,
+    platform::OwnedFd,
     presence::Presence,
     trial::OutsideLayers,
 };

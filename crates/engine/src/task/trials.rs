@@ -21,6 +21,7 @@ use crate::{
         status::Status,
     },
     output::Mask,
+    platform::Signal,
     store::{audit::AuditEntry, ledger::Task},
     threads::in_thread,
     trial::{Applied, DiffLimits, Trial, TrialError, Trials, TriedChanges},
@@ -335,7 +336,7 @@ impl Tasks {
         let left = task.outcome.as_ref().is_some_and(|it| !it.background_pids.is_empty());
         if left && !self.is_let_go(&task).await {
             let mut observer = Observer::of(self.clone(), task.clone()).await?;
-            observer.stop(rustix::process::Signal::TERM.as_raw(), GRACE).await?;
+            observer.stop(Signal::TERM.as_raw(), GRACE).await?;
         }
         let shown = self.trial_changes(&task, Vec::new(), IN_QUESTION).await?;
         let mask = self.mask.get();
