@@ -1,9 +1,13 @@
 //! Questions at the terminal: shows one to the person who sits there, and reads the answer.
 
+#[cfg(unix)]
+mod keyboard;
+#[cfg(windows)]
+#[path = "asking/windows.rs"]
+mod keyboard;
+
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,16 +15,9 @@ use std::{
 };
 
 use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, user_file};
-use rustix::{
-    fs::OFlags,
-    termios::{QueueSelector, tcflush},
-};
-use tokio::net::unix::pipe::Receiver;
 
+use self::keyboard::AskingTerminal;
 use crate::signals::{Caught, ENDING};
-
-/// Where the person is.
-const TERMINAL: &str = "/dev/tty";
 
 /// Whether a question is on the terminal right now.
 static OPEN: AtomicBool = AtomicBool::new(false);
@@ -40,10 +37,7 @@ pub(crate) fn was_cancelled() -> bool {
 
 /// The person at our terminal, if we have one in the foreground.
 pub(crate) fn person() -> Option<SharedAsker> {
-    let terminal = File::options().read(true).write(true).open(TERMINAL).ok()?;
-    let group = rustix::termios::tcgetpgrp(&terminal).ok()?;
-    let here = group == rustix::process::getpgrp();
-    here.then(|| Arc::new(Person) as SharedAsker)
+    keyboard::is_there().then(|| Arc::new(Person) as SharedAsker)
 }
 
 struct Person;
@@ -109,12 +103,12 @@ fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
 /// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
 /// typed later is taken from whoever reads the terminal then.
 pub(crate) async fn ask(approval: &Approval, replies: &[Reply]) -> io::Result<PersonSaid> {
-    let mut terminal = Terminal::open()?;
+    let mut terminal = AskingTerminal::open()?;
     let mut signals = Caught::new(&ENDING);
     let _open = Opened::new();
     terminal.write(&format!("\n{}\n", approval.question()))?;
     // What was typed before the question could be read does not answer it.
-    let _ = tcflush(&terminal.screen, QueueSelector::IFlush);
+    terminal.forget_typed();
     terminal.write(&choices(replies))?;
     loop {
         let line = tokio::select! {
@@ -138,8 +132,7 @@ pub(crate) async fn ask(approval: &Approval, replies: &[Reply]) -> io::Result<Pe
 
 /// Tells the person what an answer does.
 fn confirm(approval: &Approval, reply: Reply) -> io::Result<()> {
-    let mut terminal = File::options().write(true).open(TERMINAL)?;
-    writeln!(terminal, "{}", consequence(approval, reply))
+    keyboard::tell(&consequence(approval, reply))
 }
 
 /// What an answer does, in a sentence.
@@ -174,44 +167,6 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         OPEN.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Our terminal, whatever our streams are.
-struct Terminal {
-    screen: File,
-    /// It is no pipe, but it is read like one.
-    keyboard: Receiver,
-}
-
-impl Terminal {
-    fn open() -> io::Result<Self> {
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let keyboard = OpenOptions::new().read(true).custom_flags(flags).open(TERMINAL)?;
-        let screen = File::options().read(true).write(true).open(TERMINAL)?;
-        Ok(Self { screen, keyboard: Receiver::from_owned_fd_unchecked(keyboard.into())? })
-    }
-
-    fn write(&mut self, text: &str) -> io::Result<()> {
-        self.screen.write_all(text.as_bytes())
-    }
-
-    /// The next line; none at the end of the input.
-    async fn line(&mut self) -> io::Result<Option<String>> {
-        let mut line = Vec::new();
-        loop {
-            self.keyboard.readable().await?;
-            let mut buffer = [0; 1024];
-            match self.keyboard.try_read(&mut buffer) {
-                Ok(0) if line.is_empty() => return Ok(None),
-                Ok(read) => line.extend_from_slice(buffer.get(..read).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error),
-            }
-            if line.ends_with(b"\n") || line.len() > buffer.len() {
-                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
-            }
-        }
     }
 }
 

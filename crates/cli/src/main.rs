@@ -3,6 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(unix)]
+mod acp;
+#[cfg(windows)]
+#[path = "windows/acp.rs"]
 mod acp;
 mod arguments;
 mod asking;
@@ -11,11 +15,20 @@ mod hints;
 mod http;
 mod log;
 mod mcp;
+mod platform;
 mod progress;
 mod render;
+#[cfg(unix)]
+mod signals;
+#[cfg(windows)]
+#[path = "windows/signals.rs"]
 mod signals;
 mod style;
 mod table;
+#[cfg(unix)]
+mod terminal;
+#[cfg(windows)]
+#[path = "windows/terminal.rs"]
 mod terminal;
 mod traces;
 

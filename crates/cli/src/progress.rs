@@ -1,11 +1,9 @@
 //! Progress on a terminal: says on stderr what a verb waits for, once that has taken half a second.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     time::Duration,
 };
-
-use rustix::termios::isatty;
 
 use crate::asking;
 
@@ -15,7 +13,7 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Waits, and after half a second says for what: on stderr, if that is a terminal. The line is gone
 /// when the wait is over.
 pub(crate) async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
-    if !isatty(io::stderr()) {
+    if !io::stderr().is_terminal() {
         return work.await;
     }
     tokio::pin!(work);

@@ -1,8 +1,7 @@
 //! Colours, and texts that fit a terminal.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
-use rustix::termios::isatty;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::terminal;
@@ -53,7 +52,7 @@ impl Style {
         let forced =
             std::env::var_os("CLICOLOR_FORCE").is_some_and(|it| !it.is_empty() && it != "0");
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let is_terminal = isatty(io::stdout());
+        let is_terminal = io::stdout().is_terminal();
         let colours = !set("NO_COLOR") && (forced || (is_terminal && !dumb));
         let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let seen = || terminal::size().filter(|_| is_terminal).map(|size| size.cols.into());

@@ -4,9 +4,11 @@ use std::{ffi::CStr, io, path::Path};
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    fs::inotify::{self, CreateFlags},
 };
 use tokio::net::unix::pipe::Receiver;
+
+pub(crate) use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
 /// Bytes of changes that are read at a time: a change with a name of any length fits many times.
 const READ_BYTES: usize = 4096;

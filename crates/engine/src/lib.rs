@@ -148,6 +148,10 @@ mod engine;
 mod error;
 mod events;
 mod id;
+#[cfg(unix)]
+mod inotify;
+#[cfg(windows)]
+#[path = "platform/windows_inotify.rs"]
 mod inotify;
 mod judge;
 mod meters;
@@ -155,6 +159,7 @@ mod model;
 pub mod output;
 mod place;
 mod plain_file;
+mod platform;
 mod presence;
 pub mod service;
 mod state;
@@ -163,6 +168,10 @@ mod task;
 mod threads;
 pub mod tools;
 mod trace;
+#[cfg(unix)]
+mod trial;
+#[cfg(windows)]
+#[path = "trial/windows.rs"]
 mod trial;
 
 pub use engine::{

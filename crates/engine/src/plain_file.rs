@@ -7,22 +7,20 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use rustix::fs::OFlags;
+use crate::platform::{NO_FOLLOW, NO_WAIT, OpenOptionsExt};
 
 /// The largest file that is read.
 const BYTES_MAX: u64 = 1024 * 1024;
 
 /// Opens a plain file to read it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    open_with(path, OFlags::NONBLOCK)
+    open_with(path, NO_WAIT)
 }
 
-fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags.bits().cast_signed();
+fn open_with(path: &Path, flags: i32) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
@@ -32,15 +30,15 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
 
 /// The text of a plain file of bounded size.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    read(path, OFlags::NONBLOCK)
+    read(path, NO_WAIT)
 }
 
 /// The same, of the file itself: a link is not followed.
 pub(crate) fn read_text_itself(path: &Path) -> io::Result<String> {
-    read(path, OFlags::NONBLOCK | OFlags::NOFOLLOW)
+    read(path, NO_WAIT | NO_FOLLOW)
 }
 
-fn read(path: &Path, flags: OFlags) -> io::Result<String> {
+fn read(path: &Path, flags: i32) -> io::Result<String> {
     let file = open_with(path, flags)?;
     if file.metadata()?.len() > BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());

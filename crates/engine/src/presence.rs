@@ -4,12 +4,11 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
-use rustix::fs::OFlags;
+use crate::platform::{NO_WAIT, OpenOptionsExt, look_at, look_of};
 
 /// How often a file is opened that somebody else removes meanwhile.
 const OPENS_MAX: u32 = 10;
@@ -26,9 +25,8 @@ impl Presence {
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
         for _ in 0..OPENS_MAX {
             // Open for writing, because the end of a writer is what the kernel tells of.
-            let flags = OFlags::NONBLOCK.bits().cast_signed();
             let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+            options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_WAIT);
             let lock = options.open(path)?;
             match lock.try_lock() {
                 Ok(()) => {}
@@ -53,16 +51,14 @@ impl Drop for Presence {
 }
 
 fn is_at(path: &Path, file: &File) -> io::Result<bool> {
-    let opened = file.metadata()?;
-    Ok(fs::metadata(path)
-        .is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())))
+    let opened = look_of(file)?;
+    Ok(look_at(path).is_ok_and(|named| named.id == opened.id))
 }
 
 /// Whether somebody has locked this file.
 pub(crate) fn is_here(path: &Path) -> bool {
     // A pipe in its place must not be waited for.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

@@ -5,25 +5,21 @@ pub(crate) mod repair;
 
 use std::{
     collections::HashMap,
-    fmt,
-    fs::{self, Permissions},
-    io,
-    os::{
-        fd::OwnedFd,
-        unix::fs::{DirBuilderExt, PermissionsExt},
-    },
+    fmt, io,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
-
-use rustix::fs::{Mode, OFlags, open};
 
 use self::aside::{FileKind, set_aside_all};
 pub use self::{
     aside::SetAside,
     repair::{Rebuilt, Repair},
 };
-use crate::{id::TaskId, output::TaskFolder};
+use crate::{
+    id::TaskId,
+    output::TaskFolder,
+    platform::{FolderHandle, NO_STATE_BASE, make_private_folder, open_folder, state_base},
+};
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
@@ -66,7 +62,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// There is no place for it by default.
-    #[error("neither XDG_STATE_HOME nor HOME is set")]
+    #[error("{NO_STATE_BASE}")]
     NoDefault,
 }
 
@@ -78,8 +74,8 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         make_private(parent)?;
     }
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => fs::set_permissions(path, Permissions::from_mode(0o700)),
+    match make_private_folder(path) {
+        Ok(()) => Ok(()),
         // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),
@@ -90,8 +86,8 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct StateFolder {
     path: PathBuf,
-    pub(crate) tasks: OwnedFd,
-    pub(crate) wardens: OwnedFd,
+    pub(crate) tasks: FolderHandle,
+    pub(crate) wardens: FolderHandle,
     asker: AsksWardens,
     /// Is told of every repair.
     pub(crate) tell: fn(&Repair),
@@ -115,14 +111,11 @@ impl fmt::Debug for AsksWardens {
 }
 
 impl StateFolder {
-    /// The default place: `legwork` in the XDG state directory.
+    /// The default place: `legwork` in the XDG state directory, on Windows in that of local data.
     pub fn default_path() -> Result<PathBuf, StateError> {
         let set =
             |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        set("XDG_STATE_HOME")
-            .or_else(|| set("HOME").map(|home| home.join(".local/state")))
-            .map(|base| base.join("legwork"))
-            .ok_or(StateError::NoDefault)
+        state_base(set).map(|base| base.join("legwork")).ok_or(StateError::NoDefault)
     }
 
     /// Opens the folder and makes what is missing, readable by its owner only; what is in the way
@@ -145,8 +138,7 @@ impl StateFolder {
         let folder = |name: &str| {
             let inside = path.join(name);
             make_private(&inside).map_err(failed(&inside))?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            open(&inside, flags, Mode::empty()).map_err(|errno| failed(&inside)(errno.into()))
+            open_folder(&inside).map_err(failed(&inside))
         };
         let (tasks, wardens) = (folder("tasks")?, folder("wardens")?);
         Ok(Self { path, tasks, wardens, asker: AsksWardens::default(), tell, set_aside })

@@ -18,6 +18,7 @@ use crate::{
     rule::{Decision, Level, RedirectScope, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denied, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
+    windows::{self, windows_shell},
 };
 
 /// What to do about a command that no rule covers.
@@ -85,6 +86,9 @@ pub(crate) fn weigh(policy: &Policy, subject: &dyn Subject) -> (Reading, Finding
 pub(crate) fn read_script(script: &Script<'_>, shell: Option<&str>) -> Reading {
     match script {
         Script::Shell(text) => {
+            if let Some(windows) = shell.and_then(windows_shell) {
+                return windows::read(text, windows);
+            }
             let mut reading = crate::read(text);
             let posix = matches!(shell.map(basename), Some("sh" | "dash" | "ash"));
             if let Some(refusal) = reading.beyond_posix.filter(|_| posix) {
@@ -232,6 +236,9 @@ impl<'c> Case<'c> {
         }
         let Script::Shell(text) = self.subject.script() else { return Ok(()) };
         let shell = self.subject.shell().unwrap_or("bash");
+        if let Some(windows) = windows_shell(shell) {
+            return windows::plainness(text, windows);
+        }
         let dialect = match basename(shell) {
             "bash" => Dialect::Bash,
             "sh" | "dash" | "ash" => Dialect::Posix,

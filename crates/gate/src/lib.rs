@@ -52,6 +52,7 @@ mod settings;
 pub mod units;
 mod unwrap;
 mod verdict;
+mod windows;
 mod writes;
 
 pub use check::{Checked, Circumstances, check, look};
@@ -73,6 +74,7 @@ pub use reading::{
 pub use rule::{Decision, Level, Origin};
 pub use settings::{Values, unit_example};
 pub use verdict::{Denied, Grant, Manners, Question, Script, Subject, Trust, Verdict};
+pub use windows::program_name as windows_program_name;
 pub use writes::written_paths;
 
 /// Reads a text as bash would, without judging it.

@@ -113,8 +113,6 @@ impl Failpoint {
 mod chosen {
     use std::{fs, io::Write};
 
-    use rustix::process::{Signal, getpid, kill_process};
-
     /// Leaves a line in the log and dies.
     pub(super) fn die() -> ! {
         if let Some(path) = std::env::var_os("LEGWORK_FAILPOINT_LOG")
@@ -123,7 +121,6 @@ mod chosen {
             let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
             let _ = log.write_all(format!("{} {name}", std::process::id()).as_bytes());
         }
-        let _ = kill_process(getpid(), Signal::KILL);
-        std::process::abort()
+        crate::system::end_self()
     }
 }

@@ -11,9 +11,11 @@
 //! The engine talks to a warden through [`protocol`] frames on a socket, and reads what the warden
 //! left in the task's folder ([`folder`], [`record`]). Nothing else passes between them.
 //!
-//! Everything that is of one platform lives in the `linux` module; what it offers to the rest is
-//! re-exported here and is the whole seam.
+//! Everything that is of one platform lives in the `linux` or the `windows` module; what it offers
+//! to the rest is re-exported here and is the whole seam. On Windows there is no spawner: an engine
+//! starts a warden for each command, which is the same program, executed again.
 
+#[cfg_attr(windows, allow(dead_code, reason = "programs are held on Linux only"))]
 pub mod exec;
 pub mod failpoint;
 pub mod folder;
@@ -23,8 +25,14 @@ pub mod protocol;
 pub mod record;
 pub mod sandbox;
 
+mod deadline;
+#[cfg_attr(windows, allow(dead_code, reason = "terminals are on Linux only"))]
+mod keep;
+
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
 #[cfg(target_os = "linux")]
 pub use linux::{
     CONNECT_ARGUMENT, CgroupKill, Spawner, cgroup_kill, cgroup_limits, command_line, connect,
@@ -32,5 +40,17 @@ pub use linux::{
     share_heap, socket_pair, take_over_if_spawner,
 };
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("the warden has been built for Linux only so far");
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+use windows as system;
+#[cfg(windows)]
+pub use windows::{
+    FileLock, LaunchedWarden, Signal, WardenOffer, awake_ms, command_line, end_left_by,
+    file_identity, fork_spawner_ahead, is_alive, keep_heap, lock_file, make_private_folder,
+    process_started, raise_own_open_files, replace_file, share_heap, since_boot_ms,
+    take_over_if_spawner, unlock_file, warden_pipe,
+};
+
+#[cfg(not(any(target_os = "linux", windows)))]
+compile_error!("the warden has been built for Linux and Windows only so far");

@@ -1,15 +1,18 @@
 //! `legwork attach`: connects this terminal, or these streams, to a running task. Detaching never
 //! stops the task.
 
-use std::{io::Write, process::ExitCode, time::Duration};
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
 
 use legwork::{Change, ErrorKind, Observer, ToolError, output::Screen};
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{copy::Copier, run::code_of_task};
 use crate::{
     arguments::AttachOptions,
+    platform::{Signal, window_changes},
     render::{complain, complain_of, say},
     signals::Caught,
     terminal::{self, Raw, Typed},
@@ -86,7 +89,7 @@ pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Resul
         return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
     };
     let mut keys = Typed::keyboard().unwrap_or_else(|_| Typed::listen());
-    let mut resized = signal(SignalKind::window_change()).ok();
+    let mut resized = window_changes().ok();
     let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
     if let Some(size) = terminal::size() {
         observer.resize(size).await;
@@ -137,7 +140,7 @@ async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
     let takes_input = observer.report().await?.is_some_and(|report| report.takes_input);
     let mut typed = if takes_input { Typed::listen() } else { Typed::nothing() };
     // A file or a pipe has an end that means something; a person may just have had enough.
-    let passes_end = takes_input && !rustix::termios::isatty(std::io::stdin());
+    let passes_end = takes_input && !std::io::stdin().is_terminal();
     let mut signals = Caught::new(&[Signal::INT, Signal::TERM, Signal::HUP]);
     let mut copier = Copier::new();
     loop {

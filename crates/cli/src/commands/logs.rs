@@ -11,7 +11,6 @@ use legwork::{
     Observer, Stream, ToolError,
     output::{Artifact, Mask, MaskedStream, MaskedWriter, TaskOutput, replay},
 };
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
@@ -21,6 +20,7 @@ use super::{
 };
 use crate::{
     arguments::LogsOptions,
+    platform::Signal,
     render::{complain, complain_of, say},
     signals::Caught,
 };

@@ -31,6 +31,10 @@ pub(crate) mod stop;
 pub(crate) mod token;
 mod tool;
 pub(crate) mod tools;
+#[cfg(unix)]
+pub(crate) mod top;
+#[cfg(windows)]
+#[path = "../windows/top.rs"]
 pub(crate) mod top;
 pub(crate) mod trials;
 pub(crate) mod wait;

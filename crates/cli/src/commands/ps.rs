@@ -1,14 +1,14 @@
 //! `legwork ps`: lists the tasks of the state folder, newest first.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
 
 use legwork::{Engine, EventKind, Interest, TaskFilter, ToolError};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{background::HOW_TO_END, listed::Listed};
 use crate::{
     arguments::PsOptions,
+    platform::window_changes,
     render::{complain_of, print, print_json},
     signals::asked_to_end,
     style::{Style, Tone, grouped},
@@ -106,8 +106,8 @@ async fn watch(engine: &Engine, options: &PsOptions) -> ExitCode {
 async fn repaint(engine: &Engine, options: &PsOptions) -> Result<ExitCode, ToolError> {
     // Before the first look, so that nothing falls between.
     let mut events = engine.events(None, Interest::Live).await?;
-    let mut resized = signal(SignalKind::window_change()).ok();
-    let on_terminal = rustix::termios::isatty(std::io::stdout());
+    let mut resized = window_changes().ok();
+    let on_terminal = std::io::stdout().is_terminal();
     loop {
         let rows = terminal::size().filter(|_| on_terminal).map(|size| u32::from(size.rows));
         let room = rows.map_or(u32::MAX, |rows| rows.saturating_sub(OTHER_LINES).max(1));

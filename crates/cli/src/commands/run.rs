@@ -1,13 +1,12 @@
 //! `legwork run` and `legwork sh`: run a command with our streams or terminal and return its exit
 //! code, supervised and recorded.
 
-use std::{io, os::fd::AsFd, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, LOCAL_PLACE, Outcome, Outputs,
     Registry, Request, Run, RunControl, Stdin, Task, ToolError, TrialWish, output::Mask,
 };
-use rustix::{fs::fstat, process::Signal};
 
 use super::{
     attach::{Left, take_part},
@@ -19,6 +18,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{RunCommon, RunOptions, ShOptions, StatePlace, TryOptions},
     asking,
+    platform::{self, Signal},
     render::{CANCELLED, DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
     signals::Caught,
     terminal,
@@ -290,18 +290,12 @@ impl Passing {
 
 /// Our own stdin, handed to the command as it is; none if it is closed.
 fn own_stdin() -> Stdin {
-    io::stdin().as_fd().try_clone_to_owned().map_or(Stdin::Null, Stdin::Given)
+    platform::own_stdin().map_or(Stdin::Null, Stdin::Given)
 }
 
 /// One stream if our stdout and stderr are the same file: only then is the order of both exact.
 fn own_outputs() -> Outputs {
-    let same = |out: rustix::fs::Stat, err: rustix::fs::Stat| {
-        (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
-    };
-    match (fstat(io::stdout()), fstat(io::stderr())) {
-        (Ok(out), Ok(err)) if same(out, err) => Outputs::Merged,
-        _ => Outputs::Separate,
-    }
+    if platform::is_one_output() { Outputs::Merged } else { Outputs::Separate }
 }
 
 /// The exit code that a task stands for.
@@ -341,7 +335,7 @@ fn refused(error: &ToolError) -> ExitCode {
     let ours = complain_of(error);
     let detail = |name| error.details.as_ref().and_then(|details| details.get(name));
     let missing = detail("reason").is_some_and(|reason| reason == "not_found")
-        || detail("errno").is_some_and(|errno| *errno == rustix::io::Errno::NOENT.raw_os_error());
+        || detail("errno").is_some_and(|errno| *errno == platform::NO_SUCH_FILE);
     match error.kind {
         ErrorKind::CommandSpawnFailed if missing => ExitCode::from(NOT_FOUND),
         ErrorKind::CommandSpawnFailed => ExitCode::from(DENIED),

@@ -1,26 +1,24 @@
 //! The tokens that count now: read anew whenever their file has changed.
 
 use std::{
-    io,
-    path::PathBuf,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use data_encoding::HEXLOWER;
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::{
-    net::unix::pipe::Receiver,
-    sync::{OnceCell, Semaphore},
-};
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     mcp::Sessions,
     realms::Standing,
-    tokens::{Stamp, Token, TokenFile, digest},
+    tokens::{Token, TokenFile, digest},
 };
-use crate::render::{now_ms, say};
+use crate::{
+    platform::{FileWatch, Stamp},
+    render::{now_ms, say},
+};
 
 /// Most requests of one token that are worked on at once.
 const REQUESTS_MAX: usize = 512;
@@ -155,29 +153,17 @@ impl Keyring {
     /// Looks at the file whenever something is written beside it, so that a token that is revoked
     /// ends its open streams, too; never ends.
     pub(super) async fn watch(&self) {
-        let watched = self.watched();
-        let Ok(told) = watched else {
+        let folder = self.file.path().parent().unwrap_or(Path::new("."));
+        let Ok(watch) = FileWatch::of_folder(folder) else {
             // Requests look for themselves.
             return std::future::pending().await;
         };
-        let mut buffer = [0; 4096];
         loop {
-            if told.readable().await.is_err() {
+            if watch.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            // What happened does not matter; the file is looked at.
-            while told.try_read(&mut buffer).is_ok_and(|count| count > 0) {}
             self.refresh();
         }
-    }
-
-    /// The kernel's word about the folder of the file. It is no pipe, but it is read like one.
-    fn watched(&self) -> io::Result<Receiver> {
-        let folder = self.file.path().parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
-        let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let what = WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::DELETE;
-        inotify::add_watch(&descriptor, &folder, what)?;
-        Receiver::from_owned_fd_unchecked(descriptor)
     }
 }
 

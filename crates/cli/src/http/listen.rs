@@ -3,14 +3,14 @@
 use std::{
     fmt, fs, io,
     net::{IpAddr, SocketAddr},
-    os::unix::fs::{FileTypeExt, PermissionsExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
 
-use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+
+use crate::platform::{UnixListener, UnixStream, listen_unix, notice_silence};
 
 /// How long a client may be silent before it is asked for, and then until it is given up.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ impl Listener {
     /// other machines reach needs TLS, here or in a proxy that is said to stand in front of it.
     pub(super) async fn open(listen: &Listen, protected: bool) -> Result<Self, String> {
         match listen {
-            Listen::Unix(path) => open_unix(path),
+            Listen::Unix(path) => Ok(Self::Unix(listen_unix(path)?, path.clone())),
             Listen::Tcp(address) => {
                 let failed = |error: io::Error| format!("cannot listen on {address}: {error}");
                 let found: Vec<SocketAddr> = lookup_host(address).await.map_err(failed)?.collect();
@@ -150,7 +150,8 @@ impl Listener {
                 let (stream, address) = listener.accept().await?;
                 // Answers are small, and Nagle's algorithm would hold each back for 40 ms.
                 stream.set_nodelay(true)?;
-                notice_silence(&stream)?;
+                // Its machine was cut off, or a network between has forgotten the connection.
+                notice_silence(&stream, SILENCE, ASKED)?;
                 Ok((Accepted::Tcp(stream), HttpPeer::Address(address.ip().to_canonical())))
             }
             Self::Unix(listener, _) => {
@@ -159,19 +160,6 @@ impl Listener {
             }
         }
     }
-}
-
-/// Lets the kernel find out that a client is gone which had no time to say so: its machine was cut
-/// off, or a network between has forgotten the connection.
-fn notice_silence(stream: &TcpStream) -> io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, SILENCE)?;
-    sockopt::set_tcp_keepintvl(stream, SILENCE / ASKED)?;
-    sockopt::set_tcp_keepcnt(stream, ASKED)?;
-    // The same while something is on its way to it.
-    let both = SILENCE * 2;
-    sockopt::set_tcp_user_timeout(stream, u32::try_from(both.as_millis()).unwrap_or(u32::MAX))?;
-    Ok(())
 }
 
 impl Drop for Listener {
@@ -188,27 +176,6 @@ fn host_of(address: SocketAddr) -> String {
         SocketAddr::V4(address) => address.ip().to_string(),
         SocketAddr::V6(address) => format!("[{}]", address.ip()),
     }
-}
-
-/// Listens on a unix socket that only its owner can connect to. A socket that nobody listens on any
-/// more is replaced; anything else in its place is left alone.
-fn open_unix(path: &Path) -> Result<Listener, String> {
-    let shown = path.display();
-    let failed = |error: io::Error| format!("cannot listen on unix:{shown}: {error}");
-    if let Ok(found) = fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() {
-            return Err(format!(
-                "cannot listen on unix:{shown}: there is a file that is no socket"
-            ));
-        }
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(format!("cannot listen on unix:{shown}: another program does already"));
-        }
-        fs::remove_file(path).map_err(failed)?;
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    Ok(Listener::Unix(listener, path.to_owned()))
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +55,7 @@ use self::{
 use crate::{
     arguments::ServeOptions,
     log,
+    platform::Signal,
     render::{complain, complain_of, now_ms, print, say, say_unlogged},
     signals::{Caught, ENDING},
     traces,

@@ -1,14 +1,15 @@
 //! Opens the sign-in link in the user's browser, for `serve --open`.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use crate::render::say;
+use crate::{
+    platform::{OPENER, private_file},
+    render::say,
+};
 
 /// The file in the state folder that leads to the link.
 const FILE: &str = "sign-in.html";
@@ -17,7 +18,9 @@ const FILE: &str = "sign-in.html";
 /// link is as good as a password: so a file that only its owner can read leads there.
 pub(super) fn open(link: &str, state: &Path) {
     let begun = write(link, state).and_then(|file| {
-        Command::new("xdg-open")
+        let (program, arguments) = OPENER.split_first().ok_or(io::ErrorKind::NotFound)?;
+        Command::new(program)
+            .args(arguments)
             .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -27,14 +30,16 @@ pub(super) fn open(link: &str, state: &Path) {
     match begun {
         // Somebody has to wait for it; a browser may take as long as it likes.
         Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
-        Err(error) => say(&format!("legwork: cannot open a browser (xdg-open): {error}")),
+        Err(error) => {
+            say(&format!("legwork: cannot open a browser ({}): {error}", OPENER.join(" ")));
+        }
     }
 }
 
 fn write(link: &str, state: &Path) -> io::Result<PathBuf> {
     let path = state.join(FILE);
     let _ = std::fs::remove_file(&path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let mut file = private_file().create_new(true).open(&path)?;
     // A link has no character that HTML reads as its own.
     let text = format!(
         "<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0; url={link}\">\

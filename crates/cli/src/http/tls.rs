@@ -19,7 +19,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use super::tokens::{Stamp, stamp_of};
+use crate::platform::{Stamp, stamp_of};
 use crate::render::say;
 
 /// How long a handshake may take.

@@ -5,9 +5,8 @@
 //! 256 random bits nobody guesses one, whatever a guess costs, and every request is checked.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +15,8 @@ use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use legwork::Trust;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::platform::{Stamp, is_open_to_others, private_file, stamp_of};
 
 /// What a token begins with, so that people and secret scanners know it.
 pub(super) const PREFIX: &str = "lwt_";
@@ -142,9 +143,6 @@ pub(crate) struct TokenFile {
     path: PathBuf,
 }
 
-/// By this a changed file is recognised: another file, another length, another time.
-pub(super) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
-
 impl TokenFile {
     /// The file that was named, or the one of a state folder.
     pub(crate) fn new(named: Option<&Path>, state: &Path) -> Self {
@@ -173,7 +171,7 @@ impl TokenFile {
         if !found.is_file() || found.len() > FILE_BYTES_MAX {
             return Err(format!("{shown} is no file of tokens"));
         }
-        if found.mode() & 0o077 != 0 {
+        if is_open_to_others(&found) {
             return Err(format!("{shown} can be used by others: chmod 600 {shown}"));
         }
         let mut text = String::new();
@@ -194,7 +192,7 @@ impl TokenFile {
             name.push(suffix);
             PathBuf::from(name)
         };
-        let lock = private().open(beside(".lock")).map_err(failed)?;
+        let lock = private_file().create(true).open(beside(".lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut tokens = self.read()?;
         let changed = change(&mut tokens)?;
@@ -202,7 +200,7 @@ impl TokenFile {
         let text = text.map_err(|error| error.to_string())?;
         let new = beside(".new");
         let written = (|| {
-            let mut file = private().truncate(true).open(&new)?;
+            let mut file = private_file().create(true).truncate(true).open(&new)?;
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
@@ -211,21 +209,6 @@ impl TokenFile {
         written.map_err(failed)?;
         Ok(changed)
     }
-}
-
-/// The state of a file now; none if there is none.
-pub(super) fn stamp_of(path: &Path) -> Option<Stamp> {
-    let found = fs::metadata(path).ok()?;
-    let (modified, changed) =
-        ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
-    Some((found.dev(), found.ino(), found.len(), modified.0, modified.1, changed.0, changed.1))
-}
-
-/// How a file is opened that only its owner can read.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
-    options
 }
 
 #[cfg(test)]

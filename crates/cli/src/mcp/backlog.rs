@@ -1,5 +1,4 @@
-//! Writes messages to the client over stdout, counts those that it has not read, and notices when
-//! it has left.
+//! Writes messages to the client over stdout, and counts those that it has not read.
 
 use std::sync::{
     Arc,
@@ -8,11 +7,7 @@ use std::sync::{
 
 use legwork::{Client, service::Unread};
 use rmcp::transport::StdioWriter;
-use tokio::{
-    io::{AsyncWriteExt, Interest},
-    net::unix::pipe,
-    sync::Mutex,
-};
+use tokio::{io::AsyncWriteExt, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 
 /// Writes to the client, and counts what it has not read.
@@ -53,24 +48,5 @@ impl Backlog {
 
     pub(super) async fn close(&self) -> std::io::Result<()> {
         self.writer.lock().await.shutdown().await
-    }
-}
-
-/// Tells when the client has closed our stdin, even though nothing is read from it.
-pub(super) struct HangUp(Option<pipe::Receiver>);
-
-impl HangUp {
-    /// Only a pipe is looked at; of another stdin the end is seen when it is read, or when nothing
-    /// can be written.
-    pub(super) fn of_stdin() -> Self {
-        Self(pipe::OpenOptions::new().open_receiver("/proc/self/fd/0").ok())
-    }
-
-    pub(super) async fn happened(&self) {
-        // Nothing has priority in a pipe: this waits for its end alone, whatever there is to read.
-        match &self.0 {
-            Some(stdin) if stdin.ready(Interest::PRIORITY).await.is_ok() => {}
-            _ => std::future::pending().await,
-        }
     }
 }

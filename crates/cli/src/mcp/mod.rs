@@ -3,6 +3,11 @@
 
 mod asking;
 mod backlog;
+#[cfg(unix)]
+mod hang_up;
+#[cfg(windows)]
+#[path = "hang_up_windows.rs"]
+mod hang_up;
 mod server;
 mod transport;
 

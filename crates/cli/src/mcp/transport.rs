@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::{Backlog, HangUp};
+use super::{backlog::Backlog, hang_up::HangUp};
 
 /// Longest line that is read.
 const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;

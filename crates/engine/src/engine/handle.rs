@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use legwork_warden::{folder::WindowSize, protocol::InputRefusal};
-use rustix::process::Signal;
 
 use super::{
     Engine,
@@ -14,6 +13,7 @@ use super::{
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
+    platform::Signal,
     task::{
         observe::{InputTaken, Observer},
         run::{Run, survived},

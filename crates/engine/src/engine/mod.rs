@@ -44,6 +44,7 @@ use crate::{
     },
     output::{Mask, SharedMask, TaskOutput},
     place::{AskedOf, Far, Local, Place, remembered},
+    platform::real_path,
     state::StateFolder,
     store::{
         Store,
@@ -85,10 +86,8 @@ impl Engine {
         let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
         let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
         // A root that does not exist cannot be entered either.
-        let given = options.roots.iter().filter_map(|root| root.canonicalize().ok());
-        let workspace = options
-            .workspace
-            .canonicalize()
+        let given = options.roots.iter().filter_map(|root| real_path(root).ok());
+        let workspace = real_path(&options.workspace)
             .map_err(|error| no_workspace(&options.workspace, &error))?;
         let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
         let rules = program_rules(&options.policy);

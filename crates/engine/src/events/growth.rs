@@ -13,11 +13,13 @@ use std::{
 };
 
 use legwork_warden::folder::{Stream, TERMINAL};
-use rustix::fs::inotify::WatchFlags;
 use tokio::time::Instant;
 
 use super::EventKind;
-use crate::{id::TaskId, inotify::Inotify};
+use crate::{
+    id::TaskId,
+    inotify::{Inotify, WatchFlags},
+};
 
 /// How long after a word about a task's output the next one comes at the earliest.
 const EVERY: Duration = Duration::from_millis(300);

@@ -16,7 +16,6 @@
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::PoisonError,
 };
@@ -38,6 +37,7 @@ use crate::{
         question::{Answered, Approval, Reply, SharedAsker, TriedCommand},
         sandbox::Wanted,
     },
+    platform::{OpenOptionsExt, user},
     store::{audit::AuditEntry, ledger::Answerer},
 };
 
@@ -410,7 +410,7 @@ impl Judge {
         let rule = approval.proposed_rule.as_deref().filter(|_| file.is_some());
         let entry = AuditEntry::new("approval")
             .own("decision", answered.decision.as_str())
-            .own("uid", &rustix::process::getuid().as_raw())
+            .own("uid", &user())
             .with("answered_by", answered.by.as_str())
             .with("note", answered.note.clone())
             .with("rule_saved", rule)

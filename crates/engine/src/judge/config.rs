@@ -22,6 +22,7 @@ use crate::{
     model::place::{PlaceReach, PlaceSettings},
     model::sandbox::{Outside, SandboxSettings},
     plain_file::{read_text, read_text_itself},
+    platform::config_base,
     store::retention::Retention,
 };
 
@@ -411,8 +412,7 @@ fn is_absent(error: &io::Error) -> bool {
 /// The user's file: `legwork/config.toml` in the XDG configuration directory.
 pub fn user_file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("legwork/config.toml"))
+    Some(config_base(set)?.join("legwork/config.toml"))
 }
 
 #[cfg(test)]

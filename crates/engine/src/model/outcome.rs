@@ -7,6 +7,7 @@ use legwork_warden::{
 use serde::{Deserialize, Serialize};
 
 use super::network::ConnectionRecord;
+use crate::platform::is_full;
 
 /// How a run ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -290,11 +291,6 @@ impl From<&ExitRecord> for Outcome {
             resources: record.used.map(|used| Box::new(used.into())),
         }
     }
-}
-
-fn is_full(errno: i32) -> bool {
-    use rustix::io::Errno;
-    [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == errno)
 }
 
 /// What came through one stream.

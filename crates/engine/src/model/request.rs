@@ -1,6 +1,6 @@
 //! A request: the command that a caller wants to run, and how.
 
-use std::{ffi::OsString, fs::File, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fs::File, path::PathBuf, time::Duration};
 
 use legwork_gate::Manners;
 use legwork_warden::{folder::WindowSize, protocol::Limits};
@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{TaskLimits, lower, tighter};
+use crate::platform::OwnedFd;
 
 /// What to do when an equal command is already running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

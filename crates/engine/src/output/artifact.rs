@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,7 +14,7 @@ use legwork_warden::{
 };
 
 use super::cursor::{Cursor, Selection};
-use crate::plain_file;
+use crate::{plain_file, platform::FileExt};
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 64 * 1024;

@@ -1,11 +1,12 @@
 //! A connection to a warden: sends and receives messages in order, over any transport.
 
 use std::task::{Context, Poll};
-use std::{collections::VecDeque, fmt, future::poll_fn, io, os::fd::BorrowedFd};
+use std::{collections::VecDeque, fmt, future::poll_fn, io};
 
 use legwork_warden::protocol::{FromWarden, ToWarden, WardenFrame, encode};
 
 use super::Soon;
+use crate::platform::BorrowedFd;
 
 /// What carries the messages: a socket here, a pipe of a helper program to another machine.
 pub(crate) trait Wire: Send + Sync + fmt::Debug {

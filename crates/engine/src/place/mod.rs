@@ -10,9 +10,22 @@
 //! tool.
 
 mod channel;
+#[cfg(unix)]
 mod far;
+#[cfg(windows)]
+#[path = "windows/far.rs"]
+mod far;
+#[cfg(unix)]
 pub(crate) mod jobs;
+#[cfg(unix)]
 mod local;
+#[cfg(windows)]
+#[path = "windows/mod.rs"]
+mod local;
+#[cfg(unix)]
+pub(crate) mod post;
+#[cfg(windows)]
+#[path = "windows/post.rs"]
 pub(crate) mod post;
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -24,7 +37,6 @@ use std::{
     fmt,
     future::Future,
     io,
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
@@ -53,6 +65,7 @@ use crate::{
     meters::WardenCount,
     model::sandbox::{SandboxReport, Wanted},
     output::TaskOutput,
+    platform::OwnedFd,
     presence::Presence,
     trial::OutsideLayers,
 };

@@ -12,7 +12,6 @@ use std::{
     ffi::{OsStr, OsString},
     future::Future,
     io,
-    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
@@ -41,6 +40,7 @@ use crate::{
     id::TaskId,
     model::sandbox::Wanted,
     output::{SmallOutput, TaskOutput},
+    platform::BorrowedFd,
 };
 
 /// Numbers that look random and are the same for the same seed.
@@ -595,7 +595,7 @@ impl Wire for Line {
                 ToWarden::Order { task, order } => {
                     world.obey(&self.warden, self.wire, &task, &order);
                 }
-                ToWarden::Confine(_) => {}
+                ToWarden::Confine(_) | ToWarden::Handles(_) => {}
             }
         }
         Ok(frames.len())

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    os::fd::BorrowedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,10 +13,12 @@ use legwork_warden::{
     protocol::{EndCause, FromWarden, Order, RunCopies, Spec, ToWarden, encode},
     sandbox::{Enforcement, Profile},
 };
-use rustix::process::Signal;
 
 use super::{Inheritance, channel::Channel};
-use crate::model::sandbox::Wanted;
+use crate::{
+    model::sandbox::Wanted,
+    platform::{BorrowedFd, Signal},
+};
 
 /// How long a warden may take to make a sandbox, on a machine that refuses one kind after another.
 const CONFINE: Duration = Duration::from_secs(30);

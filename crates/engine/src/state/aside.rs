@@ -5,16 +5,14 @@
 //! pipe: none of them can be opened as what it should be, and each may be somebody's. A link that
 //! leads to the right kind of thing is used.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::clock::now_ms;
+use crate::{
+    clock::now_ms,
+    platform::{FlockOperation, flock, open_to_lock},
+};
 
 /// What a name has behind it that was set aside, before the time in milliseconds since 1970.
 pub(crate) const SET_ASIDE: &str = ".damaged-";
@@ -78,7 +76,7 @@ pub(crate) fn set_aside_strange(path: &Path, belongs: FileKind) -> io::Result<Op
     let Some(folder) = path.parent() else { return Ok(None) };
     // Of two processes that see it, the second one must not take away what the first has put in its
     // place.
-    let alone = File::open(folder)?;
+    let alone = open_to_lock(folder)?;
     flock(&alone, FlockOperation::LockExclusive)?;
     match strange(path, belongs) {
         Some(why) => set_aside(path, why).map(Some),

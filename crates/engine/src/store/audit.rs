@@ -12,13 +12,11 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read},
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use data_encoding::HEXLOWER;
-use rustix::fs::{FlockOperation, flock, stat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -28,6 +26,7 @@ use crate::{
     error::ToolError,
     model::Caller,
     output::Mask,
+    platform::{FileExt, FlockOperation, flock, look_at as look_at_file},
     state::{
         Repair, SetAside, StateFolder,
         aside::{FileKind, set_aside, set_aside_strange},
@@ -267,11 +266,11 @@ impl Appender {
     /// Appends an entry; says no if another log has to be opened first.
     fn append_locked(&mut self, entry: &AuditEntry) -> io::Result<bool> {
         // One look for both, which file it is and where it ends.
-        let Ok(found) = stat(&self.path) else { return Ok(false) };
-        if FileId::from(&found) != self.id {
+        let Ok(found) = look_at_file(&self.path) else { return Ok(false) };
+        if FileId::from(found) != self.id {
             return Ok(false);
         }
-        let size = found.st_size.cast_unsigned();
+        let size = found.bytes;
         let known = match &self.last {
             Some((at, hash)) if *at == size => {
                 Some(End { at: size, hash: hash.clone(), torn_bytes: 0 })

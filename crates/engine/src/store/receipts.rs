@@ -7,12 +7,12 @@
 use std::{
     fs,
     io::{self, Read},
-    os::unix::fs::MetadataExt,
 };
 
 use crate::{
     id::TaskId,
     plain_file,
+    platform::disk_bytes,
     state::{StateFolder, make_private},
 };
 
@@ -45,13 +45,13 @@ pub(crate) fn read(state: &StateFolder, task: &TaskId) -> io::Result<Option<Stri
 
 /// What one of them takes on the disk.
 pub(super) fn bytes_of(state: &StateFolder, task: &TaskId) -> u64 {
-    fs::symlink_metadata(state.receipts().join(task.as_str())).map_or(0, |it| it.blocks() * 512)
+    fs::symlink_metadata(state.receipts().join(task.as_str())).map_or(0, |it| disk_bytes(&it))
 }
 
 /// What all of them take.
 pub(super) fn bytes(state: &StateFolder) -> u64 {
     let entries = fs::read_dir(state.receipts()).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| entry.metadata().ok()).map(|it| it.blocks() * 512).sum()
+    entries.filter_map(|entry| entry.metadata().ok()).map(|it| disk_bytes(&it)).sum()
 }
 
 /// Removes that of a task, if there is one.

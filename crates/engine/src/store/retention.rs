@@ -18,7 +18,6 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use self::{
@@ -30,6 +29,7 @@ use crate::{
     id::TaskId,
     model::is_zero,
     place::Place,
+    platform::{FlockOperation, flock},
     state::{
         REMOVED, StateFolder,
         aside::{remove, remove_all, set_aside_at_ms},

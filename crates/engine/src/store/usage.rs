@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     fs::{self, Metadata},
-    os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
 };
@@ -11,6 +10,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
+    platform::disk_bytes,
     state::StateFolder,
     store::ledger::{History, LedgerError, task_id},
     store::receipts,
@@ -95,5 +95,5 @@ pub(crate) fn folder_bytes(path: &Path) -> u64 {
 
 /// What is really taken: an artifact may have holes, and a file of one byte takes a block.
 fn on_disk(found: &Metadata) -> u64 {
-    found.blocks() * 512
+    disk_bytes(found)
 }

@@ -3,13 +3,16 @@
 //! The task is there already: whoever waits for it does so as for any other, can let go of it or
 //! stop it, and is not held up by this wait.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::sync::Arc;
 
 use legwork_warden::protocol::{Order, Spec};
 use tokio::sync::{mpsc, watch};
 
 use super::{plan::Plan, run::Progress, start::start_with};
-use crate::place::{Soon, Warden};
+use crate::{
+    place::{Soon, Warden},
+    platform::OwnedFd,
+};
 
 /// A command that is to be started.
 pub(super) struct DelayedStart {

@@ -9,6 +9,7 @@ use crate::{
     error::{ErrorKind, StateProblem, ToolError},
     model::sandbox::SandboxReport,
     place::{Place, PlaceError},
+    platform::{is_folder_error, is_no_terminal, is_shortage},
 };
 
 /// The typed error of a start beyond the limit of tasks.
@@ -32,7 +33,7 @@ const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try ag
 pub(crate) fn place_error(error: &PlaceError) -> ToolError {
     match error {
         PlaceError::Unfit(failure) => failed_start("the warden", failure, None),
-        PlaceError::Io(io) if is_shortage(io.raw_os_error()) => {
+        PlaceError::Io(io) if io.raw_os_error().is_some_and(is_shortage) => {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {io}"))
                 .hint(SHORTAGE_HINT)
         }
@@ -70,12 +71,6 @@ pub(super) fn unprotected(report: &SandboxReport) -> ToolError {
     .hint("give this machine what is missing, or have the configuration not require it")
 }
 
-fn is_shortage(errno: Option<i32>) -> bool {
-    use rustix::io::Errno;
-    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-    short.into_iter().any(|known| errno == Some(known.raw_os_error()))
-}
-
 /// The typed error of a start that failed.
 pub(super) fn start_error(place: &dyn Place, program: &str, failure: &StartFailure) -> ToolError {
     let refusal = (failure.stage == StartStage::Execute)
@@ -87,17 +82,20 @@ fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) 
     let problem = io::Error::from_raw_os_error(failure.errno);
     match failure.stage {
         StartStage::Folder => ToolError::state(StateProblem::of(&problem), &problem),
-        StartStage::Process | StartStage::Descriptors if is_shortage(Some(failure.errno)) => {
+        StartStage::Process | StartStage::Descriptors if is_shortage(failure.errno) => {
             ToolError::new(ErrorKind::LimitExceeded, format!("no process could be made: {problem}"))
                 .hint(SHORTAGE_HINT)
         }
-        StartStage::Descriptors if failure.errno == rustix::io::Errno::ISDIR.raw_os_error() => {
-            ToolError::new(
-                ErrorKind::ToolExecutionFailed,
-                "stdin is a folder, which would lead out of the sandbox",
-            )
-            .hint("give the command a file, a pipe or nothing")
-        }
+        StartStage::Descriptors if is_folder_error(failure.errno) => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            "stdin is a folder, which would lead out of the sandbox",
+        )
+        .hint("give the command a file, a pipe or nothing"),
+        StartStage::Descriptors if is_no_terminal(failure.errno) => ToolError::new(
+            ErrorKind::ToolExecutionFailed,
+            "no terminal here: commands on Windows have none yet",
+        )
+        .hint("run the command without a terminal"),
         StartStage::WorkingDirectory => ToolError::new(
             ErrorKind::WorkdirNotFound,
             format!("the working directory cannot be entered: {problem}"),

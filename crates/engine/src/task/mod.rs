@@ -64,6 +64,7 @@ use crate::{
     },
     output::SharedMask,
     place::{Attention, Folder, Place, Sandbox},
+    platform::Signal,
     store::{Store, audit::AuditEntry, ledger::Task},
     trace::TraceSpan,
 };
@@ -401,7 +402,7 @@ impl Tasks {
         for run in self.running().values() {
             let waited_for = !run.promoted.load(Ordering::Relaxed);
             if waited_for && run.progress.borrow().end.is_none() {
-                run.control.stop(rustix::process::Signal::TERM.as_raw(), grace);
+                run.control.stop(Signal::TERM.as_raw(), grace);
                 waiting.push(run.progress.clone());
             }
         }

@@ -5,7 +5,6 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read},
-    os::fd::OwnedFd,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -27,6 +26,7 @@ use crate::{
         place::{LOCAL_PLACE, PlaceSettings, place_of, task_of},
     },
     place::{Far, Look, Place, PlaceError, Survey, Warden},
+    platform::OwnedFd,
     store::ledger::Task,
     threads::begin_in_thread,
 };

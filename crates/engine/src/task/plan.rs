@@ -2,16 +2,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
     io::{self, Seek, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use legwork_gate::{Level, Manners, Script, Subject};
 use legwork_warden::protocol::{self, Limits};
-use rustix::fs::{MemfdFlags, memfd_create};
 use sha2::{Digest, Sha256};
 
 use super::{Ground, failures::spawn_failed};
@@ -22,6 +19,7 @@ use crate::{
         Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
     },
     place::{Folder, Look, NoProgram, Place},
+    platform::{FALLBACK_SHELL, OsStrExt, OwnedFd, bare_name, judged_name, memory_file, own_words},
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -334,7 +332,11 @@ impl Resolver<'_> {
     ) -> Result<Resolved, ToolError> {
         let shell = shell.unwrap_or_else(|| self.default_shell());
         let program = self.find(OsStr::new(&shell))?;
-        let name = program.file_name().unwrap_or_default().to_os_string();
+        let name = bare_name(program.file_name().unwrap_or_default());
+        if let Some(words) = own_words(&name, &text, login) {
+            let argv = [name].into_iter().chain(words).collect();
+            return Ok(Resolved { program, argv, text, kind: PlanKind::Script { shell, login } });
+        }
         let known = KNOWN_SHELLS.iter().any(|known| name == *known);
         // Whatever else takes `-c` need not know what a login is.
         let logs_in = login && (known || name == "fish");
@@ -350,7 +352,12 @@ impl Resolver<'_> {
         let words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into()).collect();
         let name = argv.first().ok_or_else(|| spawn_failed("", "no program was named"))?;
         let program = self.find(name)?;
-        Ok(Resolved { program, text: words.join(" "), kind: PlanKind::Argv(words), argv })
+        let text = words.join(" ");
+        let mut judged = words;
+        if let Some(name) = judged.first_mut() {
+            *name = judged_name(name);
+        }
+        Ok(Resolved { program, text, kind: PlanKind::Argv(judged), argv })
     }
 
     /// The shell of the user, if it is one that scripts are written for.
@@ -361,7 +368,7 @@ impl Resolver<'_> {
             Some("bash" | "zsh" | "sh") if self.place.exists(Path::new(&*shell)) => {
                 shell.into_owned()
             }
-            _ => "sh".into(),
+            _ => FALLBACK_SHELL.into(),
         }
     }
 
@@ -394,7 +401,7 @@ fn open_stdin(stdin: Stdin) -> Result<(protocol::StdinSource, Option<OwnedFd>), 
 
 /// A file of memory alone: unlike a pipe it takes any amount before anybody reads.
 fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?);
+    let mut file = memory_file()?;
     file.write_all(bytes)?;
     file.rewind()?;
     Ok(file.into())

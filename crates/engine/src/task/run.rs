@@ -25,6 +25,7 @@ use crate::{
     model::{Denial, Outcome, network::NETWORK_LAYER, sandbox::SandboxReport, status::Status},
     output::{SmallOutput, TaskOutput},
     place::{Attending, DROP_GRACE, Place, TamperCheck, Warden},
+    platform::Signal,
     store::audit::AuditEntry,
     trace::{Trace, TraceSpan},
 };
@@ -443,7 +444,7 @@ impl RunControl {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.over && !self.promoted.load(Ordering::Relaxed) {
-            self.control.stop(rustix::process::Signal::TERM.as_raw(), DROP_GRACE);
+            self.control.stop(Signal::TERM.as_raw(), DROP_GRACE);
         }
     }
 }

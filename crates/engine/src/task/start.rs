@@ -4,10 +4,6 @@
 use std::{
     future::poll_fn,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,7 +18,6 @@ use legwork_warden::{
     failpoint::Failpoint,
     protocol::{self, Spec, StartFailure, StartStage},
 };
-use rustix::fs::FileType;
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -49,6 +44,7 @@ use crate::{
     place::{
         LoginWish, Look, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden,
     },
+    platform::{AsFd, OsStrExt, OwnedFd, is_file},
     store::ledger::{LedgerError, Registered, Task, write_note},
     trace::Trace,
 };
@@ -407,12 +403,6 @@ pub(super) fn into_plan(grant: Grant<Plan>, wanted: Wanted) -> Plan {
 pub(super) fn is_small_file(descriptor: &OwnedFd) -> bool {
     let bytes = rustix::fs::fstat(descriptor).map_or(i64::MAX, |found| found.st_size);
     is_file(descriptor) && bytes <= JOB_INPUT_BYTES_MAX
-}
-
-/// Whether all that a descriptor gives is there already.
-fn is_file(descriptor: &OwnedFd) -> bool {
-    let found = rustix::fs::fstat(descriptor);
-    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
 }
 
 /// Starts a command with the descriptors that go along: its folder, and a stdin of its own.

@@ -9,6 +9,7 @@ use std::{
 use super::Tasks;
 use crate::{
     error::{StateProblem, ToolError},
+    platform::be_nice,
     store::{
         ledger::LedgerError,
         retention::{CleanUp, Collected, Manner, Retention, collect},
@@ -56,7 +57,7 @@ impl Tasks {
         let (state, place) = (self.store.state.clone(), self.place.clone());
         // A thread of its own: its low priority stays with it.
         let work = move || {
-            let _ = rustix::process::setpriority_process(None, NICE);
+            be_nice(NICE);
             match collect(&state, &place, retention, Manner::Quiet) {
                 Ok(Some(collected)) => tracing::debug!(?collected, "cleaned up"),
                 Ok(None) => {}

@@ -21,6 +21,7 @@ use crate::{
         status::Status,
     },
     output::Mask,
+    platform::Signal,
     store::{audit::AuditEntry, ledger::Task},
     threads::in_thread,
     trial::{Applied, DiffLimits, Trial, TrialError, Trials, TriedChanges},
@@ -349,7 +350,7 @@ impl Tasks {
         if left && !is_over {
             let task = self.one(id.as_str()).await?;
             let mut observer = Observer::of(self.clone(), task.clone()).await?;
-            observer.stop(rustix::process::Signal::TERM.as_raw(), GRACE).await?;
+            observer.stop(Signal::TERM.as_raw(), GRACE).await?;
             is_over = self.is_let_go(&task).await;
         }
         if !is_over {

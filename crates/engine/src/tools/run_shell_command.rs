@@ -18,6 +18,7 @@ use crate::{
     model::limits::lower,
     model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
     output::TaskOutput,
+    platform::COMMON_SHELL,
     store::ledger::Task,
     task::run::Run,
 };
@@ -26,7 +27,7 @@ pub(super) const NAME: &str = "run_shell_command";
 const COMMAND_BYTES_MAX: usize = 100 * 1024;
 
 /// The shell that reads its commands.
-const SHELL: &str = "bash";
+const SHELL: &str = COMMON_SHELL;
 
 /// By which a command can know that it is run by this tool.
 /// The original asks about everything that its user did not list, and runs no substitution.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +10,12 @@ use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::{Lines, ProcessEntry, TaskBrief, numbers, processes},
 };
-use crate::{engine::Engine, error::ToolError, model::Outcome};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    model::Outcome,
+    platform::{SIGNALS, Signal, signal_of},
+};
 
 const NAME: &str = "TaskStop";
 const GRACE_MS_DEFAULT: u64 = 3_000;
@@ -76,8 +80,9 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
     let name = input.signal.as_deref().unwrap_or("TERM");
     let Some(signal) = signal_number(name) else {
         let problem = format!("`{name}` is not known");
-        return Err(ToolError::invalid_field(NAME, "signal", problem)
-            .hint("use TERM, INT, HUP, QUIT, USR1, USR2 or KILL"));
+        return Err(
+            ToolError::invalid_field(NAME, "signal", problem).hint(format!("use {SIGNALS}"))
+        );
     };
     let grace_ms = input.grace_ms.unwrap_or(GRACE_MS_DEFAULT);
     if grace_ms > GRACE_MS_MAX {
@@ -109,17 +114,7 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
 /// The number of a signal, by its name with or without `SIG`.
 fn signal_number(name: &str) -> Option<i32> {
     let name = name.to_ascii_uppercase();
-    let signal = match name.strip_prefix("SIG").unwrap_or(&name) {
-        "TERM" => Signal::TERM,
-        "INT" => Signal::INT,
-        "HUP" => Signal::HUP,
-        "QUIT" => Signal::QUIT,
-        "USR1" => Signal::USR1,
-        "USR2" => Signal::USR2,
-        "KILL" => Signal::KILL,
-        _ => return None,
-    };
-    Some(signal.as_raw())
+    signal_of(name.strip_prefix("SIG").unwrap_or(&name)).map(Signal::as_raw)
 }
 
 impl Stopped {

@@ -1,12 +1,12 @@
 //! The Linux implementation: child subreaper, pidfds, `/proc`, cgroups, namespaces.
 
 mod cgroup;
+mod clock;
 mod command;
 mod copied;
-mod deadline;
 mod execs;
+pub(crate) mod files;
 mod input;
-mod keep;
 mod launch;
 mod left;
 mod libcs;
@@ -16,7 +16,6 @@ mod notices;
 mod peer;
 mod proxy;
 mod resources;
-mod room;
 mod roster;
 mod run;
 mod sandbox;
@@ -24,11 +23,15 @@ mod signals;
 mod socket;
 mod spawner;
 mod stop;
-mod stored;
 mod streams;
 mod tree;
 mod warden;
 mod watching;
+
+pub(crate) use clock::since_boot;
+pub(crate) use memory::give_back_memory;
+#[cfg(debug_assertions)]
+pub(crate) use signals::end_self;
 
 pub use cgroup::{CgroupKill, probe as cgroup_kill};
 pub use execs::command_line;

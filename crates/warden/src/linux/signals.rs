@@ -7,9 +7,19 @@ use std::{
     ptr,
 };
 
+#[cfg(debug_assertions)]
+use rustix::process::{Signal, getpid, kill_process};
+
 /// A process's signals as a descriptor.
 #[derive(Debug)]
 pub(super) struct Signals(OwnedFd);
+
+/// Ends this process as by `kill -9`.
+#[cfg(debug_assertions)]
+pub(crate) fn end_self() -> ! {
+    let _ = kill_process(getpid(), Signal::KILL);
+    std::process::abort()
+}
 
 /// Gives every signal its default disposition, for this process and all that it starts.
 ///

@@ -1,8 +1,9 @@
 //! The frames between engine, spawner and warden: the whole protocol.
 //!
 //! A frame is a little-endian `u32` length and a postcard body of that length. Descriptors travel
-//! beside the first byte of a frame. The first frame from a spawner or a warden is its `Hello`,
-//! whose layout never changes: a peer of another version can always read the version and say no.
+//! beside the first byte of a frame; on Windows, where they cannot, in a frame before it. The first
+//! frame from a spawner or a warden is its `Hello`, whose layout never changes: a peer of another
+//! version can always read the version and say no.
 //!
 //! A program can be replaced while tasks run, so an engine speaks with the wardens of every version
 //! from [`OLDEST`] on. What makes that possible, and is held by recorded frames of each version:
@@ -107,6 +108,9 @@ pub enum ToWarden {
     /// Confine sandboxed commands to this from now on, and keep a sandbox ready. Answered with
     /// [`FromWarden::Confined`].
     Confine(Box<Profile>),
+    /// On Windows: the numbers of handles that the engine has put into the warden, in the place of
+    /// descriptors beside the next frame.
+    Handles(Vec<u64>),
 }
 
 /// What can be asked about a command.

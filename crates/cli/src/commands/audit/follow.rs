@@ -6,9 +6,9 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
-use tokio::net::unix::pipe::Receiver;
+
+use crate::platform::FileWatch;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 256 * 1024;
@@ -18,18 +18,14 @@ pub(super) struct Log {
     file: Option<File>,
     /// What was read of a line that has no end yet.
     partial: Vec<u8>,
-    /// Tells when the file grows. It is no pipe, but it is read like one.
-    growth: Option<Receiver>,
+    /// Tells when the file grows.
+    growth: Option<FileWatch>,
 }
 
 impl Log {
     /// Opens the log, and has its growth told from now on.
     pub(super) fn open(path: &Path, follow: bool) -> io::Result<Self> {
-        let growth = follow.then(|| {
-            let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            inotify::add_watch(&descriptor, path, WatchFlags::MODIFY)?;
-            Receiver::from_owned_fd_unchecked(descriptor)
-        });
+        let growth = follow.then(|| FileWatch::of_file(path));
         let file = match File::open(path) {
             Ok(file) => Some(file),
             // Nothing has been noted yet.
@@ -68,11 +64,6 @@ impl Log {
     /// Waits until there is more.
     pub(super) async fn grown(&mut self) -> io::Result<()> {
         let Some(growth) = &mut self.growth else { return std::future::pending().await };
-        growth.readable().await?;
-        let mut told = [0; 4096];
-        match growth.try_read(&mut told) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(()),
-        }
+        growth.changed().await
     }
 }

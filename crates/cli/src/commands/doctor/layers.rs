@@ -4,7 +4,9 @@
 use std::{fmt::Write, sync::Arc};
 
 use legwork::{SandboxReport, ToolError};
-use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits, sandbox::SandboxLayer};
+use legwork_warden::sandbox::SandboxLayer;
+#[cfg(target_os = "linux")]
+use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits};
 use serde::Serialize;
 
 use crate::style::{Style, Tone, folded};
@@ -38,16 +40,7 @@ pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Protectio
         }
         Err(error) => vec![ProtectionLayer::missing("sandbox", &error.message)],
     };
-    layers.push(match cgroup_kill() {
-        CgroupKill::Available => ProtectionLayer::available("cgroup_kill"),
-        CgroupKill::Missing(reason) => ProtectionLayer::missing("cgroup_kill", &reason),
-    });
-    layers.push(match cgroup_limits() {
-        Ok(()) => ProtectionLayer::available("cgroup_limits"),
-        Err(reason) => ProtectionLayer::missing("cgroup_limits", &reason),
-    });
-    // Every kernel has them.
-    layers.push(ProtectionLayer::available("rlimits"));
+    layers.extend(of_every_command());
     let unknown = SandboxLayer::ALL.into_iter().map(SandboxLayer::as_str);
     let unknown: Vec<&str> =
         unknown.filter(|name| !layers.iter().any(|layer| layer.name == *name)).collect();
@@ -59,6 +52,27 @@ pub(super) fn of(probed: Result<Arc<SandboxReport>, ToolError>) -> Vec<Protectio
     };
     layers.sort_by_key(place);
     layers
+}
+
+/// What every command has here, confined or not.
+#[cfg(target_os = "linux")]
+fn of_every_command() -> [ProtectionLayer; 3] {
+    let kill = match cgroup_kill() {
+        CgroupKill::Available => ProtectionLayer::available("cgroup_kill"),
+        CgroupKill::Missing(reason) => ProtectionLayer::missing("cgroup_kill", &reason),
+    };
+    let limits = match cgroup_limits() {
+        Ok(()) => ProtectionLayer::available("cgroup_limits"),
+        Err(reason) => ProtectionLayer::missing("cgroup_limits", &reason),
+    };
+    // Every kernel has the last.
+    [kill, limits, ProtectionLayer::available("rlimits")]
+}
+
+/// What every command has here is said of the sandbox already: its job.
+#[cfg(windows)]
+fn of_every_command() -> [ProtectionLayer; 0] {
+    []
 }
 
 /// The layers that this machine lacks.

@@ -3,9 +3,10 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
 };
+
+use crate::platform::{make_folder, mode_of, set_mode};
 
 /// Most bytes of a client's file.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -45,11 +46,11 @@ pub(crate) fn replace(
     let mut beside = tempfile::Builder::new().prefix(".legwork-setup-").tempfile_in(folder)?;
     beside.write_all(text.as_bytes())?;
     let mode = match was {
-        Some(_) => fs::metadata(&target)?.permissions().mode() & 0o7777,
+        Some(_) => mode_of(&fs::metadata(&target)?),
         None if private => 0o600,
         None => 0o644,
     };
-    beside.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    set_mode(beside.as_file(), mode)?;
     beside.as_file().sync_all()?;
     if read(path)?.as_deref() != was {
         return Err(io::Error::other("it was changed meanwhile; try again"));
@@ -63,6 +64,6 @@ pub(crate) fn make_folders(folder: &Path, private: bool) -> io::Result<Vec<PathB
     let missing = folder.ancestors().take_while(|it| !it.exists()).map(Path::to_owned);
     let missing: Vec<PathBuf> = missing.collect();
     let mode = if private { 0o700 } else { 0o755 };
-    fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+    make_folder(folder, mode)?;
     Ok(missing)
 }

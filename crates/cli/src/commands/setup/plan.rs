@@ -2,7 +2,6 @@
 
 use std::{
     env, fs, io,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +13,7 @@ use super::{
     table::{Put, SetupPart},
     text::{FileProblem, FileText},
 };
+use crate::platform::is_program;
 
 /// A change of a file, with its value filled in.
 #[derive(Debug)]
@@ -285,9 +285,6 @@ pub(crate) fn program_of(entry: &Value) -> Option<String> {
 
 /// Whether a program can be started, by its path or its name.
 pub(crate) fn can_start(program: &str) -> bool {
-    let is_program = |path: &Path| {
-        fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
     if program.contains('/') {
         return is_program(Path::new(program));
     }

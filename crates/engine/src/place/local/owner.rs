@@ -19,12 +19,11 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::{sync::watch, task::AbortHandle, time::sleep};
 
 use crate::{
     id,
-    inotify::Inotify,
+    inotify::{Inotify, ReadFlags, WatchFlags},
     model::place::place_of,
     place::Inheritance,
     presence::{Presence, is_here},
@@ -207,7 +206,10 @@ impl Watch {
             Ok(inotify)
         };
         let complain = |error: &io::Error| {
-            tracing::warn!(%error, "engines that have ended are looked for every two seconds");
+            // Where no system of this kind tells, that is as it should be.
+            if error.kind() != io::ErrorKind::Unsupported {
+                tracing::warn!(%error, "engines that have ended are looked for every two seconds");
+            }
         };
         let inotify = begin().inspect_err(complain).ok();
         Self { engines, inotify }

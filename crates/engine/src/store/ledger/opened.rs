@@ -7,15 +7,13 @@
 //! looks at files.
 
 use std::{
-    fs::{File, OpenOptions, Permissions},
+    fs::{File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig, ffi};
-use rustix::fs::{FlockOperation, Stat, flock, fstat, stat};
 
 use super::{
     BUSY_MS, LedgerError,
@@ -25,9 +23,14 @@ use super::{
     rebuild::{DAYBOOK, FILES, Lock, rebuild},
     schema::{SCHEMA_VERSION, migrate},
 };
-use crate::state::{
-    StateFolder,
-    aside::{FileKind, strange},
+use crate::{
+    platform::{
+        FileExt, FileLook, FlockOperation, OpenOptionsExt, flock, look_at, look_of, make_private,
+    },
+    state::{
+        StateFolder,
+        aside::{FileKind, strange},
+    },
 };
 
 /// What a file of SQLite begins with, up to and with the version that its user gave it.
@@ -78,7 +81,7 @@ pub(crate) struct FileId(u64, u64);
 impl FileId {
     /// The file at this path, if there is one.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        stat(path).ok().map(|found| Self::from(&found))
+        look_at(path).ok().map(Self::from)
     }
 
     /// Its number, on its own file system.
@@ -88,13 +91,13 @@ impl FileId {
 
     /// The file that is open.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
-        Ok(Self::from(&fstat(file)?))
+        Ok(Self::from(look_of(file)?))
     }
 }
 
-impl From<&Stat> for FileId {
-    fn from(found: &Stat) -> Self {
-        Self(found.st_dev, found.st_ino)
+impl From<FileLook> for FileId {
+    fn from(found: FileLook) -> Self {
+        Self(found.id.0, found.id.1)
     }
 }
 
@@ -353,7 +356,7 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
         result => return result,
     }
     let file = options().create(true).truncate(false).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    make_private(&file)?;
     Ok(file)
 }
 

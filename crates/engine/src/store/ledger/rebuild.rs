@@ -8,13 +8,11 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::{
     LedgerError,
@@ -27,6 +25,7 @@ use super::{
 };
 use crate::{
     clock::now_ms,
+    platform::{FlockOperation, NO_WAIT, OpenOptionsExt, flock, replace},
     state::{
         Rebuilt, Repair, StateFolder,
         aside::{FileKind, SET_ASIDE, set_aside_strange, strange},
@@ -81,8 +80,7 @@ fn hold_daybook(path: &Path) -> Result<Option<File>, LedgerError> {
     let wait = Wait::Until(Instant::now() + PATIENCE);
     loop {
         // A pipe in its place must not be waited for.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = match File::options().read(true).custom_flags(flags).open(path) {
+        let file = match File::options().read(true).custom_flags(NO_WAIT).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // It cannot be held, and nobody can write to it.
@@ -161,7 +159,7 @@ fn build(
     if !is_new {
         file.sync_all()?;
     }
-    fs::rename(&path, state.ledger())?;
+    replace(&path, &state.ledger())?;
     if !is_new {
         File::open(state.path())?.sync_all()?;
     }

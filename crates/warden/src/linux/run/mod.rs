@@ -14,12 +14,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use self::end::ProcessEnd;
 pub(super) use self::start::{environment, environment_set};
-use super::{
-    copied::CopyMeter, deadline::Deadline, keep::Keep, limits::Held, notices::Notices,
-    streams::Streams,
-};
+use super::{copied::CopyMeter, limits::Held, notices::Notices, streams::Streams};
 use crate::{
+    deadline::Deadline,
     folder::{Stream, WindowSize},
+    keep::Keep,
     network::ConnectionTotal,
     protocol::{EndCause, HeldProgram, LiveResources, NewOutput, Report},
     record::{ExitRecord, UsedResources},

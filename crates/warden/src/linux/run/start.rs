@@ -11,12 +11,12 @@ use rustix::process::Pid;
 
 use super::{CommandRun, bounded};
 use crate::{
+    deadline::Deadline,
     folder::{Stream, TERMINAL},
+    keep::Keep,
     linux::{
         command::{self, Prepared, c_string},
         copied::CopyMeter,
-        deadline::Deadline,
-        keep::Keep,
         limits::{Limiter, PreparedLimits},
         notices::Notices,
         sandbox::ReadySandbox,

@@ -9,9 +9,9 @@ use rustix::process::Signal;
 
 use super::{OWN_GRACE, WardenProcess};
 use crate::{
+    deadline::Deadline,
     failpoint::Failpoint,
     linux::{
-        deadline::Deadline,
         resources::collect_child,
         run::CommandRun,
         stop::{Ends, Stop, StopProgress},

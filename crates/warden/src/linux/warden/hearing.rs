@@ -111,7 +111,7 @@ impl WardenProcess<'_> {
                     }));
                 }
             }
-            ToWarden::Start(_) | ToWarden::Confine(_) => {}
+            ToWarden::Start(_) | ToWarden::Confine(_) | ToWarden::Handles(_) => {}
             ToWarden::Order { task, order } => {
                 if self.run.as_ref().is_some_and(|run| run.task == task) {
                     self.obey_order(place, is_owner, &order);

@@ -13,10 +13,8 @@ use rustix::{
 
 use super::{OWN_GRACE, WardenProcess};
 use crate::{
-    linux::{
-        deadline::Deadline, proxy::Doorway, run::CommandRun, signals::Arrived, stop::Stop,
-        watching::Watching,
-    },
+    deadline::Deadline,
+    linux::{proxy::Doorway, run::CommandRun, signals::Arrived, stop::Stop, watching::Watching},
     protocol::EndCause,
 };
 

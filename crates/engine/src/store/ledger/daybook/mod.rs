@@ -15,19 +15,14 @@ mod telling;
 use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
-    fs::{self, File},
+    fs::File,
     io,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use legwork_warden::failpoint::Failpoint;
-use rustix::{
-    fs::{FlockOperation, flock, fstat, stat},
-    io::Errno,
-};
 
 pub(super) use self::{
     entry::{DaybookEntry, Start, TaskEnd, What},
@@ -48,6 +43,7 @@ use crate::{
     events::Hub,
     id::TaskId,
     model::status::Status,
+    platform::{FileExt, FlockOperation, flock, look_at, look_of, replace},
     state::aside::{FileKind, set_aside_strange, strange},
 };
 
@@ -177,9 +173,9 @@ impl Daybook {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let found = fstat(&file).map_err(io::Error::from)?;
+        let found = look_of(&file)?;
         // As after a power cut.
-        if found.st_size == 0 {
+        if found.bytes == 0 {
             return Ok(None);
         }
         let mut header = [0; HEADER_BYTES];
@@ -187,7 +183,7 @@ impl Daybook {
         let (generation, carried) = read.ok_or_else(|| damaged("its first bytes"))?;
         Ok(Some(Self {
             path: path.to_owned(),
-            id: FileId::from(&found),
+            id: FileId::from(found),
             file,
             generation,
             carried,
@@ -232,7 +228,8 @@ impl Daybook {
         file.set_len(0)?;
         file.write_all_at(&bytes, 0)?;
         Failpoint::EngineBeforeNewDaybook.pass();
-        fs::rename(&new, path)?;
+        drop(file);
+        replace(&new, path)?;
         Ok(())
     }
 
@@ -362,14 +359,14 @@ impl Daybook {
 
     /// Reads what was written since; with the lock, what a writer has left half done is cut off.
     fn read_on(&mut self, locked: bool) -> Result<(), LedgerError> {
-        let found = stat(&self.path).map_err(|error| match error {
-            Errno::NOENT => LedgerError::Replaced,
-            _ => io::Error::from(error).into(),
+        let found = look_at(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LedgerError::Replaced,
+            _ => error.into(),
         })?;
-        if FileId::from(&found) != self.id {
+        if FileId::from(found) != self.id {
             return Err(LedgerError::Replaced);
         }
-        let end = found.st_size.cast_unsigned();
+        let end = found.bytes;
         if end == self.read {
             return Ok(());
         }
@@ -452,7 +449,7 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(error) if error != Errno::WOULDBLOCK => {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 return Err(io::Error::from(error).into());
             }
             Err(_) if matches!(wait, Wait::Until(until) if Instant::now() < until) => {

@@ -1,6 +1,6 @@
 //! The daybook while nobody else writes to it.
 
-use std::{os::unix::fs::FileExt, sync::Arc};
+use std::sync::Arc;
 
 use legwork_warden::failpoint::Failpoint;
 
@@ -11,6 +11,7 @@ use crate::{
     clock::now_ms,
     id::TaskId,
     model::status::Status,
+    platform::FileExt,
     store::{
         anchor::{AuditHead, SharedHead},
         ledger::task::Task,

@@ -1,13 +1,16 @@
 //! Telling others what happens: every entry, by whomever it was written, once and in order.
 
-use std::{collections::HashMap, os::unix::fs::FileExt, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     super::task::Task,
     Daybook, DaybookEntry, HEADER_BYTES, LedgerError, What,
     entry::{Next, next},
 };
-use crate::events::{Event, EventCursor, EventKind, Hub, Lasting, QuestionMark};
+use crate::{
+    events::{Event, EventCursor, EventKind, Hub, Lasting, QuestionMark},
+    platform::FileExt,
+};
 
 impl Daybook {
     /// From the next entry on everything is told.

@@ -14,17 +14,13 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{
-    AtFlags, CWD, Timespec, Timestamps, UTIME_NOW,
-    inotify::{ReadFlags, WatchFlags},
-    utimensat,
-};
 use tokio::time::{Instant, sleep_until};
 
 use super::super::rebuild::DAYBOOK;
 use crate::{
     id::TaskId,
-    inotify::{FileChange, Inotify},
+    inotify::{FileChange, Inotify, ReadFlags, WatchFlags},
+    platform::touch,
     state::StateFolder,
 };
 
@@ -82,6 +78,8 @@ impl LedgerWatch {
         };
         match watch.begin() {
             Ok(told) => watch.told = Some(told),
+            // Where no system of this kind tells, that is as it should be.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(error) => tracing::warn!(%error, "changes are looked for every second"),
         }
         watch
@@ -212,9 +210,7 @@ const DAYBOOK_CHANGES: WatchFlags = LOG_CHANGES.union(WatchFlags::ATTRIB);
 /// Tells all who watch a daybook that a question was opened or answered: its file is given the time
 /// of now.
 pub(super) fn ring(daybook: &Path) {
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let times = Timestamps { last_access: now, last_modification: now };
-    if let Err(error) = utimensat(CWD, daybook, &times, AtFlags::empty()) {
+    if let Err(error) = touch(daybook) {
         tracing::warn!(%error, "nobody is told of a question");
     }
 }

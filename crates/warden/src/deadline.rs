@@ -10,38 +10,35 @@
 
 use std::time::{Duration, Instant};
 
+use crate::system;
+
 /// How often the clock is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// The moment at which a command has to end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
+pub(crate) struct Deadline {
     since_boot: Duration,
 }
 
 impl Deadline {
     /// So long from now.
-    pub(super) fn after(limit: Duration) -> Self {
+    pub(crate) fn after(limit: Duration) -> Self {
         Self { since_boot: since_boot() + limit }
     }
 
-    pub(super) fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         since_boot() >= self.since_boot
     }
 
     /// When to look next.
-    pub(super) fn look_at(self) -> Instant {
+    pub(crate) fn look_at(self) -> Instant {
         Instant::now() + self.since_boot.saturating_sub(since_boot()).min(LOOK_EVERY)
     }
 }
 
 fn since_boot() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes into plain data on this stack. A kernel without the clock (before 2.6.39)
-    // leaves it at zero.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
-    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or_default();
-    Duration::new(now.tv_sec.unsigned_abs(), nanoseconds) + slept()
+    system::since_boot() + slept()
 }
 
 /// How long a test says that the machine has slept.

@@ -1,10 +1,11 @@
 //! How much output may be stored: the task's limit, and the free space of the disk.
 
-use std::{os::fd::BorrowedFd, time::Duration};
+use std::time::Duration;
 
-use rustix::fs::fstatvfs;
-
-use crate::protocol::Limits;
+use crate::{
+    protocol::Limits,
+    system::files::{FolderOfTask, disk_space},
+};
 
 /// The disk is looked at after this much output, or after this long if there is any.
 const LOOK_BYTES: u64 = 256 * 1024;
@@ -47,7 +48,7 @@ impl Room {
     /// What may be kept now.
     pub(super) fn ceiling(
         &mut self,
-        folder: BorrowedFd<'_>,
+        folder: &FolderOfTask,
         kept: u64,
         more: u64,
         now: Duration,
@@ -62,9 +63,8 @@ impl Room {
         self.low.map_or(self.output_bytes_max, |low| low.min(self.output_bytes_max))
     }
 
-    fn is_low(&self, folder: BorrowedFd<'_>, more: u64) -> bool {
-        let Ok(disk) = fstatvfs(folder) else { return false };
-        let (free, all) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+    fn is_low(&self, folder: &FolderOfTask, more: u64) -> bool {
+        let Some((free, all)) = disk_space(folder) else { return false };
         let kept_free = self.free_bytes_min.unwrap_or(FREE_BYTES_MIN.min(all / FREE_PART));
         free < kept_free.saturating_add(more)
     }

@@ -3,15 +3,13 @@
 //! A file keeps the offsets of its stream. What is dropped from its middle becomes a hole: the disk
 //! is given back, and everything behind it stays where it is.
 
-use std::{
-    fs::File,
-    io,
-    os::{fd::AsFd, unix::fs::FileExt},
+use std::{fs::File, io};
+
+use crate::{
+    gaps::Gap,
+    record::StreamTotal,
+    system::files::{punch_hole, write_at},
 };
-
-use rustix::fs::{FallocateFlags, fallocate};
-
-use crate::{gaps::Gap, record::StreamTotal};
 
 /// What is stored of one stream.
 #[derive(Debug, Default)]
@@ -60,7 +58,7 @@ impl Stored {
         let mut rest = bytes;
         while !rest.is_empty() {
             let written = match &self.file {
-                Some(file) => file.write_at(rest, self.came),
+                Some(file) => write_at(file, rest, self.came),
                 None => Err(io::ErrorKind::NotFound.into()),
             };
             match written {
@@ -96,8 +94,7 @@ impl Stored {
     /// Gives the disk back that the gap takes.
     pub(super) fn punch(&mut self) {
         let (Some(file), Some(gap)) = (&self.file, self.gap) else { return };
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if fallocate(file.as_fd(), flags, gap.from, gap.bytes()).is_ok() {
+        if punch_hole(file, gap.from, gap.bytes()).is_ok() {
             return;
         }
         // A filesystem without holes in the middle keeps the head, and what comes from now on.

@@ -6,21 +6,16 @@
 //! room, the files stop growing: head and tail are kept, the middle is dropped and counted, and the
 //! command goes on.
 
+mod room;
+mod stored;
+
 use std::{
     fs::File,
     io::{self, Write},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
-    },
     time::Duration,
 };
 
-use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, mkdirat, openat, unlinkat,
-};
-
-use super::{
+use self::{
     room::Room,
     stored::{Stored, newlines},
 };
@@ -30,6 +25,13 @@ use crate::{
     gaps::{GAPS_AT, GAPS_BYTES, Gaps},
     protocol::{KeptOutput, Limits},
     record::{ExitRecord, RECORD_BYTES, StreamTotal},
+    system::{
+        files::{
+            FolderOfTask, TasksPlace, create_file, is_full, make_folder, open_folder,
+            remove_folder, reserve, write_all_at,
+        },
+        give_back_memory,
+    },
 };
 
 /// A stream that goes on gets a new row of the timeline only after this long.
@@ -46,7 +48,7 @@ const TRIMMED: u64 = 16;
 
 /// The output of one run.
 #[derive(Debug)]
-pub(super) struct Keep {
+pub(crate) struct Keep {
     folder: Option<KeptFolder>,
     /// Name of stdout's file: it may be a terminal's.
     stdout_name: &'static str,
@@ -65,14 +67,14 @@ pub(super) struct Keep {
 
 #[derive(Debug)]
 struct KeptFolder {
-    descriptor: OwnedFd,
+    folder: FolderOfTask,
     exit: File,
 }
 
 impl Keep {
     /// Keeps up to this many bytes in memory, and what the limits allow in files; stdout's will
     /// have this name.
-    pub(super) fn new(memory_bytes_max: u64, limits: &Limits, stdout_name: &'static str) -> Self {
+    pub(crate) fn new(memory_bytes_max: u64, limits: &Limits, stdout_name: &'static str) -> Self {
         let room = Room::new(limits);
         Self {
             folder: None,
@@ -89,17 +91,17 @@ impl Keep {
     }
 
     /// Whether output was dropped because the disk had little room left.
-    pub(super) fn was_low(&self) -> bool {
+    pub(crate) fn was_low(&self) -> bool {
         self.room.was_low
     }
 
     /// Whether there is a folder.
-    pub(super) fn is_spilled(&self) -> bool {
+    pub(crate) fn is_spilled(&self) -> bool {
         self.folder.is_some()
     }
 
     /// Whether this much more would be too much for memory.
-    pub(super) fn would_overflow(&self, more: &[u8]) -> bool {
+    pub(crate) fn would_overflow(&self, more: &[u8]) -> bool {
         let lines = || self.stdout.lines() + self.stderr.lines() + newlines(more);
         !self.is_spilled()
             && (self.kept_bytes() + more.len() as u64 > self.memory_bytes_max
@@ -109,38 +111,39 @@ impl Keep {
     /// Makes the folder, reserves the exit record, and moves what there is into files.
     ///
     /// On failure nothing is left on disk and everything stays in memory.
-    pub(super) fn spill(
+    pub(crate) fn spill(
         &mut self,
-        tasks: BorrowedFd<'_>,
+        tasks: TasksPlace<'_>,
         task: &str,
         note: &[u8],
     ) -> io::Result<()> {
         if self.is_spilled() {
             return Ok(());
         }
-        mkdirat(tasks, task, Mode::RWXU)?;
+        make_folder(tasks, task)?;
         Failpoint::WardenMadeFolder.pass();
         self.fill(tasks, task, note).inspect_err(|_| {
             for stored in [&mut self.stdout, &mut self.stderr, &mut self.timeline] {
                 stored.file = None;
             }
-            remove(tasks, task);
+            let artifacts = [Stream::Stdout.file_name(), Stream::Stderr.file_name(), TERMINAL];
+            let names: Vec<&str> = [EXIT, SPEC, TIMELINE].into_iter().chain(artifacts).collect();
+            remove_folder(tasks, task, &names);
         })
     }
 
-    fn fill(&mut self, tasks: BorrowedFd<'_>, task: &str, note: &[u8]) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let descriptor = openat(tasks, task, flags, Mode::empty())?;
-        let exit = create_file(&descriptor, EXIT)?;
-        reserve(&exit)?;
+    fn fill(&mut self, tasks: TasksPlace<'_>, task: &str, note: &[u8]) -> io::Result<()> {
+        let folder = open_folder(tasks, task)?;
+        let exit = create_file(&folder, EXIT)?;
+        reserve(&exit, RECORD_BYTES + GAPS_BYTES)?;
         Failpoint::WardenReservedRecord.pass();
-        create_file(&descriptor, SPEC)?.write_all(note)?;
+        create_file(&folder, SPEC)?.write_all(note)?;
         let names = [self.stdout_name, Stream::Stderr.file_name(), TIMELINE];
         let mut parts = [&mut self.stdout, &mut self.stderr, &mut self.timeline];
         for (stored, name) in parts.iter_mut().zip(names) {
             if !stored.memory.is_empty() {
-                let file = create_file(&descriptor, name)?;
-                file.write_all_at(&stored.memory, 0)?;
+                let file = create_file(&folder, name)?;
+                write_all_at(&file, &stored.memory, 0)?;
                 stored.file = Some(file);
             }
         }
@@ -149,7 +152,7 @@ impl Keep {
         for stored in parts {
             stored.memory = Vec::new();
         }
-        self.folder = Some(KeptFolder { descriptor, exit });
+        self.folder = Some(KeptFolder { folder, exit });
         if self.gaps() != Gaps::default() {
             self.note_gaps();
         }
@@ -158,7 +161,7 @@ impl Keep {
     }
 
     /// Appends what was read from a stream; what cannot be stored is counted, never an error.
-    pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], since_start: Duration) {
+    pub(crate) fn append(&mut self, stream: Stream, bytes: &[u8], since_start: Duration) {
         let time_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
         self.note_growth(stream, time_us);
         let Some(folder) = &self.folder else {
@@ -167,7 +170,7 @@ impl Keep {
             return;
         };
         let ceiling = self.room.ceiling(
-            folder.descriptor.as_fd(),
+            &folder.folder,
             self.stdout.kept() + self.stderr.kept(),
             bytes.len() as u64,
             since_start,
@@ -195,7 +198,7 @@ impl Keep {
         let name = if stream == Stream::Stdout { self.stdout_name } else { stream.file_name() };
         let made = match &self.folder {
             Some(folder) if self.stored(stream).file.is_none() => {
-                create_file(&folder.descriptor, name).map(Some)
+                create_file(&folder.folder, name).map(Some)
             }
             _ => Ok(None),
         };
@@ -234,7 +237,7 @@ impl Keep {
     /// Notes what is not kept, before it is removed.
     fn note_gaps(&mut self) -> bool {
         let noted = match &self.folder {
-            Some(folder) => folder.exit.write_all_at(&self.gaps().to_bytes(), GAPS_AT),
+            Some(folder) => write_all_at(&folder.exit, &self.gaps().to_bytes(), GAPS_AT),
             None => Ok(()),
         };
         // Without the note, bytes behind the gap would be taken for those that belong into it.
@@ -261,24 +264,24 @@ impl Keep {
     }
 
     /// What has been stored of a stream so far.
-    pub(super) fn total(&self, stream: Stream) -> StreamTotal {
+    pub(crate) fn total(&self, stream: Stream) -> StreamTotal {
         self.stored(stream).total()
     }
 
     /// How far a stream can be read.
-    pub(super) fn reach(&self, stream: Stream) -> u64 {
+    pub(crate) fn reach(&self, stream: Stream) -> u64 {
         let stored = self.stored(stream);
         if self.is_spilled() { stored.came } else { stored.memory.len() as u64 }
     }
 
     /// What is held in memory of a stream beyond an offset.
-    pub(super) fn fresh(&self, stream: Stream, offset: u64) -> Vec<u8> {
+    pub(crate) fn fresh(&self, stream: Stream, offset: u64) -> Vec<u8> {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         self.stored(stream).memory.get(offset..).unwrap_or_default().to_vec()
     }
 
     /// Where everything is, with the bytes themselves if they are in memory.
-    pub(super) fn kept(&self) -> KeptOutput {
+    pub(crate) fn kept(&self) -> KeptOutput {
         if self.is_spilled() {
             return KeptOutput::Folder;
         }
@@ -292,16 +295,16 @@ impl Keep {
     /// Writes the exit record into its reserved space and syncs it, if there is a folder.
     ///
     /// The artifacts are left to the kernel's own time.
-    pub(super) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
+    pub(crate) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
         if let Some(folder) = &self.folder {
             let bytes = record.to_bytes();
             if Failpoint::WardenInRecord.is_chosen() {
-                folder.exit.write_all_at(bytes.get(..TORN_BYTES).unwrap_or_default(), 0)?;
+                write_all_at(&folder.exit, bytes.get(..TORN_BYTES).unwrap_or_default(), 0)?;
                 Failpoint::WardenInRecord.pass();
             }
-            folder.exit.write_all_at(&bytes, 0)?;
+            write_all_at(&folder.exit, &bytes, 0)?;
             Failpoint::WardenWroteRecord.pass();
-            fdatasync(&folder.exit)?;
+            folder.exit.sync_data()?;
         }
         Ok(())
     }
@@ -320,7 +323,7 @@ impl Keep {
     }
 
     /// Notes the size of the terminal from here on.
-    pub(super) fn note_size(&mut self, size: WindowSize) {
+    pub(crate) fn note_size(&mut self, size: WindowSize) {
         self.add_row(TimelineRow::Resized { offset: self.stdout.came, size });
     }
 
@@ -333,55 +336,13 @@ impl Keep {
             return;
         };
         if self.timeline.file.is_none() {
-            self.timeline.file = create_file(&folder.descriptor, TIMELINE).ok();
+            self.timeline.file = create_file(&folder.folder, TIMELINE).ok();
         }
         let at = self.timeline.came;
         let file = self.timeline.file.as_ref();
         // A row that is not written whole is written over by the next one.
-        if file.is_some_and(|file| file.write_all_at(&bytes, at).is_ok()) {
+        if file.is_some_and(|file| write_all_at(file, &bytes, at).is_ok()) {
             self.timeline.came += bytes.len() as u64;
         }
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    [Errno::NOSPC, Errno::DQUOT]
-        .iter()
-        .any(|full| error.raw_os_error() == Some(full.raw_os_error()))
-}
-
-fn create_file(folder: &OwnedFd, name: &str) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    Ok(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
-}
-
-/// Gives unused heap back: a run that spills is long, and there may be thousands of them.
-fn give_back_memory() {
-    // SAFETY: it only releases what the allocator itself knows to be free.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Takes the disk space of the exit record and the gaps now; a filesystem that cannot reserve gets
-/// zeros written.
-fn reserve(exit: &File) -> io::Result<()> {
-    const BYTES: usize = RECORD_BYTES + GAPS_BYTES;
-    match fallocate(exit.as_fd(), FallocateFlags::empty(), 0, BYTES as u64) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-            exit.write_all_at(&[0; BYTES], 0)
-        }
-        result => Ok(result?),
-    }
-}
-
-/// Removes a folder that could not be filled.
-fn remove(tasks: BorrowedFd<'_>, task: &str) {
-    let artifacts = [Stream::Stdout.file_name(), Stream::Stderr.file_name(), TERMINAL];
-    for name in [EXIT, SPEC, TIMELINE].into_iter().chain(artifacts) {
-        let _ = unlinkat(tasks, format!("{task}/{name}"), AtFlags::empty());
-    }
-    let _ = unlinkat(tasks, task, AtFlags::REMOVEDIR);
 }

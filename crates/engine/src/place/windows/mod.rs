@@ -1,0 +1,263 @@
+//! `Local`: the place that is this machine, where it runs Windows.
+//!
+//! The same as on Linux where that is possible: wardens are found and owned in the same way, and
+//! wait in the same pool. There is no sandbox and no login shell.
+
+#[path = "../local/dead.rs"]
+mod dead;
+#[path = "../local/owner.rs"]
+mod owner;
+mod pipe;
+#[path = "../local/pool.rs"]
+mod pool;
+mod programs;
+mod roll_call;
+mod sandbox;
+mod spawning;
+mod telling;
+
+use std::{
+    borrow::Cow,
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use legwork_gate::{Level, ProgramRule};
+use legwork_warden::{
+    end_left_by, is_alive,
+    protocol::{Sandboxed, Spec},
+    record::{ExitRecord, RecordError},
+};
+use tokio::{sync::watch, time::sleep};
+
+pub(crate) use self::sandbox::LocalTamperCheck;
+use self::{owner::Owners, pipe::Pipe, pool::Pool, sandbox::Sandboxing, spawning::Spawning};
+use super::{
+    Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,
+    Soon, TamperCheck, Warden,
+};
+use crate::{
+    id::TaskId,
+    meters::WardenCount,
+    model::sandbox::{SandboxSettings, Wanted},
+    output::TaskOutput,
+    platform::{hold_folder, look_at, look_of, real_path},
+    state::StateFolder,
+    threads::in_thread,
+};
+
+/// How often to look for a path that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// This machine, with the state folder that its wardens work for.
+#[derive(Debug)]
+pub(crate) struct Local {
+    state: Arc<StateFolder>,
+    owners: Arc<Owners>,
+    pool: Arc<Pool>,
+    sandboxing: Arc<Sandboxing>,
+}
+
+impl Local {
+    /// Starts nothing yet. The first of the roots is the workspace.
+    pub(crate) fn new(
+        state: Arc<StateFolder>,
+        _settings: SandboxSettings,
+        roots: &[PathBuf],
+        _rules: &[ProgramRule],
+        _at_once: bool,
+    ) -> Self {
+        state.ask_wardens_by(roll_call::roll_call);
+        let sandboxing = Arc::new(Sandboxing::new(roots, state.path()));
+        let owners = Arc::new(Owners::new(state.engines()));
+        let spawning = Spawning::new(state.clone(), owners.clone());
+        let pool = Pool::new(Box::new(spawning), sandboxing.clone());
+        Self { state, owners, pool, sandboxing }
+    }
+}
+
+impl Look for Local {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        env::var_os(name)
+    }
+
+    fn find_program(&self, name: &OsStr, workdir: &Path) -> Result<PathBuf, NoProgram> {
+        programs::find(name, workdir)
+    }
+
+    fn real_program(&self, program: &Path) -> Option<PathBuf> {
+        real_path(program).ok()
+    }
+
+    fn can_be_planted(&self, file: &Path) -> bool {
+        self.sandboxing.can_be_written(file)
+    }
+
+    fn open_folder(&self, path: &Path) -> io::Result<Folder> {
+        let handle = hold_folder(path)?;
+        // Nobody can put another one in its place while it is open.
+        let path = real_path(path)?;
+        Ok(Folder { path, handle: Some(Arc::new(handle.into())) })
+    }
+
+    fn is_still_there(&self, folder: &Folder) -> bool {
+        let opened = folder.handle.as_ref().and_then(|handle| handle.try_clone().ok());
+        let same = || {
+            let opened = look_of(&File::from(opened?)).ok()?;
+            Some(opened.id == look_at(&folder.path).ok()?.id)
+        };
+        same().unwrap_or(false)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+impl Place for Local {
+    fn boot_id(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn refusal_to_execute(&self, program: &Path, errno: i32) -> String {
+        programs::refusal(program, errno)
+    }
+
+    fn alone_until_ms(&self, warden: &str) -> Option<i64> {
+        let listed = fs::metadata(self.state.wardens.join(format!("{warden}.sock"))).ok()?;
+        let since = listed.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_millis()).ok()
+    }
+
+    fn appears<'a>(&'a self, path: &'a Path) -> Soon<'a, ()> {
+        Box::pin(async move {
+            while !path.exists() {
+                sleep(LOOK_EVERY).await;
+            }
+        })
+    }
+
+    fn warm_up(&self, usual: Wanted) -> Soon<'_, io::Result<Option<u32>>> {
+        self.pool.expect(usual);
+        Box::pin(async { self.pool.warm_up().await.map(|_| None) })
+    }
+
+    fn close(&self) -> Soon<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn ready(&self, wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready(wanted))
+    }
+
+    fn ready_to_try<'a>(
+        &'a self,
+        wanted: Wanted,
+        id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready_to_try(wanted, id))
+    }
+
+    fn ready_in_layer<'a>(
+        &'a self,
+        wanted: Wanted,
+        id: &'a TaskId,
+    ) -> Soon<'a, Result<Ready, PlaceError>> {
+        Box::pin(self.pool.ready_in_layer(wanted, id))
+    }
+
+    fn give_back(&self, warden: Warden) {
+        self.pool.give_back(warden);
+    }
+
+    fn idle_wardens(&self) -> WardenCount {
+        self.pool.idle()
+    }
+
+    fn known_sandbox(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
+        (wanted.level != Level::None).then(|| self.sandboxing.known(wanted)).flatten()
+    }
+
+    fn refused_writes(&self, _wanted: Wanted, _paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
+        // Nothing is refused where nothing is confined.
+        Box::pin(async { Vec::new() })
+    }
+
+    fn as_seen(&self, _wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(async { Some(path) })
+    }
+
+    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
+        Sandboxing::sandboxed(sandbox)
+    }
+
+    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
+        None
+    }
+
+    fn shorten_login(
+        &self,
+        _wish: LoginWish<'_>,
+        _spec: &mut Spec,
+    ) -> Option<Soon<'static, Vec<u8>>> {
+        None
+    }
+
+    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
+        Box::pin(Pipe::dial(warden))
+    }
+
+    fn is_alive(&self, warden: &str) -> io::Result<bool> {
+        is_alive(&self.state.wardens, warden)
+    }
+
+    fn is_owned(&self, warden: &str) -> bool {
+        self.owners.is_owned(warden)
+    }
+
+    fn inherit(&self, warden: &str) -> Option<Inheritance> {
+        self.owners.inherit(warden)
+    }
+
+    fn engines_ended(&self) -> watch::Receiver<u64> {
+        self.owners.ends()
+    }
+
+    fn end_left_by(&self, warden: &str) -> Vec<u32> {
+        end_left_by(warden)
+    }
+
+    fn clear_dead(&self, dry_run: bool) -> u64 {
+        dead::clear(&self.state, dry_run)
+    }
+
+    fn output(&self, id: &TaskId) -> io::Result<TaskOutput> {
+        self.state.task(id).open()
+    }
+
+    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>> {
+        self.state.task(id).exit_record()
+    }
+
+    fn has_stored(&self, id: &TaskId) -> bool {
+        self.state.task(id).path().is_dir()
+    }
+
+    fn note_stored(&self, _id: &TaskId) {}
+
+    fn command_line(&self, pid: u32) -> Option<String> {
+        legwork_warden::command_line(pid)
+    }
+
+    fn tell(&self, program: Vec<String>, line: String) -> Soon<'static, io::Result<()>> {
+        Box::pin(async move {
+            let told = in_thread(move || telling::tell(&program, &line)).await;
+            told.unwrap_or_else(|| Err(io::Error::other("it was cut off")))
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! The post, which would work here for an engine elsewhere: not on Windows yet.
+
+use std::{io, path::PathBuf};
+
+/// Why a post cannot work.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct PostError(#[from] io::Error);
+
+/// Refuses: no engine elsewhere is served on Windows yet.
+#[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+pub async fn serve(_state: Option<PathBuf>) -> Result<(), PostError> {
+    let problem = "commands of another machine are not run on Windows yet";
+    Err(io::Error::new(io::ErrorKind::Unsupported, problem).into())
+}

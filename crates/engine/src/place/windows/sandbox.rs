@@ -1,0 +1,133 @@
+//! The sandbox of a command, as there is none on Windows yet: what is missing is said by name.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use legwork_gate::NetworkMode;
+use legwork_warden::{
+    protocol::Sandboxed,
+    sandbox::{Enforcement, Profile},
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    id::TaskId,
+    model::sandbox::{SandboxReport, Wanted},
+    place::{PlaceError, Sandbox},
+};
+
+/// What was looked at before a command, to be compared with afterwards: nothing is.
+#[derive(Debug)]
+pub(crate) enum LocalTamperCheck {}
+
+impl LocalTamperCheck {
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn warnings(self) -> Vec<String> {
+        match self {}
+    }
+}
+
+/// Knows what this machine makes of the sandboxes of one engine.
+#[derive(Debug)]
+pub(crate) struct Sandboxing {
+    /// Where a command can put a file.
+    writable: Vec<PathBuf>,
+    known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
+}
+
+impl Sandboxing {
+    pub(crate) fn new(roots: &[PathBuf], state: &Path) -> Self {
+        let mut writable = roots.to_vec();
+        writable.extend([state.to_owned(), std::env::temp_dir()]);
+        Self { writable, known: Mutex::default() }
+    }
+
+    /// What a warden is told about the sandbox that its next command starts in.
+    pub(crate) fn sandboxed(sandbox: &Sandbox) -> Sandboxed {
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: Vec::new(),
+            exec_rules: Vec::new(),
+            on_copy: false,
+            names: None,
+        }
+    }
+
+    /// The profile: a warden says what it can make of it, which is little.
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn profile(&self, wanted: Wanted) -> Arc<Profile> {
+        Arc::new(Profile {
+            network: wanted.network == NetworkMode::All,
+            names: wanted.network == NetworkMode::Names,
+            writable: Vec::new(),
+            shown: Vec::new(),
+            unwritable: Vec::new(),
+            unreadable: Vec::new(),
+            tmp: None,
+            state: Vec::new(),
+            denied: Vec::new(),
+            program_folders: Vec::new(),
+            tells_exec: false,
+            copies: Vec::new(),
+        })
+    }
+
+    /// What this machine makes of it, if that is known.
+    pub(crate) fn known(&self, wanted: Wanted) -> Option<Arc<Sandbox>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted).cloned()
+    }
+
+    /// Remembers what this machine makes of it.
+    pub(crate) fn learn(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
+        let report = Arc::new(SandboxReport::new(wanted, &enforcement));
+        let mark = Sha256::digest(format!("{enforcement:?}")).into();
+        let sandbox = Arc::new(Sandbox { enforcement, report, variables: Vec::new(), mark });
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(wanted, sandbox.clone());
+        sandbox
+    }
+
+    /// Whether a command can write there.
+    pub(crate) fn can_be_written(&self, path: &Path) -> bool {
+        self.writable.iter().any(|folder| path.starts_with(folder))
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
+    pub(crate) fn is_layered(&self, _wanted: Wanted) -> bool {
+        false
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn begin_trial(
+        &self,
+        _wanted: Wanted,
+        _id: &TaskId,
+    ) -> Result<Profile, PlaceError> {
+        Err(PlaceError::NoCopies("no copies of files on Windows yet".into()))
+    }
+
+    pub(crate) fn tried(
+        &self,
+        wanted: Wanted,
+        enforcement: Enforcement,
+    ) -> Result<Arc<Sandbox>, PlaceError> {
+        Ok(self.learn(wanted, enforcement))
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn begin_layer(
+        &self,
+        _wanted: Wanted,
+        _id: &TaskId,
+        _warden: &str,
+    ) -> Result<Profile, PlaceError> {
+        Err(PlaceError::NoLayer("no layers of files on Windows yet".into()))
+    }
+
+    pub(crate) fn layered(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
+        self.learn(wanted, enforcement)
+    }
+}

@@ -1,0 +1,209 @@
+//! The names of Unix, and what stands for the others there.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, Metadata, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+pub(crate) use std::os::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, OpenOptionsExt},
+    },
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+        fstat, memfd_create, open, stat, utimensat,
+    },
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
+pub(crate) use rustix::{
+    fs::{FlockOperation, flock},
+    process::Signal,
+};
+
+use super::FileLook;
+
+/// Opening with this never waits, whatever stands under the name.
+pub(crate) const NO_WAIT: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
+/// Opening with this follows no link.
+pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+
+/// The signals that can be named, in words.
+pub(crate) const SIGNALS: &str = "TERM, INT, HUP, QUIT, USR1, USR2 or KILL";
+
+/// A signal by its name.
+pub(crate) fn signal_of(name: &str) -> Option<Signal> {
+    Some(match name {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "HUP" => Signal::HUP,
+        "QUIT" => Signal::QUIT,
+        "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "KILL" => Signal::KILL,
+        _ => return None,
+    })
+}
+
+/// What is missing where there is no place for state.
+pub(crate) const NO_STATE_BASE: &str = "neither XDG_STATE_HOME nor HOME is set";
+
+/// The folder in which programs keep their state, by variables that hold absolute paths.
+pub(crate) fn state_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Option<PathBuf> {
+    set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))
+}
+
+/// The folder in which programs keep their configuration.
+pub(crate) fn config_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Option<PathBuf> {
+    set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))
+}
+
+/// The shell of scripts whose caller and user have chosen none.
+pub(crate) const FALLBACK_SHELL: &str = "sh";
+
+/// The shell that tools promise whose scripts have always the same one.
+pub(crate) const COMMON_SHELL: &str = "bash";
+
+/// A program's name without what its file's name ends with.
+pub(crate) fn bare_name(file_name: &OsStr) -> OsString {
+    file_name.to_owned()
+}
+
+/// The words by which a shell with a grammar of its own runs a script; none for one that is like
+/// `sh`.
+pub(crate) fn own_words(_shell: &OsStr, _script: &str, _login: bool) -> Option<Vec<OsString>> {
+    None
+}
+
+/// A program's name as it is compared with rules.
+pub(crate) fn judged_name(name: &str) -> String {
+    name.to_owned()
+}
+
+/// Whether an error of the system says that there are no terminals.
+pub(crate) fn is_no_terminal(_errno: i32) -> bool {
+    false
+}
+
+/// A folder that stays open.
+pub(crate) type FolderHandle = OwnedFd;
+
+/// Opens a folder of ours.
+pub(crate) fn open_folder(path: &Path) -> io::Result<FolderHandle> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?)
+}
+
+/// Looks at what stands under a name.
+pub(crate) fn look_at(path: &Path) -> io::Result<FileLook> {
+    Ok(looked(&stat(path)?))
+}
+
+/// Looks at a file that is open.
+pub(crate) fn look_of(file: &File) -> io::Result<FileLook> {
+    Ok(looked(&fstat(file)?))
+}
+
+fn looked(found: &Stat) -> FileLook {
+    FileLook { id: (found.st_dev, found.st_ino), bytes: found.st_size.cast_unsigned() }
+}
+
+/// Makes a folder for its owner only, whatever the mask says.
+pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+}
+
+/// Lets nobody but its owner open a file.
+pub(crate) fn make_private(file: &File) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
+/// Opens a folder only to lock it.
+pub(crate) fn open_to_lock(folder: &Path) -> io::Result<File> {
+    File::open(folder)
+}
+
+/// Puts a file in the place of another, which may be open.
+pub(crate) fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    fs::rename(new, old)
+}
+
+/// Where a path really is.
+pub(crate) fn real_path(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize()
+}
+
+/// What a file takes on its disk.
+pub(crate) fn disk_bytes(found: &Metadata) -> u64 {
+    found.blocks() * 512
+}
+
+/// Gives a file the time of now.
+pub(crate) fn touch(path: &Path) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    Ok(utimensat(CWD, path, &times, AtFlags::empty())?)
+}
+
+/// An empty file of memory alone: unlike a pipe it takes any amount before anybody reads.
+pub(crate) fn memory_file() -> io::Result<File> {
+    Ok(File::from(memfd_create("stdin", MemfdFlags::CLOEXEC)?))
+}
+
+/// Whether all that a descriptor gives is there already.
+pub(crate) fn is_file(descriptor: &OwnedFd) -> bool {
+    let found = fstat(descriptor);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
+}
+
+/// Whether an error of the system says that a disk is full.
+pub(crate) fn is_full(errno: i32) -> bool {
+    [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == errno)
+}
+
+/// Whether an error of the system says that there are too many processes or open files.
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    let short = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    short.into_iter().any(|known| known.raw_os_error() == errno)
+}
+
+/// Whether an error of the system says that something is a folder.
+pub(crate) fn is_folder_error(errno: i32) -> bool {
+    errno == Errno::ISDIR.raw_os_error()
+}
+
+/// Who runs this program.
+pub(crate) fn user() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// Lets everything else go before this thread.
+pub(crate) fn be_nice(nice: i32) {
+    let _ = rustix::process::setpriority_process(None, nice);
+}
+
+/// Milliseconds since the machine was started, without those in which it slept.
+pub(crate) fn awake_ms() -> u64 {
+    kernel_ms(ClockId::Monotonic)
+}
+
+/// Milliseconds since the machine was started.
+pub(crate) fn since_boot_ms() -> u64 {
+    kernel_ms(ClockId::Boottime)
+}
+
+fn kernel_ms(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000)
+}

@@ -1,0 +1,320 @@
+//! The names of Unix, as Windows has them.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    os::windows::{fs as os_fs, io::AsHandle},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+pub(crate) use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};
+
+use legwork_warden::{FileLock, file_identity, lock_file, replace_file, unlock_file};
+pub(crate) use legwork_warden::{Signal, awake_ms, since_boot_ms};
+
+use super::FileLook;
+
+/// Nothing that can be opened here makes one wait.
+pub(crate) const NO_WAIT: i32 = 0;
+
+/// The link itself is opened, and is then no plain file.
+pub(crate) const NO_FOLLOW: i32 = 0x0020_0000;
+
+/// A folder can be opened only with this.
+const FOLDER_TOO: u32 = 0x0200_0000;
+
+/// Nobody else has a file open, or it is removed when the last one closes it.
+const TEMPORARY: u32 = 0x0400_0000 | 0x100;
+
+/// Numbers of errors of the system.
+const DISK_FULL: [i32; 3] = [112, 39, 1295];
+const SHORTAGE: [i32; 5] = [4, 8, 14, 1450, 1455];
+
+/// Folders are named here: they cannot be removed or renamed while something in them is open.
+pub(crate) type FolderHandle = PathBuf;
+
+/// A descriptor of something.
+pub(crate) trait AsFd {
+    fn as_fd(&self) -> BorrowedFd<'_>;
+}
+
+impl<T: AsHandle> AsFd for T {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.as_handle()
+    }
+}
+
+/// Texts as bytes: UTF-8 for all that is proper text.
+pub(crate) trait OsStrExt {
+    fn as_bytes(&self) -> &[u8];
+}
+
+impl OsStrExt for OsStr {
+    fn as_bytes(&self) -> &[u8] {
+        self.as_encoded_bytes()
+    }
+}
+
+/// Reads and writes at offsets.
+pub(crate) trait FileExt {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+impl FileExt for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        os_fs::FileExt::seek_read(self, buffer, offset)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let (mut rest, mut offset) = (buffer, offset);
+        while !rest.is_empty() {
+            match self.read_at(rest, offset)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => {
+                    rest = rest.get_mut(read..).unwrap_or_default();
+                    offset += read as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let (mut rest, mut offset) = (bytes, offset);
+        while !rest.is_empty() {
+            match os_fs::FileExt::seek_write(self, rest, offset)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => {
+                    rest = rest.get(written..).unwrap_or_default();
+                    offset += written as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a file is opened.
+pub(crate) trait OpenOptionsExt {
+    /// Who may open it: what is in a private folder is private.
+    fn mode(&mut self, mode: u32) -> &mut Self;
+    fn custom_flags(&mut self, flags: i32) -> &mut Self;
+}
+
+impl OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, _mode: u32) -> &mut Self {
+        self
+    }
+
+    fn custom_flags(&mut self, flags: i32) -> &mut Self {
+        os_fs::OpenOptionsExt::custom_flags(self, flags.cast_unsigned())
+    }
+}
+
+/// What can be done with the lock of a file. A process that has one and takes another lets go of
+/// the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlockOperation {
+    LockShared,
+    LockExclusive,
+    Unlock,
+    NonBlockingLockShared,
+    NonBlockingLockExclusive,
+}
+
+/// Locks a file, or lets go of it.
+pub(crate) fn flock(file: &File, operation: FlockOperation) -> io::Result<()> {
+    let (lock, waits) = match operation {
+        FlockOperation::Unlock => return unlock_file(file),
+        FlockOperation::LockShared => (FileLock::Shared, true),
+        FlockOperation::LockExclusive => (FileLock::Exclusive, true),
+        FlockOperation::NonBlockingLockShared => (FileLock::Shared, false),
+        FlockOperation::NonBlockingLockExclusive => (FileLock::Exclusive, false),
+    };
+    // There is none in most cases.
+    let _ = unlock_file(file);
+    if lock_file(file, lock, waits)? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+}
+
+/// The signals that can be named, in words.
+pub(crate) const SIGNALS: &str = "TERM, INT or KILL: Windows has no others";
+
+/// A signal by its name.
+pub(crate) fn signal_of(name: &str) -> Option<Signal> {
+    Some(match name {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        _ => return None,
+    })
+}
+
+/// What is missing where there is no place for state.
+pub(crate) const NO_STATE_BASE: &str = "LOCALAPPDATA is not set";
+
+/// The folder in which programs keep their state, by variables that hold absolute paths.
+pub(crate) fn state_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Option<PathBuf> {
+    set("LOCALAPPDATA")
+}
+
+/// The folder in which programs keep their configuration.
+pub(crate) fn config_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Option<PathBuf> {
+    set("XDG_CONFIG_HOME").or_else(|| set("APPDATA"))
+}
+
+/// The shell of scripts whose caller and user have chosen none.
+pub(crate) const FALLBACK_SHELL: &str = "cmd";
+
+/// The shell that tools promise whose scripts have always the same one.
+pub(crate) const COMMON_SHELL: &str = "cmd";
+
+/// A program's name without what its file's name ends with, in small letters.
+pub(crate) fn bare_name(file_name: &OsStr) -> OsString {
+    legwork_gate::windows_program_name(&file_name.to_string_lossy()).into()
+}
+
+/// The words by which a shell with a grammar of its own runs a script; none for one that is like
+/// `sh`. PowerShell reads a profile where a login is wanted.
+pub(crate) fn own_words(shell: &OsStr, script: &str, login: bool) -> Option<Vec<OsString>> {
+    let words: &[&str] = match shell.to_str()? {
+        "cmd" => &["/d", "/s", "/c"],
+        "powershell" | "pwsh" if login => &["-NonInteractive", "-Command"],
+        "powershell" | "pwsh" => &["-NoProfile", "-NonInteractive", "-Command"],
+        _ => return None,
+    };
+    Some(words.iter().copied().chain([script]).map(OsString::from).collect())
+}
+
+/// A program's name as it is compared with rules.
+pub(crate) fn judged_name(name: &str) -> String {
+    legwork_gate::windows_program_name(name)
+}
+
+/// Whether an error of the system says that there are no terminals.
+pub(crate) fn is_no_terminal(errno: i32) -> bool {
+    const NOT_SUPPORTED: i32 = 50;
+    errno == NOT_SUPPORTED
+}
+
+/// Opens a folder of ours.
+pub(crate) fn open_folder(path: &Path) -> io::Result<FolderHandle> {
+    fs::read_dir(path)?;
+    Ok(path.to_owned())
+}
+
+/// Opens any folder, so that it stays what it is: nobody can rename or remove it meanwhile.
+pub(crate) fn hold_folder(path: &Path) -> io::Result<File> {
+    let share = 0x1 | 0x2;
+    let mut options = OpenOptions::new();
+    os_fs::OpenOptionsExt::custom_flags(&mut options, FOLDER_TOO);
+    os_fs::OpenOptionsExt::share_mode(&mut options, share);
+    let folder = options.read(true).open(path)?;
+    if !folder.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(folder)
+}
+
+/// Looks at what stands under a name.
+pub(crate) fn look_at(path: &Path) -> io::Result<FileLook> {
+    let mut options = OpenOptions::new();
+    // Only its attributes are asked for, which is never refused because of others.
+    os_fs::OpenOptionsExt::access_mode(&mut options, 0);
+    os_fs::OpenOptionsExt::custom_flags(&mut options, FOLDER_TOO);
+    look_of(&options.open(path)?)
+}
+
+/// Looks at a file that is open.
+pub(crate) fn look_of(file: &File) -> io::Result<FileLook> {
+    Ok(FileLook { id: file_identity(file.as_handle())?, bytes: file.metadata()?.len() })
+}
+
+/// Makes a folder for its owner only.
+pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
+    if legwork_warden::make_private_folder(path)? {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// What is in a private folder is private.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Unix")]
+pub(crate) fn make_private(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// A folder cannot be locked here: a file in it is.
+pub(crate) fn open_to_lock(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("folder.lock"))
+}
+
+/// Puts a file in the place of another, which may be open.
+pub(crate) fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    replace_file(old, new)
+}
+
+/// Where a path really is, without the mark of the longest paths where it can do without: many
+/// programs do not know that.
+pub(crate) fn real_path(path: &Path) -> io::Result<PathBuf> {
+    let real = path.canonicalize()?;
+    let Some(text) = real.to_str() else { return Ok(real) };
+    if let Some(shared) = text.strip_prefix(r"\\?\UNC\") {
+        return Ok(PathBuf::from(format!(r"\\{shared}")));
+    }
+    Ok(text.strip_prefix(r"\\?\").map_or_else(|| real.clone(), PathBuf::from))
+}
+
+/// What a file takes on its disk, as far as its length says that.
+pub(crate) fn disk_bytes(found: &Metadata) -> u64 {
+    found.len()
+}
+
+/// Gives a file the time of now.
+pub(crate) fn touch(path: &Path) -> io::Result<()> {
+    File::options().write(true).open(path)?.set_modified(SystemTime::now())
+}
+
+/// An empty file that is gone when nobody has it open.
+pub(crate) fn memory_file() -> io::Result<File> {
+    let mut name = [0; 16];
+    getrandom::fill(&mut name).map_err(io::Error::other)?;
+    let name = data_encoding::HEXLOWER.encode(&name);
+    let mut options = OpenOptions::new();
+    os_fs::OpenOptionsExt::custom_flags(&mut options, TEMPORARY);
+    let path = std::env::temp_dir().join(format!("legwork-{name}"));
+    options.read(true).write(true).create_new(true).open(path)
+}
+
+/// Whether all that a descriptor gives is there already.
+pub(crate) fn is_file(descriptor: &OwnedFd) -> bool {
+    let file = descriptor.try_clone().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|found| found.is_file())
+}
+
+/// Whether an error of the system says that a disk is full.
+pub(crate) fn is_full(errno: i32) -> bool {
+    DISK_FULL.contains(&errno)
+}
+
+/// Whether an error of the system says that there are too many processes or open files.
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    SHORTAGE.contains(&errno)
+}
+
+/// A folder cannot be a stdin here in the first place.
+pub(crate) fn is_folder_error(_errno: i32) -> bool {
+    false
+}
+
+/// Who runs this program.
+pub(crate) fn user() -> String {
+    std::env::var("USERNAME").unwrap_or_default()
+}
+
+/// Threads keep their priority here.
+pub(crate) fn be_nice(_nice: i32) {}

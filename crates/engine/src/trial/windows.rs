@@ -1,0 +1,268 @@
+//! Trials, as there are none on Windows: no command can be given a copy of its files there.
+//!
+//! The names are those of the room on Linux. What cannot be is a type without values, so that
+//! nothing here has to say what it would do with one.
+
+use std::{
+    convert::Infallible,
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+#[path = "error.rs"]
+mod error;
+
+pub(crate) use self::error::TrialError;
+use crate::id::TaskId;
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It was not there before.
+    Made,
+    /// Its content, or what kind of file it is, is another one.
+    Changed,
+    /// It is gone.
+    Removed,
+    /// Only its mode, owner, attributes or time are others.
+    Touched,
+}
+
+impl ChangeKind {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::Touched => "touched",
+        }
+    }
+
+    /// The sign that stands for it in a list.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Made => '+',
+            Self::Changed => '~',
+            Self::Removed => '-',
+            Self::Touched => '.',
+        }
+    }
+}
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangedFile {
+    /// A plain file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a socket or a device.
+    Other,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedChange {
+    /// Where.
+    pub path: PathBuf,
+    /// What.
+    pub kind: ChangeKind,
+    /// Of what.
+    pub file: ChangedFile,
+    /// How long it is now; how long it was if it is gone.
+    pub bytes: u64,
+}
+
+/// The changes of a trial.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriedChanges {
+    /// All of them.
+    pub all: Vec<TriedChange>,
+}
+
+impl TriedChanges {
+    /// How many of one kind.
+    pub fn count(&self, kind: ChangeKind) -> usize {
+        self.listed().filter(|change| change.kind == kind).count()
+    }
+
+    /// Those that a person is shown.
+    pub fn listed(&self) -> impl Iterator<Item = &TriedChange> {
+        self.all.iter()
+    }
+
+    /// How many files are made, changed and removed, in words.
+    pub fn counted(&self) -> String {
+        format!("{} changed", self.all.len())
+    }
+}
+
+/// What was brought over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// Files made.
+    pub made: usize,
+    /// Files changed.
+    pub changed: usize,
+    /// Files removed.
+    pub removed: usize,
+    /// Whether nothing of the trial is left.
+    pub whole: bool,
+}
+
+/// What is known of a trial besides its task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// Its task.
+    pub task_id: TaskId,
+    /// The workspace that it ran in.
+    pub workspace: PathBuf,
+    /// When it was made, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// What was brought over so far.
+    pub applied: Vec<PathBuf>,
+}
+
+/// How much of a difference is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiffLimits {
+    #[expect(dead_code, reason = "there is no difference to be shown")]
+    pub lines_max: usize,
+    #[expect(dead_code, reason = "there is no difference to be shown")]
+    pub bytes_max: usize,
+}
+
+/// The trials of a state folder: none.
+#[derive(Debug, Clone)]
+pub(crate) struct Trials;
+
+/// One trial: there is none.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    pub record: TrialRecord,
+    never: Infallible,
+}
+
+impl Trials {
+    pub(crate) fn of(_state: &Path) -> Self {
+        Self
+    }
+
+    pub(crate) fn all(&self) -> Vec<Trial> {
+        Vec::new()
+    }
+
+    pub(crate) fn get(&self, _id: &TaskId) -> Result<Trial, TrialError> {
+        Err(TrialError::Unknown)
+    }
+
+    pub(crate) fn has(&self, _id: &TaskId) -> bool {
+        false
+    }
+
+    pub(crate) fn names(&self) -> Vec<(String, PathBuf)> {
+        Vec::new()
+    }
+
+    pub(crate) fn remove(&self, _id: &TaskId) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn remove_folder(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn recover(&self) -> Result<(), TrialError> {
+        Ok(())
+    }
+
+    pub(crate) fn apply(&self, _id: &TaskId, _paths: &[PathBuf]) -> Result<Applied, TrialError> {
+        Err(TrialError::Unknown)
+    }
+}
+
+impl Trial {
+    pub(crate) fn pending(&self, _paths: &[PathBuf]) -> Result<TriedChanges, TrialError> {
+        match self.never {}
+    }
+
+    pub(crate) fn diff(&self, _changes: &TriedChanges, _limits: DiffLimits) -> String {
+        match self.never {}
+    }
+
+    pub(crate) fn list(&self, _changes: &TriedChanges, _lines_max: usize) -> String {
+        match self.never {}
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.never {}
+    }
+}
+
+/// The layers of one workspace over one home: there are none.
+#[derive(Debug, Clone)]
+pub(crate) struct OutsideLayers {
+    never: Infallible,
+}
+
+/// Whether a warden lives, by its name.
+pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
+
+impl OutsideLayers {
+    pub(crate) fn all(_state: &Path) -> Vec<Self> {
+        Vec::new()
+    }
+
+    pub(crate) fn workspace(&self) -> &Path {
+        match self.never {}
+    }
+
+    pub(crate) fn place(&self) -> &Path {
+        match self.never {}
+    }
+
+    pub(crate) fn of_task(&self, _id: &TaskId) -> Result<TriedChanges, TrialError> {
+        match self.never {}
+    }
+
+    pub(crate) fn opened(&self) -> Vec<TaskId> {
+        match self.never {}
+    }
+
+    pub(crate) fn gathered(&self, _is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
+        match self.never {}
+    }
+
+    pub(crate) fn apply(
+        &self,
+        _trials: &Trials,
+        _paths: &[PathBuf],
+        _is_alive: IsAlive<'_>,
+    ) -> Result<Applied, TrialError> {
+        match self.never {}
+    }
+
+    pub(crate) fn discard(
+        &self,
+        _paths: &[PathBuf],
+        _is_alive: IsAlive<'_>,
+    ) -> Result<(), TrialError> {
+        match self.never {}
+    }
+
+    pub(crate) fn used_at_ms(&self) -> i64 {
+        match self.never {}
+    }
+}
+
+/// What a folder of trials takes on the disk.
+pub(crate) fn trial_bytes(_path: &Path) -> u64 {
+    0
+}
