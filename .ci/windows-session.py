@@ -63,9 +63,9 @@ async def call(session: ClientSession, tool: str, **arguments: object) -> dict:
     """Calls a tool; returns its envelope."""
     meta = {"legwork/structured": True}
     answer = await asyncio.wait_for(session.call_tool(tool, arguments, meta=meta), PATIENCE_S)
-    structured = answer.structuredContent or {}
+    structured = answer.structured_content or {}
     text = "".join(part.text for part in answer.content if part.type == "text")
-    return {"text": text, "is_error": answer.isError, **structured}
+    return {"text": text, "is_error": answer.is_error, **structured}
 
 
 def expect(found: object, wanted: object, what: str) -> None:

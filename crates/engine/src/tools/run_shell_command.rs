@@ -1,4 +1,5 @@
-//! `run_shell_command`: a script for bash, with everything it printed and what it left running.
+//! `run_shell_command`: a script for bash (on Windows for `cmd.exe`), with everything it printed
+//! and what it left running.
 
 use std::time::Duration;
 
@@ -50,6 +51,16 @@ The result is JSON with `stdout`, `stderr` and `exitCode` (null if a signal ende
 number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
 TaskStop ends them. `denials` lists what the sandbox or a rule refused while it ran. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
 
+/// The same where the shell is `cmd.exe`.
+const INSTRUCTIONS_WINDOWS: &str = "\
+Use run_shell_command to run a command of cmd.exe to its end and get everything it printed.
+- `command` is given to `cmd.exe /d /s /c`: `&`, `&&`, `|` and redirects work, and so does `start /b`. `for /f` and `$(...)` are refused.
+- `directory` is relative to the project's root, which is the default; absolute paths are refused.
+- `description` tells the person who may be asked to approve what the command is for.
+- Each call is independent: no `cd` and no variable carries over.
+The result is JSON with `stdout`, `stderr` and `exitCode`, the shell's `pid`, and the `taskId` by which TaskStop ends processes that it
+left running. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
+
 /// Input of `run_shell_command`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -99,7 +110,7 @@ pub(super) fn tool() -> BuiltIn {
             tags: &["command", "shell", "bash", "execute", "background"],
             description: DESCRIPTION,
             input_schema: schema::of::<Input>(),
-            instructions: INSTRUCTIONS,
+            instructions: if cfg!(windows) { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
@@ -212,7 +223,8 @@ fn ran(
         denials: outcome.denials.clone(),
         connections: outcome.connections.clone(),
         pid: Some(outcome.pid),
-        background_pids: outcome.background_pids.clone(),
+        // On Windows the original has none to tell; the task ends them all the same.
+        background_pids: if cfg!(windows) { Vec::new() } else { outcome.background_pids.clone() },
         task_id: left_behind.then(|| task_id.clone()),
         truncated: all.truncated,
         artifacts: all.artifacts,
