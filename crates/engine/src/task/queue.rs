@@ -104,8 +104,9 @@ impl Tasks {
         let promoted = Arc::new(AtomicBool::new(false));
         let submission = Some(Submission { place: place.clone(), job });
         let asked = (caller.asker, caller.trace);
-        let none = Inheritance::default();
-        let handles = self.drive_job(&task, submission, promoted.clone(), check, asked, none);
+        let inheritance = Inheritance::default();
+        let handles =
+            self.drive_job(&task, submission, promoted.clone(), check, asked, inheritance);
         let handles = handles.ok_or_else(|| {
             ToolError::new(ErrorKind::ToolExecutionFailed, "its place has no scheduler")
         })?;

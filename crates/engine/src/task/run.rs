@@ -47,11 +47,18 @@ pub(crate) struct Progress {
     /// Whether its warden has not got it yet.
     delayed: bool,
     /// Whether it waits in a queue, and why.
-    queued: Option<Option<String>>,
+    queued: Option<InQueue>,
     /// Whether the output is known to be in the task's folder.
     spilled: bool,
     /// Set when it is over.
     pub end: Option<Ending>,
+}
+
+/// A wait in a queue.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InQueue {
+    /// Why, in the word of the scheduler.
+    pub reason: Option<String>,
 }
 
 impl Progress {
@@ -72,12 +79,12 @@ impl Progress {
 
     /// Of a command that waits in a queue, or is about to be given to one.
     pub(super) fn queued(delayed: bool) -> Self {
-        Self { delayed, queued: Some(None), ..Self::default() }
+        Self { delayed, queued: Some(InQueue::default()), ..Self::default() }
     }
 
     /// It waits in a queue, for this reason.
     pub(super) fn waits_for(&mut self, reason: Option<String>) {
-        self.queued = Some(reason);
+        self.queued = Some(InQueue { reason });
     }
 
     /// It waits no longer.
@@ -233,7 +240,7 @@ impl Run {
     }
 
     /// Why it waits in a queue, if it does: the word of the scheduler where there is one.
-    pub fn queued(&self) -> Option<Option<String>> {
+    pub(crate) fn queued(&self) -> Option<InQueue> {
         self.progress.borrow().queued.clone()
     }
 

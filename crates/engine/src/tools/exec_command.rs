@@ -453,7 +453,7 @@ async fn attend(
         let queued = run.queued();
         let status = if queued.is_some() { Status::Queued } else { Status::Running };
         let mut promoted = promoted(run.task_id(), output, status, shown, caller).await;
-        promoted.queued_for = queued.flatten();
+        promoted.queued_for = queued.and_then(|queued| queued.reason);
         promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
         promoted.waiting_for_approval = held_tasks(shown.engine).await.remove(run.task_id());
         promoted.approval_note = run.approval_note().map(str::to_owned);

@@ -37,9 +37,12 @@ fn expected(point: Failpoint, big: bool) -> Recorded {
         WardenMadeFolder, WardenReservedRecord, WardenSawEnd, WardenWroteRecord,
     };
     match point {
-        EngineBeforeRow | EngineInRegistration | SpawnerBeforeFork => Recorded::Nothing,
-        // Of schedulers, which have their own tests.
-        EngineBeforeSubmission | EngineAfterSubmission => Recorded::Nothing,
+        // The last two are of schedulers, which have their own tests.
+        EngineBeforeRow
+        | EngineInRegistration
+        | SpawnerBeforeFork
+        | EngineBeforeSubmission
+        | EngineAfterSubmission => Recorded::Nothing,
         EngineAfterStart
         | EngineHeardEnd
         | EngineInOutcome

@@ -182,7 +182,7 @@ impl Job {
             return Err(format!("the sandbox there lacks a layer that was counted on: {layer}"));
         }
         if let (Some(sandboxed), Some(sandbox)) = (&mut spec.sandbox, sandbox) {
-            sandboxed.enforced = sandbox.enforcement.enforced.clone();
+            sandboxed.enforced.clone_from(&sandbox.enforcement.enforced);
         }
         let given = given.map(|bytes| in_memory(&bytes)).transpose();
         let given = given.map_err(|error| error.to_string())?;

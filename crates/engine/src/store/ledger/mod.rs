@@ -218,7 +218,7 @@ impl Ledger {
                     return Ok(Registered::Full(running));
                 }
                 let start = Start::new(task.clone(), note.clone());
-                page.begin(task.task_id.clone(), start, &head)?;
+                page.begin(&task.task_id, start, &head)?;
                 Ok(Registered::New)
             })
             .await?;

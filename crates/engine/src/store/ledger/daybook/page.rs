@@ -76,7 +76,7 @@ impl Page<'_> {
     /// Writes down that a task begins, and where the audit log ends: one step for both.
     pub(in crate::store::ledger) fn begin(
         &mut self,
-        task: TaskId,
+        task: &TaskId,
         start: Start,
         head: &SharedHead,
     ) -> Result<(), LedgerError> {
