@@ -152,6 +152,8 @@ fn what_does_not_fit_any_more_is_not_used() {
     let warden = ready(&state).file_name().unwrap().to_owned();
     let warden = warden.into_string().unwrap();
     signal(warden_process(&state, &warden), Signal::KILL);
+    let socket = state.join("wardens").join(&warden).with_extension("sock");
+    eventually("it is gone", || UnixStream::connect(&socket).is_err().then_some(()));
     let (shown, _) = tried(&mut wire, "cp kept again", "deny");
     assert!(shown.as_str().unwrap().contains("+ again"), "{shown}");
     ready(&state);
