@@ -178,7 +178,10 @@ pub async fn until(
                 _ => {}
             },
             () = silence => return Ok(wanted.silence.map(silence_condition)),
-            () = &mut path => return Ok(wanted.path_exists.clone().map(Condition::PathExists)),
+            // Nor has it made anything.
+            () = &mut path, if !is_queued => {
+                return Ok(wanted.path_exists.clone().map(Condition::PathExists));
+            }
         }
     }
 }

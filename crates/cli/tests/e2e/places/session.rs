@@ -105,10 +105,8 @@ fn steady(text: &str, scratch: &Scratch) -> String {
         (r"c[0-9a-f]+\.[0-9a-f]+\.[0-9a-f]{8}", "CURSOR"),
         (r"\b[0-9.]+ (ms|s|min)\b", "TIME"),
         (r"(?m)^[0-9]+ sh -c", "PID sh -c"),
-        // Who does not wait for a command may find it in a queue, and is told so; and a file may be
-        // seen before its maker is known to run.
+        // Who does not wait for a command may find it in a queue, and is told so.
         (r"(promoted to background task\nTask: TASK)\nStatus: queued[^\n]*", "$1"),
-        (r"Status: queued[^\n]*", "Status: running"),
     ];
     changes.iter().fold(text, |text, (pattern, word)| {
         Regex::new(pattern).unwrap().replace_all(&text, *word).into_owned()
