@@ -268,6 +268,13 @@ impl Work<'_> {
                 _ => steps.push(step),
             }
         }
+        let opening = self.reopened(&steps)?;
+        let closed = |step: &ApplyStep| {
+            let mode = step.before.map_or(0, |before| before.mode & 0o7777);
+            ApplyStep { kind: ApplyStepKind::Mode(mode), before: None, ..step.clone() }
+        };
+        closing.extend(opening.iter().map(closed));
+        steps.splice(..0, opening);
         steps.extend(closing.into_iter().rev());
         let used: HashSet<usize> = steps.iter().map(|step| step.layer).collect();
         let layers = self.trial.record.layers.iter().filter(|it| used.contains(&it.number));
@@ -301,6 +308,34 @@ impl Work<'_> {
         let place_number = Some(top.number().map_err(&failed)?);
         let (layer, place) = (layer.number, layer.place.clone());
         Ok(StagingGround { layer, place, place_number, staging, staging_number: None })
+    }
+
+    /// Opens the folders to their owner that an earlier apply has made and closed, where something
+    /// is put into them now.
+    fn reopened(&self, steps: &[ApplyStep]) -> Result<Vec<ApplyStep>, TrialError> {
+        let (made, mut opening) = (self.above_applied(), BTreeMap::new());
+        for step in steps {
+            let place = &self.layer(step.layer)?.place;
+            let Some(path) =
+                step.path.parent().filter(|it| made.contains(place.join(it).as_path()))
+            else {
+                continue;
+            };
+            if path.as_os_str().is_empty() || opening.contains_key(&(step.layer, path)) {
+                continue;
+            }
+            let top = TreeTop::open(place).map_err(TrialError::at(place))?;
+            let found = top.look(path).map_err(TrialError::at(&place.join(path)))?;
+            let Some(before) = found.as_ref().map(FileMark::of) else { continue };
+            let Some(mode) = closed_folder(&before) else { continue };
+            let kind = ApplyStepKind::Mode(mode | Mode::RWXU.as_raw_mode());
+            let (path_of, before) = (path.to_owned(), Some(before));
+            opening.insert(
+                (step.layer, path),
+                ApplyStep { path: path_of, kind, before, copy: 0, ..step.clone() },
+            );
+        }
+        Ok(opening.into_values().collect())
     }
 
     /// The folders that are there because something in them was brought over.
@@ -460,7 +495,8 @@ fn stage_steps<'a>(
             ApplyStepKind::Mode(_) => copies.get(&step.path).copied().unwrap_or(0),
             ApplyStepKind::Remove => 0,
         };
-        copies.insert(step.path.clone(), step.copy);
+        let number = step.before.filter(|_| step.copy == 0).map_or(step.copy, |it| it.number);
+        copies.insert(step.path.clone(), number);
     }
     syncfs(staging.handle()).map_err(|errno| failed(errno.into()))?;
     Ok(staging.into_made())
@@ -515,9 +551,13 @@ fn undo(
 
 /// The mode that a folder gets, if its owner may not write into it then.
 fn closed_mode(change: &TriedChange) -> Option<u32> {
-    let mark = change.after.filter(FileMark::is_folder)?;
+    closed_folder(&change.after?)
+}
+
+fn closed_folder(mark: &FileMark) -> Option<u32> {
     let mode = Mode::from_raw_mode(mark.mode & 0o7777);
-    (!mode.contains(Mode::WUSR | Mode::XUSR)).then_some(mode.as_raw_mode())
+    let is_closed = mark.is_folder() && !mode.contains(Mode::WUSR | Mode::XUSR);
+    is_closed.then_some(mode.as_raw_mode())
 }
 
 fn is_made_folder(change: &TriedChange) -> bool {

@@ -292,18 +292,65 @@ fn what_a_person_changed_after_a_kill_in_what_was_made_is_kept() {
     assert_eq!(read("b/f1").as_deref(), Some("before\n"));
 }
 
+/// `legwork VERB` as a user whom modes hold back.
+fn as_ordinary_user(scratch: &Scratch, verb: &str) -> Command {
+    let usual = scratch.legwork(verb);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(usual.get_program()).args(usual.get_args()).stdin(Stdio::null());
+    command.current_dir(scratch.workspace.path());
+    command.env("SHELL", "/bin/sh").env("XDG_CONFIG_HOME", scratch.state.path());
+    command.env("HOME", scratch.state.path());
+    command
+}
+
 #[test]
 fn a_closed_folder_is_applied_in_part_and_then_the_rest() {
     if !can_try() {
         return;
     }
     let scratch = Scratch::new();
-    let tried = scratch.try_sh("mkdir ro; echo f > ro/f; echo g > ro/g; chmod 500 ro");
+    // Root may write whatever the mode is.
+    let is_root = rustix::process::geteuid().is_root();
+    let legwork = |verb: &str| {
+        if is_root { as_ordinary_user(&scratch, verb) } else { scratch.legwork(verb) }
+    };
+    if is_root {
+        for folder in [&scratch.state, &scratch.workspace] {
+            std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534)).unwrap();
+        }
+        let sees = legwork("ps").output();
+        if !sees.is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED: another user cannot run the program here");
+            return;
+        }
+    }
+    let tried = "mkdir ro; for i in f g h; do echo $i > ro/$i; done; chmod 500 ro";
+    let tried = legwork("try").args(["--sh", tried]).output().unwrap();
     assert!(tried.status.success(), "{tried:?}");
     let mode = |name: &str| fs::metadata(scratch.file(name)).unwrap().permissions().mode() & 0o777;
-    let (code, _, stderr) = scratch.apply(&["ro/f"]);
-    assert_eq!((code, mode("ro")), (Some(0), 0o500), "{stderr}");
-    let (code, _, stderr) = scratch.apply(&[]);
-    assert_eq!((code, mode("ro")), (Some(0), 0o500), "{stderr}");
-    assert_eq!(fs::read_to_string(scratch.file("ro/g")).unwrap(), "g\n");
+    for paths in [&["ro/f"][..], &["ro/g"], &[]] {
+        let (code, _, stderr) = parts(&legwork("apply").args(paths).output().unwrap());
+        assert_eq!((code, mode("ro")), (Some(0), 0o500), "{paths:?}: {stderr}");
+    }
+    assert_eq!(fs::read_to_string(scratch.file("ro/h")).unwrap(), "h\n");
+    fs::set_permissions(scratch.file("ro"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_staging_folder_that_somebody_made_before_stops_no_apply() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = "$LW try $STATE --sh 'echo tried > file' >&2; \
+         for id in $(ls $DIR/trials | grep t_); do mkdir .legwork-apply-$id; done; ls -d .legwork-*; \
+         $LW apply $STATE; cat file";
+    let script = script.replace("$DIR", &scratch.state.path().display().to_string());
+    let Some((code, stdout, stderr)) = on_own_disk(&scratch, &script) else { return };
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(
+        stdout.contains(".legwork-apply-t_") && stdout.ends_with("tried\n"),
+        "{stdout}{stderr}"
+    );
 }
