@@ -131,6 +131,9 @@ pub(super) fn recover(trials: &Trials) -> Result<(), TrialError> {
             failed.get_or_insert(error);
         }
     }
+    for file in ApplyJournal::left(trials) {
+        let _ = std::fs::remove_file(file);
+    }
     failed.map_or(Ok(()), Err)
 }
 
@@ -313,11 +316,11 @@ impl Work<'_> {
     /// Opens the folders to their owner that an earlier apply has made and closed, where something
     /// is put into them now.
     fn reopened(&self, steps: &[ApplyStep]) -> Result<Vec<ApplyStep>, TrialError> {
-        let (made, mut opening) = (self.above_applied(), BTreeMap::new());
+        let (folders, mut opening) = (self.above_applied(), BTreeMap::new());
         for step in steps {
             let place = &self.layer(step.layer)?.place;
             let Some(path) =
-                step.path.parent().filter(|it| made.contains(place.join(it).as_path()))
+                step.path.parent().filter(|it| folders.contains(place.join(it).as_path()))
             else {
                 continue;
             };

@@ -340,7 +340,11 @@ impl Bench {
 
     /// Gives a folder another mode; whether it is there.
     fn set_mode(&self, step: &ApplyStep, mode: u32) -> io::Result<bool> {
-        let number = step.before.map_or(step.copy, |before| before.number);
+        let number = match step.before.map_or(step.copy, |before| before.number) {
+            // A former version did not note it.
+            0 => self.top.look(&step.path)?.map_or(0, |stat| stat.st_ino),
+            number => number,
+        };
         self.top.set_mode(&step.path, number, Mode::from_raw_mode(mode))
     }
 }

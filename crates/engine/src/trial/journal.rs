@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Trials,
     error::TrialError,
-    record::{lossless, lossless_list, read_json, remove_synced, write_json},
+    record::{NEW, lossless, lossless_list, read_json, remove_synced, write_json},
     tree::FileMark,
 };
 use crate::{clock::now_ms, id::TaskId};
@@ -178,6 +178,17 @@ impl ApplyJournal {
         // Where there was one for everybody.
         all.extend(Some(trials.old_journal()).filter(|it| it.exists()));
         all
+    }
+
+    /// What is left beside the journals of an apply that was cut off before it had one, or after.
+    pub(super) fn left(trials: &Trials) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&trials.applying).into_iter().flatten().filter_map(Result::ok);
+        let files = entries.map(|entry| entry.path());
+        let is_left = |path: &PathBuf| {
+            let is = |kind: &str| path.extension().is_some_and(|it| it == kind);
+            is(NEW) || (is(MARKS) && !path.with_extension(JOURNAL).exists())
+        };
+        files.filter(is_left).collect()
     }
 
     /// The journals of applies that could be neither finished nor undone.

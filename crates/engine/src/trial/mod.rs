@@ -175,7 +175,7 @@ impl Trials {
     /// Finishes or undoes applies that were cut off. Does nothing while somebody applies, and costs
     /// a look where nobody ever did.
     pub(crate) fn recover(&self) -> Result<(), TrialError> {
-        if ApplyJournal::all(self).is_empty() {
+        if ApplyJournal::all(self).is_empty() && ApplyJournal::left(self).is_empty() {
             return Ok(());
         }
         match self.lock(FlockOperation::NonBlockingLockExclusive) {
