@@ -212,6 +212,14 @@ async fn examine(state: &StateChoice) -> Findings {
         }
         Err(error) => findings.checks.push(Check::of("disk", &error)),
     }
+    // Nobody goes on with them, and what they hold may be all that there is of a file.
+    for journal in engine.stuck_applies() {
+        let journal = journal.display();
+        findings.checks.push(Check::failed(
+            "apply",
+            format!("cut off, neither finished nor undone: see `staging` in {journal} for the files that it replaced, then remove both"),
+        ));
+    }
     findings
 }
 

@@ -678,6 +678,12 @@ impl Engine {
         Ok(self.tasks.store.ledger.check().await?)
     }
 
+    /// The journals of applies that could be neither finished nor undone, because somebody has
+    /// changed what they had moved. Each says where what it replaced is kept.
+    pub fn stuck_applies(&self) -> Vec<PathBuf> {
+        self.tasks.stuck_applies()
+    }
+
     /// Stops every command that a caller of this engine still waits for, and waits for their ends.
     ///
     /// Promoted tasks go on, and so do processes that ended commands left behind.

@@ -116,6 +116,11 @@ impl Tasks {
         }
     }
 
+    /// The journals of applies that could be neither finished nor undone.
+    pub(crate) fn stuck_applies(&self) -> Vec<PathBuf> {
+        self.trials_folder().stuck()
+    }
+
     /// All trials, newest first.
     pub(crate) async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
         let all = self.with_trials(|trials| {
@@ -471,6 +476,12 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         )
         .detail("paths", vec![path.display().to_string()])
         .hint("discard the trial and try the command again"),
+        TrialError::Swapped(path) => ToolError::new(
+            ErrorKind::ChangedUnderneath,
+            format!("{error}; nothing was brought over"),
+        )
+        .detail("paths", vec![path.display().to_string()])
+        .hint("stop the commands that run in this folder, and apply again"),
         TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
             ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
                 .hint("list the changes of the trial to see their paths")

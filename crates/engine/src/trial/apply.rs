@@ -1,37 +1,39 @@
 //! Brings the changes of a trial over, as one step.
 //!
 //! First everything is compared with what stood there when the trial was looked at. Then copies are
-//! made in a folder at the top of the place, and written to the disk. Then the journal says that
-//! they count, and each is moved into place: exchanged with what it replaces, which stays in that
-//! folder until all is done. What comes out of an exchange is looked at: if it is not what was
-//! expected, everything is moved back. Cut off before the journal says so, an apply is undone by
-//! whoever comes next, later it is finished.
+//! made in the state folder, or in the place where that is on another file system, and written to
+//! the disk. Then the journal says that they count, and each is moved into place: exchanged with
+//! what it replaces, which stays where the copies were until all is done. What is moved is looked
+//! at: if it is not what was expected, everything is moved back. Cut off before the journal says
+//! so, an apply is undone by whoever comes next, later it is finished. What can be neither is set
+//! aside with its journal, and keeps nobody from applying something else.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    ffi::OsStr,
     io,
-    os::fd::AsFd,
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{FileType, Mode, RenameFlags, Stat, renameat_with, syncfs},
+    fs::{FileType, Mode, syncfs},
     io::Errno,
 };
 use serde::Serialize;
 
 use super::{
     RECORD, Trial, Trials,
+    bench::Benches,
     changes::{ChangeKind, ChangedFile, TriedChange, TriedChanges},
     error::TrialError,
-    journal::{ApplyJournal, ApplyPhase, ApplyStep, ApplyStepKind, StagingGround},
+    journal::{ApplyJournal, ApplyMarks, ApplyPhase, ApplyStep, ApplyStepKind, StagingGround},
+    private,
     record::{LayerRecord, write_json},
-    stage::{CopySource, StagingFolder, remove_staging},
-    tree::{FileMark, TreeTop, is_absent, stat_in, walk},
+    stage::{CopySource, StagingFolder},
+    tree::{FileMark, TreeTop, walk},
 };
+use crate::id::TaskId;
 
-/// What the name of a staging folder begins with.
+/// What the name of a staging folder begins with that is in a place.
 const STAGING: &str = ".legwork-apply-";
 
 /// What was brought over.
@@ -53,6 +55,23 @@ pub(super) fn apply(
     trial: &Trial,
     paths: &[PathBuf],
 ) -> Result<Applied, TrialError> {
+    match attempt(trials, trial, paths, false) {
+        // Quotas may keep files from being moved between folders of one file system.
+        Err(TrialError::Io { error, .. })
+            if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) =>
+        {
+            attempt(trials, trial, paths, true)
+        }
+        applied => applied,
+    }
+}
+
+fn attempt(
+    trials: &Trials,
+    trial: &Trial,
+    paths: &[PathBuf],
+    beside: bool,
+) -> Result<Applied, TrialError> {
     let all = trial.changes()?;
     let pending = trial.pending(&[])?;
     let chosen = trial.pending(paths)?;
@@ -62,7 +81,7 @@ pub(super) fn apply(
     if let Some(socket) = chosen.all.iter().find(|change| is_socket(trial, change)) {
         return Err(TrialError::Unfit { path: socket.path.clone(), why: "it is a socket" });
     }
-    let work = Work { trial, all: &all, pending: &pending, chosen: &chosen };
+    let work = Work { trials, trial, all: &all, pending: &pending, chosen: &chosen, beside };
     let mut journal = work.plan(paths, chosen.all.len() == pending.all.len())?;
     work.check(&journal)?;
     // Nothing is to be done where somebody has applied all of it already.
@@ -73,15 +92,17 @@ pub(super) fn apply(
         }
         return Ok(Applied { whole: journal.whole, ..Applied::default() });
     }
-    journal.write(trials)?;
-    if let Err(error) = work.stage(&mut journal).and_then(|()| work.check(&journal)) {
-        clear(trials, &journal)?;
-        return Err(error);
-    }
-    journal.advance(ApplyPhase::Committing, trials)?;
-    let known = Known::of(&pending);
-    if let Err(error) = commit(&journal, Some(&known)) {
-        undo(trials, &mut journal)?;
+    journal.write()?;
+    let mut benches = Benches::default();
+    let marks = match work.prepare(&mut journal, &mut benches) {
+        Ok(marks) => marks,
+        Err(error) => {
+            clear(&journal, &benches)?;
+            return Err(error);
+        }
+    };
+    if let Err(error) = benches.commit(&journal, &marks) {
+        undo(&mut journal, &benches, &marks)?;
         return Err(error);
     }
     let counted = |kinds: &[ChangeKind]| kinds.iter().map(|kind| chosen.count(*kind)).sum();
@@ -91,23 +112,58 @@ pub(super) fn apply(
         removed: counted(&[ChangeKind::Removed]),
         whole: journal.whole,
     };
-    finish(trials, &mut journal)?;
+    finish(trials, &mut journal, &benches)?;
     Ok(applied)
 }
 
-/// Finishes or undoes an apply that was cut off.
+/// Finishes or undoes all applies that were cut off. What can be neither is set aside, and the
+/// first of it is the error.
 pub(super) fn recover(trials: &Trials) -> Result<(), TrialError> {
-    let Some(mut journal) = ApplyJournal::read(trials)? else { return Ok(()) };
-    match journal.phase {
-        ApplyPhase::StagingFolder => clear(trials, &journal),
-        ApplyPhase::Committing => match commit(&journal, None) {
-            Ok(()) => finish(trials, &mut journal),
-            // Somebody was there meanwhile.
-            Err(_) => undo(trials, &mut journal),
-        },
-        ApplyPhase::Undoing => undo(trials, &mut journal),
-        ApplyPhase::Done => finish(trials, &mut journal),
+    let mut failed = None;
+    for file in ApplyJournal::all(trials) {
+        let settled = match ApplyJournal::read(&file) {
+            Ok(mut journal) => settle(trials, &mut journal),
+            Err(error) => {
+                ApplyJournal::set_aside(&file).map_err(TrialError::at(&file)).and(Err(error))
+            }
+        };
+        if let Err(error) = settled {
+            failed.get_or_insert(error);
+        }
     }
+    for file in ApplyJournal::left(trials) {
+        let _ = std::fs::remove_file(file);
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn settle(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError> {
+    let benches = Benches::of(journal);
+    let marks = || ApplyMarks::read(&journal.file).unwrap_or_else(|| sealed_marks(trials, journal));
+    match journal.phase {
+        ApplyPhase::StagingFolder => clear(journal, &benches),
+        ApplyPhase::Committing => {
+            let marks = marks();
+            match benches.commit(journal, &marks) {
+                Ok(()) => finish(trials, journal, &benches),
+                // Somebody was there meanwhile.
+                Err(_) => undo(journal, &benches, &marks),
+            }
+        }
+        ApplyPhase::Undoing => {
+            let marks = marks();
+            undo(journal, &benches, &marks)
+        }
+        ApplyPhase::Done => finish(trials, journal, &benches),
+    }
+}
+
+/// The marks for a journal that has none: what its trial says was there.
+fn sealed_marks(trials: &Trials, journal: &ApplyJournal) -> ApplyMarks {
+    let changes = trials.get(&journal.trial).and_then(|trial| trial.changes());
+    let changes = changes.map(|changes| changes.all).unwrap_or_default();
+    let old = changes.into_iter().filter_map(|change| Some((change.path, change.before?)));
+    ApplyMarks { old: old.collect(), made: None }
 }
 
 fn is_socket(trial: &Trial, change: &TriedChange) -> bool {
@@ -165,12 +221,15 @@ impl<'a> Known<'a> {
 
 /// An apply that is being prepared.
 struct Work<'a> {
+    trials: &'a Trials,
     trial: &'a Trial,
     all: &'a TriedChanges,
     /// What was not brought over before.
     pending: &'a TriedChanges,
     /// What of that is to be.
     chosen: &'a TriedChanges,
+    /// Whether copies have to be made in the place itself.
+    beside: bool,
 }
 
 impl Work<'_> {
@@ -204,7 +263,7 @@ impl Work<'_> {
             // What is closed to its owner can be neither moved nor written into: that comes last.
             match (kind, closed_mode(change)) {
                 (ApplyStepKind::Mode(_), Some(_)) => closing.push(step),
-                (_, Some(mode)) if takes_all_below => {
+                (_, Some(mode)) => {
                     let kind = ApplyStepKind::Mode(mode);
                     closing.push(ApplyStep { kind, before: None, ..step.clone() });
                     steps.push(step);
@@ -212,26 +271,74 @@ impl Work<'_> {
                 _ => steps.push(step),
             }
         }
+        let opening = self.reopened(&steps)?;
+        let closed = |step: &ApplyStep| {
+            let mode = step.before.map_or(0, |before| before.mode & 0o7777);
+            ApplyStep { kind: ApplyStepKind::Mode(mode), before: None, ..step.clone() }
+        };
+        closing.extend(opening.iter().map(closed));
+        steps.splice(..0, opening);
         steps.extend(closing.into_iter().rev());
-        let mut grounds = Vec::new();
         let used: HashSet<usize> = steps.iter().map(|step| step.layer).collect();
-        for layer in self.trial.record.layers.iter().filter(|it| used.contains(&it.number)) {
-            let staging = format!("{STAGING}{}", self.trial.record.task_id);
-            grounds.push(StagingGround {
-                layer: layer.number,
-                place: layer.place.clone(),
-                staging,
-            });
-        }
+        let layers = self.trial.record.layers.iter().filter(|it| used.contains(&it.number));
+        let grounds: Result<Vec<StagingGround>, TrialError> =
+            layers.map(|layer| self.ground(layer)).collect();
         let everything = || self.trial.record.layers.iter().map(|layer| layer.place.clone());
         Ok(ApplyJournal {
             phase: ApplyPhase::StagingFolder,
             trial: self.trial.record.task_id.clone(),
-            grounds,
+            grounds: grounds?,
             steps,
             applied: if paths.is_empty() { everything().collect() } else { paths.to_vec() },
             whole,
+            file: ApplyJournal::file_of(self.trials, &self.trial.record.task_id),
         })
+    }
+
+    /// Where copies for a place are made: where no command reaches them, if they can be moved from
+    /// there. Nobody can know its name before.
+    fn ground(&self, layer: &LayerRecord) -> Result<StagingGround, TrialError> {
+        let failed = TrialError::at(&layer.place);
+        let top = TreeTop::open(&layer.place).map_err(&failed)?;
+        let name = TaskId::random()
+            .map_err(|error| TrialError::io("a name", &io::Error::other(error.to_string())))?;
+        let apart = &self.trials.applying;
+        private(apart).map_err(TrialError::at(apart))?;
+        let own = TreeTop::open(apart).map_err(TrialError::at(apart))?;
+        let is_apart = !self.beside && own.is_mounted_with(&top).unwrap_or(false);
+        let beside = || PathBuf::from(format!("{STAGING}{name}"));
+        let staging = if is_apart { apart.join(name.as_str()) } else { beside() };
+        let place_number = Some(top.number().map_err(&failed)?);
+        let (layer, place) = (layer.number, layer.place.clone());
+        Ok(StagingGround { layer, place, place_number, staging, staging_number: None })
+    }
+
+    /// Opens the folders to their owner that an earlier apply has made and closed, where something
+    /// is put into them now.
+    fn reopened(&self, steps: &[ApplyStep]) -> Result<Vec<ApplyStep>, TrialError> {
+        let (folders, mut opening) = (self.above_applied(), BTreeMap::new());
+        for step in steps {
+            let place = &self.layer(step.layer)?.place;
+            let Some(path) =
+                step.path.parent().filter(|it| folders.contains(place.join(it).as_path()))
+            else {
+                continue;
+            };
+            if path.as_os_str().is_empty() || opening.contains_key(&(step.layer, path)) {
+                continue;
+            }
+            let top = TreeTop::open(place).map_err(TrialError::at(place))?;
+            let found = top.look(path).map_err(TrialError::at(&place.join(path)))?;
+            let Some(before) = found.as_ref().map(FileMark::of) else { continue };
+            let Some(mode) = closed_folder(&before) else { continue };
+            let kind = ApplyStepKind::Mode(mode | Mode::RWXU.as_raw_mode());
+            let (path_of, before) = (path.to_owned(), Some(before));
+            opening.insert(
+                (step.layer, path),
+                ApplyStep { path: path_of, kind, before, copy: 0, ..step.clone() },
+            );
+        }
+        Ok(opening.into_values().collect())
     }
 
     /// The folders that are there because something in them was brought over.
@@ -325,53 +432,94 @@ impl Work<'_> {
         if differing.is_empty() { Ok(()) } else { Err(TrialError::ChangedUnderneath(differing)) }
     }
 
+    /// Makes the copies, and notes that from now on they count.
+    fn prepare(
+        &self,
+        journal: &mut ApplyJournal,
+        benches: &mut Benches,
+    ) -> Result<ApplyMarks, TrialError> {
+        let mut marks = self.stage(journal, benches)?;
+        self.check(journal)?;
+        let gone =
+            |step: &&ApplyStep| matches!(step.kind, ApplyStepKind::Replace | ApplyStepKind::Remove);
+        for step in journal.steps.iter().filter(gone) {
+            let inside = self.pending.within(&journal.at(step)).iter();
+            let before = inside.filter_map(|change| Some((change.path.clone(), change.before?)));
+            marks.old.extend(before);
+        }
+        marks.write(&journal.file)?;
+        journal.advance(ApplyPhase::Committing)?;
+        Ok(marks)
+    }
+
     /// Makes the copies, and sees to it that they are on the disk.
-    fn stage(&self, journal: &mut ApplyJournal) -> Result<(), TrialError> {
+    fn stage(
+        &self,
+        journal: &mut ApplyJournal,
+        benches: &mut Benches,
+    ) -> Result<ApplyMarks, TrialError> {
         let known = Known::of(self.all);
         let seen = |path: &Path| known.get(path)?.after;
-        for ground in journal.grounds.clone() {
-            let failed = TrialError::at(&ground.place);
-            let top = TreeTop::open(&ground.place).map_err(&failed)?;
-            let mut staging = StagingFolder::make(&top, &ground.staging).map_err(&failed)?;
-            staging.check().map_err(&failed)?;
+        let mut made = BTreeMap::new();
+        for ground in &mut journal.grounds {
+            let place = ground.place.clone();
+            let failed = TrialError::at(&place);
+            let top = TreeTop::open(&place).map_err(&failed)?;
+            let staging = StagingFolder::make(&top, &ground.staging).map_err(&failed)?;
+            let folder = staging.folder().map_err(&failed)?;
+            ground.staging_number = Some(folder.number().map_err(&failed)?);
+            benches.add(ground, top, folder);
             let layer = self.layer(ground.layer)?;
             let upper = TreeTop::open_own(&self.trial.upper(layer)).map_err(&failed)?;
-            let from = CopySource { top: &upper, place: &ground.place, seen: Some(&seen) };
-            for step in journal.steps.iter_mut().filter(|step| step.layer == ground.layer) {
-                step.copy = match step.kind {
-                    ApplyStepKind::Make | ApplyStepKind::Replace => {
-                        staging.copy(&from, &step.path, &step.staged)?
-                    }
-                    ApplyStepKind::MakeFolder => {
-                        staging.copy_folder(&from, &step.path, &step.staged)?
-                    }
-                    ApplyStepKind::Remove | ApplyStepKind::Mode(_) => 0,
-                };
-            }
-            syncfs(staging.handle()).map_err(|errno| failed(errno.into()))?;
+            let from = CopySource { top: &upper, place: &place, seen: Some(&seen) };
+            let steps = journal.steps.iter_mut().filter(|step| step.layer == ground.layer);
+            made.extend(stage_steps(staging, &from, steps)?);
         }
-        Ok(())
+        Ok(ApplyMarks { old: BTreeMap::new(), made: Some(made) })
     }
+}
+
+/// Makes the copies for some steps, and returns what was made.
+fn stage_steps<'a>(
+    mut staging: StagingFolder,
+    from: &CopySource<'_>,
+    steps: impl Iterator<Item = &'a mut ApplyStep>,
+) -> Result<BTreeMap<PathBuf, FileMark>, TrialError> {
+    let failed = TrialError::at(from.place);
+    staging.check().map_err(&failed)?;
+    let mut copies: HashMap<PathBuf, u64> = HashMap::new();
+    for step in steps {
+        step.copy = match step.kind {
+            ApplyStepKind::Make | ApplyStepKind::Replace => {
+                staging.copy(from, &step.path, &step.staged)?
+            }
+            ApplyStepKind::MakeFolder => staging.copy_folder(from, &step.path, &step.staged)?,
+            // One that is closed comes after what it closes.
+            ApplyStepKind::Mode(_) => copies.get(&step.path).copied().unwrap_or(0),
+            ApplyStepKind::Remove => 0,
+        };
+        let number = step.before.filter(|_| step.copy == 0).map_or(step.copy, |it| it.number);
+        copies.insert(step.path.clone(), number);
+    }
+    syncfs(staging.handle()).map_err(|errno| failed(errno.into()))?;
+    Ok(staging.into_made())
 }
 
 /// Forgets an apply that has changed nothing, or whose changes are undone.
-fn clear(trials: &Trials, journal: &ApplyJournal) -> Result<(), TrialError> {
-    for ground in &journal.grounds {
-        let Ok(top) = TreeTop::open(&ground.place) else { continue };
-        remove_staging(&top, &ground.staging).map_err(TrialError::at(&ground.place))?;
-    }
-    ApplyJournal::remove(trials)
+fn clear(journal: &ApplyJournal, benches: &Benches) -> Result<(), TrialError> {
+    benches.clear()?;
+    journal.remove()
 }
 
 /// All is moved: notes it, removes what was replaced, then the journal.
-fn finish(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError> {
+fn finish(
+    trials: &Trials,
+    journal: &mut ApplyJournal,
+    benches: &Benches,
+) -> Result<(), TrialError> {
     if journal.phase != ApplyPhase::Done {
-        for ground in &journal.grounds {
-            let failed = TrialError::at(&ground.place);
-            let top = TreeTop::open(&ground.place).map_err(&failed)?;
-            syncfs(top.handle()).map_err(|errno| failed(errno.into()))?;
-        }
-        journal.advance(ApplyPhase::Done, trials)?;
+        benches.sync()?;
+        journal.advance(ApplyPhase::Done)?;
     }
     if journal.whole {
         let removed = trials.remove(&journal.trial);
@@ -385,185 +533,36 @@ fn finish(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError>
         write_json(&trial.folder.join(RECORD), &trial.record)
             .map_err(|error| TrialError::io("the record of the trial", &error))?;
     }
-    clear(trials, journal)
+    clear(journal, benches)
 }
 
-/// Moves everything into place that is not there yet.
-fn commit(journal: &ApplyJournal, known: Option<&Known<'_>>) -> Result<(), TrialError> {
-    each_step(journal, journal.steps.iter(), |bench, step| bench.commit(step, known))
-}
-
-/// Moves everything back that was moved, the last first.
-fn undo(trials: &Trials, journal: &mut ApplyJournal) -> Result<(), TrialError> {
-    journal.advance(ApplyPhase::Undoing, trials)?;
-    each_step(journal, journal.steps.iter().rev(), Bench::undo)?;
-    clear(trials, journal)
-}
-
-fn each_step<'a>(
-    journal: &'a ApplyJournal,
-    steps: impl Iterator<Item = &'a ApplyStep>,
-    mut each: impl FnMut(&Bench, &ApplyStep) -> Result<(), TrialError>,
+/// Moves everything back that was moved. What cannot be is kept, and set aside with the journal.
+fn undo(
+    journal: &mut ApplyJournal,
+    benches: &Benches,
+    marks: &ApplyMarks,
 ) -> Result<(), TrialError> {
-    let mut benches: HashMap<usize, Bench> = HashMap::new();
-    for ground in &journal.grounds {
-        let failed = TrialError::at(&ground.place);
-        let top = TreeTop::open(&ground.place).map_err(&failed)?;
-        let staging = StagingFolder::open(&top, &ground.staging).map_err(&failed)?;
-        benches.insert(ground.layer, Bench { ground: ground.clone(), top, staging });
-    }
-    for step in steps {
-        if let Some(bench) = benches.get(&step.layer) {
-            each(bench, step)?;
+    journal.advance(ApplyPhase::Undoing)?;
+    match benches.undo(journal, marks) {
+        Ok(()) => clear(journal, benches),
+        Err(stuck) => {
+            ApplyJournal::set_aside(&journal.file).map_err(TrialError::at(&journal.file))?;
+            Err(stuck)
         }
-    }
-    Ok(())
-}
-
-/// A place with its staging folder, while files are moved between the two.
-struct Bench {
-    ground: StagingGround,
-    top: TreeTop,
-    staging: StagingFolder,
-}
-
-impl Bench {
-    fn at(&self, step: &ApplyStep) -> PathBuf {
-        self.ground.place.join(&step.path)
-    }
-
-    fn staged(&self, step: &ApplyStep) -> io::Result<Option<Stat>> {
-        match stat_in(self.staging.handle().as_fd(), OsStr::new(&step.staged)) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Moves between the staging folder and the place.
-    fn shift(&self, step: &ApplyStep, flags: RenameFlags, into_place: bool) -> io::Result<()> {
-        let (parent, name) = self.top.parent(&step.path)?;
-        let (staging, staged) = (self.staging.handle(), OsStr::new(&step.staged));
-        if into_place {
-            renameat_with(staging, staged, &parent, name, flags)?;
-        } else {
-            renameat_with(&parent, name, staging, staged, flags)?;
-        }
-        Ok(())
-    }
-
-    fn commit(&self, step: &ApplyStep, known: Option<&Known<'_>>) -> Result<(), TrialError> {
-        let at = self.at(step);
-        let failed = TrialError::at(&at);
-        let changed = || TrialError::ChangedUnderneath(vec![at.clone()]);
-        let there = self.top.look(&step.path).map_err(&failed)?;
-        let is_copy = there.as_ref().is_some_and(|stat| stat.st_ino == step.copy);
-        match step.kind {
-            ApplyStepKind::Make | ApplyStepKind::MakeFolder | ApplyStepKind::Replace if is_copy => {
-                Ok(())
-            }
-            ApplyStepKind::Make | ApplyStepKind::MakeFolder => {
-                match self.shift(step, RenameFlags::NOREPLACE, true) {
-                    Err(error) if is_taken(&error) => Err(changed()),
-                    moved => moved.map_err(failed),
-                }
-            }
-            ApplyStepKind::Replace => {
-                self.shift(step, RenameFlags::EXCHANGE, true).map_err(&failed)?;
-                self.expect_old(step, known)
-            }
-            ApplyStepKind::Remove => {
-                if self.staged(step).map_err(&failed)?.is_some() {
-                    return if there.is_none() { Ok(()) } else { Err(changed()) };
-                }
-                self.shift(step, RenameFlags::NOREPLACE, false).map_err(&failed)?;
-                self.expect_old(step, known)
-            }
-            ApplyStepKind::Mode(mode) => self.set_mode(step, mode),
-        }
-    }
-
-    /// What was taken out of its place has to be what was compared before: between the two somebody
-    /// may have come.
-    fn expect_old(&self, step: &ApplyStep, known: Option<&Known<'_>>) -> Result<(), TrialError> {
-        let at = self.at(step);
-        let failed = TrialError::at(&at);
-        let changed = || TrialError::ChangedUnderneath(vec![at.clone()]);
-        let old = self.staged(step).map_err(&failed)?.ok_or_else(changed)?;
-        let (old, Some(before)) = (FileMark::of(&old), step.before) else { return Err(changed()) };
-        if !before.is_same_moved(&old) {
-            return Err(changed());
-        }
-        let Some(known) = known.filter(|_| old.is_folder()) else { return Ok(()) };
-        // A folder goes with all that is in it.
-        let inside = Path::new(&self.ground.staging).join(&step.staged);
-        let mut differing = Vec::new();
-        let looked = walk(&self.top, &inside, |path, stat| {
-            let path = at.join(path.strip_prefix(&inside).unwrap_or(Path::new("")));
-            if path != at && known.before(&path) != Some(FileMark::of(&stat)) {
-                differing.push(path);
-            }
-            Ok(())
-        });
-        looked.map_err(failed)?;
-        if differing.is_empty() { Ok(()) } else { Err(TrialError::ChangedUnderneath(differing)) }
-    }
-
-    fn undo(&self, step: &ApplyStep) -> Result<(), TrialError> {
-        let at = self.at(step);
-        let failed = TrialError::at(&at);
-        let there = self.top.look(&step.path).map_err(&failed)?;
-        let staged = self.staged(step).map_err(&failed)?;
-        let is_copy = there.as_ref().is_some_and(|stat| stat.st_ino == step.copy);
-        let is_staged = staged.as_ref().is_some_and(|stat| stat.st_ino == step.copy);
-        let stuck = || TrialError::Stuck {
-            path: at.clone(),
-            kept: self.ground.place.join(&self.ground.staging),
-        };
-        match step.kind {
-            ApplyStepKind::Make | ApplyStepKind::MakeFolder if is_copy => {
-                self.shift(step, RenameFlags::NOREPLACE, false).map_err(failed)
-            }
-            ApplyStepKind::Replace if is_copy => {
-                self.shift(step, RenameFlags::EXCHANGE, true).map_err(failed)
-            }
-            ApplyStepKind::Replace if !is_staged => Err(stuck()),
-            ApplyStepKind::Remove if staged.is_some() => {
-                match self.shift(step, RenameFlags::NOREPLACE, true) {
-                    Err(error) if is_taken(&error) => Err(stuck()),
-                    moved => moved.map_err(failed),
-                }
-            }
-            ApplyStepKind::Mode(_) => {
-                let mode = step.before.map_or(Mode::RWXU.as_raw_mode(), |it| it.mode & 0o7777);
-                match self.set_mode(step, mode) {
-                    // What it came with was not moved yet.
-                    Err(_) if there.is_none() => Ok(()),
-                    done => done,
-                }
-            }
-            // It was not moved yet.
-            _ => Ok(()),
-        }
-    }
-
-    fn set_mode(&self, step: &ApplyStep, mode: u32) -> Result<(), TrialError> {
-        let mode = Mode::from_raw_mode(mode);
-        self.top.set_mode(&step.path, mode).map_err(TrialError::at(&self.at(step)))
     }
 }
 
 /// The mode that a folder gets, if its owner may not write into it then.
 fn closed_mode(change: &TriedChange) -> Option<u32> {
-    let mark = change.after.filter(FileMark::is_folder)?;
+    closed_folder(&change.after?)
+}
+
+fn closed_folder(mark: &FileMark) -> Option<u32> {
     let mode = Mode::from_raw_mode(mark.mode & 0o7777);
-    (!mode.contains(Mode::WUSR | Mode::XUSR)).then_some(mode.as_raw_mode())
+    let is_closed = mark.is_folder() && !mode.contains(Mode::WUSR | Mode::XUSR);
+    is_closed.then_some(mode.as_raw_mode())
 }
 
 fn is_made_folder(change: &TriedChange) -> bool {
     change.kind == ChangeKind::Made && change.file == ChangedFile::Folder
-}
-
-fn is_taken(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::EXIST.raw_os_error())
 }

@@ -15,6 +15,9 @@ pub(crate) enum TrialError {
     /// It is not what was looked at before.
     #[error("{} was changed in the trial after its changes were listed", .0.display())]
     ChangedInTrial(PathBuf),
+    /// Somebody was at the copies.
+    #[error("something else was put in the place of the copy of {}", .0.display())]
+    Swapped(PathBuf),
     #[error("the trial has no change at {}", .0.display())]
     NoChange(PathBuf),
     #[error("{} became something else in the trial: apply the whole of it", .0.display())]
@@ -30,8 +33,8 @@ pub(crate) enum TrialError {
     TooMany(usize),
     /// An apply that was cut off can neither be finished nor undone by itself.
     #[error(
-        "an apply that was cut off can be neither finished nor undone, because {} was changed since; \
-         what it replaced is in {}",
+        "an apply that was cut off can be neither finished nor undone, because {} was changed or \
+         moved since; what it replaced is in {}",
         path.display(),
         kept.display()
     )]

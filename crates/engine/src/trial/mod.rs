@@ -9,6 +9,7 @@
 
 mod ahead;
 mod apply;
+mod bench;
 mod changes;
 mod diff;
 mod error;
@@ -43,6 +44,7 @@ pub use self::{
     record::TrialRecord,
 };
 use self::{
+    journal::ApplyJournal,
     record::{FileTime, LayerRecord, read_json, write_json, write_json_soon},
     tree::remove_tree,
 };
@@ -52,7 +54,7 @@ use crate::{clock::now_ms, id::TaskId};
 const RECORD: &str = "trial.json";
 const SEALED: &str = "changes.json";
 
-/// The journal of an apply, and the lock of whoever is at it.
+/// The journal of an apply as it was once, and the lock of whoever is at one.
 const JOURNAL: &str = "applying.json";
 const LOCK: &str = "applying.lock";
 
@@ -79,6 +81,8 @@ pub(crate) struct TrialLayer {
 pub(crate) struct Trials {
     /// `trials` in the state folder; made with the first one.
     folder: PathBuf,
+    /// `applying` in the state folder: the journals of applies, and the copies that they make.
+    applying: PathBuf,
 }
 
 /// One trial.
@@ -90,7 +94,7 @@ pub(crate) struct Trial {
 
 impl Trials {
     pub(crate) fn of(state: &Path) -> Self {
-        Self { folder: state.join("trials") }
+        Self { folder: state.join("trials"), applying: state.join("applying") }
     }
 
     /// Makes empty layers those of a trial, which begins now; whether they still fit. The last of
@@ -168,10 +172,10 @@ impl Trials {
         }
     }
 
-    /// Finishes or undoes an apply that was cut off. Does nothing while somebody applies, and costs
-    /// one look where nobody ever did.
+    /// Finishes or undoes applies that were cut off. Does nothing while somebody applies, and costs
+    /// a look where nobody ever did.
     pub(crate) fn recover(&self) -> Result<(), TrialError> {
-        if !self.folder.join(JOURNAL).exists() {
+        if ApplyJournal::all(self).is_empty() && ApplyJournal::left(self).is_empty() {
             return Ok(());
         }
         match self.lock(FlockOperation::NonBlockingLockExclusive) {
@@ -181,18 +185,37 @@ impl Trials {
         }
     }
 
+    /// The journals of applies that could be neither finished nor undone. Each says where what it
+    /// replaced is kept.
+    pub(crate) fn stuck(&self) -> Vec<PathBuf> {
+        ApplyJournal::stuck(self)
+    }
+
     /// Brings changes of a trial over: all of them, or those at and below some paths.
     pub(crate) fn apply(&self, id: &TaskId, paths: &[PathBuf]) -> Result<Applied, TrialError> {
         let _lock = self.lock_to_apply()?;
-        apply::recover(self)?;
+        self.recover_before(id)?;
         apply::apply(self, &self.get(id)?, paths)
     }
 
     /// The same of one that is kept elsewhere.
     fn apply_of(&self, trial: &Trial, paths: &[PathBuf]) -> Result<Applied, TrialError> {
         let _lock = self.lock_to_apply()?;
-        apply::recover(self)?;
+        self.recover_before(&trial.record.task_id)?;
         apply::apply(self, trial, paths)
+    }
+
+    /// What another apply was cut off at keeps nobody from this one, unless it is of the same
+    /// trial.
+    fn recover_before(&self, id: &TaskId) -> Result<(), TrialError> {
+        match apply::recover(self) {
+            Err(error) if ApplyJournal::file_of(self, id).exists() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "an apply was cut off, and could be neither finished nor undone");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn lock_to_apply(&self) -> Result<fs::File, TrialError> {
@@ -211,7 +234,7 @@ impl Trials {
         Ok(file)
     }
 
-    fn journal(&self) -> PathBuf {
+    fn old_journal(&self) -> PathBuf {
         self.folder.join(JOURNAL)
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn write_json_soon<T: Serialize>(path: &Path, value: &T) -> io::Resul
 }
 
 /// What a file is called until it takes the place of another.
-const NEW: &str = "new";
+pub(super) const NEW: &str = "new";
 
 fn write_new(path: &Path, value: &impl Serialize) -> io::Result<fs::File> {
     let mut options = fs::File::options();

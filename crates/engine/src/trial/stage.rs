@@ -1,28 +1,31 @@
-//! Copies of what a trial made, prepared beside the files that they will replace: with mode, owner,
-//! attributes, times, holes, links and hard links.
+//! Copies of what a trial made, prepared where no command reaches them if that is possible: with
+//! mode, owner, attributes, times, holes, links and hard links.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ffi::OsStr,
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
-        Uid, XattrFlags, chmodat, chownat, copy_file_range, fchmod, fchown, fsetxattr, fstat,
-        ftruncate, futimens, linkat, mkdirat, mknodat, openat, renameat_with, seek, symlinkat,
-        unlinkat, utimensat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
+        Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fchmod, fchown, fsetxattr,
+        fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, readlinkat, renameat_with,
+        seek, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
 };
 
 use super::{
     error::TrialError,
-    tree::{FileMark, TreeTop, attributes, is_folder, remove_in, stat_in},
+    tree::{FileMark, TreeTop, attributes, is_folder, names, number_of, remove_in, stat_in},
 };
 
 /// Says what was seen at a path; none if nothing was.
@@ -51,39 +54,82 @@ impl CopySource<'_> {
     }
 }
 
-/// A folder in which copies are made, and where the old is kept until all is done.
+/// A folder in which copies are made, and where the old is kept until all is done. Somebody may be
+/// at it meanwhile: whatever is used again is held by a descriptor, and compared.
 #[derive(Debug)]
 pub(super) struct StagingFolder {
-    handle: OwnedFd,
-    /// Files of the layer with several names, and the path of the copy of each.
-    linked: HashMap<(u64, u64), PathBuf>,
+    top: TreeTop,
+    /// Files of the layer with several names, and the copy of each.
+    linked: HashMap<(u64, u64), LinkedCopy>,
+    /// What was made, if somebody wants to know.
+    made: Option<MadeCopies>,
+}
+
+/// A copy that gets several names.
+#[derive(Debug, Clone)]
+struct LinkedCopy {
+    path: PathBuf,
+    number: u64,
+}
+
+/// Copies by where they belong, and what each of them is like.
+#[derive(Debug, Default)]
+struct MadeCopies {
+    numbers: BTreeMap<PathBuf, u64>,
+    marks: HashMap<u64, FileMark>,
+}
+
+impl MadeCopies {
+    fn note(&mut self, at: PathBuf, made: &Stat) {
+        self.numbers.insert(at, made.st_ino);
+        self.marks.insert(made.st_ino, FileMark::of(made));
+    }
 }
 
 impl StagingFolder {
-    /// Makes the folder at the top of a place. It must not be there.
-    pub(super) fn make(top: &TreeTop, name: &str) -> io::Result<Self> {
-        mkdirat(top.handle(), name, Mode::RWXU)?;
-        Self::open(top, name)
+    /// Makes the folder: in the state folder, or in a place. It must not be there.
+    pub(super) fn make(place: &TreeTop, path: &Path) -> io::Result<Self> {
+        mkdirat(place.handle(), path, Mode::RWXU)?;
+        let top = Self::found(place, path)?;
+        Ok(Self { top, linked: HashMap::new(), made: Some(MadeCopies::default()) })
+    }
+
+    /// One that was made before.
+    pub(super) fn found(place: &TreeTop, path: &Path) -> io::Result<TreeTop> {
+        if path.is_absolute() { TreeTop::open(path) } else { place.folder(path).map(TreeTop::from) }
     }
 
     pub(super) fn open(top: &TreeTop, name: &str) -> io::Result<Self> {
-        Ok(Self { handle: top.folder(Path::new(name))?, linked: HashMap::new() })
+        let top = TreeTop::from(top.folder(Path::new(name))?);
+        Ok(Self { top, linked: HashMap::new(), made: None })
     }
 
-    pub(super) fn handle(&self) -> &OwnedFd {
-        &self.handle
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.top.handle()
+    }
+
+    /// The folder itself.
+    pub(super) fn folder(&self) -> io::Result<TreeTop> {
+        Ok(TreeTop::from(self.handle().try_clone_to_owned()?))
+    }
+
+    /// What was made in it, by where that belongs.
+    pub(super) fn into_made(self) -> BTreeMap<PathBuf, FileMark> {
+        let MadeCopies { numbers, marks } = self.made.unwrap_or_default();
+        let mark = |(path, number)| Some((path, *marks.get(&number)?));
+        numbers.into_iter().filter_map(mark).collect()
     }
 
     /// Whether two names can be exchanged here, which everything else rests on.
     pub(super) fn check(&self) -> io::Result<()> {
         let names = ["one", "two"];
         for name in names {
-            mkdirat(&self.handle, name, Mode::RWXU)?;
+            mkdirat(self.handle(), name, Mode::RWXU)?;
         }
         let [one, two] = names;
-        renameat_with(&self.handle, one, &self.handle, two, RenameFlags::EXCHANGE)?;
+        renameat_with(self.handle(), one, self.handle(), two, RenameFlags::EXCHANGE)?;
         for name in names {
-            unlinkat(&self.handle, name, AtFlags::REMOVEDIR)?;
+            unlinkat(self.handle(), name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
     }
@@ -96,24 +142,32 @@ impl StagingFolder {
         name: &str,
     ) -> Result<u64, TrialError> {
         let at = from.place.join(path);
-        let top = self.handle.try_clone().map_err(TrialError::at(&at))?;
+        let top = self.top.handle().try_clone_to_owned().map_err(TrialError::at(&at))?;
         self.copy_into(from, path, &top, Path::new(name))?;
-        self.open_up(name).map_err(TrialError::at(&at))?;
-        self.number_of(name).map_err(TrialError::at(&at))
+        self.open_up(&at, name).map_err(TrialError::at(&at))
     }
 
     /// A folder that is closed to its owner cannot be moved: it is closed when it is in its place.
-    fn open_up(&self, name: &str) -> io::Result<()> {
-        let stat = stat_in(self.handle.as_fd(), OsStr::new(name))?;
+    /// Returns the number of the copy.
+    fn open_up(&mut self, at: &Path, name: &str) -> io::Result<u64> {
+        let number = self.made.as_ref().and_then(|made| made.numbers.get(at)).copied();
+        let copy = self.top.held(Path::new(name))?;
+        let stat = fstat(&copy)?;
+        if number != Some(stat.st_ino) {
+            return Err(swapped());
+        }
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         if is_folder(&stat) && !mode.contains(Mode::WUSR | Mode::XUSR) {
-            chmodat(&self.handle, name, mode | Mode::RWXU, AtFlags::empty())?;
+            chmod(number_of(&copy), mode | Mode::RWXU)?;
+            self.note(at.to_owned(), &fstat(&copy)?);
         }
-        Ok(())
+        Ok(stat.st_ino)
     }
 
-    fn number_of(&self, name: &str) -> io::Result<u64> {
-        Ok(stat_in(self.handle.as_fd(), OsStr::new(name))?.st_ino)
+    fn note(&mut self, at: PathBuf, made: &Stat) {
+        if let Some(all) = &mut self.made {
+            all.note(at, made);
+        }
     }
 
     /// Copies something into a folder, where it is at this path below the staging folder. Never
@@ -138,21 +192,28 @@ impl StagingFolder {
             self.copy_into(from, &path.join(&name), &inner, &staged.join(&name))?;
         }
         // It gets its mode and times when everything is in it.
-        dress(&inner, from.top.own(path).map_err(&failed)?.as_fd(), &found).map_err(&failed)
+        let dressed = || -> io::Result<Stat> {
+            dress(&inner, from.top.own(path)?.as_fd(), &found)?;
+            Ok(fstat(&inner)?)
+        };
+        let made = dressed().map_err(&failed)?;
+        self.note(at.clone(), &made);
+        Ok(())
     }
 
     /// An empty folder with the mode of one of the layer.
     pub(super) fn copy_folder(
-        &self,
+        &mut self,
         from: &CopySource<'_>,
         path: &Path,
         name: &str,
     ) -> Result<u64, TrialError> {
-        let found = from.found(path)?;
-        let copied = || {
-            let made = make_folder(&self.handle, Path::new(name))?;
+        let (found, at) = (from.found(path)?, from.place.join(path));
+        let mut copied = || {
+            let made = make_folder(&self.top.handle().try_clone_to_owned()?, Path::new(name))?;
             dress(&made, from.top.own(path)?.as_fd(), &found)?;
-            self.number_of(name)
+            self.note(at.clone(), &fstat(&made)?);
+            self.open_up(&at, name)
         };
         copied().map_err(TrialError::at(&from.place.join(path)))
     }
@@ -167,40 +228,84 @@ impl StagingFolder {
     ) -> io::Result<()> {
         let name = staged.file_name().unwrap_or_default();
         let number = (found.st_dev, found.st_ino);
-        if found.st_nlink > 1
-            && let Some(first) = self.linked.get(&number)
-        {
-            return Ok(linkat(&self.handle, first, folder, name, AtFlags::empty())?);
-        }
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::Symlink => {
-                symlinkat(from.top.own_link(path)?, folder, name)?;
-                let (owner, itself) = (owner(found), AtFlags::SYMLINK_NOFOLLOW);
-                let _ = chownat(folder, name, Some(owner.0), Some(owner.1), itself);
-                utimensat(folder, name, &times(found), itself)?;
-            }
-            FileType::RegularFile => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let made = openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
-                let mut own = from.top.own(path)?;
-                // Another file may stand there by now.
-                if fstat(&own)?.st_ino != found.st_ino {
-                    return Err(io::ErrorKind::NotFound.into());
-                }
-                copy_bytes(own.file(), &made, u64::try_from(found.st_size).unwrap_or(0))?;
-                dress(&made, own.as_fd(), found)?;
-            }
-            FileType::Fifo => {
-                let mode = Mode::from_raw_mode(found.st_mode & 0o7777);
-                mknodat(folder, name, FileType::Fifo, mode, 0)?;
-            }
-            // A socket without its program is nothing, and devices are not made in sandboxes.
-            _ => return Ok(()),
-        }
+        let first = self.linked.get(&number).filter(|_| found.st_nlink > 1);
+        let made = match first {
+            Some(first) => Some(self.link(first, folder, name)?),
+            None => make_file(from, path, found, folder, name)?,
+        };
+        // A socket without its program is nothing, and devices are not made in sandboxes.
+        let Some(made) = made else { return Ok(()) };
+        let made = fstat(&made)?;
         if found.st_nlink > 1 {
-            self.linked.insert(number, staged.to_owned());
+            let copy = LinkedCopy { path: staged.to_owned(), number: made.st_ino };
+            self.linked.entry(number).or_insert(copy);
         }
+        self.note(from.place.join(path), &made);
         Ok(())
+    }
+
+    /// Gives a copy a second name, if it is still the one that was made.
+    fn link(&self, first: &LinkedCopy, folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+        let copy = self.top.held(&first.path)?;
+        let stat = fstat(&copy)?;
+        let known = self.made.as_ref().and_then(|made| made.marks.get(&stat.st_ino));
+        if stat.st_ino != first.number || known.is_some_and(|mark| *mark != FileMark::of(&stat)) {
+            return Err(swapped());
+        }
+        linkat(CWD, number_of(&copy), folder, name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(copy)
+    }
+}
+
+fn swapped() -> io::Error {
+    io::Error::other("something else was put in the place of its copy")
+}
+
+/// Copies a file that is no folder, and holds the copy; none of what cannot be copied.
+fn make_file(
+    from: &CopySource<'_>,
+    path: &Path,
+    found: &Stat,
+    folder: &OwnedFd,
+    name: &OsStr,
+) -> io::Result<Option<OwnedFd>> {
+    let held = || {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(folder, name, flags, Mode::empty())
+    };
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::Symlink => {
+            let target = from.top.own_link(path)?;
+            symlinkat(&target, folder, name)?;
+            let made = held()?;
+            if readlinkat(&made, c"", Vec::new())?.as_bytes() != target.as_bytes() {
+                return Err(swapped());
+            }
+            let ((user, group), itself) = (owner(found), AtFlags::EMPTY_PATH);
+            let _ = chownat(&made, c"", Some(user), Some(group), itself);
+            utimensat(&made, c"", &times(found), itself)?;
+            Ok(Some(made))
+        }
+        FileType::RegularFile => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let made = openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+            let mut own = from.top.own(path)?;
+            // Another file may stand there by now.
+            if fstat(&own)?.st_ino != found.st_ino {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            copy_bytes(own.file(), &made, u64::try_from(found.st_size).unwrap_or(0))?;
+            dress(&made, own.as_fd(), found)?;
+            Ok(Some(made))
+        }
+        FileType::Fifo => {
+            let mode = Mode::from_raw_mode(found.st_mode & 0o7777);
+            mknodat(folder, name, FileType::Fifo, mode, 0)?;
+            let pipe = held()?;
+            let is_pipe = FileType::from_raw_mode(fstat(&pipe)?.st_mode).is_fifo();
+            if is_pipe { Ok(Some(pipe)) } else { Err(swapped()) }
+        }
+        _ => Ok(None),
     }
 }
 
@@ -296,7 +401,25 @@ fn copy_by_hand(from: &File, to: &OwnedFd, begin: u64, end: u64) -> io::Result<(
     Ok(())
 }
 
-/// Removes a staging folder with all that is in it, from below: links are not followed.
-pub(super) fn remove_staging(top: &TreeTop, name: &str) -> io::Result<()> {
-    remove_in(top.handle(), OsStr::new(name))
+/// Removes a staging folder with all that is in it, wherever it is by now. Links are not followed.
+pub(super) fn remove_staging(
+    place: Option<&TreeTop>,
+    folder: &TreeTop,
+    path: &Path,
+) -> io::Result<()> {
+    for name in names(folder.handle())? {
+        remove_in(folder.handle(), &name)?;
+    }
+    let parent = if path.is_absolute() { CWD } else { place.map_or(CWD, TreeTop::handle) };
+    // Something else may stand there. An empty folder that somebody has moved away is his.
+    match stat_in(parent, path.as_os_str()) {
+        Ok(stat) if stat.st_ino == folder.number()? => {
+            match unlinkat(parent, path, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+                Err(Errno::NOTEMPTY) if path.is_relative() => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        }
+        _ => Ok(()),
+    }
 }

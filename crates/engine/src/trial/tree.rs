@@ -16,8 +16,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, chmod, fstat, open, openat,
-        openat2, statat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Statx, StatxFlags, chmod,
+        fstat, open, openat, openat2, statat, statx, unlinkat,
     },
     io::Errno,
 };
@@ -59,6 +59,13 @@ impl FileMark {
     /// Whether it is the same, but for having been moved.
     pub(super) fn is_same_moved(&self, other: &Self) -> bool {
         Self { touched: other.touched, ..*self } == *other
+    }
+
+    /// Whether it is what was seen, but for having been moved. Moving one name of a file touches
+    /// all of them.
+    pub(super) fn is_of(&self, stat: &Stat, moved: bool) -> bool {
+        let found = Self::of(stat);
+        *self == found || ((moved || stat.st_nlink > 1) && self.is_same_moved(&found))
     }
 
     /// Whether a file of a layer is the one that was looked at. To read one that is closed to its
@@ -144,11 +151,25 @@ impl TreeTop {
         }
     }
 
-    /// Gives a folder below it another mode, whatever it has.
-    pub(super) fn set_mode(&self, path: &Path, mode: Mode) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat2(&self.0, plain(path), flags, Mode::empty(), STRAIGHT)?;
-        Ok(chmod(number_of(&folder), mode)?)
+    /// Holds what stands at a path below it, whatever that is: a link itself.
+    pub(super) fn held(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat2(&self.0, plain(path), flags, Mode::empty(), STRAIGHT)?)
+    }
+
+    /// Gives the folder below it that has this number another mode, whatever it has. Whether it
+    /// stands there.
+    pub(super) fn set_mode(&self, path: &Path, number: u64, mode: Mode) -> io::Result<bool> {
+        let folder = match self.held(path) {
+            Err(error) if is_absent(&error) => return Ok(false),
+            held => held?,
+        };
+        let stat = fstat(&folder)?;
+        let is_it = is_folder(&stat) && stat.st_ino == number;
+        if is_it {
+            chmod(number_of(&folder), mode)?;
+        }
+        Ok(is_it)
     }
 
     /// The names in a folder below it.
@@ -158,6 +179,26 @@ impl TreeTop {
 
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+
+    /// The number of the folder itself.
+    pub(super) fn number(&self) -> io::Result<u64> {
+        Ok(fstat(&self.0)?.st_ino)
+    }
+
+    /// Whether files can be moved between both: one file system, mounted once.
+    pub(super) fn is_mounted_with(&self, other: &Self) -> io::Result<bool> {
+        let mount = |top: &Self| statx(&top.0, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+        let (one, two) = (mount(self)?, mount(other)?);
+        let is_told = one.stx_mask & two.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let device = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_mnt_id);
+        Ok(is_told && device(&one) == device(&two))
+    }
+}
+
+impl From<OwnedFd> for TreeTop {
+    fn from(folder: OwnedFd) -> Self {
+        Self(folder)
     }
 }
 
@@ -199,7 +240,7 @@ impl Drop for ClosedFile {
 }
 
 /// A name for an open file by which its mode can be changed, whatever stands at its path by now.
-fn number_of(handle: &impl AsRawFd) -> String {
+pub(super) fn number_of(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 

@@ -5,6 +5,7 @@ pub(super) mod ahead;
 mod applying;
 mod asked;
 mod faults;
+mod hostile;
 mod killed;
 
 use std::{
