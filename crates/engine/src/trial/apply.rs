@@ -45,6 +45,9 @@ pub struct Applied {
     pub removed: usize,
     /// Whether nothing of the trial is left.
     pub whole: bool,
+    /// What could not be done after it was brought over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// Brings over what a trial changed at and below these paths; everything without any.
@@ -90,6 +93,7 @@ pub(super) fn apply(
         changed: counted(&[ChangeKind::Changed, ChangeKind::Touched]),
         removed: counted(&[ChangeKind::Removed]),
         whole: journal.whole,
+        warning: None,
     };
     finish(trials, &mut journal)?;
     Ok(applied)
