@@ -13,7 +13,7 @@ use crate::{
     model::{Outcome, OutsideChange},
     store::audit::AuditEntry,
     threads::in_thread,
-    trial::{Applied, OutsideLayers, ShownPart, TrialError, Trials},
+    trial::{Applied, OutsideLayers, ShownPart, Trial, TrialError, Trials},
 };
 
 /// How many changes a result lists.
@@ -109,12 +109,12 @@ impl Tasks {
     ) -> Result<TrialChanges, ToolError> {
         let mask = self.mask.get();
         self.with_outside(folder, move |layers, _, is_alive| {
-            let told = layers.show(is_alive, |trial, note| {
+            let show = |trial: &Trial, note| {
                 let told = TrialChanges { note, ..TrialChanges::of(trial, &paths, shown, &mask)? };
                 let part = ShownPart { changes: told.changes.clone(), cut: told.cut.clone() };
                 Ok((told, part))
-            });
-            told?.ok_or(TrialError::Unknown)
+            };
+            layers.show(show, is_alive)?.ok_or(TrialError::Unknown)
         })
         .await
     }

@@ -120,7 +120,7 @@ impl OutsideLayers {
         is_alive: IsAlive<'_>,
     ) -> Result<OutsideView, TrialError> {
         let mut going = Vec::new();
-        let made = self.prepare_locked(state, warden, is_alive, &mut going);
+        let made = self.prepare_locked(state, warden, &mut going, is_alive);
         // Others need not wait for that. What cannot be removed now is found by a clean-up.
         for folder in going {
             let _ = remove_tree(&folder);
@@ -132,8 +132,8 @@ impl OutsideLayers {
         &self,
         state: &Path,
         warden: &str,
-        is_alive: IsAlive<'_>,
         going: &mut Vec<PathBuf>,
+        is_alive: IsAlive<'_>,
     ) -> Result<OutsideView, TrialError> {
         let _lock = self.lock()?;
         let (mut list, garbage) = self.taken_in(is_alive)?;
@@ -227,8 +227,8 @@ impl OutsideLayers {
     /// shown; none if that is nothing.
     pub(crate) fn show<T>(
         &self,
-        is_alive: IsAlive<'_>,
         show: impl FnOnce(&Trial, Option<String>) -> Result<(T, ShownPart), TrialError>,
+        is_alive: IsAlive<'_>,
     ) -> Result<Option<T>, TrialError> {
         if !self.folder.is_dir() {
             return Ok(None);
