@@ -87,11 +87,15 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
             "bytes": change.bytes,
         })).collect::<Vec<_>>(),
         "diff": changes.diff,
+        "note": changes.note,
     }))
 }
 
 /// What is changed outside the workspace.
 fn outside(changes: &TrialChanges) -> ExitCode {
+    if let Some(note) = &changes.note {
+        say(&format!("legwork: {note}"));
+    }
     match &changes.diff {
         Some(diff) => print(diff),
         None => print(&format!("{}\n{}", changes.counted, changes.list)),
@@ -146,6 +150,9 @@ pub(crate) async fn apply(options: ApplyOptions) -> ExitCode {
             } else {
                 "; the rest of the trial is kept"
             };
+            if let Some(warning) = &applied.warning {
+                say(&format!("legwork: {warning}"));
+            }
             let rest = if applied.whole { "" } else { kept };
             print(&format!(
                 "{of}: {} made, {} changed, {} removed{rest}\n",
@@ -173,7 +180,12 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
         let engine = options.state.with_tasks()?;
         if options.outside {
             let paths = options.path.iter().map(|path| absolute(path)).collect();
-            engine.discard_outside(&this_folder(), paths, BY).await?;
+            let running = engine.discard_outside(&this_folder(), paths, BY).await?;
+            if running > 0 {
+                say(&format!(
+                    "legwork: {running} of the commands still run: what they write is kept when they end"
+                ));
+            }
             return Ok(vec!["outside the workspace".to_owned()]);
         }
         let tasks = if options.all {

@@ -1,6 +1,8 @@
 //! The layer over the home folder: what commands write there is kept and seen by the next, and is
 //! in the home itself only after a person has applied it.
 
+mod hostile;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -95,9 +97,15 @@ impl House {
         all.map(|it| (text(&it["path"]).replace(&home, ""), text(&it["kind"]))).collect()
     }
 
+    /// Looks at what is kept, and brings it over.
     fn apply(&self, paths: &[&str]) -> (Option<i32>, String, String) {
+        self.look();
         let paths = paths.iter().map(|path| self.home.join(path));
         parts(&self.legwork("apply").arg("--outside").args(paths).output().unwrap())
+    }
+
+    fn look(&self) {
+        self.legwork("changes").arg("--outside").output().unwrap();
     }
 
     fn read(&self, name: &str) -> String {
@@ -368,6 +376,7 @@ fn a_killed_fold_or_apply_leaves_the_view_as_it_was_and_the_home_before_or_after
         ));
         house.works(&format!("echo {round} > ~/counter; rm ~/r{round}/1; rm -rf ~/r{}", round + 1));
         let old = house.read("counter");
+        house.look();
         let begun = Instant::now();
         let mut apply = house.legwork("apply");
         apply.arg("--outside").stdout(Stdio::null()).stderr(Stdio::null());
@@ -530,7 +539,7 @@ fn a_full_disk_in_an_apply_to_the_home_leaves_it_as_it_was() {
         "set -e; mount -t tmpfs -o size=4m none {disk}; mkdir {disk}/work; cd {disk}/work; export HOME={disk}; \
          LW={program}; S='--state {state}'; echo before > {disk}/file; \
          $LW sh $S --mode open --policy {policy} 'echo layered > ~/file; head -c 3000000 /dev/zero > ~/large' >&2; \
-         head -c 3000000 /dev/zero > {disk}/filler; set +e; $LW apply $S --outside; echo \"code $?\"; \
+         head -c 3000000 /dev/zero > {disk}/filler; set +e; $LW changes $S --outside >&2; $LW apply $S --outside; echo \"code $?\"; \
          cat {disk}/file; ls -A {disk}; rm {disk}/filler; $LW apply $S --outside; echo \"code $?\"; \
          cat {disk}/file; ls -A {disk}",
         program = program(),

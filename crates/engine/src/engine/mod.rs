@@ -570,7 +570,8 @@ impl Engine {
         self.tasks.outside_changes(folder, paths, shown).await
     }
 
-    /// Brings that over, as [`apply_trial`](Self::apply_trial) does.
+    /// Brings that over, as [`apply_trial`](Self::apply_trial) does: only what
+    /// [`outside_changes`](Self::outside_changes) has shown, as it was then.
     pub async fn apply_outside(
         &self,
         folder: &Path,
@@ -580,13 +581,14 @@ impl Engine {
         self.tasks.apply_outside(folder, paths, by).await
     }
 
-    /// Forgets it: all of it, or what is at and below some absolute paths.
+    /// Forgets it: all of it, or what is at and below some absolute paths. How many commands still
+    /// run: what they write is not forgotten.
     pub async fn discard_outside(
         &self,
         folder: &Path,
         paths: Vec<PathBuf>,
         by: &str,
-    ) -> Result<(), ToolError> {
+    ) -> Result<usize, ToolError> {
         self.tasks.discard_outside(folder, paths, by).await
     }
 

@@ -94,6 +94,9 @@ pub(crate) enum PlaceError {
     /// What a command writes outside its workspace cannot be kept in a layer.
     #[error("no layer over the home folder: {0}")]
     NoLayer(String),
+    /// More is kept of that than may be.
+    #[error("{0}")]
+    LayersFull(String),
     /// The warden is of another version.
     #[error("the warden speaks version {0} of the protocol")]
     Version(u32),

@@ -29,6 +29,10 @@ pub(super) fn too_many_tasks(running: u64, tasks_max: u64) -> ToolError {
 /// What helps when the machine gives no more processes or descriptors.
 const SHORTAGE_HINT: &str = "end other processes or raise the limit, then try again";
 
+/// What helps when commands have written as much outside the workspace as may be kept.
+pub(super) const LAYERS_FULL_HINT: &str =
+    "bring it over or discard it (`--outside`), or raise `layer_bytes_max` of `[sandbox]`";
+
 /// The typed error of a warden that cannot be had.
 pub(crate) fn place_error(error: &PlaceError) -> ToolError {
     match error {
@@ -49,6 +53,9 @@ pub(crate) fn place_error(error: &PlaceError) -> ToolError {
             ),
         )
         .hint("`outside = \"refuse\"` of `[sandbox]` does without layers"),
+        PlaceError::LayersFull(problem) => {
+            ToolError::new(ErrorKind::LimitExceeded, problem.clone()).hint(LAYERS_FULL_HINT)
+        }
         other => ToolError::new(
             ErrorKind::ToolExecutionFailed,
             format!("the command's supervisor could not be started: {other}"),

@@ -13,7 +13,7 @@ use crate::{
     model::{Outcome, OutsideChange},
     store::audit::AuditEntry,
     threads::in_thread,
-    trial::{Applied, OutsideLayers, TrialError, Trials},
+    trial::{Applied, OutsideLayers, ShownPart, Trial, TrialError, Trials},
 };
 
 /// How many changes a result lists.
@@ -23,12 +23,21 @@ impl Tasks {
     /// Waits for the sandboxes of commands that have ended: what they wrote is then seen by the
     /// next.
     pub(super) async fn settle_outside(&self) {
-        let Some(layers) = self.place.outside() else { return };
+        if let Some(layers) = self.place.outside() {
+            self.settle_layers(layers).await;
+        }
+    }
+
+    async fn settle_layers(&self, layers: OutsideLayers) {
         let opened = in_thread(move || layers.opened()).await.unwrap_or_default();
         // Mostly they are gone already, and the ledger need not be asked.
         let lives = |warden: &str| self.place.is_alive(warden).unwrap_or(true);
-        for (id, _) in opened.into_iter().filter(|(_, warden)| lives(warden)) {
-            let Ok(task) = self.one(id.as_str()).await else { continue };
+        for (id, warden) in opened.into_iter().filter(|(_, warden)| lives(warden)) {
+            let Ok(task) = self.one(id.as_str()).await else {
+                // On a full disk the ledger may not be there: it is not known whether it has ended.
+                self.is_warden_gone(&warden, true).await;
+                continue;
+            };
             let has_left = task.outcome.as_ref().is_none_or(|it| !it.background_pids.is_empty());
             if task.status.is_final() && !has_left {
                 self.is_let_go(&task).await;
@@ -79,6 +88,7 @@ impl Tasks {
             )
         };
         let layers = self.outside_at(folder).ok_or_else(nothing)?;
+        self.settle_layers(layers.clone()).await;
         let (trials, place) = (self.trials_folder(), self.place.clone());
         let done = in_thread(move || {
             work(&layers, &trials, &|warden| place.is_alive(warden).unwrap_or(true))
@@ -86,7 +96,7 @@ impl Tasks {
         let cut = || ToolError::new(ErrorKind::ToolExecutionFailed, "it was cut off");
         done.await.ok_or_else(cut)?.map_err(|error| match error {
             TrialError::Unknown => nothing(),
-            error => trial_error(&error),
+            error => outside_error(&error),
         })
     }
 
@@ -99,8 +109,12 @@ impl Tasks {
     ) -> Result<TrialChanges, ToolError> {
         let mask = self.mask.get();
         self.with_outside(folder, move |layers, _, is_alive| {
-            let trial = layers.gathered(is_alive)?.ok_or(TrialError::Unknown)?;
-            TrialChanges::of(&trial, &paths, shown, &mask)
+            let show = |trial: &Trial, note| {
+                let told = TrialChanges { note, ..TrialChanges::of(trial, &paths, shown, &mask)? };
+                let part = ShownPart { changes: told.changes.clone(), cut: told.cut.clone() };
+                Ok((told, part))
+            };
+            layers.show(show, is_alive)?.ok_or(TrialError::Unknown)
         })
         .await
     }
@@ -119,19 +133,20 @@ impl Tasks {
         .await
     }
 
-    /// Forgets it: all of it, or what is at and below these paths.
+    /// Forgets it: all of it, or what is at and below these paths. How many commands still run,
+    /// whose changes come later.
     pub(crate) async fn discard_outside(
         &self,
         folder: &Path,
         paths: Vec<PathBuf>,
         by: &str,
-    ) -> Result<(), ToolError> {
+    ) -> Result<usize, ToolError> {
         let entry = entry("outside_discard", folder, &paths, by);
         let discarded =
             self.with_outside(folder, move |layers, _, is_alive| layers.discard(&paths, is_alive));
-        discarded.await?;
+        let running = discarded.await?;
         self.store.note(entry).await;
-        Ok(())
+        Ok(running)
     }
 }
 
@@ -140,4 +155,19 @@ fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> Audi
         .with("folder", folder.display().to_string())
         .with("answered_by", by)
         .with("paths", paths.iter().map(|it| it.display().to_string()).collect::<Vec<_>>())
+}
+
+/// The typed error of something that cannot be done with layers: they are no trial.
+fn outside_error(error: &TrialError) -> ToolError {
+    match error {
+        TrialError::NoChange(path) => ToolError::new(
+            ErrorKind::InvalidToolInput,
+            format!("no command of this workspace has changed {}", path.display()),
+        )
+        .hint("list the changes to see their paths"),
+        TrialError::ChangedUnderneath(_) => {
+            trial_error(error).hint("apply other paths, or discard these")
+        }
+        error => trial_error(error),
+    }
 }

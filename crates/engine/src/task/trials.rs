@@ -59,6 +59,10 @@ pub struct TrialChanges {
     pub list: String,
     /// A unified diff, if one was asked for; without secrets.
     pub diff: Option<String>,
+    /// What else there is that cannot be shown.
+    pub note: Option<String>,
+    /// The first change that the limits of the diff cut off.
+    pub(super) cut: Option<PathBuf>,
 }
 
 impl TrialChanges {
@@ -70,16 +74,20 @@ impl TrialChanges {
         mask: &Mask,
     ) -> Result<Self, TrialError> {
         let changes = trial.pending(paths)?;
-        let diff = shown.diff.map(|(lines_max, bytes_max)| {
-            let diff = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
-            mask.text(&diff).into_owned()
-        });
+        let (mut diff, mut cut) = (None, None);
+        if let Some((lines_max, bytes_max)) = shown.diff {
+            let text;
+            (text, cut) = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
+            diff = Some(mask.text(&text).into_owned());
+        }
         Ok(Self {
             counted: changes.counted(),
             list: trial.list(&changes, shown.lines_max),
             task_id: trial.record.task_id.clone(),
             changes,
             diff,
+            note: None,
+            cut,
         })
     }
 }
@@ -178,7 +186,7 @@ impl Tasks {
         self.is_warden_gone(&task.warden, left).await
     }
 
-    async fn is_warden_gone(&self, warden: &str, has_left: bool) -> bool {
+    pub(super) async fn is_warden_gone(&self, warden: &str, has_left: bool) -> bool {
         let patience = if has_left { STOPPED } else { LET_GO };
         if let Ok(mut channel) = self.place.dial(warden).await {
             let gone = async { while channel.receive_of_warden().await.is_ok() {} };
@@ -482,6 +490,21 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         )
         .detail("paths", vec![path.display().to_string()])
         .hint("stop the commands that run in this folder, and apply again"),
+        TrialError::NotShown(paths) => {
+            let named: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            ToolError::new(
+                ErrorKind::InvalidToolInput,
+                format!("{error}; nothing was brought over"),
+            )
+            .detail("paths", named)
+            .hint("look at it first: `legwork changes --outside --diff`")
+        }
+        TrialError::Unshown { .. } => {
+            ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())
+                .hint("`legwork discard --outside` forgets it")
+        }
+        TrialError::NotAlone(_) => ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
+            .hint("discard that folder"),
         TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
             ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
                 .hint("list the changes of the trial to see their paths")
@@ -491,9 +514,12 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         }
         TrialError::LayersFull { .. } => {
             ToolError::new(ErrorKind::LimitExceeded, error.to_string())
-                .hint("bring them over or discard them, or raise `layer_bytes_max` of `[sandbox]`")
+                .hint(super::failures::LAYERS_FULL_HINT)
         }
-        TrialError::Io { .. } | TrialError::TooMany(_) | TrialError::Stuck { .. } => {
+        TrialError::Io { .. }
+        | TrialError::TooMany(_)
+        | TrialError::TooDeep
+        | TrialError::Stuck { .. } => {
             ToolError::new(ErrorKind::ToolExecutionFailed, error.to_string())
         }
     }

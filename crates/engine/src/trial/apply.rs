@@ -47,6 +47,9 @@ pub struct Applied {
     pub removed: usize,
     /// Whether nothing of the trial is left.
     pub whole: bool,
+    /// What could not be done after it was brought over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// Brings over what a trial changed at and below these paths; everything without any.
@@ -111,6 +114,7 @@ fn attempt(
         changed: counted(&[ChangeKind::Changed, ChangeKind::Touched]),
         removed: counted(&[ChangeKind::Removed]),
         whole: journal.whole,
+        warning: None,
     };
     finish(trials, &mut journal, &benches)?;
     Ok(applied)

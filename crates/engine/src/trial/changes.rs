@@ -21,11 +21,16 @@ use super::{
     Trial,
     error::TrialError,
     record::{FileTime, LayerRecord, lossless},
-    tree::{FileMark, TreeTop, attributes, is_folder, touched, walk},
+    tree::{FileMark, TreeTop, attributes, is_closed, is_folder, touched, walk_known},
 };
 
 /// Most changes of one trial.
 const CHANGES_MAX: usize = 1_000_000;
+
+/// Most folders that are in one another, and most bytes of a path. What is deeper is not shown, and
+/// not brought over: so nothing that reads a layer need be able to go down for ever.
+const LEVELS_MAX: usize = 500;
+const PATH_MAX: usize = 3900;
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,13 +186,23 @@ impl Look<'_> {
             for name in &names {
                 let path = folder.path.join(name);
                 let at = self.layer.place.join(&path);
-                let below = if folder.merged {
-                    self.top.look(&path).map_err(TrialError::at(&at))?
-                } else {
-                    None
-                };
+                if path.as_os_str().len() > PATH_MAX || path.iter().count() > LEVELS_MAX {
+                    return Err(TrialError::TooDeep);
+                }
+                let (mut below, mut is_unknown) = (None, false);
+                if folder.merged {
+                    match self.top.look(&path) {
+                        // It may be anything: nothing is brought over to there.
+                        Err(error) if is_closed(&error) => is_unknown = true,
+                        looked => below = looked.map_err(TrialError::at(&at))?,
+                    }
+                }
+                let begin = self.found.len();
                 if let Some(inner) = self.entry(path, below).map_err(TrialError::at(&at))? {
                     waiting.push(inner);
+                }
+                for change in self.found.iter_mut().skip(begin).filter(|_| is_unknown) {
+                    change.stale = true;
                 }
             }
             if folder.merged && folder.opaque {
@@ -235,10 +250,8 @@ impl Look<'_> {
                 Ok(Some(Waiting { path, merged: false, opaque: false }))
             }
             (false, true) => {
-                for name in self.top.names(&path)? {
-                    self.removed(&path.join(name))?;
-                }
-                self.add(&path, ChangeKind::Changed, &found, Some(&below), false);
+                let is_known = self.hidden(&path, &BTreeSet::new())?;
+                self.add(&path, ChangeKind::Changed, &found, Some(&below), !is_known);
                 Ok(None)
             }
             (false, false) => {
@@ -250,12 +263,16 @@ impl Look<'_> {
         }
     }
 
-    /// What a folder hides of the one below it.
-    fn hidden(&mut self, path: &Path, kept: &BTreeSet<OsString>) -> io::Result<()> {
-        for name in self.top.names(path)?.into_iter().filter(|name| !kept.contains(name)) {
+    /// What a folder hides of the one below it; whether that can be known.
+    fn hidden(&mut self, path: &Path, kept: &BTreeSet<OsString>) -> io::Result<bool> {
+        let names = match self.top.names(path) {
+            Err(error) if is_closed(&error) => return Ok(false),
+            names => names?,
+        };
+        for name in names.into_iter().filter(|name| !kept.contains(name)) {
             self.removed(&path.join(name))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn made(&mut self, path: &Path, found: &Stat) -> io::Result<()> {
@@ -273,7 +290,7 @@ impl Look<'_> {
 
     fn removed(&mut self, path: &Path) -> io::Result<()> {
         let (layer, began, found) = (self.layer, self.began, &mut self.found);
-        walk(&self.top, path, |path, stat| {
+        walk_known(&self.top, path, |path, stat, unknown| {
             found.push(TriedChange {
                 path: layer.place.join(path),
                 kind: ChangeKind::Removed,
@@ -282,7 +299,7 @@ impl Look<'_> {
                 layer: layer.number,
                 before: Some(FileMark::of(&stat)),
                 after: None,
-                stale: is_stale(&stat, began),
+                stale: unknown.is_some() || is_stale(&stat, began),
             });
             Ok(())
         })
@@ -319,7 +336,11 @@ impl Look<'_> {
             if found.st_size != below.st_size {
                 return Ok(Some(ChangeKind::Changed));
             }
-            let (mut ours, mut theirs) = (self.upper.own(path)?, self.top.file(path)?);
+            let (mut ours, mut theirs) = match (self.upper.own(path)?, self.top.file(path)) {
+                // It cannot be compared.
+                (_, Err(error)) if is_closed(&error) => return Ok(Some(ChangeKind::Changed)),
+                (ours, theirs) => (ours, theirs?),
+            };
             if !same_bytes(ours.file(), &mut theirs)? {
                 return Ok(Some(ChangeKind::Changed));
             }

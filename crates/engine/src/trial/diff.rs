@@ -36,10 +36,14 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// A unified diff of these changes.
-pub(super) fn unified(trial: &Trial, changes: &TriedChanges, limits: DiffLimits) -> String {
+/// A unified diff of these changes, and the first that is not shown whole.
+pub(super) fn unified(
+    trial: &Trial,
+    changes: &TriedChanges,
+    limits: DiffLimits,
+) -> (String, Option<PathBuf>) {
     let mut text = String::new();
-    let (mut lines, mut left_out) = (0, 0);
+    let (mut lines, mut left_out, mut cut) = (0, 0, None);
     for change in changes.listed() {
         if left_out > 0 {
             left_out += 1;
@@ -52,7 +56,7 @@ pub(super) fn unified(trial: &Trial, changes: &TriedChanges, limits: DiffLimits)
             text.push_str(&part);
             continue;
         }
-        left_out = 1;
+        (left_out, cut) = (1, Some(change.path.clone()));
         for line in part.lines().take(limits.lines_max.saturating_sub(lines)) {
             if text.len() + line.len() < limits.bytes_max {
                 text.push_str(line);
@@ -63,7 +67,7 @@ pub(super) fn unified(trial: &Trial, changes: &TriedChanges, limits: DiffLimits)
     if left_out > 0 {
         text.push_str(&format!("(cut here: {left_out} more files are not shown whole)\n"));
     }
-    text
+    (text, cut)
 }
 
 /// What is compared of a file.

@@ -31,6 +31,19 @@ pub(crate) enum TrialError {
     LayersFull { bytes: u64, bytes_max: u64 },
     #[error("more than {0} files were changed")]
     TooMany(usize),
+    #[error("there are folders too deep in one another")]
+    TooDeep,
+    /// Commands have written what cannot be shown: how many, and why of one.
+    #[error(
+        "what {count} of the commands wrote outside the workspace cannot be shown, only discarded: {why}"
+    )]
+    Unshown { count: usize, why: String },
+    /// These came after the changes were shown, or became others.
+    #[error("not shown yet: {}", shown(.0))]
+    NotShown(Vec<PathBuf>),
+    /// It is in a folder that was made anew over another one.
+    #[error("{} cannot be discarded alone: the folder around it was made anew", .0.display())]
+    NotAlone(PathBuf),
     /// An apply that was cut off can neither be finished nor undone by itself.
     #[error(
         "an apply that was cut off can be neither finished nor undone, because {} was changed or \
@@ -51,15 +64,24 @@ impl TrialError {
     }
 
     pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> Self + '_ {
-        move |error| Self::io(path.display().to_string(), &error)
+        move |error| Self::io(short(path), &error)
+    }
+}
+
+/// A path; of a long one, how it begins.
+fn short(path: &std::path::Path) -> String {
+    const SHOWN: usize = 200;
+    let whole = path.display().to_string();
+    match whole.char_indices().nth(SHOWN).and_then(|(at, _)| whole.get(..at)) {
+        Some(begin) => format!("{begin}…"),
+        None => whole,
     }
 }
 
 /// Paths in one line; of many, the first.
 fn shown(paths: &[PathBuf]) -> String {
     const SHOWN: usize = 5;
-    let mut text: Vec<String> =
-        paths.iter().take(SHOWN).map(|path| path.display().to_string()).collect();
+    let mut text: Vec<String> = paths.iter().take(SHOWN).map(|path| short(path)).collect();
     if paths.len() > SHOWN {
         text.push(format!("and {} more", paths.len() - SHOWN));
     }

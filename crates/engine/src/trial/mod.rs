@@ -17,6 +17,7 @@ mod fold;
 mod journal;
 mod outside;
 mod record;
+mod shown;
 mod stack;
 mod stage;
 mod tree;
@@ -36,6 +37,7 @@ pub(crate) use self::{
     diff::DiffLimits,
     error::TrialError,
     outside::{OutsideLayers, OutsideView},
+    shown::ShownPart,
     tree::bytes_of as trial_bytes,
 };
 pub use self::{
@@ -291,8 +293,13 @@ impl Trial {
         Ok(changes)
     }
 
-    /// A unified diff of these changes, as far as the limits let it go.
-    pub(crate) fn diff(&self, changes: &TriedChanges, limits: DiffLimits) -> String {
+    /// A unified diff of these changes, as far as the limits let it go, and the first change that
+    /// they cut off.
+    pub(crate) fn diff(
+        &self,
+        changes: &TriedChanges,
+        limits: DiffLimits,
+    ) -> (String, Option<PathBuf>) {
         diff::unified(self, changes, limits)
     }
 

@@ -20,11 +20,13 @@ use super::{
     ahead::set_apart,
     changes,
     error::TrialError,
+    fold::LeftOut,
     record::{
         FileTime, LayerRecord, TrialRecord, lossless, read_json, write_json, write_json_soon,
     },
+    shown::ShownPart,
     stack::{LIST, LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer},
-    tree::remove_tree,
+    tree::{TreeTop, remove_tree},
 };
 use crate::{clock::now_ms, id::TaskId};
 
@@ -210,7 +212,8 @@ impl OutsideLayers {
     /// The tasks that may write into a layer now, and their wardens.
     pub(crate) fn opened(&self) -> Vec<(TaskId, String)> {
         let list: LayerList = read_json(&self.folder.join(LIST)).unwrap_or_default();
-        let known: HashSet<&String> = list.names().chain(&list.gone).collect();
+        let unshown = list.unshown.iter().map(|layer| &layer.name);
+        let known: HashSet<&String> = list.names().chain(&list.gone).chain(unshown).collect();
         let names = self.names().unwrap_or_default();
         let unknown = names.iter().filter(|name| !known.contains(name));
         let opened = |name: &String| {
@@ -220,16 +223,33 @@ impl OutsideLayers {
         unknown.filter_map(opened).collect()
     }
 
-    /// All that finished commands have written, as one; none if that is nothing.
-    pub(crate) fn gathered(&self, is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
+    /// Shows all that finished commands have written, as one, and keeps in mind what of it was
+    /// shown; none if that is nothing.
+    pub(crate) fn show<T>(
+        &self,
+        show: impl FnOnce(&Trial, Option<String>) -> Result<(T, ShownPart), TrialError>,
+        is_alive: IsAlive<'_>,
+    ) -> Result<Option<T>, TrialError> {
         if !self.folder.is_dir() {
             return Ok(None);
         }
         let _lock = self.lock()?;
-        self.gather(is_alive)
+        let Some(trial) = self.gather(is_alive)? else { return Ok(None) };
+        let note = self.unshown()?.map(|error| error.to_string());
+        let (told, part) = show(&trial, note)?;
+        self.note_shown(&trial, &part)?;
+        Ok(Some(told))
     }
 
-    /// Brings something of it over: all, or what is at and below some paths.
+    /// Says that something cannot be shown, if it is so.
+    fn unshown(&self) -> Result<Option<TrialError>, TrialError> {
+        let list = self.list()?;
+        let (count, why) = (list.unshown.len(), list.unshown.into_iter().next());
+        Ok(why.map(|first| TrialError::Unshown { count, why: first.why }))
+    }
+
+    /// Brings something of it over: all, or what is at and below some paths. It must have been
+    /// shown as it is.
     pub(crate) fn apply(
         &self,
         trials: &Trials,
@@ -238,38 +258,90 @@ impl OutsideLayers {
     ) -> Result<Applied, TrialError> {
         let _lock = self.lock()?;
         let trial = self.gather(is_alive)?.ok_or(TrialError::Unknown)?;
-        let applied = trials.apply_of(&trial, paths)?;
+        self.check_shown(&trial, paths)?;
+        let mut applied = trials.apply_of(&trial, paths)?;
         // What is brought over is the same in the home now: cut off here, nothing is lost, and the
         // next look finds no difference.
-        let mut list: LayerList = self.list()?;
-        if applied.whole {
-            list.forget_all();
-            self.write(&list)?;
-        } else {
-            self.fold_all(&mut list, &paths.iter().cloned().collect())?;
+        if let Err(error) = self.forget_applied(paths, applied.whole, is_alive) {
+            applied.warning = Some(format!("it is kept outside the workspace, too: {error}"));
         }
-        self.remove_gone(&mut list, &self.in_use(is_alive))?;
+        applied.whole &= self.unshown()?.is_none();
         Ok(applied)
     }
 
-    /// Forgets what finished commands have written: all, or what is at and below some paths.
+    /// Takes out of the layers what is in the home now.
+    fn forget_applied(
+        &self,
+        paths: &[PathBuf],
+        whole: bool,
+        is_alive: IsAlive<'_>,
+    ) -> Result<(), TrialError> {
+        let mut list: LayerList = self.list()?;
+        self.forget_shown(if whole { &[] } else { paths });
+        if whole {
+            let unshown = std::mem::take(&mut list.unshown);
+            list.forget_all();
+            list.unshown = unshown;
+            self.write(&list)?;
+        } else {
+            let left_out = LeftOut { paths: paths.iter().cloned().collect(), in_hiding: false };
+            if let Err(error) = self.fold_all(&mut list, &left_out) {
+                // There may be no room for a copy of the rest. What stood below it before does not
+                // count any more for what is brought over.
+                let names: Vec<String> = list.names().cloned().collect();
+                self.rewrite_marks(&names, &left_out)?;
+                return Err(error);
+            }
+        }
+        self.remove_gone(&mut list, &self.in_use(is_alive))
+    }
+
+    /// Forgets what finished commands have written: all, or what is at and below some paths. How
+    /// many commands still run: what they write is not forgotten.
     pub(crate) fn discard(
         &self,
         paths: &[PathBuf],
         is_alive: IsAlive<'_>,
-    ) -> Result<(), TrialError> {
+    ) -> Result<usize, TrialError> {
         if !self.folder.is_dir() {
-            return Ok(());
+            return Ok(0);
         }
         let _lock = self.lock()?;
-        let mut list = self.settled(is_alive)?;
-        if paths.is_empty() {
-            list.forget_all();
-            self.write(&list)?;
-        } else {
-            self.fold_all(&mut list, &paths.iter().cloned().collect())?;
+        if paths.is_empty() || paths.iter().any(|path| self.place.starts_with(path)) {
+            self.forget_shown(&[]);
+            return self.discard_all(is_alive);
         }
-        self.remove_gone(&mut list, &self.in_use(is_alive))
+        let trial = self.gather(is_alive)?.ok_or(TrialError::Unknown)?;
+        for path in paths {
+            self.check_alone(&trial, path)?;
+        }
+        self.forget_shown(paths);
+        let mut list = self.list()?;
+        let left_out = LeftOut { paths: paths.iter().cloned().collect(), in_hiding: true };
+        self.fold_all(&mut list, &left_out)?;
+        self.remove_gone(&mut list, &self.in_use(is_alive))?;
+        Ok(0)
+    }
+
+    /// Whether a path can be left out: something is there, and without it what is below is seen.
+    fn check_alone(&self, trial: &Trial, path: &Path) -> Result<(), TrialError> {
+        let changes = trial.changes()?;
+        let chosen = changes.within(path);
+        if chosen.is_empty() {
+            return Err(TrialError::NoChange(path.to_owned()));
+        }
+        let failed = TrialError::at(path);
+        let upper = trial.record.layers.first().map(|layer| trial.upper(layer));
+        let top = TreeTop::open_own(&upper.unwrap_or_default()).map_err(&failed)?;
+        let below = path.strip_prefix(&self.place).unwrap_or(Path::new(""));
+        for folder in below.ancestors().skip(1).filter(|it| !it.as_os_str().is_empty()) {
+            let is_in = top.own_stat(folder).map_err(&failed)?.is_some();
+            if is_in && changes::is_opaque(&top, folder).map_err(&failed)? {
+                let is_below = chosen.iter().any(|change| change.before.is_some());
+                return if is_below { Err(TrialError::NotAlone(path.to_owned())) } else { Ok(()) };
+            }
+        }
+        Ok(())
     }
 
     /// When a command last had a layer of these, in milliseconds since 1970; never if nothing is
@@ -288,16 +360,20 @@ impl OutsideLayers {
     /// seen when its layer was finished: it is taken to be changed underneath.
     fn gather(&self, is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
         let mut list = self.settled(is_alive)?;
+        self.retry(&mut list)?;
+        if list.layers.is_empty() {
+            return self.unshown()?.map_or(Ok(None), Err);
+        }
         let is_one = list.layers.len() == 1 && list.names().all(|name| name.starts_with("fold-"));
         if !is_one {
-            self.fold_all(&mut list, &HashSet::new())?;
+            self.fold_all(&mut list, &LeftOut::default())?;
             self.remove_gone(&mut list, &self.in_use(is_alive))?;
         }
         let Some(ListedLayer { name, .. }) = list.layers.first() else { return Ok(None) };
         let folder = self.folder.join(name);
         // When something was changed is told by the marks alone.
         let trial = self.trial(folder.clone(), FileTime(i64::MAX, 0))?;
-        let marks = self.marks(std::slice::from_ref(name), &HashSet::new());
+        let marks = self.marks(std::slice::from_ref(name), &LeftOut::default());
         let marks: HashMap<PathBuf, MarkBelow> =
             marks.into_iter().map(|mark| (mark.path.clone(), mark)).collect();
         let mut changes = changes::look(&trial)?;

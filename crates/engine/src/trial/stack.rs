@@ -12,9 +12,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    REMOVED,
     changes::{self, TriedChange},
     error::TrialError,
-    fold::fold,
+    fold::{LeftOut, fold},
     make_layer,
     outside::{IsAlive, OutsideLayers},
     record::{FileTime, lossless, read_json, write_json},
@@ -37,6 +38,9 @@ pub(super) struct LayerList {
     pub layers: Vec<ListedLayer>,
     /// Layers of commands that are to be removed.
     pub gone: Vec<String>,
+    /// Finished layers that cannot be shown: no command sees them, and they wait to be discarded.
+    #[serde(default)]
+    pub unshown: Vec<UnshownLayer>,
 }
 
 /// A finished layer.
@@ -45,6 +49,25 @@ pub(super) struct ListedLayer {
     pub name: String,
     /// What it takes on the disk.
     pub bytes: u64,
+    /// When its command began, or the last of those that are folded in it.
+    #[serde(default)]
+    pub began_at_ms: i64,
+}
+
+/// A finished layer that cannot be shown.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct UnshownLayer {
+    pub name: String,
+    pub bytes: u64,
+    pub why: String,
+}
+
+/// What has become of the layer of a command that has ended.
+pub(super) enum FinishedLayer {
+    /// Nothing is in it.
+    Empty,
+    Marked,
+    Unshown(TrialError),
 }
 
 impl LayerList {
@@ -53,12 +76,22 @@ impl LayerList {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.bytes).sum()
+        let unshown = self.unshown.iter().map(|layer| layer.bytes);
+        self.layers.iter().map(|layer| layer.bytes).chain(unshown).sum()
+    }
+
+    /// Adds a layer above those whose commands began before its own: a command that ends late does
+    /// not win over one that began after it.
+    fn add(&mut self, layer: ListedLayer) {
+        let before = |other: &ListedLayer| other.began_at_ms <= layer.began_at_ms;
+        let at = self.layers.iter().rposition(before).map_or(0, |at| at + 1);
+        self.layers.insert(at, layer);
     }
 
     /// Takes all out of the list.
     pub fn forget_all(&mut self) {
         self.gone.extend(self.layers.drain(..).map(|layer| layer.name));
+        self.gone.extend(self.unshown.drain(..).map(|layer| layer.name));
     }
 }
 
@@ -100,10 +133,14 @@ impl OutsideLayers {
     }
 
     pub(super) fn list(&self) -> Result<LayerList, TrialError> {
-        match read_json(&self.folder.join(LIST)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LayerList::default()),
-            read => read.map_err(TrialError::at(&self.folder.join(LIST))),
-        }
+        let mut list: LayerList = match read_json(&self.folder.join(LIST)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => LayerList::default(),
+            read => read.map_err(TrialError::at(&self.folder.join(LIST)))?,
+        };
+        // Who discards removes them first: a full disk may have no room for another list.
+        list.layers.retain(|layer| self.folder.join(&layer.name).is_dir());
+        list.unshown.retain(|layer| self.folder.join(&layer.name).is_dir());
+        Ok(list)
     }
 
     pub(super) fn write(&self, list: &LayerList) -> Result<(), TrialError> {
@@ -117,6 +154,7 @@ impl OutsideLayers {
             let entry = entry?;
             if entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
+                && !name.starts_with(REMOVED)
             {
                 names.push(name);
             }
@@ -142,7 +180,9 @@ impl OutsideLayers {
         is_alive: IsAlive<'_>,
     ) -> Result<(LayerList, Vec<String>), TrialError> {
         let mut list = self.list()?;
-        let known: HashSet<String> = list.names().chain(&list.gone).cloned().collect();
+        let unshown = list.unshown.iter().map(|layer| &layer.name);
+        let known: HashSet<String> =
+            list.names().chain(&list.gone).chain(unshown).cloned().collect();
         let names = self.names().map_err(TrialError::at(&self.folder))?;
         let mut finished = Vec::new();
         let mut garbage = Vec::new();
@@ -161,38 +201,110 @@ impl OutsideLayers {
         }
         finished.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         for (_, name, opened) in finished {
-            if self.finish(&name, &opened)? {
-                let bytes = bytes_of(&self.upper(&name));
-                list.layers.push(ListedLayer { name, bytes });
-                self.write(&list)?;
-            } else {
+            match self.finish(&name, &opened)? {
                 // It never was below another one: nobody need know that it was there.
-                garbage.push(name);
+                FinishedLayer::Empty => garbage.push(name),
+                FinishedLayer::Marked => {
+                    self.add_marked(&mut list, name, &opened);
+                    self.write(&list)?;
+                }
+                FinishedLayer::Unshown(why) => {
+                    let bytes = bytes_of(&self.upper(&name));
+                    list.unshown.push(UnshownLayer { name, bytes, why: why.to_string() });
+                    self.write(&list)?;
+                }
             }
         }
         Ok((list, garbage))
     }
 
-    /// Notes what stands below the files of a layer that nobody writes any more; whether there are
-    /// any. The first look is kept.
-    pub(super) fn finish(&self, name: &str, opened: &OpenedLayer) -> Result<bool, TrialError> {
+    fn add_marked(&self, list: &mut LayerList, name: String, opened: &OpenedLayer) {
+        let bytes = bytes_of(&self.upper(&name));
+        list.add(ListedLayer { name, bytes, began_at_ms: opened.created_at_ms });
+    }
+
+    /// Looks again at what could not be shown: what kept us from it may be gone.
+    pub(super) fn retry(&self, list: &mut LayerList) -> Result<(), TrialError> {
+        let before = list.unshown.len();
+        for layer in std::mem::take(&mut list.unshown) {
+            let opened = read_json::<OpenedLayer>(&self.folder.join(&layer.name).join(OPENED));
+            match opened.map(|opened| (self.finish(&layer.name, &opened), opened)) {
+                Ok((Ok(FinishedLayer::Marked), opened)) => {
+                    self.add_marked(list, layer.name, &opened);
+                }
+                _ => list.unshown.push(layer),
+            }
+        }
+        if list.unshown.len() == before { Ok(()) } else { self.write(list) }
+    }
+
+    /// Notes what stands below the files of a layer that nobody writes any more. The first look is
+    /// kept. A layer that cannot be read stops nobody: whoever wrote it may have meant that.
+    fn finish(&self, name: &str, opened: &OpenedLayer) -> Result<FinishedLayer, TrialError> {
         let folder = self.folder.join(name);
         let failed = TrialError::at(&folder);
-        let top = TreeTop::open_own(&self.upper(name)).map_err(&failed)?;
-        if top.own_names(Path::new("")).map_err(&failed)?.is_empty() {
-            return Ok(false);
+        let read = TreeTop::open_own(&self.upper(name))
+            .and_then(|top| top.own_names(Path::new("")).map(|names| (top, names)));
+        let (top, names) = match read {
+            Ok(read) => read,
+            Err(error) => return Ok(FinishedLayer::Unshown(failed(error))),
+        };
+        if names.is_empty() {
+            return Ok(FinishedLayer::Empty);
         }
         let place = folder.join(MARKS);
         if !place.exists() {
             // The kernel was told not to: what is in the list is on the disk.
             rustix::fs::syncfs(top.handle()).map_err(|errno| failed(errno.into()))?;
-            let changes = changes::look(&self.trial(folder.clone(), opened.began)?)?;
+            let changes = match changes::look(&self.trial(folder.clone(), opened.began)?) {
+                Ok(changes) => changes,
+                Err(error) => return Ok(FinishedLayer::Unshown(error)),
+            };
             let mark =
                 |it: TriedChange| MarkBelow { path: it.path, before: it.before, stale: it.stale };
             let marks: Vec<MarkBelow> = changes.all.into_iter().map(mark).collect();
             write_json(&place, &marks).map_err(&failed)?;
         }
-        Ok(true)
+        Ok(FinishedLayer::Marked)
+    }
+
+    /// Takes all layers out that no sandbox has mounted, the newest first, and removes them.
+    /// Nothing of them is looked at, and nothing is written before they are gone.
+    pub(super) fn discard_all(&self, is_alive: IsAlive<'_>) -> Result<usize, TrialError> {
+        let failed = TrialError::at(&self.folder);
+        let mut list = self.list().unwrap_or_default();
+        let in_use = self.in_use(is_alive);
+        let mut names = self.names().map_err(&failed)?;
+        let running = names.iter().filter(|name| self.is_running(name, is_alive)).count();
+        // What is in the list stays consistent if this is cut off.
+        names.sort_by_key(|name| list.names().rev().position(|it| it == name));
+        for name in names.iter().filter(|name| !in_use.contains(*name)) {
+            let going = self.folder.join(format!("{REMOVED}{name}"));
+            fs::rename(self.folder.join(name), going).map_err(&failed)?;
+        }
+        self.remove_going().map_err(&failed)?;
+        list.forget_all();
+        list.gone.retain(|name| in_use.contains(name));
+        if !list.gone.is_empty() || self.folder.join(LIST).exists() {
+            self.write(&list)?;
+        }
+        Ok(running)
+    }
+
+    fn is_running(&self, name: &str, is_alive: IsAlive<'_>) -> bool {
+        let opened = read_json::<OpenedLayer>(&self.folder.join(name).join(OPENED));
+        opened.is_ok_and(|opened| is_alive(&opened.warden))
+    }
+
+    /// Removes what was taken out before.
+    fn remove_going(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(REMOVED.as_bytes()) {
+                remove_tree(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// The layers that some command's view has below its own, finished or folded.
@@ -215,6 +327,7 @@ impl OutsideLayers {
         in_use: &HashSet<String>,
     ) -> Result<(), TrialError> {
         let before = list.gone.len();
+        let _ = self.remove_going();
         let removed =
             |name: &String| !in_use.contains(name) && remove_tree(&self.folder.join(name)).is_ok();
         list.gone.retain(|name| !removed(name));
@@ -233,13 +346,13 @@ impl OutsideLayers {
             begin = older;
             sum += bytes(older);
         }
-        self.fold_from(list, begin, &HashSet::new())
+        self.fold_from(list, begin, &LeftOut::default())
     }
 
     pub(super) fn fold_all(
         &self,
         list: &mut LayerList,
-        left_out: &HashSet<PathBuf>,
+        left_out: &LeftOut,
     ) -> Result<(), TrialError> {
         self.fold_from(list, 0, left_out)
     }
@@ -249,7 +362,7 @@ impl OutsideLayers {
         &self,
         list: &mut LayerList,
         begin: usize,
-        left_out: &HashSet<PathBuf>,
+        left_out: &LeftOut,
     ) -> Result<(), TrialError> {
         let old: Vec<String> = list.names().skip(begin).cloned().collect();
         if old.is_empty() {
@@ -275,11 +388,26 @@ impl OutsideLayers {
             let _ = remove_tree(&folder);
             return Err(error);
         }
-        list.layers.truncate(begin);
+        let replaced = list.layers.split_off(begin);
         let bytes = bytes_of(&self.upper(&name));
-        list.layers.push(ListedLayer { name, bytes });
+        let began_at_ms = replaced.iter().map(|layer| layer.began_at_ms).max().unwrap_or(0);
+        list.layers.push(ListedLayer { name, bytes, began_at_ms });
         list.gone.extend(old);
         self.write(list)
+    }
+
+    /// Writes the marks of layers again, without those of some paths.
+    pub(super) fn rewrite_marks(
+        &self,
+        names: &[String],
+        left_out: &LeftOut,
+    ) -> Result<(), TrialError> {
+        for name in names {
+            let place = self.folder.join(name).join(MARKS);
+            let marks = self.marks(std::slice::from_ref(name), left_out);
+            write_json(&place, &marks).map_err(TrialError::at(&place))?;
+        }
+        Ok(())
     }
 
     /// These layers, newest first.
@@ -289,14 +417,14 @@ impl OutsideLayers {
 
     /// What stood below the files of these layers, oldest first: the oldest look counts, since a
     /// later command saw the file as an earlier one had left it.
-    pub(super) fn marks(&self, names: &[String], left_out: &HashSet<PathBuf>) -> Vec<MarkBelow> {
+    pub(super) fn marks(&self, names: &[String], left_out: &LeftOut) -> Vec<MarkBelow> {
         let mut known = HashSet::new();
         let mut all = Vec::new();
         for name in names {
             let marks: Vec<MarkBelow> =
                 read_json(&self.folder.join(name).join(MARKS)).unwrap_or_default();
             for mark in marks {
-                let is_out = mark.path.ancestors().any(|path| left_out.contains(path));
+                let is_out = mark.path.ancestors().any(|path| left_out.paths.contains(path));
                 if !is_out && known.insert(mark.path.clone()) {
                     all.push(mark);
                 }

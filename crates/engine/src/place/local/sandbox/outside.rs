@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -89,8 +90,10 @@ impl Sandboxing {
         }
         let mounted = mounts_below(std::slice::from_ref(&home));
         // What may be written is seen as it is, whatever is mounted there.
-        let is_room =
-            |place: &PathBuf| profile.writable.iter().any(|room| bytes(place).starts_with(room));
+        let is_room = |place: &PathBuf| {
+            let mut rooms = profile.writable.iter().map(|room| Path::new(OsStr::from_bytes(room)));
+            rooms.any(|room| place.starts_with(room))
+        };
         if let Some(mount) = mounted.iter().find(|place| !is_room(place)) {
             return Err(PlaceError::NoLayer(format!(
                 "another file system is mounted at {}, which a layer over {} would not show",
@@ -157,6 +160,9 @@ impl Sandboxing {
 
 impl From<TrialError> for PlaceError {
     fn from(error: TrialError) -> Self {
-        Self::NoLayer(error.to_string())
+        match error {
+            TrialError::LayersFull { .. } => Self::LayersFull(error.to_string()),
+            error => Self::NoLayer(error.to_string()),
+        }
     }
 }

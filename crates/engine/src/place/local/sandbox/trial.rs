@@ -118,11 +118,47 @@ impl Sandboxing {
 
 /// What is mounted in some folders, below their tops.
 pub(super) fn mounts_below(places: &[PathBuf]) -> Vec<PathBuf> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let all = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    mounted_in(&fs::read("/proc/self/mountinfo").unwrap_or_default(), places)
+}
+
+fn mounted_in(table: &[u8], places: &[PathBuf]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let fields = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     let is_below = |mounted: &PathBuf| {
         places.iter().any(|place| mounted.starts_with(place) && mounted != place)
     };
-    all.filter(is_below).collect()
+    fields.map(mount_point).filter(is_below).collect()
+}
+
+/// A path of the kernel's table: spaces, tabs, line ends and backslashes are octal numbers there.
+fn mount_point(field: &[u8]) -> PathBuf {
+    let (mut path, mut rest) = (Vec::new(), field);
+    while let Some((first, others)) = rest.split_first() {
+        let digits = others.get(..3).filter(|_| *first == b'\\');
+        let number = digits.and_then(|it| std::str::from_utf8(it).ok());
+        if let Some(byte) = number.and_then(|it| u8::from_str_radix(it, 8).ok()) {
+            path.push(byte);
+            rest = others.get(3..).unwrap_or_default();
+        } else {
+            path.push(*first);
+            rest = others;
+        }
+    }
+    PathBuf::from(OsStr::from_bytes(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_whole_names_and_whatever_their_names_are() {
+        let table = b"1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /h/w\\040s/in rw - tmpfs none rw\n\
+            3 1 0:3 / /h/w2 rw - tmpfs none rw\n4 1 0:4 / /h/\xff\\134040 rw - tmpfs none rw\n";
+        let below = |place: &str| mounted_in(table, &[PathBuf::from(place)]);
+        assert_eq!(below("/h/w s"), [PathBuf::from("/h/w s/in")]);
+        assert!(below("/h/w").is_empty() && below("/h/w2").is_empty());
+        let odd = PathBuf::from(OsStr::from_bytes(b"/h/\xff\\040"));
+        assert_eq!(below("/h"), [PathBuf::from("/h/w s/in"), PathBuf::from("/h/w2"), odd]);
+    }
 }
