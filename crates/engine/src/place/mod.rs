@@ -17,6 +17,9 @@ mod far;
 mod far;
 #[cfg(unix)]
 pub(crate) mod jobs;
+#[cfg(windows)]
+#[path = "windows/jobs.rs"]
+pub(crate) mod jobs;
 #[cfg(unix)]
 mod local;
 #[cfg(windows)]

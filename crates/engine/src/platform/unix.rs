@@ -162,8 +162,14 @@ pub(crate) fn memory_file() -> io::Result<File> {
 
 /// Whether all that a descriptor gives is there already.
 pub(crate) fn is_file(descriptor: &OwnedFd) -> bool {
-    let found = fstat(descriptor);
-    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
+    file_bytes(descriptor).is_some()
+}
+
+/// The length of what a descriptor gives; none unless all of it is there already.
+pub(crate) fn file_bytes(descriptor: &OwnedFd) -> Option<u64> {
+    let found = fstat(descriptor).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    is_file.then_some(found.st_size.cast_unsigned())
 }
 
 /// Whether an error of the system says that a disk is full.

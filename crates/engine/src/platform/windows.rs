@@ -292,8 +292,13 @@ pub(crate) fn memory_file() -> io::Result<File> {
 
 /// Whether all that a descriptor gives is there already.
 pub(crate) fn is_file(descriptor: &OwnedFd) -> bool {
-    let file = descriptor.try_clone().map(File::from);
-    file.and_then(|file| file.metadata()).is_ok_and(|found| found.is_file())
+    file_bytes(descriptor).is_some()
+}
+
+/// The length of what a descriptor gives; none unless all of it is there already.
+pub(crate) fn file_bytes(descriptor: &OwnedFd) -> Option<u64> {
+    let found = File::from(descriptor.try_clone().ok()?).metadata().ok()?;
+    found.is_file().then_some(found.len())
 }
 
 /// Whether an error of the system says that a disk is full.

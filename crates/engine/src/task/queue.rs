@@ -4,10 +4,7 @@
 //! Whoever gives a command to a scheduler never does so again. Looks decide: the folder of the job
 //! where it is seen here, then the scheduler's word, and for an end without a record both twice.
 
-use std::{
-    os::fd::OwnedFd,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use legwork_gate::Grant;
 use legwork_warden::{failpoint::Failpoint, protocol::StdinSource};
@@ -36,6 +33,7 @@ use crate::{
         Inheritance, NewJob, TamperCheck,
         jobs::{JobLook, Jobs, folder::Begun},
     },
+    platform::OwnedFd,
     store::{
         audit::AuditEntry,
         ledger::{LedgerError, Task, write_note},

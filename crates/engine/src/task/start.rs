@@ -44,13 +44,13 @@ use crate::{
     place::{
         LoginWish, Look, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden,
     },
-    platform::{AsFd, OsStrExt, OwnedFd, is_file},
+    platform::{AsFd, OsStrExt, OwnedFd, file_bytes, is_file},
     store::ledger::{LedgerError, Registered, Task, write_note},
     trace::Trace,
 };
 
 /// Most bytes of a stdin that go along with a job.
-const JOB_INPUT_BYTES_MAX: i64 = 512 * 1024;
+const JOB_INPUT_BYTES_MAX: u64 = 512 * 1024;
 
 /// What commands are told about their terminals: what the screen understands.
 const TERM: &str = "xterm-256color";
@@ -401,8 +401,7 @@ pub(super) fn into_plan(grant: Grant<Plan>, wanted: Wanted) -> Plan {
 /// Whether all that a descriptor gives is there already, and is little enough to go along with a
 /// job.
 pub(super) fn is_small_file(descriptor: &OwnedFd) -> bool {
-    let bytes = rustix::fs::fstat(descriptor).map_or(i64::MAX, |found| found.st_size);
-    is_file(descriptor) && bytes <= JOB_INPUT_BYTES_MAX
+    file_bytes(descriptor).is_some_and(|bytes| bytes <= JOB_INPUT_BYTES_MAX)
 }
 
 /// Starts a command with the descriptors that go along: its folder, and a stdin of its own.

@@ -12,14 +12,14 @@ use std::{
 
 use legwork_gate::ProgramRule;
 use legwork_warden::{
-    protocol::{Sandboxed, Spec},
+    protocol::{RunCopies, Sandboxed, Spec},
     record::{ExitRecord, RecordError},
 };
 use tokio::sync::watch;
 
 use super::{
     Channel, Folder, Inheritance, Local, LoginWish, Look, NoProgram, Place, PlaceError, Ready,
-    Sandbox, Soon, Survey, Surveyed, TamperCheck, Warden,
+    Sandbox, Soon, Survey, Surveyed, TamperCheck, Warden, jobs::Jobs,
 };
 use crate::{
     id::TaskId,
@@ -62,6 +62,7 @@ pub(crate) struct FarReport {
     pub opened_in: Duration,
     pub answered_in: Duration,
     pub is_same_program: bool,
+    pub lacks: Vec<String>,
 }
 
 /// The machine that it is.
@@ -100,6 +101,19 @@ impl Far {
 
     pub(crate) fn settings(&self) -> &PlaceSettings {
         &self.settings
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
+    pub(crate) fn of_task(&self, _id: &TaskId) -> Option<Arc<Self>> {
+        None
+    }
+
+    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
+    pub(crate) fn leave_task(&self, _id: &TaskId) {}
+
+    #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
+    pub(crate) fn jobs(&self) -> Option<&Arc<Jobs>> {
+        None
     }
 
     #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
@@ -192,6 +206,7 @@ impl Place for Far {
             exec_rules: Vec::new(),
             on_copy: false,
             names: None,
+            copies: RunCopies::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! The same as on Linux where that is possible: wardens are found and owned in the same way, and
 //! wait in the same pool. There is no sandbox and no login shell.
 
+mod ahead;
 #[path = "../local/dead.rs"]
 mod dead;
 #[path = "../local/owner.rs"]
@@ -157,18 +158,18 @@ impl Place for Local {
 
     fn ready_to_try<'a>(
         &'a self,
-        wanted: Wanted,
-        id: &'a TaskId,
+        _wanted: Wanted,
+        _id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_to_try(wanted, id))
+        Box::pin(async { Err(PlaceError::NoCopies("no copies of files on Windows yet".into())) })
     }
 
     fn ready_in_layer<'a>(
         &'a self,
-        wanted: Wanted,
-        id: &'a TaskId,
+        _wanted: Wanted,
+        _id: &'a TaskId,
     ) -> Soon<'a, Result<Ready, PlaceError>> {
-        Box::pin(self.pool.ready_in_layer(wanted, id))
+        Box::pin(async { Err(PlaceError::NoLayer("no layers of files on Windows yet".into())) })
     }
 
     fn give_back(&self, warden: Warden) {

@@ -8,15 +8,14 @@ use std::{
 
 use legwork_gate::NetworkMode;
 use legwork_warden::{
-    protocol::Sandboxed,
+    protocol::{RunCopies, Sandboxed},
     sandbox::{Enforcement, Profile},
 };
 use sha2::{Digest, Sha256};
 
 use crate::{
-    id::TaskId,
     model::sandbox::{SandboxReport, Wanted},
-    place::{PlaceError, Sandbox},
+    place::Sandbox,
 };
 
 /// What was looked at before a command, to be compared with afterwards: nothing is.
@@ -28,6 +27,12 @@ impl LocalTamperCheck {
     pub(crate) async fn warnings(self) -> Vec<String> {
         match self {}
     }
+}
+
+/// Which of its folders a command sees as copies: none is seen so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CopiesFor {
+    Home(#[expect(dead_code, reason = "nothing is made for it")] Wanted),
 }
 
 /// Knows what this machine makes of the sandboxes of one engine.
@@ -53,6 +58,7 @@ impl Sandboxing {
             exec_rules: Vec::new(),
             on_copy: false,
             names: None,
+            copies: RunCopies::default(),
         }
     }
 
@@ -98,36 +104,5 @@ impl Sandboxing {
     #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
     pub(crate) fn is_layered(&self, _wanted: Wanted) -> bool {
         false
-    }
-
-    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
-    pub(crate) async fn begin_trial(
-        &self,
-        _wanted: Wanted,
-        _id: &TaskId,
-    ) -> Result<Profile, PlaceError> {
-        Err(PlaceError::NoCopies("no copies of files on Windows yet".into()))
-    }
-
-    pub(crate) fn tried(
-        &self,
-        wanted: Wanted,
-        enforcement: Enforcement,
-    ) -> Result<Arc<Sandbox>, PlaceError> {
-        Ok(self.learn(wanted, enforcement))
-    }
-
-    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
-    pub(crate) async fn begin_layer(
-        &self,
-        _wanted: Wanted,
-        _id: &TaskId,
-        _warden: &str,
-    ) -> Result<Profile, PlaceError> {
-        Err(PlaceError::NoLayer("no layers of files on Windows yet".into()))
-    }
-
-    pub(crate) fn layered(&self, wanted: Wanted, enforcement: Enforcement) -> Arc<Sandbox> {
-        self.learn(wanted, enforcement)
     }
 }
