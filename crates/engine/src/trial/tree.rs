@@ -389,11 +389,15 @@ const ROUNDS_MAX: usize = 1000;
 /// The same for something in an open folder. However deep it is, a few descriptors are enough: what
 /// is in a folder that is not empty is moved up first.
 pub(super) fn remove_in(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let Some(top) = open_to_remove(parent, name)? else {
-        return gone(unlinkat(parent, name, AtFlags::empty()));
-    };
     let mut moved = 0;
     for _ in 0..ROUNDS_MAX {
+        let Some(top) = open_to_remove(parent, name)? else {
+            match unlinkat(parent, name, AtFlags::empty()) {
+                // A folder came to have this name in between.
+                Err(Errno::ISDIR) => continue,
+                removed => return gone(removed),
+            }
+        };
         let mut waiting = names(top.as_fd())?;
         while let Some(name) = waiting.pop() {
             if is_removed(top.as_fd(), &name)? {

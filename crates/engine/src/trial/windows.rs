@@ -115,6 +115,17 @@ pub struct Applied {
     pub removed: usize,
     /// Whether nothing of the trial is left.
     pub whole: bool,
+    /// What went wrong afterwards.
+    pub warning: Option<String>,
+}
+
+/// What of the changes somebody was shown.
+#[derive(Debug)]
+pub(crate) struct ShownPart {
+    #[expect(dead_code, reason = "nothing is shown")]
+    pub changes: TriedChanges,
+    #[expect(dead_code, reason = "nothing is shown")]
+    pub cut: Option<PathBuf>,
 }
 
 /// What is known of a trial besides its task.
@@ -179,6 +190,10 @@ impl Trials {
         Ok(())
     }
 
+    pub(crate) fn stuck(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     pub(crate) fn recover(&self) -> Result<(), TrialError> {
         Ok(())
     }
@@ -193,7 +208,11 @@ impl Trial {
         match self.never {}
     }
 
-    pub(crate) fn diff(&self, _changes: &TriedChanges, _limits: DiffLimits) -> String {
+    pub(crate) fn diff(
+        &self,
+        _changes: &TriedChanges,
+        _limits: DiffLimits,
+    ) -> (String, Option<PathBuf>) {
         match self.never {}
     }
 
@@ -232,7 +251,11 @@ impl OutsideLayers {
         match self.never {}
     }
 
-    pub(crate) fn gathered(&self, _is_alive: IsAlive<'_>) -> Result<Option<Trial>, TrialError> {
+    pub(crate) fn show<T>(
+        &self,
+        _show: impl FnOnce(&Trial, Option<String>) -> Result<(T, ShownPart), TrialError>,
+        _is_alive: IsAlive<'_>,
+    ) -> Result<Option<T>, TrialError> {
         match self.never {}
     }
 
@@ -249,7 +272,7 @@ impl OutsideLayers {
         &self,
         _paths: &[PathBuf],
         _is_alive: IsAlive<'_>,
-    ) -> Result<(), TrialError> {
+    ) -> Result<usize, TrialError> {
         match self.never {}
     }
 
