@@ -523,13 +523,10 @@ pub(super) async fn drive(
                 Failpoint::EngineHeardEnd.pass();
                 warden.set_free();
                 let reusable = ended.reusable;
-                let mut outcome = Outcome::of(&ended);
                 gather(&tasks, &task_id, &warden.name, &ended).await;
-                if let Some(check) = tamper_check.take() {
-                    outcome.warnings = check.warnings().await;
-                }
-                questions.explain(&mut outcome);
-                tasks.note_outside(&task_id, &mut outcome).await;
+                let mut outcome = Outcome::of(&ended);
+                let known = (tamper_check.take(), &questions);
+                complete(&tasks, &task_id, &mut outcome, known).await;
                 let span = traced.ended(&outcome);
                 let (name, kept) = (&warden.name, ended.kept);
                 let committed =
@@ -576,6 +573,21 @@ pub(super) async fn drive(
         }
     }
     tasks.leave(&task_id);
+}
+
+/// Adds to an outcome what the warden does not know: what was brought that others run or trust, who
+/// refused what, and what is in a layer.
+async fn complete(
+    tasks: &Arc<Tasks>,
+    task_id: &TaskId,
+    outcome: &mut Outcome,
+    (tamper_check, questions): (Option<TamperCheck>, &ProgramQuestions),
+) {
+    if let Some(check) = tamper_check {
+        outcome.warnings = check.warnings().await;
+    }
+    questions.explain(outcome);
+    tasks.note_outside(task_id, outcome).await;
 }
 
 /// Records that a command could not be started, and tells who waits for it.
