@@ -119,3 +119,11 @@ unpack_debian() {
     rm -rf "$folder/packages"
     echo "$*" >"$folder/complete"
 }
+
+# Unpacks Debian packages of an architecture with what they need, as a tar, without running anything of
+# them: ARCHITECTURE TAR PACKAGE
+extract_debian() {
+    unpack_debian "$tools/mmdebstrap" mmdebstrap
+    perl "$tools/mmdebstrap/usr/bin/mmdebstrap" --quiet --variant=extract --arch="$1" --include="$3" \
+        bookworm "$2"
+}

@@ -15,9 +15,7 @@ busybox() {
     local folder=$tools/busybox-$1
     [ -e "$folder/complete" ] && return
     rm -rf "$folder"
-    unpack_debian "$tools/mmdebstrap" mmdebstrap
-    perl "$tools/mmdebstrap/usr/bin/mmdebstrap" --quiet --variant=extract --arch="$1" \
-        --include=busybox-static bookworm "$folder.tar" http://deb.debian.org/debian
+    extract_debian "$1" "$folder.tar" busybox-static
     mkdir -p "$folder"
     tar --extract --file "$folder.tar" --directory "$folder" ./bin/busybox \
         ./usr/share/doc/busybox-static/copyright

@@ -44,7 +44,7 @@ tools() {
     # Debian's own are too old.
     type -P cargo >/dev/null || fail "no cargo here: install Rust with rustup"
     type -P npm >/dev/null || fail "no npm here: install Node 20.5 or newer"
-    need_programs git curl gcc cpio perl python3 xz:xz-utils ip:iproute2 unshare:util-linux \
+    need_programs git gcc cpio perl python3 ip:iproute2 unshare:util-linux \
         qemu-system-aarch64:qemu-system-arm
     python3 -c 'import ensurepip, venv' 2>/dev/null || need_programs python3-venv
     node -e 'const [major, minor] = process.versions.node.split(".").map(Number);

@@ -30,7 +30,7 @@ debian_system() {
     unpack_debian "$tools/mmdebstrap" mmdebstrap
     note "making a Debian with $2"
     perl "$tools/mmdebstrap/usr/bin/mmdebstrap" --quiet --mode=root --variant=minbase \
-        --include="$2" bookworm "$system" http://deb.debian.org/debian
+        --include="$2" bookworm "$system"
     echo 'you:x:1000:1000::/home/you:/bin/sh' >>"$system/etc/passwd"
     echo 'you:x:1000:' >>"$system/etc/group"
     echo 'you:*:20000::::::' >>"$system/etc/shadow"
