@@ -1,71 +1,40 @@
 //! Recognises commands that only read, by the options and arguments that are known to be harmless.
 //! Everything else is not harmless.
 
-use std::sync::LazyLock;
-
-use serde::Deserialize;
-
 use crate::{
     content::only_prints,
-    data::{ByName, Text, by_name, table},
+    data::{self, Text, Texts},
     reading::{Form, Word},
 };
 
 /// One way to call some programs.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, bound(deserialize = "'de: 'static"))]
-struct Harmless {
-    programs: Vec<Text>,
-    subcommands: Vec<Text>,
+pub(crate) struct Harmless {
+    pub subcommands: Texts,
     /// The word after the subcommand.
-    second: Vec<Text>,
-    before: Vec<Text>,
-    before_values: Vec<Text>,
-    flags: Vec<Text>,
-    values: Vec<Text>,
-    any: bool,
-    words: bool,
-    numeric: bool,
-    needs_option: bool,
-    script: bool,
-    operands_max: Option<usize>,
-    content: Text,
-    reads: Option<Text>,
-    contained: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
-struct HarmlessFile {
-    harmless: Vec<Harmless>,
-}
-
-/// Where the shipped file is broken there is nothing, and then nothing is harmless.
-static TABLE: LazyLock<Option<ByName<Harmless>>> = LazyLock::new(|| load().ok());
-
-fn load() -> Result<ByName<Harmless>, serde_json::Error> {
-    let file: HarmlessFile = serde_json::from_str(table!("harmless"))?;
-    Ok(by_name(file.harmless, |entry| &entry.programs))
-}
-
-/// Reads the table, if it is not read yet.
-pub(crate) fn read_table() {
-    let _ = TABLE.is_some();
-}
-
-fn of_name(name: &str) -> impl Iterator<Item = &'static Harmless> {
-    let entries = TABLE.as_ref().and_then(|table| table.get(name));
-    entries.into_iter().flatten().map(|entry| &**entry)
+    pub second: Texts,
+    pub before: Texts,
+    pub before_values: Texts,
+    pub flags: Texts,
+    pub values: Texts,
+    pub any: bool,
+    pub words: bool,
+    pub numeric: bool,
+    pub needs_option: bool,
+    pub script: bool,
+    pub operands_max: Option<usize>,
+    pub content: Text,
+    pub reads: Option<Text>,
+    pub contained: bool,
 }
 
 /// Whether anything is known of a program.
 pub(crate) fn is_known(name: &str) -> bool {
-    of_name(name).next().is_some()
+    data::harmless(name).next().is_some()
 }
 
 /// Whether a program's words are known to be harmless.
 pub(crate) fn is_harmless(name: &str, rest: &[Word]) -> bool {
-    of_name(name).any(|entry| entry.covers(rest))
+    data::harmless(name).any(|entry| entry.covers(rest))
 }
 
 /// Why a command only reads, if it surely does; `contained` says that a sandbox is around it.
@@ -73,7 +42,7 @@ pub(crate) fn reads_only(name: &str, rest: &[Word], contained: bool) -> Option<&
     let reads = |entry: &&Harmless| {
         entry.reads.is_some() && (contained || !entry.contained) && entry.covers(rest)
     };
-    of_name(name).find(reads)?.reads
+    data::harmless(name).find(reads)?.reads
 }
 
 /// What an option does with the words after it.
@@ -100,12 +69,12 @@ impl Harmless {
         let mut at = 0;
         loop {
             let word = rest.get(at)?.literal()?;
-            if has(&self.before, word) {
+            if has(self.before, word) {
                 at += 1;
-            } else if has(&self.before_values, word) {
+            } else if has(self.before_values, word) {
                 rest.get(at + 1).filter(|value| value.form != Form::Fields)?;
                 at += 2;
-            } else if has(&self.subcommands, word) {
+            } else if has(self.subcommands, word) {
                 break;
             } else {
                 return None;
@@ -113,7 +82,7 @@ impl Harmless {
         }
         if !self.second.is_empty() {
             let second = rest.get(at + 1)?.literal()?;
-            return has(&self.second, second).then(|| rest.get(at + 2..).unwrap_or_default());
+            return has(self.second, second).then(|| rest.get(at + 2..).unwrap_or_default());
         }
         rest.get(at + 1..)
     }
@@ -156,10 +125,10 @@ impl Harmless {
     fn option(&self, word: &Word) -> OptionKind {
         let text = word.text.as_str();
         let literal = word.form == Form::Literal;
-        if literal && has(&self.flags, text) {
+        if literal && has(self.flags, text) {
             return OptionKind::Alone;
         }
-        if literal && has(&self.values, text) {
+        if literal && has(self.values, text) {
             return OptionKind::TakesNext;
         }
         if self.words {
@@ -171,7 +140,7 @@ impl Harmless {
         }
         if text.starts_with("--") {
             // A value that is attached may be known only after expansion: it stays a value.
-            let named = text.split_once('=').is_some_and(|(name, _)| has(&self.values, name));
+            let named = text.split_once('=').is_some_and(|(name, _)| has(self.values, name));
             let one_word = matches!(word.form, Form::Literal | Form::Dynamic);
             return if named && one_word { OptionKind::Alone } else { OptionKind::Unknown };
         }
@@ -183,11 +152,11 @@ impl Harmless {
         let mut letters = text.chars().skip(1).peekable();
         while let Some(letter) = letters.next() {
             let option = format!("-{letter}");
-            if has(&self.values, &option) {
+            if has(self.values, &option) {
                 let attached = letters.peek().is_some() || !literal;
                 return if attached { OptionKind::Alone } else { OptionKind::TakesNext };
             }
-            if !has(&self.flags, &option) {
+            if !has(self.flags, &option) {
                 return OptionKind::Unknown;
             }
         }
@@ -218,11 +187,6 @@ mod tests {
         let reading = read(text);
         let words = &reading.commands[0].words;
         is_harmless(&words[0].text, &words[1..])
-    }
-
-    #[test]
-    fn the_shipped_table_can_be_read() {
-        assert!(load().unwrap().len() > 80);
     }
 
     #[test]

@@ -56,12 +56,12 @@ mod windows;
 mod writes;
 
 pub use check::{Checked, Circumstances, check, look};
-pub use data::read_tables;
+pub use data::shipped_set;
 pub use explain::{Explanation, visible};
 pub use held::{ProgramRule, program_rules, rules_at_exec};
 pub use judge::judge;
 pub use names::{
-    ConnectRule, NamePattern, NetworkMode, PatternHost, PatternPorts, connect_proposal, shipped_set,
+    ConnectRule, NamePattern, NetworkMode, PatternHost, PatternPorts, connect_proposal,
 };
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};

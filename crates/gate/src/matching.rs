@@ -30,10 +30,10 @@ pub(crate) fn begins_with(words: &[Word], args: &[Vec<String>]) -> bool {
 /// Whether the alternatives follow each other in the words when options are passed over.
 ///
 /// An alternative that is itself an option may be anywhere, in any spelling.
-pub(crate) fn follows(words: &[Word], args: &[Vec<impl AsRef<str>>]) -> Certainty {
+pub(crate) fn follows<T: AsRef<str>>(words: &[Word], args: &[impl AsRef<[T]>]) -> Certainty {
     let mut certainty = Certainty::Yes;
     let mut at = 0;
-    for alternatives in args {
+    for alternatives in args.iter().map(AsRef::as_ref) {
         let is_option = alternatives.iter().any(|it| it.as_ref().starts_with('-'));
         let found = if is_option {
             any_option(words, alternatives)

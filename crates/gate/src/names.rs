@@ -1,16 +1,12 @@
 //! Names that commands may connect to, as they are written: patterns, sets of them, and rules.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::LazyLock,
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
 use crate::{
-    data::table,
+    data::shipped_set,
     policy::{Layer, LayerReader, Placed, PolicyError},
     proposal::quoted,
     rule::Decision,
@@ -154,13 +150,6 @@ fn parse_host(text: &str) -> Result<PatternHost, &'static str> {
         return Err("write an address as four decimal numbers");
     }
     Ok(if below { PatternHost::Below(name) } else { PatternHost::Name(name) })
-}
-
-/// The names of a set that comes with Legwork.
-pub fn shipped_set(name: &str) -> Option<&'static [String]> {
-    static SETS: LazyLock<BTreeMap<String, Vec<String>>> =
-        LazyLock::new(|| serde_json::from_str(table!("names")).unwrap_or_default());
-    SETS.get(name).map(Vec::as_slice)
 }
 
 /// A rule on a name, `[[connect]]`.
@@ -371,15 +360,6 @@ mod tests {
             "a..b",
         ] {
             assert!(NamePattern::parse(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn shipped_sets_are_patterns() {
-        let sets: BTreeMap<String, Vec<String>> = serde_json::from_str(table!("names")).unwrap();
-        assert!(sets.contains_key("python") && sets.contains_key("cargo"));
-        for name in sets.values().flatten() {
-            assert!(NamePattern::parse(name).is_ok(), "{name}");
         }
     }
 

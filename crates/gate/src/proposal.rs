@@ -80,9 +80,7 @@ fn is_usual_shell(shell: &str) -> bool {
 
 /// Whether a program is a shell, an interpreter or a wrapper, by whatever version.
 fn is_general(program: &str) -> bool {
-    // A table that cannot be read makes everything a wrapper.
-    is_interpreter(program, &AS_GENERAL)
-        || data::wrappers(basename(program)).is_none_or(|found| !found.is_empty())
+    is_interpreter(program, &AS_GENERAL) || data::is_wrapper(basename(program))
 }
 
 #[cfg(test)]

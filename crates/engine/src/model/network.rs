@@ -78,7 +78,7 @@ impl NetworkSettings {
 
     /// The rules of a name, or of each in a set. What is written was checked before.
     fn named(&self, id: &str, name: &str) -> Vec<NameRule> {
-        let rule = |name: &String| {
+        let rule = |name: &str| {
             let NamePattern { host, ports } = NamePattern::parse(name).ok()?;
             Some(NameRule {
                 id: id.to_owned(),
@@ -88,11 +88,13 @@ impl NetworkSettings {
         };
         match name.strip_prefix('@') {
             Some(set) => {
-                let own = self.sets.get(set).map(Vec::as_slice);
-                let names = own.or_else(|| shipped_set(set)).unwrap_or_default();
-                names.iter().filter_map(rule).collect()
+                let Some(own) = self.sets.get(set) else {
+                    let names = shipped_set(set).unwrap_or_default();
+                    return names.iter().copied().filter_map(rule).collect();
+                };
+                own.iter().map(String::as_str).filter_map(rule).collect()
             }
-            None => rule(&name.to_owned()).into_iter().collect(),
+            None => rule(name).into_iter().collect(),
         }
     }
 }

@@ -6,8 +6,6 @@ mod find;
 mod options;
 mod shells;
 
-use std::sync::Arc;
-
 use crate::{
     data::{self, Empty, Then, Wrapper},
     plain::{Dialect, NotPlain, plain},
@@ -84,8 +82,7 @@ impl Unwrapper<'_> {
         if let Some(known) = self.look_into_builtin(run, name) {
             return known;
         }
-        let Some(wrappers) = data::wrappers(name) else { return false };
-        match choose(wrappers, &run.words) {
+        match choose(data::wrappers(name), &run.words) {
             Choice::None => true,
             Choice::Doubtful => false,
             Choice::Found(wrapper, from) => self.unwrap_with(run, wrapper, from),
@@ -288,29 +285,29 @@ fn plain_for(program: &str, text: &str) -> Result<(), NotPlain> {
 }
 
 /// Which wrapper a command is.
-enum Choice<'w> {
+enum Choice {
     /// None.
     None,
     /// It may be one.
     Doubtful,
     /// This one; its options begin at an index.
-    Found(&'w Wrapper, usize),
+    Found(&'static Wrapper, usize),
 }
 
 /// Chooses among the wrappers of a name by subcommand.
-fn choose<'w>(wrappers: &'w [Arc<Wrapper>], words: &[Word]) -> Choice<'w> {
+fn choose(wrappers: impl Iterator<Item = &'static Wrapper>, words: &[Word]) -> Choice {
     let mut doubtful = false;
     for wrapper in wrappers {
         if wrapper.subcommand.is_empty() {
             return Choice::Found(wrapper, 1);
         }
         let before = Wrapper {
-            flags: wrapper.before_flags.clone(),
-            values: wrapper.before_values.clone(),
+            flags: wrapper.before_flags,
+            values: wrapper.before_values,
             ..Wrapper::default()
         };
         let mut at = options::parse(words, 1, &before).map(|parsed| parsed.rest);
-        for expected in &wrapper.subcommand {
+        for expected in wrapper.subcommand {
             let word = at.and_then(|at| words.get(at)).and_then(Word::literal);
             at = if word == Some(*expected) { at.map(|at| at + 1) } else { None };
         }

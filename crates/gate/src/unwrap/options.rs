@@ -77,7 +77,7 @@ fn after_operands(
         let dashes = words.iter().skip(at).position(|word| word.literal() == Some("--"));
         return dashes.map(|offset| at + offset + 1);
     }
-    let is_shell = |word: &Word| word.literal().is_some_and(|text| has(&wrapper.shell, text));
+    let is_shell = |word: &Word| word.literal().is_some_and(|text| has(wrapper.shell, text));
     if wrapper.operands > 0 && words.get(at).is_some_and(is_shell) {
         parsed.shells.push(words.get(at + 1)?.clone());
         return Some(words.len());
@@ -103,7 +103,7 @@ fn visible(word: &Word) -> Option<&str> {
 
 /// Whether a word is an option.
 fn is_option(text: &str, wrapper: &Wrapper) -> bool {
-    text.len() > 1 && text.starts_with('-') || text == "-" && has(&wrapper.flags, "-")
+    text.len() > 1 && text.starts_with('-') || text == "-" && has(wrapper.flags, "-")
 }
 
 /// Whether an option is in a list.
@@ -179,11 +179,11 @@ fn take_value(
 /// What an option is, spelled exactly.
 fn exact(text: &str, wrapper: &Wrapper) -> Option<Kind> {
     let lists = [
-        (&wrapper.flags, Kind::Flag),
-        (&wrapper.values, Kind::Value),
-        (&wrapper.stops, Kind::Stop),
-        (&wrapper.shell, Kind::Shell),
-        (&wrapper.split, Kind::Split),
+        (wrapper.flags, Kind::Flag),
+        (wrapper.values, Kind::Value),
+        (wrapper.stops, Kind::Stop),
+        (wrapper.shell, Kind::Shell),
+        (wrapper.split, Kind::Split),
     ];
     lists.iter().find(|(options, _)| has(options, text)).map(|(_, kind)| *kind)
 }
@@ -193,7 +193,7 @@ fn long(name: &str, wrapper: &Wrapper) -> Option<Kind> {
     if let Some(kind) = exact(name, wrapper) {
         return Some(kind);
     }
-    let all = [&wrapper.flags, &wrapper.values, &wrapper.stops, &wrapper.shell, &wrapper.split];
+    let all = [wrapper.flags, wrapper.values, wrapper.stops, wrapper.shell, wrapper.split];
     let mut found = all.iter().flat_map(|options| options.iter()).filter(|o| o.starts_with(name));
     let first = found.next()?;
     found.next().is_none().then_some(())?;

@@ -68,7 +68,7 @@ impl Base {
 }
 
 /// Finds the tree.
-pub(super) fn tree() -> io::Result<Tree> {
+fn tree() -> io::Result<Tree> {
     find_tree(
         &fs::read_to_string("/proc/self/cgroup")?,
         &fs::read_to_string("/proc/self/mountinfo")?,

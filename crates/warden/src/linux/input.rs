@@ -252,6 +252,7 @@ impl InputSource {
 #[derive(Debug, Clone, Copy)]
 enum SleepingCall {
     Read,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "newer systems lack it"))]
     Poll,
     PollTimed,
     Select,

@@ -54,6 +54,16 @@ pub(super) struct Setup {
     cgroup_base: Option<Base>,
 }
 
+impl Setup {
+    /// Removes what killed wardens of other spawners have left in cgroups.
+    fn sweep(&self) {
+        self.places.sweep();
+        if let Some(base) = &self.cgroup_base {
+            cgroup::sweep(&base.folder);
+        }
+    }
+}
+
 /// Serves one engine until it closes its end, and its wardens until the last of them is gone.
 pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let mask = umask(Mode::RWXG | Mode::RWXO);
@@ -78,7 +88,7 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     };
     let mut wardens = Wardens { setup, alive: Roster::new()?, dead: Vec::new() };
-    let mut serving = true;
+    let (mut serving, mut swept) = (true, false);
     while serving || !wardens.alive.rows().is_empty() || !wardens.dead.is_empty() {
         let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
         if serving {
@@ -102,6 +112,11 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         }
         while let Some((warden, channel)) = requests.next_fork()? {
             wardens.fork(&warden, channel);
+        }
+        // The first command need not wait for what others have left.
+        if !swept && !wardens.alive.rows().is_empty() {
+            wardens.setup.sweep();
+            swept = true;
         }
     }
     Ok(())
@@ -245,8 +260,7 @@ impl Requests<'_> {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
                 let places = LimitsPlaces::find();
-                places.sweep();
-                let cgroup_base = places.of_wardens().inspect(|base| cgroup::sweep(&base.folder));
+                let cgroup_base = places.of_wardens();
                 return Ok(Some(Setup {
                     tasks,
                     wardens,

@@ -304,14 +304,10 @@ impl Built {
 
     fn hits_one_by_one(&self, text: &str) -> Vec<Hit> {
         let mut hits = Vec::new();
-        for (word, searched) in self.words().enumerate() {
-            let mut from = 0;
-            while let Some(place) = text.get(from..).and_then(|rest| rest.find(searched)) {
-                let start = from + place;
-                hits.push(Hit { word, start, end: start + searched.len() });
-                // They may overlap.
-                from = start + searched.chars().next().map_or(1, char::len_utf8);
-            }
+        for start in 0..text.len() {
+            let Some(rest) = text.as_bytes().get(start..) else { break };
+            let here = self.words().enumerate().filter(|(_, it)| rest.starts_with(it.as_bytes()));
+            hits.extend(here.map(|(word, it)| Hit { word, start, end: start + it.len() }));
         }
         // The order in which the automaton would come to them.
         hits.sort_by_key(|hit| (hit.end, hit.start));

@@ -24,6 +24,8 @@ pub(in crate::linux) enum LimitsPlace {
 pub(in crate::linux) struct LimitsPlaces {
     pub pids: Result<LimitsPlace, String>,
     pub memory: Result<LimitsPlace, String>,
+    /// The tree of version 2, where there is one.
+    tree: Option<Tree>,
 }
 
 impl LimitsPlaces {
@@ -32,12 +34,13 @@ impl LimitsPlaces {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let place = |controller| place(&own, &mounts, controller);
-        Self { pids: place("pids"), memory: place("memory") }
+        let tree = cgroup::find_tree(&own, &mounts).ok();
+        Self { pids: place("pids"), memory: place("memory"), tree }
     }
 
     /// Where wardens' own cgroups are made: where they can limit something, if that is so anywhere.
     pub(in crate::linux) fn of_wardens(&self) -> Option<Base> {
-        let mut base = Base::at(&cgroup::tree().ok()?);
+        let mut base = Base::at(self.tree.as_ref()?);
         if let Ok(LimitsPlace::Second(folder)) = &self.pids {
             base.folder.clone_from(folder);
         }
