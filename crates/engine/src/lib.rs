@@ -217,6 +217,7 @@ pub use store::{
 pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
+    outside::OutsideState,
     run::{Ended, Grown, Run, RunControl},
     trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},
@@ -237,12 +238,10 @@ pub fn init() {
 /// Prepares for a command that follows at once, for a program that starts, runs one command and
 /// ends: call it in `main`, after [`init`] and before the first thread.
 ///
-/// Saves the second start of the program by a fork, and begins to read the tables that commands
-/// are judged by. It is never required, and forks nothing in a process that has several threads
-/// already.
+/// Saves the second start of the program by a fork. It is never required, and forks nothing in a
+/// process that has several threads already.
 pub fn init_at_once() {
     legwork_warden::fork_spawner_ahead();
-    drop(threads::begin_in_thread(legwork_gate::read_tables));
 }
 
 /// Keeps the page about tools true.

@@ -27,10 +27,11 @@ use crate::{
     },
 };
 
-/// A home with a workspace and the state folder in it.
-struct House {
-    scratch: Scratch,
-    home: PathBuf,
+/// A home with a workspace in it, and mostly the state folder.
+pub(super) struct House {
+    pub scratch: Scratch,
+    pub home: PathBuf,
+    state: PathBuf,
 }
 
 /// Nobody is asked; the sandbox is as configured.
@@ -51,12 +52,19 @@ impl House {
         fs::write(home.join(".gitconfig"), "[user]\n\tname = me\n").unwrap();
         fs::write(home.join(".ssh/key"), "secret\n").unwrap();
         fs::write(home.join("policy.toml"), policy).unwrap();
-        Self { scratch, home }
+        let state = home.join(".local/state/legwork");
+        Self { scratch, home, state }
+    }
+
+    /// The state folder is that of the test.
+    pub(super) fn with_state_apart() -> Self {
+        let house = Self::new();
+        Self { state: house.scratch.state.path().to_owned(), ..house }
     }
 
     fn legwork(&self, verb: &str) -> Command {
         let mut command = Command::new(program());
-        command.arg(verb).arg("--state").arg(self.home.join(".local/state/legwork"));
+        command.arg(verb).arg("--state").arg(&self.state);
         command.current_dir(self.home.join("work")).stdin(Stdio::null());
         command.env("HOME", &self.home).env("XDG_CONFIG_HOME", self.home.join(".config"));
         command.env("SHELL", "/bin/sh").env_remove("CARGO_HOME");
@@ -71,7 +79,7 @@ impl House {
     }
 
     #[track_caller]
-    fn works(&self, script: &str) -> String {
+    pub(super) fn works(&self, script: &str) -> String {
         let (code, stdout, stderr) = self.sh(script);
         assert_eq!(code, Some(0), "{script}: {stdout}{stderr}");
         stdout
@@ -108,7 +116,7 @@ impl House {
         self.legwork("changes").arg("--outside").output().unwrap();
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(super) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.home.join(name)).unwrap_or_else(|error| format!("{name}: {error}"))
     }
 

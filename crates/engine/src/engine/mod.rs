@@ -59,6 +59,7 @@ use crate::{
         adopt::keep_adopting,
         input::TypedText,
         observe::Observer,
+        outside::OutsideState,
         place_error,
         places::{Places, out_of_reach},
         run::Run,
@@ -557,6 +558,12 @@ impl Engine {
     /// Forgets what a trial changed; its task stays.
     pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
         self.tasks.discard_trial(trial, by).await
+    }
+
+    /// The workspaces whose finished commands have changed something outside of them, in layers
+    /// over the home folder; the latest first.
+    pub async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
+        self.tasks.outside().await
     }
 
     /// What finished commands of the workspace that a folder is in have changed outside of it, in

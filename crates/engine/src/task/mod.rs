@@ -13,7 +13,7 @@ pub(crate) mod input;
 mod listing;
 mod names;
 pub(crate) mod observe;
-mod outside;
+pub(crate) mod outside;
 pub(crate) mod places;
 mod plan;
 mod programs;

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::{
     Tasks,
     trials::{ShownChanges, TrialChanges, trial_error},
@@ -15,6 +17,21 @@ use crate::{
     threads::in_thread,
     trial::{Applied, OutsideLayers, ShownPart, Trial, TrialError, Trials},
 };
+
+/// What commands of a workspace have changed outside of it, in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutsideState {
+    /// The name of their layers.
+    pub id: String,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// The folder that they changed: the home.
+    pub home: PathBuf,
+    /// When the last of these commands began, in milliseconds since 1970.
+    pub began_at_ms: i64,
+    /// What their layers take on the disk.
+    pub bytes: u64,
+}
 
 /// How many changes a result lists.
 const LISTED: usize = 20;
@@ -98,6 +115,30 @@ impl Tasks {
             TrialError::Unknown => nothing(),
             error => outside_error(&error),
         })
+    }
+
+    /// The workspaces whose finished commands have changed something outside, the latest first.
+    pub(crate) async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
+        let state = self.store.state.path().to_owned();
+        let all = in_thread(move || OutsideLayers::all(&state)).await.unwrap_or_default();
+        let mut states = Vec::new();
+        for layers in all {
+            self.settle_layers(layers.clone()).await;
+            let place = self.place.clone();
+            let kept = in_thread(move || {
+                let kept = layers.kept(&|warden| place.is_alive(warden).unwrap_or(true))?;
+                Some(OutsideState {
+                    id: layers.name(),
+                    workspace: layers.workspace().to_owned(),
+                    home: layers.place().to_owned(),
+                    began_at_ms: kept.began_at_ms,
+                    bytes: kept.bytes,
+                })
+            });
+            states.extend(kept.await.flatten());
+        }
+        states.sort_by_key(|state| std::cmp::Reverse(state.began_at_ms));
+        Ok(states)
     }
 
     /// What finished commands of the workspace that a folder is in have changed outside of it.

@@ -61,7 +61,7 @@ pub struct TrialChanges {
     pub diff: Option<String>,
     /// What else there is that cannot be shown.
     pub note: Option<String>,
-    /// The first change that the limits of the diff cut off.
+    /// The first change that the limits cut off: those of the diff, or of the list without one.
     pub(super) cut: Option<PathBuf>,
 }
 
@@ -74,12 +74,13 @@ impl TrialChanges {
         mask: &Mask,
     ) -> Result<Self, TrialError> {
         let changes = trial.pending(paths)?;
-        let (mut diff, mut cut) = (None, None);
-        if let Some((lines_max, bytes_max)) = shown.diff {
-            let text;
-            (text, cut) = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
-            diff = Some(mask.text(&text).into_owned());
-        }
+        let (diff, cut) = match shown.diff {
+            Some((lines_max, bytes_max)) => {
+                let (text, cut) = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
+                (Some(mask.text(&text).into_owned()), cut)
+            }
+            None => (None, changes.listed().nth(shown.lines_max).map(|it| it.path.clone())),
+        };
         Ok(Self {
             counted: changes.counted(),
             list: trial.list(&changes, shown.lines_max),

@@ -8,7 +8,7 @@
 //! folders that are in none, which the next one removes or takes in.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -25,8 +25,8 @@ use super::{
         FileTime, LayerRecord, TrialRecord, lossless, read_json, write_json, write_json_soon,
     },
     shown::ShownPart,
-    stack::{LIST, LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer},
-    tree::{TreeTop, remove_tree},
+    stack::{LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer},
+    tree::{TreeTop, bytes_of, remove_tree},
 };
 use crate::{clock::now_ms, id::TaskId};
 
@@ -82,6 +82,15 @@ impl OutsideView {
 /// Where the lowest part of a view is put together, in the folder of its layer.
 const BASE: &str = "0/base";
 
+/// What is kept of finished commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeptLayers {
+    /// What it takes on the disk.
+    pub bytes: u64,
+    /// When the last of them began, in milliseconds since 1970; 0 where that is not known.
+    pub began_at_ms: i64,
+}
+
 /// Whether a warden lives, by its name.
 pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
 
@@ -112,7 +121,28 @@ impl OutsideLayers {
         &self.place
     }
 
-    /// Makes the layer of a command that this warden will run, over what is finished now.
+    /// Their name in the state folder.
+    pub(crate) fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// What is kept of finished commands; none if that is nothing. Neither waits nor writes.
+    pub(crate) fn kept(&self, is_alive: IsAlive<'_>) -> Option<KeptLayers> {
+        let list = self.list().ok()?;
+        let mut finished = self.unlisted(&list);
+        finished.retain(|(name, opened)| !is_alive(&opened.warden) && !self.is_empty(name));
+        if list.layers.is_empty() && list.unshown.is_empty() && finished.is_empty() {
+            return None;
+        }
+        let own = finished.iter().map(|(name, _)| bytes_of(&self.upper(name)));
+        let listed = list.layers.iter().map(|layer| layer.began_at_ms);
+        let began = listed.chain(finished.iter().map(|(_, opened)| opened.created_at_ms));
+        Some(KeptLayers {
+            bytes: list.bytes() + own.sum::<u64>(),
+            began_at_ms: began.max().unwrap_or(0),
+        })
+    }
+
     pub(crate) fn prepare(
         &self,
         state: &Path,
@@ -211,16 +241,8 @@ impl OutsideLayers {
 
     /// The tasks that may write into a layer now, and their wardens.
     pub(crate) fn opened(&self) -> Vec<(TaskId, String)> {
-        let list: LayerList = read_json(&self.folder.join(LIST)).unwrap_or_default();
-        let unshown = list.unshown.iter().map(|layer| &layer.name);
-        let known: HashSet<&String> = list.names().chain(&list.gone).chain(unshown).collect();
-        let names = self.names().unwrap_or_default();
-        let unknown = names.iter().filter(|name| !known.contains(name));
-        let opened = |name: &String| {
-            let opened: OpenedLayer = read_json(&self.folder.join(name).join(OPENED)).ok()?;
-            Some((opened.task_id, opened.warden))
-        };
-        unknown.filter_map(opened).collect()
+        let unlisted = self.unlisted(&self.list().unwrap_or_default()).into_iter();
+        unlisted.map(|(_, opened)| (opened.task_id, opened.warden)).collect()
     }
 
     /// Shows all that finished commands have written, as one, and keeps in mind what of it was

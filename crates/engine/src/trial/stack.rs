@@ -24,7 +24,7 @@ use super::{
 use crate::id::TaskId;
 
 /// The list of a workspace, and the lock of whoever changes it.
-pub(super) const LIST: &str = "layers.json";
+const LIST: &str = "layers.json";
 const LOCK: &str = "lock";
 
 /// The record of a command's layer, and what stood below a layer's files when it was finished.
@@ -216,6 +216,24 @@ impl OutsideLayers {
             }
         }
         Ok((list, garbage))
+    }
+
+    /// The layers of commands that are in no list yet.
+    pub(super) fn unlisted(&self, list: &LayerList) -> Vec<(String, OpenedLayer)> {
+        let unshown = list.unshown.iter().map(|layer| &layer.name);
+        let known: HashSet<&String> = list.names().chain(&list.gone).chain(unshown).collect();
+        let names = self.names().unwrap_or_default().into_iter();
+        let opened = |name: String| {
+            let opened = read_json(&self.folder.join(&name).join(OPENED)).ok()?;
+            Some((name, opened))
+        };
+        names.filter(|name| !known.contains(name)).filter_map(opened).collect()
+    }
+
+    /// Whether nothing is in a layer that nobody writes any more.
+    pub(super) fn is_empty(&self, name: &str) -> bool {
+        let top = TreeTop::open_own(&self.upper(name));
+        top.and_then(|top| top.own_names(Path::new(""))).is_ok_and(|names| names.is_empty())
     }
 
     fn add_marked(&self, list: &mut LayerList, name: String, opened: &OpenedLayer) {

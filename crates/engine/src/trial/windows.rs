@@ -231,6 +231,13 @@ pub(crate) struct OutsideLayers {
     never: Infallible,
 }
 
+/// What is kept of finished commands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeptLayers {
+    pub bytes: u64,
+    pub began_at_ms: i64,
+}
+
 /// Whether a warden lives, by its name.
 pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
 
@@ -240,6 +247,18 @@ impl OutsideLayers {
     }
 
     pub(crate) fn workspace(&self) -> &Path {
+        match self.never {}
+    }
+
+    pub(crate) fn place(&self) -> &Path {
+        match self.never {}
+    }
+
+    pub(crate) fn name(&self) -> String {
+        match self.never {}
+    }
+
+    pub(crate) fn kept(&self, _is_alive: IsAlive<'_>) -> Option<KeptLayers> {
         match self.never {}
     }
 

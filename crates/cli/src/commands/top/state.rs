@@ -11,7 +11,7 @@ use super::{
     list::{TaskRow, TaskRows},
     output::{OutputPane, PaneText},
     questions::{AnswerKey, OpenedQuestion, QuestionPane},
-    trials::{TrialPane, TrialRow, TrialText},
+    trials::{TrialKey, TrialPane, TrialRow, TrialText},
 };
 
 /// Tasks that are held; of more than these the oldest that have ended are left out.
@@ -45,7 +45,7 @@ pub(super) enum TopMode {
     /// The output of the selected task has the screen, and this was typed for it.
     Attached(String),
     /// The trials have the screen; whether this is to be done with one is asked.
-    Trials(Option<(TaskId, TrialVerb)>),
+    Trials(Option<(TrialKey, TrialVerb)>),
 }
 
 /// What can be done with a trial.
@@ -71,7 +71,7 @@ pub(super) enum Effect {
     /// Send a line to a task.
     Send(TaskId, String),
     /// Apply or discard a trial.
-    Settle(TaskId, TrialVerb),
+    Settle(TrialKey, TrialVerb),
 }
 
 /// What was read or has happened.
@@ -88,7 +88,7 @@ pub(super) enum Message {
     /// What a task uses now.
     Uses(TaskId, Option<String>),
     Trials(Vec<TrialRow>),
-    TrialText(TaskId, TrialText),
+    TrialText(TrialKey, TrialText),
     /// Something to be said.
     Told(String),
     /// There are no events: `top` would show what is not so any more.
@@ -156,7 +156,13 @@ impl State {
             Message::PaneText(id, printed) => self.output.take(&id, printed),
             Message::Uses(id, resources) => self.output.take_resources(&id, resources),
             Message::Trials(rows) => self.trials.take_list(rows),
-            Message::TrialText(id, text) => self.trials.take_text(&id, text),
+            Message::TrialText(key, text) => {
+                // What is answered was asked about the changes that are on the screen.
+                if matches!(&self.mode, TopMode::Trials(Some((asked, _))) if *asked == key) {
+                    self.mode = TopMode::Trials(None);
+                }
+                self.trials.take_text(&key, text);
+            }
             Message::Told(told) => self.told = Some(told),
             Message::Failed(error) => self.told = Some(error.message),
         }
@@ -346,17 +352,17 @@ impl State {
     fn look_at_trials(
         &mut self,
         input: &Gesture,
-        asked: Option<(TaskId, TrialVerb)>,
+        asked: Option<(TrialKey, TrialVerb)>,
     ) -> Option<Effect> {
         self.mode = TopMode::Trials(None);
         let key = match input {
             Gesture::Char(key) => Some(*key),
             _ => self.key_at(input),
         };
-        if let Some((id, verb)) = asked {
-            return (key == Some('y')).then_some(Effect::Settle(id, verb));
+        if let Some((meant, verb)) = asked {
+            return (key == Some('y')).then_some(Effect::Settle(meant, verb));
         }
-        let ask = |trials: &TrialPane, verb| trials.meant(verb).map(|row| (row.id.clone(), verb));
+        let ask = |trials: &TrialPane, verb| trials.meant(verb).map(|row| (row.key.clone(), verb));
         match (input, key) {
             (Gesture::Ctrl('c'), _) => return Some(Effect::Quit),
             (Gesture::Escape, _) | (_, Some('q' | 'T')) => self.mode = TopMode::Browse,

@@ -41,7 +41,7 @@ const KEYS: [(&str, &str); 17] = [
     ("x", "stop the task, after asking"),
     ("PgUp PgDn", "scroll the output; End follows it again"),
     ("v", "screen of a terminal, or its text"),
-    ("T", "trials: look at them, apply, discard"),
+    ("T", "trials and changes outside: look at them, apply, discard"),
     ("y o", "allow once; once, outside the sandbox"),
     ("s", "allow for this session"),
     ("r", "allow from now on: save the rule"),
@@ -437,13 +437,14 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
             let row = state.tasks.selected().filter(|row| row.id == *id);
             draw_sure(canvas, place, "Stop", row.map_or(id.as_str(), |row| &row.command));
         }
-        TopMode::Trials(Some((id, verb))) => {
-            let row = state.trials.selected().filter(|row| row.id == *id);
+        TopMode::Trials(Some((key, verb))) => {
+            let rows = state.trials.rows().unwrap_or_default();
+            let row = rows.iter().find(|row| row.key == *key);
             let words = match verb {
                 TrialVerb::Apply => "Apply the changes of",
                 TrialVerb::Discard => "Discard",
             };
-            draw_sure(canvas, place, words, row.map_or(id.as_str(), |row| &row.command));
+            draw_sure(canvas, place, words, row.map_or("what is gone", |row| &row.command));
         }
         _ => match &state.told {
             Some(told) => {

@@ -3,9 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use axum::http::StatusCode;
-use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialState};
+use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState, TriedChange};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::{
     refusal::{HttpRefusal, answer as respond, failed},
@@ -46,52 +46,60 @@ pub(in crate::http) async fn list(call: Call) -> Handled {
     })
 }
 
+/// What is asked about changes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct Asked {
     #[serde(default)]
     diff: bool,
     limit: Option<usize>,
 }
 
-pub(in crate::http) async fn changes(call: Call) -> Handled {
-    let Wanted { diff, limit } = call.query()?;
-    let limit = limit.unwrap_or(FILES);
-    if !(1..=FILES_MAX).contains(&limit) {
+/// How much of some changes a call wants to see.
+pub(super) fn wanted(call: &Call) -> Result<ShownChanges, HttpRefusal> {
+    let Asked { diff, limit } = call.query()?;
+    let lines_max = limit.unwrap_or(FILES);
+    if !(1..=FILES_MAX).contains(&lines_max) {
         return Err(HttpRefusal::invalid(format!("`limit` must be 1 to {FILES_MAX}")));
     }
+    Ok(ShownChanges { lines_max, diff: diff.then_some(DIFF_MAX) })
+}
+
+pub(in crate::http) async fn changes(call: Call) -> Handled {
+    let shown = wanted(&call)?;
     let task = match ended(&call).await? {
         Ok(task) => task,
         Err(error) => return Ok(failed(&error)),
     };
-    let shown = ShownChanges { lines_max: 0, diff: diff.then_some(DIFF_MAX) };
     let engine = call.standing.engine();
     Ok(match engine.trial_changes(&task, Vec::new(), shown).await {
         Ok(changes) => {
-            let listed = changes.changes.listed();
-            let files: Vec<Value> = listed
-                .take(limit)
-                .map(|change| {
-                    json!({
-                        "path": change.path.display().to_string(),
-                        "kind": change.kind,
-                        "file": change.file,
-                        "bytes": change.bytes,
-                    })
-                })
-                .collect();
-            let body = json!({
-                "task_id": changes.task_id,
-                "workspace": task.workspace,
-                "summary": changes.counted,
-                "total": changes.changes.listed().count(),
-                "changes": files,
-                "diff": changes.diff,
-            });
+            let mut body = shown_changes(&changes, shown.lines_max);
+            body.insert("task_id".into(), json!(changes.task_id));
+            body.insert("workspace".into(), json!(task.workspace));
             respond(StatusCode::OK, &body)
         }
         Err(error) => failed(&error),
     })
+}
+
+/// Changes as they are told: how many, so many files of them, and the difference.
+pub(super) fn shown_changes(changes: &TrialChanges, files_max: usize) -> Map<String, Value> {
+    let file = |change: &TriedChange| {
+        json!({
+            "path": change.path.display().to_string(),
+            "kind": change.kind,
+            "file": change.file,
+            "bytes": change.bytes,
+        })
+    };
+    let files: Vec<Value> = changes.changes.listed().take(files_max).map(file).collect();
+    Map::from_iter([
+        ("summary".into(), json!(changes.counted)),
+        ("total".into(), json!(changes.changes.listed().count())),
+        ("changes".into(), json!(files)),
+        ("diff".into(), json!(changes.diff)),
+    ])
 }
 
 pub(in crate::http) fn apply_schema() -> Value {
@@ -103,7 +111,7 @@ pub(in crate::http) fn apply_schema() -> Value {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "Only what is at and below these paths, absolute or from the \
-                                workspace on; everything if there are none",
+                                changed folder on; everything if there are none",
             },
         },
     })
@@ -111,9 +119,16 @@ pub(in crate::http) fn apply_schema() -> Value {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Meant {
+pub(super) struct Meant {
     #[serde(default)]
     paths: Vec<String>,
+}
+
+impl Meant {
+    /// The paths as the engine takes them: absolute, and with no step up.
+    pub(super) fn within(&self, top: &Path) -> Result<Vec<PathBuf>, HttpRefusal> {
+        self.paths.iter().map(|path| within(top, path)).collect()
+    }
 }
 
 pub(in crate::http) async fn apply(call: Call) -> Handled {
@@ -122,8 +137,7 @@ pub(in crate::http) async fn apply(call: Call) -> Handled {
         Ok(task) => task,
         Err(error) => return Ok(failed(&error)),
     };
-    let paths = meant.paths.iter().map(|path| within(&task, path));
-    let paths = paths.collect::<Result<Vec<PathBuf>, HttpRefusal>>()?;
+    let paths = meant.within(Path::new(&task.workspace))?;
     Ok(match call.standing.engine().apply_trial(&task, paths, &by(&call)).await {
         Ok(applied) => respond(StatusCode::OK, &applied),
         Err(error) => failed(&error),
@@ -143,7 +157,7 @@ pub(in crate::http) async fn discard(call: Call) -> Handled {
 }
 
 /// Who says so, for the audit log.
-fn by(call: &Call) -> String {
+pub(super) fn by(call: &Call) -> String {
     format!("token {}", call.holder.token.name)
 }
 
@@ -172,12 +186,11 @@ async fn ended(call: &Call) -> Result<Result<Task, ToolError>, HttpRefusal> {
     Err(refusal.hint("wait for its end, or stop its task"))
 }
 
-/// A path as the engine takes it: absolute, and with no step up.
-fn within(task: &Task, path: &str) -> Result<PathBuf, HttpRefusal> {
+fn within(top: &Path, path: &str) -> Result<PathBuf, HttpRefusal> {
     let path = Path::new(path);
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if path.as_os_str().is_empty() || !path.components().all(is_plain) {
         return Err(HttpRefusal::invalid("a path has no `.` and no `..`, and is not empty"));
     }
-    Ok(Path::new(&task.workspace).join(path))
+    Ok(top.join(path))
 }

@@ -9,6 +9,7 @@ pub mod log;
 mod mcp;
 mod metrics;
 mod openapi;
+mod outside;
 mod page;
 mod prometheus;
 mod roles;

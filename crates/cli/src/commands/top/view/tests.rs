@@ -89,7 +89,7 @@ fn every_size_can_be_drawn_and_a_small_one_says_so() {
         TopMode::WholeQuestion(3),
         TopMode::Attached("typed".into()),
         TopMode::Trials(None),
-        TopMode::Trials(Some((row(1, "", true).id, TrialVerb::Discard))),
+        TopMode::Trials(Some((trial(1, false).key, TrialVerb::Discard))),
     ] {
         for (columns, lines) in [(1, 1), (5, 3), (39, 30), (40, 12), (60, 20), (300, 100), (200, 5)]
         {
