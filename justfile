@@ -54,9 +54,12 @@ measure-top:
 places TASKS="1000":
     LEGWORK_CROWD={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::faults::a_crowd --nocapture
 
-# What commands on a cluster cost, for docs/scale.md; takes minutes
+# What commands at other places cost beside ssh, docker and srun, and on a cluster in numbers, for docs/scale.md; takes minutes
 measure-places TASKS="1000":
-    LEGWORK_MEASURE_PLACES={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::measure --nocapture
+    cargo build --release --locked --package legwork-bench
+    LEGWORK_BENCH=$PWD/target/release/legwork-bench LEGWORK_MEASURE_PLACES={{TASKS}} \
+        cargo test --release --locked --package legwork-cli --test e2e -- \
+        places::measure places::slurm::measure --nocapture --test-threads=1
 
 # Known faults of dependencies, from a database on the network
 advisories:

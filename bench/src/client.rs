@@ -47,6 +47,11 @@ impl Client {
     pub fn start_with_home(legwork: &Path, home: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(legwork);
         command.env("HOME", home);
+        Self::start_as(command, arguments)
+    }
+
+    /// The same with a program that was prepared.
+    pub fn start_as(command: Command, arguments: &[&str]) -> Self {
         Self::launch_as(command, arguments, TempDir::new().unwrap())
     }
 

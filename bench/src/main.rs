@@ -20,6 +20,7 @@ mod layers;
 mod login;
 mod measure;
 mod names;
+mod places;
 mod report;
 mod stop;
 mod svg;

@@ -23,6 +23,7 @@ use crate::{
         cpu_of_tree, median, memory_kb, micros, minimum, own_cpu, percentile, pss_of_tree, spawn,
     },
     names::names,
+    places::places,
     report::Report,
     stop::stop,
 };
@@ -31,7 +32,7 @@ use crate::{
 pub type Workload = fn(&Path, bool, &mut Report);
 
 /// All of them.
-pub const ALL: [(&str, Workload); 15] = [
+pub const ALL: [(&str, Workload); 16] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
@@ -47,6 +48,7 @@ pub const ALL: [(&str, Workload); 15] = [
     ("http", http),
     ("names", names),
     ("layers", layers),
+    ("places", places),
 ];
 
 /// After this long everything that a call leaves to do is done.

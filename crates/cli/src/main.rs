@@ -55,6 +55,10 @@ fn main() -> ExitCode {
     if first_word().to_str().is_some_and(arguments::starts_at_once) {
         legwork::init_at_once();
     }
+    // A job starts one command, too, once it has the environment of that.
+    if first_word() == "post" && std::env::args_os().any(|word| word == "--in-environment") {
+        legwork_warden::fork_spawner_ahead();
+    }
     let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(problem) => {

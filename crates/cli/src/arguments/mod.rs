@@ -207,6 +207,7 @@ impl Verb {
             "call" => options(rest).map(Self::Call),
             "hook" => options(rest).map(Self::Hook),
             "mcp" => options(rest).map(Self::Mcp),
+            "post" => options(rest).map(Self::Post),
             _ => None,
         }
     }
@@ -384,7 +385,7 @@ pub(crate) struct PostOptions {
     /// Run the command of one task, as a scheduler was told
     #[arg(long, value_name = "ID", requires = "order")]
     pub task: Option<String>,
-    /// The file whose last line is the order
+    /// The file whose last line is the order; `-` for stdin
     #[arg(long, value_name = "FILE", requires = "task")]
     pub order: Option<PathBuf>,
     /// The environment is that of the order

@@ -71,7 +71,7 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     // A person has started it, and knows of it: it is not ended because nobody is connected.
     let request = request.confined_to(Confinement::None).kept();
     if common.detach {
-        return detached(&engine, request, &common).await;
+        return detached(&engine, request.unawaited(), &common).await;
     }
     let terminal = terminal::size().filter(|_| terminal::is_interactive() && !common.mask);
     let request = request

@@ -71,6 +71,9 @@ pub struct Request {
     pub memory_bytes_max: u64,
     /// Whether it may run on alone for as long as it likes: a person started it, and knows of it.
     pub is_kept: bool,
+    /// Whether somebody waits for its end: a scheduler is asked to start it at once then, where it
+    /// has room.
+    pub is_awaited: bool,
     /// Whether it is only tried, on a copy of all that it may write.
     pub trial: Option<TrialWish>,
     /// The place to run at, by its name; `local` is this machine. The configured default when
@@ -114,6 +117,7 @@ impl Request {
             limits: Limits::default(),
             memory_bytes_max: u64::MAX,
             is_kept: false,
+            is_awaited: true,
             trial: None,
             place: None,
         }
@@ -213,6 +217,12 @@ impl Request {
     /// Limits what else it may use, where that is less than what is configured.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Says that nobody waits for its end: where a scheduler starts it, it may take its turn.
+    pub fn unawaited(mut self) -> Self {
+        self.is_awaited = false;
         self
     }
 

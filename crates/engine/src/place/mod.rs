@@ -157,6 +157,8 @@ pub(crate) struct NewJob {
     pub missing: Vec<String>,
     /// The file that its program really is.
     pub real_program: Option<PathBuf>,
+    /// Whether somebody waits for its end.
+    pub is_awaited: bool,
 }
 
 /// A warden that is ready, and the sandbox that its next command is started in.

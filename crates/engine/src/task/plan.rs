@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) memory_bytes_max: u64,
     /// Whether it may run on alone for as long as it likes.
     pub(crate) is_kept: bool,
+    /// Whether somebody waits for its end.
+    pub(crate) is_awaited: bool,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) description: Option<String>,
     trust: Trust,
@@ -229,6 +231,7 @@ impl Plan {
             limits: self.limits,
             memory_bytes_max: self.memory_bytes_max,
             is_kept: self.is_kept,
+            is_awaited: self.is_awaited,
             environment: self.environment.clone(),
             description: self.description.clone(),
             trust: self.trust,
@@ -293,6 +296,7 @@ impl Plan {
             limits: request.limits,
             memory_bytes_max: request.memory_bytes_max,
             is_kept: request.is_kept,
+            is_awaited: request.is_awaited,
             environment: request.environment,
             trust: around.trust,
             workspace: workspace.path.clone(),

@@ -94,6 +94,7 @@ impl Tasks {
             wanted,
             missing: missing.map(|missing| missing.layer.clone()).collect(),
             real_program: plan.look().real_program(&plan.program),
+            is_awaited: plan.is_awaited,
         };
         let check = match looking {
             Some(looking) => Some(looking.await),
@@ -139,6 +140,7 @@ impl Tasks {
         self.hold(id.clone(), running);
         let traced = RunTrace::begin(trace, &id);
         let (warden, tasks) = (task.warden.clone(), self.clone());
+        let news = jobs.news();
         let queued = Queued {
             tasks,
             id,
@@ -149,6 +151,7 @@ impl Tasks {
             promoted,
             ordered: Vec::new(),
             stopped: None,
+            news,
             inheritance,
         };
         tokio::spawn(Box::pin(queued.drive(submission, check, questions, traced)));

@@ -86,6 +86,7 @@ fn request(number: u64) -> Request {
         limits: Limits::default(),
         memory_bytes_max: u64::MAX,
         is_kept: false,
+        is_awaited: true,
         trial: None,
         place: None,
     }

@@ -39,6 +39,13 @@ const PAUSES_MS: [u64; 9] = [20, 20, 30, 50, 50, 100, 100, 200, 500];
 /// may not be seen here.
 const UNSEEN: Duration = Duration::from_millis(1500);
 
+/// How long a command runs that is seen here before it is reached: a short one has ended by then,
+/// and its record tells all.
+const SHORT: Duration = Duration::from_millis(60);
+
+/// The pauses between looks until then, in milliseconds.
+const SHORT_PAUSE_MS: u64 = 5;
+
 /// How often it is looked whether a short command has ended while it is being reached.
 const RECORD: Duration = Duration::from_millis(20);
 
@@ -65,6 +72,8 @@ pub(super) struct Queued {
     pub ordered: Vec<Order>,
     /// Since when it is to be stopped.
     pub stopped: Option<Instant>,
+    /// What tells that a job has begun or ended, where the scheduler does.
+    pub news: Option<watch::Receiver<()>>,
     /// The place of the engine that submitted it, if that has ended.
     pub inheritance: Inheritance,
 }
@@ -166,7 +175,8 @@ impl Queued {
                 Ok(JobLook::Running) => {
                     let since = *runs_since.get_or_insert_with(Instant::now);
                     let is_seen = self.jobs.folder(&self.id).begun().is_some();
-                    if is_seen || since.elapsed() >= UNSEEN {
+                    let is_long = since.elapsed() >= if is_seen { SHORT } else { UNSEEN };
+                    if is_long {
                         match self.reach().await {
                             Some(warden) => return Turn::Runs(Box::new(warden)),
                             None if self.is_over(is_seen).await => return Turn::Over,
@@ -184,9 +194,12 @@ impl Queued {
                 Ok(JobLook::Unsure) => {}
                 Err(error) => tracing::debug!(task_id = %self.id, %error, "no word of its job"),
             }
-            let pause = Duration::from_millis(pauses.next().unwrap_or(last));
+            let is_short = runs_since.is_some_and(|since| since.elapsed() < SHORT);
+            let pause = if is_short { SHORT_PAUSE_MS } else { pauses.next().unwrap_or(last) };
+            let pause = Duration::from_millis(pause);
             tokio::select! {
                 () = sleep(pause) => {}
+                () = next(&mut self.news) => {}
                 Some(order) = self.orders.recv() => hear(order, &self.progress, &mut self.ordered),
             }
         }
@@ -288,6 +301,18 @@ impl Queued {
                 Ending::Ended(Ended::with(outcome, small))
             }
         }
+    }
+}
+
+/// Waits for news, where there will be any.
+async fn next(news: &mut Option<watch::Receiver<()>>) {
+    match news {
+        Some(news) => {
+            if news.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        None => std::future::pending().await,
     }
 }
 

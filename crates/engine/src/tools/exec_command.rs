@@ -304,6 +304,7 @@ async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Succ
     let wait = caller.bounded(wait);
     let mut request = input.into_request(max_output_tokens);
     request.place = place;
+    request.is_awaited = !wait.is_zero();
     let takes_input = matches!(request.stdin, Stdin::Open);
     let (sandbox, started, (outcome, summary)) = match engine.submit(request, caller).await? {
         Submitted::AlreadyRunning(task) => {

@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// A daemon with a container.
-struct Docker {
+pub struct Docker {
     daemon: Child,
     folder: TempDir,
 }
 
 impl Docker {
     /// Starts both; none where that cannot be done, which is said.
-    fn start(scratch: &Scratch) -> Option<Self> {
+    pub fn start(scratch: &Scratch) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !has_program("dockerd", &["--version"]) {
             eprintln!("SKIPPED: there is no docker, or we are not root");
             return None;
@@ -62,7 +62,7 @@ impl Docker {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn host(&self) -> String {
+    pub fn host(&self) -> String {
         format!("unix://{}", self.file("sock"))
     }
 

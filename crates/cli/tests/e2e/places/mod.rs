@@ -1,6 +1,7 @@
 //! Other places: the same tools where commands run on another machine, or in a container.
 
 mod docker;
+mod measure;
 mod session;
 mod slurm;
 mod ssh;

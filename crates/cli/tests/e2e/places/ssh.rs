@@ -26,7 +26,7 @@ use crate::common::{
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// A server, and what a client needs to reach it.
-struct Sshd {
+pub struct Sshd {
     server: Option<Child>,
     folder: TempDir,
     port: u16,
@@ -35,6 +35,15 @@ struct Sshd {
 impl Sshd {
     /// Starts one; none where that cannot be done, which is said.
     fn start() -> Option<Self> {
+        Self::with(|_| String::new())
+    }
+
+    /// The same for a user without a profile: what that takes is not measured.
+    pub fn without_profile() -> Option<Self> {
+        Self::with(|folder| format!("HOME={folder}"))
+    }
+
+    fn with(variables: impl Fn(&str) -> String) -> Option<Self> {
         if !has_program("ssh", &["-V"]) || !has_program("test", &["-x", SSHD]) {
             return None;
         }
@@ -49,10 +58,11 @@ impl Sshd {
         let configuration = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\n\
              PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
-             PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv XDG_CACHE_HOME={}\n",
+             PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv XDG_CACHE_HOME={} {}\n",
             file("host"),
             file("user.pub"),
             file("cache"),
+            variables(folder.path().to_str().unwrap()),
         );
         fs::write(file("sshd_config"), configuration).unwrap();
         let mut sshd = Self { server: None, folder, port };
@@ -120,22 +130,31 @@ impl There for Sshd {
 }
 
 impl Sshd {
+    fn options(&self) -> Vec<String> {
+        let (port, key) = (self.port.to_string(), self.file("user"));
+        let mut options = ["-F", "none", "-p", &port, "-i", &key].map(str::to_owned).to_vec();
+        for option in ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
+        {
+            options.extend(["-o".to_owned(), option.to_owned()]);
+        }
+        options
+    }
+
+    /// What runs a command there over a connection that is shared by this socket.
+    pub fn shared(&self, socket: &str, command: &str) -> Vec<String> {
+        let mut words = vec!["ssh".to_owned()];
+        words.extend(self.options());
+        let path = format!("ControlPath={socket}");
+        for option in ["ControlMaster=auto", "ControlPersist=60", &path] {
+            words.extend(["-o".to_owned(), option.to_owned()]);
+        }
+        words.extend(["127.0.0.1", command].map(str::to_owned));
+        words
+    }
+
     /// The same without a program there: this one is sent.
     fn sending(&self, scratch: &Scratch) -> String {
-        let options = [
-            "-F",
-            "none",
-            "-p",
-            &self.port.to_string(),
-            "-i",
-            &self.file("user"),
-            "-o",
-            "StrictHostKeyChecking=no",
-            "-o",
-            "UserKnownHostsFile=/dev/null",
-            "-o",
-            "LogLevel=ERROR",
-        ];
+        let options = self.options();
         format!(
             "[place.there]\nkind = \"ssh\"\nhost = \"127.0.0.1\"\noptions = {options:?}\nstate = {:?}\n",
             scratch.file("far"),

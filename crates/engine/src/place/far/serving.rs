@@ -288,8 +288,10 @@ impl Place for Far {
     fn forget(&self, id: &TaskId, is_stored: bool) {
         // Only what is here, record and all; what stays there is found by the next look.
         let is_here = !is_stored || matches!(self.here.exit_record(id), Ok(Ok(_)));
-        if let (PostWay::Job(jobs, _), true) = (&self.way, is_here) {
-            jobs.forget(id);
+        match &self.way {
+            PostWay::Job(jobs, _) if is_here => jobs.forget(id),
+            PostWay::Job(jobs, _) => self.forget_lost(jobs.clone(), id.clone()),
+            PostWay::Head(_) | PostWay::Direct(_) => {}
         }
         if let Some(link) = self.latest()
             && is_here

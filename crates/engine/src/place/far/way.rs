@@ -5,6 +5,7 @@ use std::{io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 use super::{
     Far,
     message::{JobSaid, PostQuestion},
+    mirror::{self, Source},
     read_given,
     transport::Transport,
 };
@@ -76,12 +77,27 @@ impl Far {
             order: order.to_line().map_err(refused)?,
             wall: wall_ms.map(Duration::from_millis),
             memory_bytes,
+            is_awaited: job.is_awaited,
         };
         jobs.submit(wish).await
     }
 }
 
 impl Far {
+    /// Forgets a job that is over and has left no record here: first what it has printed is brought
+    /// here, where its folder is seen. While a post holds the folder, or it cannot be read, it
+    /// stays.
+    pub(super) fn forget_lost(&self, jobs: Arc<Jobs>, id: TaskId) {
+        let (folder, source) = (jobs.folder(&id), Source::Folder(jobs.stored(&id)));
+        let tasks = self.state.path().join("tasks");
+        tokio::spawn(async move {
+            let is_held = in_thread(move || folder.is_held()).await;
+            if is_held == Some(false) && mirror::bring(source, &tasks, &id).await.is_ok() {
+                jobs.forget(&id);
+            }
+        });
+    }
+
     /// Asks a job what it says of itself, and writes that where one would see it that shares its
     /// folder.
     pub(super) async fn hear_there(&self, id: &TaskId) -> io::Result<()> {

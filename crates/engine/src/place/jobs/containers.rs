@@ -150,8 +150,12 @@ impl Driver for Containers {
         Box::pin(self.listed())
     }
 
-    fn is_kept(&self) -> bool {
-        true
+    /// A container that has ended stays until it is removed.
+    fn forget(&self, task: &TaskId) {
+        let name = format!("{NAME}{task}");
+        tokio::spawn(async move {
+            drop(run("docker", ["rm", "--force", &name], String::new(), ANSWER).await);
+        });
     }
 }
 

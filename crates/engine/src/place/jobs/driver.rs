@@ -6,6 +6,8 @@
 
 use std::{ffi::OsString, fmt, io, path::PathBuf, time::Duration};
 
+use tokio::sync::watch;
+
 use crate::{id::TaskId, place::Soon};
 
 /// What is submitted for a task.
@@ -20,6 +22,8 @@ pub(crate) struct JobWish {
     /// How long it may take; the post holds that, and the scheduler a little later.
     pub wall: Option<Duration>,
     pub memory_bytes: Option<u64>,
+    /// Whether somebody waits for its end.
+    pub is_awaited: bool,
 }
 
 /// A job as a scheduler sees it.
@@ -102,10 +106,13 @@ pub(crate) trait Driver: Send + Sync + fmt::Debug {
     /// All jobs of ours that the scheduler knows.
     fn list(&self) -> Soon<'_, io::Result<Vec<JobSeen>>>;
 
-    /// Whether a job that has ended stays until it is cancelled.
-    fn is_kept(&self) -> bool {
-        false
+    /// Something that changes whenever a job has begun or ended, where the scheduler tells that.
+    fn news(&self) -> Option<watch::Receiver<()>> {
+        None
     }
+
+    /// Hears that nobody will ask for a task again, of which a job may be left.
+    fn forget(&self, _task: &TaskId) {}
 
     /// Names what it lacks; an error where commands cannot be run with it at all.
     fn check(&self) -> Soon<'_, io::Result<Vec<String>>> {

@@ -97,7 +97,7 @@ impl JobFolder {
         match written {
             // One that was removed in the meantime has left its mark before.
             Ok(()) if self.mark().exists() => {
-                let _ = fs::remove_file(folder.join(BEGIN));
+                let _ = remove_all(&folder);
                 Ok(None)
             }
             Ok(()) => Ok(Some(file)),
@@ -135,12 +135,37 @@ impl JobFolder {
         self.path().join(TAKEN).exists()
     }
 
+    /// Removes what other jobs have left on this machine. Nobody will ask for it: it is not seen by
+    /// an engine, and their posts are gone, through which it could be read.
+    pub(crate) fn clear_left(&self) {
+        let entries = fs::read_dir(self.state.join(JOBS)).into_iter().flatten();
+        for entry in entries.filter_map(Result::ok) {
+            let task = entry.file_name().to_str().and_then(TaskId::parse);
+            let Some(task) = task.filter(|task| *task != self.task) else { continue };
+            let other = Self::new(&self.state, &task);
+            // The lock is there before the file is, so nobody is between the two.
+            if !other.is_shared() && other.begun().is_some() && !other.is_held() {
+                let _ = other.remove();
+            }
+        }
+    }
+
     /// Removes it; a mark stays.
     pub(crate) fn remove(&self) -> io::Result<()> {
         make_private(&self.state.join(MARKS))?;
         private().create(true).truncate(true).open(self.mark())?;
         remove_all(&self.path())
     }
+}
+
+/// Whether this is the folder of a job that was removed: it is not made again.
+pub(crate) fn is_forgotten(folder: &Path) -> bool {
+    let of_job = || {
+        let (task, jobs) = (folder.file_name()?, folder.parent()?);
+        let state = jobs.parent().filter(|_| jobs.ends_with(JOBS))?;
+        Some(state.join(MARKS).join(task).exists())
+    };
+    of_job().unwrap_or(false)
 }
 
 /// What came of the job whose folder this is.
@@ -187,6 +212,24 @@ mod tests {
         folder.remove().unwrap();
         assert!(!folder.path().exists());
         assert!(folder.claim(&started).unwrap().is_none(), "a scheduler starts it again");
-        assert!(folder.begun().is_none());
+        assert!(!folder.path().exists() && is_forgotten(&folder.path()));
+        assert!(!is_forgotten(scratch.path()));
+    }
+
+    #[test]
+    fn a_job_removes_what_dead_ones_have_left_on_its_machine_and_nothing_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = || JobFolder::new(scratch.path(), &TaskId::random().unwrap());
+        let started = Begun::Started { host: "n1".into(), warden: "m-w".into() };
+        let [own, dead, alive, seen] = [folder(), folder(), folder(), folder()];
+        seen.make().unwrap();
+        for left in [&own, &dead, &seen] {
+            drop(left.claim(&started).unwrap().unwrap());
+        }
+        let _held = alive.claim(&started).unwrap().unwrap();
+        own.clear_left();
+        assert!(own.path().exists() && alive.path().exists() && seen.path().exists());
+        assert!(!dead.path().exists());
+        assert!(dead.claim(&started).unwrap().is_none(), "it begins once all the same");
     }
 }

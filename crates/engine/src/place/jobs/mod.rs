@@ -10,6 +10,7 @@ pub(crate) mod folder;
 pub(crate) mod order;
 mod programs;
 mod slurm;
+mod srun;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use self::{
     containers::Containers,
@@ -45,6 +46,15 @@ const DOUBT: Duration = Duration::from_secs(3);
 
 /// How long what the scheduler has said of all jobs counts for a job that waits.
 const LISTED_FOR: Duration = Duration::from_millis(400);
+
+/// The pauses after which the folder of a job is removed again: a post that is about to end may
+/// have made a file in it meanwhile.
+const FORGET_AGAIN: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+];
 
 /// A job, as far as it can be seen from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +106,11 @@ impl Jobs {
     /// The driver.
     pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
         &self.driver
+    }
+
+    /// What tells of jobs that have begun or ended, where the scheduler does.
+    pub(crate) fn news(&self) -> Option<watch::Receiver<()>> {
+        self.driver.news()
     }
 
     /// The folder of posts.
@@ -234,13 +249,16 @@ impl Jobs {
     pub(crate) fn forget(&self, id: &TaskId) {
         lock(&self.doubts).remove(id);
         let folder = self.folder(id);
-        if self.driver.is_kept() {
-            let (driver, id) = (self.driver.clone(), id.clone());
-            tokio::spawn(async move { drop(driver.cancel(&id).await) });
-        }
+        self.driver.forget(id);
         drop(crate::threads::begin_in_thread(move || {
-            if let Err(error) = folder.remove() {
-                tracing::debug!(%error, "the folder of a job stays");
+            for pause in FORGET_AGAIN {
+                match folder.remove() {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        tracing::debug!(%error, "the folder of a job stays for now");
+                        std::thread::sleep(pause);
+                    }
+                    _ => return,
+                }
             }
         }));
     }

@@ -1,7 +1,11 @@
 //! What a post is told that a scheduler starts for one task. It travels as a line of text, in a
-//! batch script or in a file: never on a command line.
+//! batch script, in a file or on stdin: never on a command line.
 
-use std::{fs, io, path::Path, path::PathBuf};
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use data_encoding::BASE64;
 use legwork_warden::protocol::Spec;
@@ -11,6 +15,9 @@ use crate::place::far::message::{FarWanted, Opening, pack, unpack};
 
 /// What the line begins with.
 const MARK: &str = "#legwork-order:";
+
+/// What names stdin where a file would be.
+pub(crate) const STDIN: &str = "-";
 
 /// Most bytes of such a line: Slurm takes scripts of four megabytes.
 const LINE_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -44,12 +51,19 @@ impl JobOrder {
         Ok(line)
     }
 
-    /// Reads the order out of a file that has it in its last line.
-    pub(crate) fn read(file: &Path) -> io::Result<Self> {
-        let text = fs::read_to_string(file)?;
+    /// Reads the order out of a text that has it in its last line, and keeps the text.
+    pub(crate) fn read(from: &Path) -> io::Result<(Self, String)> {
+        let text = if from == Path::new(STDIN) { of_stdin()? } else { fs::read_to_string(from)? };
         let line = text.lines().rev().find_map(|line| line.strip_prefix(MARK));
         let line = line.ok_or_else(|| io::Error::other("there is no order in that file"))?;
         let bytes = BASE64.decode(line.trim_end().as_bytes()).map_err(io::Error::other)?;
-        unpack(&bytes)
+        Ok((unpack(&bytes)?, text))
     }
+}
+
+/// All that stdin has: cut off, it would not end with a line.
+fn of_stdin() -> io::Result<String> {
+    let mut text = String::new();
+    io::stdin().lock().read_to_string(&mut text)?;
+    if text.ends_with('\n') { Ok(text) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

@@ -69,7 +69,8 @@ fn finish(mut child: Child, input: &str) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-fn printed(output: Output) -> ClientOutput {
+/// What a program has printed that has ended.
+pub(super) fn printed(output: Output) -> ClientOutput {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     ClientOutput {
         is_success: output.status.success(),

@@ -1,14 +1,28 @@
 //! Slurm, through its own programs: `sbatch`, `squeue`, `scancel`, `srun`, `scontrol`.
 //!
-//! Never `srun` for a command: its end would be the end of the command. A job is our post, which
-//! finds what it is told in its own batch script; so nothing has to be shared, and nothing stands
-//! on a command line.
+//! A job is our post, which finds what it is told in its own batch script; so nothing has to be
+//! shared, and nothing stands on a command line. Where somebody waits for the command and there is
+//! room now, `srun` starts the same post ([`super::srun`]): a batch job waits for the controller's
+//! next turn. Whichever it was, a task gets one job: the second way is tried only where the
+//! first has certainly started nothing.
 
-use std::{ffi::OsString, io, time::Duration};
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     driver::{Driver, JobEnd, JobSeen, JobState, JobWish, NotSubmitted, Words, best},
     programs::run,
+    srun::{self, Tried},
 };
 use crate::{id::TaskId, place::Soon};
 
@@ -34,23 +48,90 @@ const FIELDS: &str = "%i|%T|%N|%j|%r";
 const UNKNOWN: [&str; 5] =
     ["Unable to contact", "timed out", "Socket", "Connection", "Communication"];
 
+/// How long `srun` may be silent before it is looked whether its job runs.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// How long a job may run on whose task is over and forgotten, before it is cancelled.
+const LEFT: Duration = Duration::from_secs(10);
+
 /// The cluster that this machine belongs to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slurm {
     /// The user's arguments for `sbatch`.
     options: Vec<String>,
+    /// Whether a job may depend on an `srun` that lives on: not before that is known.
+    is_quick: Arc<AtomicBool>,
+    /// Tells when a job that `srun` has started begins or ends.
+    news: watch::Sender<()>,
+    /// The tasks that this engine has submitted: their jobs end by themselves.
+    submitted: Arc<Mutex<HashSet<TaskId>>>,
 }
 
 impl Slurm {
     pub(super) fn new(options: Vec<String>) -> Self {
-        Self { options }
+        let news = watch::channel(()).0;
+        Self { options, is_quick: Arc::default(), news, submitted: Arc::default() }
     }
 
     async fn submitted(&self, wish: JobWish) -> Result<(), NotSubmitted> {
-        let (words, script) = (self.words(&wish), script(&wish));
+        self.ours().insert(wish.task.clone());
+        if wish.is_awaited && self.is_quick.load(Ordering::Relaxed) {
+            match self.started_at_once(&wish).await {
+                Tried::Begun => return Ok(()),
+                Tried::NoJob(said) => tracing::debug!(task_id = %wish.task, said, "not at once"),
+                Tried::Unknown(said) => return Err(NotSubmitted::Unknown(said)),
+            }
+        }
+        self.queued(wish).await
+    }
+
+    fn ours(&self) -> MutexGuard<'_, HashSet<TaskId>> {
+        self.submitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets `srun` start a job, if there is room now.
+    async fn started_at_once(&self, wish: &JobWish) -> Tried {
+        let order = format!("{}\n", wish.order);
+        let mut tried = match srun::start(&self.quick_words(wish), order, self.news.clone()) {
+            Ok(tried) => tried,
+            Err(error) => return Tried::NoJob(error.to_string()),
+        };
+        let mut looks = SUBMIT.as_secs() / SILENCE.as_secs();
+        let tried = loop {
+            match timeout(SILENCE, &mut tried).await {
+                Ok(tried) => break tried.unwrap_or_else(|_| Tried::Unknown("cut off".into())),
+                Err(_) if looks == 0 => break Tried::Unknown("srun says nothing".into()),
+                Err(_) => looks -= 1,
+            }
+            // What the node does before it starts a job takes a while in some places.
+            if let Ok(Some(JobSeen { state: JobState::Running, .. })) = self.find(&wish.task).await
+            {
+                break Tried::Begun;
+            }
+        };
+        match tried {
+            Tried::NoJob(said) if is_unclear(&said) => {
+                // A job may have been given to an `srun` that has not heard of it: it is empty.
+                let _ = self.cancelled(&wish.task).await;
+                Tried::NoJob(said)
+            }
+            // It does not like its arguments, and the controller has never heard of such a job.
+            Tried::Unknown(said)
+                if srun::dislikes_arguments(&said)
+                    && matches!(self.find(&wish.task).await, Ok(None)) =>
+            {
+                Tried::NoJob(said)
+            }
+            tried => tried,
+        }
+    }
+
+    /// Gives a batch job to the controller.
+    async fn queued(&self, wish: JobWish) -> Result<(), NotSubmitted> {
+        let (words, script) = (self.batch_words(&wish), script(&wish));
         match run("sbatch", words, script, SUBMIT).await {
             Ok(printed) if printed.is_success => Ok(()),
-            Ok(printed) if UNKNOWN.iter().any(|word| printed.stderr.contains(word)) => {
+            Ok(printed) if is_unclear(&printed.stderr) => {
                 Err(NotSubmitted::Unknown(printed.said()))
             }
             Ok(printed) => Err(NotSubmitted::Refused(printed.said())),
@@ -61,7 +142,37 @@ impl Slurm {
         }
     }
 
-    /// The arguments of `sbatch`. It takes the last value of an option: ours go after the user's.
+    /// The arguments of `sbatch`.
+    fn batch_words(&self, wish: &JobWish) -> Vec<String> {
+        let mut words = self.words(wish);
+        let ours = [
+            "--parsable",
+            "--no-requeue",
+            // What a command inherits is sent to it, and not what `sbatch` happens to have.
+            "--export=NIL",
+            // Never the scheduler's own log.
+            "--input=/dev/null",
+            "--output=/dev/null",
+            "--error=/dev/null",
+        ];
+        words.extend(ours.map(str::to_owned));
+        words
+    }
+
+    /// The arguments of `srun`.
+    fn quick_words(&self, wish: &JobWish) -> Vec<String> {
+        let mut words = self.words(wish);
+        // The command may start steps of its own: they share what this one has.
+        let ours = ["--immediate=1", "--overlap", "--export=NONE", "--error=/dev/null", "--quiet"];
+        words.extend(ours.map(str::to_owned));
+        words.extend(["--cpu-bind=none", "--mpi=none"].map(str::to_owned));
+        let (program, state) = (wish.program.display(), wish.state.display());
+        words.extend([program.to_string(), "post".into(), state.to_string()]);
+        words.extend(["--task", wish.task.as_str(), "--order", "-"].map(str::to_owned));
+        words
+    }
+
+    /// The arguments of both. They take the last value of an option: ours go after the user's.
     fn words(&self, wish: &JobWish) -> Vec<String> {
         let mut words = self.options.clone();
         if let Some(wall) = wish.wall {
@@ -74,20 +185,7 @@ impl Slurm {
         }
         let task = &wish.task;
         words.extend([format!("--job-name={NAME}{task}"), format!("--comment=legwork:{task}")]);
-        let ours = [
-            "--parsable",
-            "--no-requeue",
-            "--nodes=1",
-            "--ntasks=1",
-            // What a command inherits is sent to it, and not what `sbatch` happens to have.
-            "--export=NIL",
-            "--chdir=/",
-            // Never the scheduler's own log.
-            "--input=/dev/null",
-            "--output=/dev/null",
-            "--error=/dev/null",
-        ];
-        words.extend(ours.map(str::to_owned));
+        words.extend(["--nodes=1", "--ntasks=1", "--chdir=/"].map(str::to_owned));
         words
     }
 
@@ -107,6 +205,7 @@ impl Slurm {
 
     async fn checked(&self) -> io::Result<Vec<String>> {
         let shown = run("scontrol", ["show", "config"], String::new(), ANSWER).await?.ok()?;
+        self.is_quick.store(is_quick(&shown), Ordering::Relaxed);
         judge(&shown)
     }
 }
@@ -146,9 +245,33 @@ impl Driver for Slurm {
         Box::pin(self.listed(None))
     }
 
+    fn news(&self) -> Option<watch::Receiver<()>> {
+        Some(self.news.subscribe())
+    }
+
+    /// A job whose `srun` was killed does not end by itself: whoever has adopted its task sees to
+    /// that.
+    fn forget(&self, task: &TaskId) {
+        if self.ours().remove(task) {
+            return;
+        }
+        let (slurm, task) = (self.clone(), task.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(LEFT).await;
+            if let Ok(Some(JobSeen { state: JobState::Running, .. })) = slurm.find(&task).await {
+                let _ = slurm.cancelled(&task).await;
+            }
+        });
+    }
+
     fn check(&self) -> Soon<'_, io::Result<Vec<String>>> {
         Box::pin(self.checked())
     }
+}
+
+/// Whether one of Slurm's programs cannot know what became of what it asked.
+fn is_unclear(said: &str) -> bool {
+    UNKNOWN.iter().any(|word| said.contains(word))
 }
 
 /// The batch script: our post, and behind that what it is told.
@@ -186,13 +309,27 @@ fn state_of(name: &str, reason: &str) -> JobState {
     }
 }
 
+/// A setting, as `scontrol show config` prints it.
+fn setting<'a>(shown: &'a str, name: &str) -> &'a str {
+    let of = |line: &&str| line.split('=').next().is_some_and(|key| key.trim() == name);
+    let line = shown.lines().find(of);
+    line.and_then(|line| line.split_once('=')).map_or("", |(_, value)| value.trim())
+}
+
+/// Whether the job of an `srun` is started when it is asked for, and stays when that `srun` is
+/// silent.
+fn is_quick(shown: &str) -> bool {
+    setting(shown, "InactiveLimit").starts_with("0 ") && !is_deferred(shown)
+}
+
+/// Whether no job is looked at before the controller's next turn.
+fn is_deferred(shown: &str) -> bool {
+    setting(shown, "SchedulerParameters").split(',').any(|word| word.trim() == "defer")
+}
+
 /// What a configuration lacks; an error where commands cannot be run with it.
 fn judge(shown: &str) -> io::Result<Vec<String>> {
-    let value = |name: &str| {
-        let of = |line: &&str| line.split('=').next().is_some_and(|key| key.trim() == name);
-        let line = shown.lines().find(of);
-        line.and_then(|line| line.split_once('=')).map_or("", |(_, value)| value.trim())
-    };
+    let value = |name: &str| setting(shown, name);
     let tracking = value("ProctrackType");
     if tracking != "proctrack/cgroup" {
         return Err(io::Error::other(format!(
@@ -208,6 +345,13 @@ fn judge(shown: &str) -> io::Result<Vec<String>> {
         ));
     } else if !value("TaskPlugin").contains("cgroup") {
         lacks.push("task/cgroup is not in TaskPlugin: Slurm holds no limit of memory".to_owned());
+    }
+    if !is_quick(shown) {
+        let why = if is_deferred(shown) { "SchedulerParameters=defer" } else { "InactiveLimit" };
+        lacks.push(format!(
+            "{why} is set: each command is a batch job, and waits a second or more for the \
+             controller's turn"
+        ));
     }
     Ok(lacks)
 }
@@ -251,12 +395,20 @@ mod tests {
         let shown = |tracking, memory| {
             format!(
                 "ProctrackType           = proctrack/{tracking}\nSelectType = select/cons_tres\n\
-                 SelectTypeParameters    = {memory}\nTaskPlugin = task/cgroup\n"
+                 SelectTypeParameters    = {memory}\nTaskPlugin = task/cgroup\n\
+                 InactiveLimit           = 0 sec\nSchedulerParameters = bf_interval=1\n"
             )
         };
         assert_eq!(judge(&shown("cgroup", "CR_CORE_MEMORY")).unwrap(), [""; 0]);
         assert!(judge(&shown("cgroup", "CR_CORE")).unwrap()[0].contains("memory"));
         assert!(judge(&shown("linuxproc", "CR_CORE")).unwrap_err().to_string().contains("cgroup"));
+        let plain = shown("cgroup", "CR_CORE_MEMORY");
+        assert!(is_quick(&plain));
+        for (from, to) in [("= 0 sec", "= 60 sec"), ("bf_interval=1", "bf_interval=1,defer")] {
+            let slow = plain.replace(from, to);
+            assert!(!is_quick(&slow), "{slow}");
+            assert!(judge(&slow).unwrap()[0].contains("batch job"), "{slow}");
+        }
     }
 
     #[test]
@@ -268,8 +420,13 @@ mod tests {
             order: "SECRET".into(),
             wall: Some(Duration::from_secs(61)),
             memory_bytes: Some(1),
+            is_awaited: true,
         };
-        let words = Slurm::new(vec!["--time=1".into()]).words(&wish);
+        let slurm = Slurm::new(vec!["--time=1".into()]);
+        let quick = slurm.quick_words(&wish);
+        assert!(quick.ends_with(&["--order".to_owned(), "-".to_owned()]), "{quick:?}");
+        assert!(!quick.iter().any(|word| word.contains("SECRET")));
+        let words = slurm.batch_words(&wish);
         assert_eq!(words.first().unwrap(), "--time=1");
         assert!(words.contains(&"--time=4".to_owned()) && words.contains(&"--mem=65M".to_owned()));
         assert!(!words.iter().any(|word| word.contains("SECRET")));

@@ -111,6 +111,7 @@ fn wish(task: &TaskId, state: &Path) -> JobWish {
         order: String::new(),
         wall: None,
         memory_bytes: None,
+        is_awaited: false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::{OsStr, OsString},
-    io,
+    io::{self, Write},
     os::{
         fd::{AsFd, OwnedFd},
         unix::{ffi::OsStrExt, process::CommandExt},
@@ -30,9 +30,10 @@ use crate::{
         Channel, Folder, Local, Look, Place, Sandbox, Warden,
         jobs::{
             folder::{Begun, JobFolder},
-            order::JobOrder,
+            order::{JobOrder, STDIN},
         },
     },
+    threads::begin_in_thread,
 };
 
 /// How long a warden may take to say that it has started a command, or could not.
@@ -54,6 +55,10 @@ const GRACE_MS: u64 = 2_000;
 /// Variables that a scheduler sets and that a command gets from its caller all the same.
 const CALLERS: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "PWD"];
 
+/// What the names of variables begin with that tell how `srun` has started this post: a command
+/// that starts steps would take them for its user's wishes.
+const OF_STEP: [&str; 3] = ["SLURM_CPU_BIND", "SLURM_DISTRIBUTION", "SLURM_MPI_TYPE"];
+
 /// The option by which the post knows that it has the environment of its order.
 pub(super) const IN_ENVIRONMENT: &str = "--in-environment";
 
@@ -66,20 +71,25 @@ pub async fn serve_job(
     is_in_environment: bool,
 ) -> Result<(), PostError> {
     let order_file = order;
-    let order = JobOrder::read(order)?;
+    let (order, text) = JobOrder::read(order)?;
     let id = TaskId::parse(task).filter(|id| id.as_str() == order.spec.task);
     let id = id.ok_or_else(|| io::Error::other("the order is for another task"))?;
     let state = state.map_or_else(default_folder, Ok).map_err(io::Error::other)?;
     if !is_in_environment {
-        return Err(in_environment(&order, (&id, order_file), &state).into());
+        return Err(in_environment(&order, (&id, order_file, &text), &state).into());
     }
     let folder = JobFolder::new(&state, &id);
-    let job = Job { id, folder, parent: getppid() };
+    let tells = order_file == Path::new(STDIN);
+    let job = Job { id, folder, parent: getppid(), tells };
     Ok(job.run(order).await?)
 }
 
 /// Executes this program again, with the environment that the command is to inherit.
-fn in_environment(order: &JobOrder, (id, file): (&TaskId, &Path), state: &Path) -> io::Error {
+fn in_environment(
+    order: &JobOrder,
+    (id, file, text): (&TaskId, &Path, &str),
+    state: &Path,
+) -> io::Error {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     for (name, value) in &order.environment {
         variables.insert(name.into(), value.into());
@@ -88,14 +98,27 @@ fn in_environment(order: &JobOrder, (id, file): (&TaskId, &Path), state: &Path) 
     let from_caller = |name: &OsStr, known: &BTreeMap<OsString, OsString>| {
         CALLERS.iter().any(|caller| *caller == name) && known.contains_key(name)
     };
+    let of_step = |name: &OsStr| {
+        let is_one = |start: &&str| name.as_bytes().starts_with(start.as_bytes());
+        file == Path::new(STDIN) && OF_STEP.iter().any(is_one)
+    };
     for (name, value) in env::vars_os() {
-        if !from_caller(&name, &variables) {
+        if !from_caller(&name, &variables) && !of_step(&name) {
             variables.insert(name, value);
         }
     }
     let mut command = Command::new("/proc/self/exe");
     command.arg0("legwork").env_clear().envs(variables).arg("post").arg(state);
     command.args(["--task", id.as_str(), "--order"]).arg(file).arg(IN_ENVIRONMENT);
+    if file == Path::new(STDIN) {
+        // What was read is given once more.
+        match in_memory(text.as_bytes()) {
+            Ok(text) => {
+                command.stdin(text);
+            }
+            Err(error) => return error,
+        }
+    }
     command.exec()
 }
 
@@ -105,6 +128,8 @@ struct Job {
     folder: JobFolder,
     /// Who started it.
     parent: Option<rustix::process::Pid>,
+    /// Whether whoever started it reads how far it is.
+    tells: bool,
 }
 
 impl Job {
@@ -125,12 +150,18 @@ impl Job {
         let begun = Begun::Started { host, warden: warden.name.clone() };
         // Whatever follows, it is begun at most once.
         let Some(held) = self.folder.claim(&begun)? else { return Ok(()) };
+        self.tell("begun");
+        if !self.folder.is_shared() {
+            let folder = self.folder.clone();
+            drop(begin_in_thread(move || folder.clear_left()));
+        }
         let Ready { spec, workdir, given } = ready;
         let with = [workdir.handle.as_deref(), given.as_ref()].into_iter().flatten();
         let with: Vec<_> = with.map(AsFd::as_fd).collect();
         warden.start(spec, &with).await?;
         if let Some(failure) = self.failure(&mut warden.channel).await? {
             self.folder.fail(&failure)?;
+            self.tell("ended");
             self.wait_until_heard().await;
             return Ok(());
         }
@@ -140,14 +171,24 @@ impl Job {
         if let Ok(watched) = watched {
             self.attend(watched, &mut terminated).await?;
         }
+        self.tell("ended");
         self.wait_until_taken().await;
         drop(held);
         Ok(())
     }
 
+    /// Prints a word for whoever reads how far it is.
+    fn tell(&self, word: &str) {
+        if self.tells {
+            let mut stdout = io::stdout().lock();
+            let _ = writeln!(stdout, "{word}").and_then(|()| stdout.flush());
+        }
+    }
+
     /// Says why nothing was started, unless somebody has begun.
     async fn refuse(&self, reason: String) -> io::Result<()> {
         if self.folder.claim(&Begun::Refused(reason))?.is_some() {
+            self.tell("refused");
             self.wait_until_heard().await;
         }
         Ok(())

@@ -37,8 +37,13 @@ use super::{
         outbox::Outbox,
         receive,
     },
+    jobs::folder::is_forgotten,
 };
-use crate::{model::sandbox::SandboxSettings, state::StateFolder, threads::begin_in_thread};
+use crate::{
+    model::sandbox::SandboxSettings,
+    state::{StateFolder, aside::remove_all},
+    threads::begin_in_thread,
+};
 
 /// How long what was said last may take to be passed on when the engine has left.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -156,6 +161,11 @@ fn place_for(path: &Path, opening: &Opening) -> Result<(Local, Arc<StateFolder>)
         ));
     }
     let state = StateFolder::open(path).map_err(|error| error.to_string())?;
+    if is_forgotten(path) {
+        // Its task has ended while this post was being started.
+        let _ = remove_all(path);
+        return Err("the task is over and forgotten".into());
+    }
     let state = Arc::new(state);
     let settings = SandboxSettings {
         writable: opening.sandbox.writable.clone(),

@@ -68,6 +68,10 @@ impl Jobs {
         match self.0 {}
     }
 
+    pub(crate) fn news(&self) -> Option<tokio::sync::watch::Receiver<()>> {
+        match self.0 {}
+    }
+
     pub(crate) fn is_recorded(&self, _id: &TaskId) -> bool {
         match self.0 {}
     }

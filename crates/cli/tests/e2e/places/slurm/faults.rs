@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// A command on a cluster that waits for its gate, and counts its starts.
-struct Held<'a> {
+pub struct Held<'a> {
     scratch: &'a Scratch,
-    wire: Wire,
+    pub wire: Wire,
     task: String,
     gate: String,
     starts: String,
@@ -25,13 +25,21 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     /// Starts it on the first node, and waits until it runs.
     fn start(scratch: &'a Scratch, cluster: &Cluster, options: &[&str]) -> Self {
-        let held = Self::submit(scratch, cluster, options);
-        eventually("it runs", || fs::read_to_string(&held.pid).ok().filter(|pid| !pid.is_empty()));
-        held
+        Self::submit(scratch, cluster, options, 0).running()
     }
 
-    /// Starts it, and does not wait.
-    fn submit(scratch: &'a Scratch, cluster: &Cluster, options: &[&str]) -> Self {
+    /// The same for one that somebody waits for, if only for a moment: `srun` starts it.
+    pub fn awaited(scratch: &'a Scratch, cluster: &Cluster) -> Self {
+        Self::submit(scratch, cluster, &[], 1).running()
+    }
+
+    fn running(self) -> Self {
+        eventually("it runs", || fs::read_to_string(&self.pid).ok().filter(|pid| !pid.is_empty()));
+        self
+    }
+
+    /// Starts it, and waits for its end for some milliseconds.
+    fn submit(scratch: &'a Scratch, cluster: &Cluster, options: &[&str], wait_ms: u64) -> Self {
         let options: Vec<&str> = ["--nodelist=n1"].iter().chain(options).copied().collect();
         let mut wire = serving(scratch, &cluster.place(&options), &cluster.variables());
         let [gate, starts, pid] = ["gate", "starts", "pid"].map(|name| scratch.file(name));
@@ -40,7 +48,8 @@ impl<'a> Held<'a> {
             "echo start >> {starts}; echo $$ > {pid}; echo before; {f} wait-then-exit {gate} 0; \
              seq 1 3000; exit 5"
         );
-        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0, "place": "there" });
+        let input =
+            json!({ "cmd": cmd, "login": false, "yield_time_ms": wait_ms, "place": "there" });
         let task = task_of(&wire.tool("ExecCommand", &input));
         Self { scratch, wire, task, gate, starts, pid }
     }
@@ -61,7 +70,7 @@ impl<'a> Held<'a> {
 
     /// It has ended by itself, with all that it has to print.
     #[track_caller]
-    fn assert_true_end(&mut self) {
+    pub fn assert_true_end(&mut self) {
         open(&self.gate);
         let record = self.end();
         assert_eq!(record["outcome"]["exit_status"], 5, "{record:#}");
@@ -70,15 +79,29 @@ impl<'a> Held<'a> {
         assert_eq!(fs::read_to_string(&self.starts).unwrap(), "start\n");
     }
 
-    /// It was ended by somebody else: what is known is said, and nothing is invented.
+    /// It was ended by Slurm, which kills the step and ends the job at the same time: whether the
+    /// warden can record a stop, or the signal that its command got, before it is killed itself is
+    /// a race. Whichever it is, no exit code is invented.
     #[track_caller]
-    fn assert_ended(&mut self, reasons: &[&str]) {
+    pub fn assert_ended(&mut self) {
         let record = self.end();
-        let reason = record["reason"].as_str().unwrap_or_default();
-        let status = record["status"].as_str().unwrap();
-        assert!(["cancelled", "interrupted", "failed"].contains(&status), "{record:#}");
-        assert!(reasons.contains(&reason), "{record:#}");
-        assert_ne!(record["outcome"]["exit_status"], 0, "{record:#}");
+        let said = (record["status"].as_str().unwrap(), record["reason"].as_str());
+        let is_signalled = record["outcome"]["signal"].is_number();
+        assert!(
+            matches!(said, ("cancelled", Some("stopped")) | ("interrupted", Some(_)))
+                || (said.0 == "failed" && is_signalled),
+            "{record:#}"
+        );
+        assert_eq!(record["outcome"]["exit_status"], Value::Null, "{record:#}");
+    }
+
+    /// Its warden has stopped it and has recorded that.
+    #[track_caller]
+    pub fn assert_stopped(&mut self) {
+        let record = self.end();
+        let said = (record["status"].as_str(), record["reason"].as_str());
+        assert_eq!(said, (Some("cancelled"), Some("stopped")), "{record:#}");
+        assert_eq!(record["outcome"]["exit_status"], Value::Null, "{record:#}");
     }
 }
 
@@ -86,13 +109,14 @@ impl<'a> Held<'a> {
 fn a_controller_that_is_killed_within_a_second_of_its_answer_starts_nothing_twice() {
     let scratch = Scratch::new();
     let Some(mut cluster) = Cluster::start() else { return };
-    let mut held = Held::submit(&scratch, &cluster, &[]);
+    let mut held = Held::submit(&scratch, &cluster, &[], 0);
     eventually("the controller has it", || (!cluster.jobs().is_empty()).then_some(()));
     cluster.kill_controller();
     cluster.start_controller();
     open(&held.gate);
     let record = held.end();
-    // It was forgotten, or killed by its node, or saved: whichever it was is said.
+    // Which of these it is nobody can know: the controller saves its jobs up to five seconds after
+    // it has taken them. It was forgotten, or killed by its node, or saved; whichever is said.
     match record["status"].as_str().unwrap() {
         "failed" => assert_eq!(record["outcome"]["exit_status"], 5, "{record:#}"),
         "interrupted" => assert!(record["reason"].is_string(), "{record:#}"),
@@ -131,7 +155,8 @@ fn a_lost_node_ends_its_tasks_and_leaves_nothing_running() {
     let Some(mut cluster) = Cluster::start() else { return };
     let mut held = Held::start(&scratch, &cluster, &[]);
     cluster.lose_node(0);
-    held.assert_ended(&["stopped", "node_failed", "unknown_to_scheduler"]);
+    // The post sees that long before the controller does.
+    held.assert_stopped();
 }
 
 #[test]
@@ -144,7 +169,7 @@ fn a_step_daemon_that_is_gone_takes_its_command_along() {
     for pid in steps {
         signal(pid, Signal::KILL);
     }
-    held.assert_ended(&["stopped", "node_failed", "unknown_to_scheduler", "scheduler_failed"]);
+    held.assert_stopped();
 }
 
 #[test]
@@ -155,7 +180,7 @@ fn an_operator_who_cancels_a_job_stops_its_task() {
     for job in cluster.jobs() {
         assert!(cluster.ask("scancel", &[&job]).status.success());
     }
-    held.assert_ended(&["stopped", "cancelled_by_scheduler"]);
+    held.assert_stopped();
     all_is_clean(&cluster);
 }
 
@@ -168,7 +193,7 @@ fn the_schedulers_time_limit_stops_a_task() {
         let update = ["update", &format!("JobId={job}"), "EndTime=now+1"];
         assert!(cluster.ask("scontrol", &update).status.success());
     }
-    held.assert_ended(&["stopped", "scheduler_time_limit"]);
+    held.assert_stopped();
 }
 
 #[test]
@@ -179,6 +204,7 @@ fn a_job_that_is_out_of_memory_says_what_is_known() {
     let hungry = ["sh", "-c", "head -c 600m /dev/zero | tail -c 599m | wc -c; echo survived"];
     let output = run(&scratch, &cluster, &configuration, &hungry).output().unwrap();
     let task = scratch.tasks().pop().unwrap();
+    // Which process the kernel ends is its own choice: one of ours, or one of the command.
     if task["status"] == "interrupted" {
         assert_eq!(task["reason"], "out_of_memory", "{task:#}");
     } else {
