@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_struct(&mut code, "PATHS", "Paths", read("dangerous")?.get("paths"));
     write_struct(&mut code, "PLAIN", "Plain", read("arguments")?.get("plain"));
     write_map(&mut code, "SHORT_FORMS", "Text", &read("short_forms")?);
-    write_map(&mut code, "SETS", "Texts", &read("names")?);
+    write_map(&mut code, "SETS", "TextList", &read("names")?);
     fs::write(Path::new(&env::var("OUT_DIR")?).join("tables.rs"), code)?;
     Ok(())
 }

@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 pub(crate) type Text = &'static str;
 
 /// Several of them.
-pub(crate) type Texts = &'static [Text];
+pub(crate) type TextList = &'static [Text];
 
 /// Values under names, sorted by name.
 type Map<T> = &'static [(Text, T)];
@@ -85,41 +85,41 @@ pub(crate) enum Empty {
 /// A program that runs other programs, and its options; the file explains each field.
 #[derive(Debug, Default)]
 pub(crate) struct Wrapper {
-    pub flags: Texts,
-    pub values: Texts,
-    pub stops: Texts,
-    pub shell: Texts,
-    pub split: Texts,
+    pub flags: TextList,
+    pub values: TextList,
+    pub stops: TextList,
+    pub shell: TextList,
+    pub split: TextList,
     pub operands: usize,
     pub assignments: bool,
     pub permute: bool,
     pub then: Then,
     pub empty: Empty,
-    pub subcommand: Texts,
-    pub before_flags: Texts,
-    pub before_values: Texts,
-    pub until: Texts,
+    pub subcommand: TextList,
+    pub before_flags: TextList,
+    pub before_values: TextList,
+    pub until: TextList,
     pub appends: bool,
     pub dashes: bool,
     pub numeric: bool,
-    pub marker: Texts,
+    pub marker: TextList,
     pub neutral: bool,
 }
 
 /// A command that is asked about.
 struct Danger {
-    args: &'static [Texts],
-    flags: Texts,
+    args: &'static [TextList],
+    flags: TextList,
     words: bool,
     because: Text,
 }
 
 /// Paths that are not written without a question, and the programs that write.
 struct Paths {
-    fragments: Texts,
-    writers: Texts,
-    copiers: Texts,
-    editors: Texts,
+    fragments: TextList,
+    writers: TextList,
+    copiers: TextList,
+    editors: TextList,
 }
 
 /// Which of its words a program writes to.
@@ -147,8 +147,8 @@ impl Paths {
 
 /// Arguments by which a program runs another one or writes files.
 struct Arguments {
-    flags: Texts,
-    args: &'static [Texts],
+    flags: TextList,
+    args: &'static [TextList],
     words: bool,
     content: Text,
     always: bool,
@@ -156,7 +156,7 @@ struct Arguments {
 
 /// Programs that keep their arguments.
 struct Plain {
-    names: Texts,
+    names: TextList,
 }
 
 /// The wrappers of a name.
@@ -234,7 +234,7 @@ pub(crate) fn short_form(name: &str) -> Option<&'static str> {
 }
 
 /// The names of a set that comes with Legwork.
-pub fn shipped_set(name: &str) -> Option<Texts> {
+pub fn shipped_set(name: &str) -> Option<TextList> {
     value_of(SETS, name)
 }
 

@@ -3,19 +3,19 @@
 
 use crate::{
     content::only_prints,
-    data::{self, Text, Texts},
+    data::{self, Text, TextList},
     reading::{Form, Word},
 };
 
 /// One way to call some programs.
 pub(crate) struct Harmless {
-    pub subcommands: Texts,
+    pub subcommands: TextList,
     /// The word after the subcommand.
-    pub second: Texts,
-    pub before: Texts,
-    pub before_values: Texts,
-    pub flags: Texts,
-    pub values: Texts,
+    pub second: TextList,
+    pub before: TextList,
+    pub before_values: TextList,
+    pub flags: TextList,
+    pub values: TextList,
     pub any: bool,
     pub words: bool,
     pub numeric: bool,
