@@ -8,16 +8,22 @@ use std::{
     time::SystemTime,
 };
 
-use crate::platform::{NO_WAIT, OpenOptionsExt, look_at, look_of};
+use crate::platform::{NO_WAIT, OpenOptionsExt, look_at, look_of, rename_new};
 
 /// How often a file is opened that somebody else removes meanwhile.
 const OPENS_MAX: u32 = 10;
+
+/// The name under which the file of one who has left waits for the next. A new file is what takes
+/// long where many come and go: file systems look at all that were removed a short time ago.
+pub(crate) const SPARE: &str = ".spare";
 
 /// A file that is locked by us; it is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Presence {
     path: PathBuf,
     _lock: File,
+    /// Whether it is left for the next instead.
+    is_left: bool,
 }
 
 impl Presence {
@@ -35,18 +41,47 @@ impl Presence {
             }
             // Whoever had it before may have removed it while we waited.
             if is_at(path, &lock)? {
-                // It is not as old as the one who had it before.
-                let _ = lock.set_modified(SystemTime::now());
-                return Ok(Some(Self { path: path.to_owned(), _lock: lock }));
+                return Ok(Some(Self::held(path, lock)));
             }
         }
         Err(io::Error::other("a lock is removed again and again"))
+    }
+
+    /// The same under a name that nobody else has ever had, with the file of one who has left where
+    /// there is one.
+    pub(crate) fn take_new(path: &Path) -> io::Result<Option<Self>> {
+        let presence = match Self::take_spare(path) {
+            Some(presence) => Some(presence),
+            None => Self::take(path)?,
+        };
+        Ok(presence.map(|mut presence| {
+            presence.is_left = true;
+            presence
+        }))
+    }
+
+    fn take_spare(path: &Path) -> Option<Self> {
+        let spare = path.with_file_name(SPARE);
+        let lock = OpenOptions::new().write(true).custom_flags(NO_WAIT).open(&spare).ok()?;
+        // Only who has locked it renames it, and nobody puts another one in its place.
+        lock.try_lock().ok()?;
+        let is_renamed = is_at(&spare, &lock).ok()? && fs::rename(&spare, path).is_ok();
+        is_renamed.then(|| Self::held(path, lock))
+    }
+
+    fn held(path: &Path, lock: File) -> Self {
+        // It is not as old as the one who had it before.
+        let _ = lock.set_modified(SystemTime::now());
+        Self { path: path.to_owned(), _lock: lock, is_left: false }
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        // There is one already, or this system or its disk knows no such name.
+        if !self.is_left || rename_new(&self.path, &self.path.with_file_name(SPARE)).is_err() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -81,6 +116,45 @@ mod tests {
         assert!(is_here(&kept));
         drop((one, heir));
         assert!(!path.exists() && !kept.exists());
+    }
+
+    #[test]
+    fn the_file_of_one_who_has_left_is_that_of_the_next() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name| scratch.path().join(name);
+        let [one, two] =
+            ["one", "two"].map(|name| Presence::take_new(&path(name)).unwrap().unwrap());
+        let id = look_at(&path("one")).unwrap().id;
+        drop((one, two));
+        assert!(!path("one").exists() && !path("two").exists() && !is_here(&path(SPARE)));
+        let three = Presence::take_new(&path("three")).unwrap().unwrap();
+        assert_eq!(look_at(&path("three")).unwrap().id, id, "a new file was made");
+        assert!(is_here(&path("three")) && !path(SPARE).exists());
+        let four = Presence::take_new(&path("four")).unwrap().unwrap();
+        assert!(is_here(&path("three")) && is_here(&path("four")));
+        drop((three, four));
+        // Whoever is killed leaves its name behind.
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_many_who_come_and_go_each_has_a_file_of_its_own() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let scratch = &scratch;
+                scope.spawn(move || {
+                    for round in 0..300 {
+                        let path = scratch.path().join(format!("{thread}-{round}"));
+                        let here = Presence::take_new(&path).unwrap().unwrap();
+                        assert!(is_here(&path), "somebody else's file stands there");
+                        assert!(Presence::take(&path).unwrap().is_none());
+                        drop(here);
+                        assert!(!path.exists());
+                    }
+                });
+            }
+        });
     }
 
     #[test]

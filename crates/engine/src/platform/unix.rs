@@ -18,8 +18,8 @@ pub(crate) use std::os::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
-        fstat, memfd_create, open, stat, utimensat,
+        AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
+        UTIME_NOW, fstat, memfd_create, open, renameat_with, stat, utimensat,
     },
     io::Errno,
     time::{ClockId, clock_gettime},
@@ -131,6 +131,11 @@ pub(crate) fn make_private(file: &File) -> io::Result<()> {
 /// Opens a folder only to lock it.
 pub(crate) fn open_to_lock(folder: &Path) -> io::Result<File> {
     File::open(folder)
+}
+
+/// Renames a file to a name that nothing has yet.
+pub(crate) fn rename_new(old: &Path, new: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, old, CWD, new, RenameFlags::NOREPLACE)?)
 }
 
 /// Puts a file in the place of another, which may be open.

@@ -253,6 +253,11 @@ pub(crate) fn open_to_lock(folder: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("folder.lock"))
 }
 
+/// Renames a file to a name that nothing has yet: not where a file that is open keeps its name.
+pub(crate) fn rename_new(_old: &Path, _new: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Puts a file in the place of another, which may be open.
 pub(crate) fn replace(new: &Path, old: &Path) -> io::Result<()> {
     replace_file(old, new)

@@ -34,6 +34,7 @@ impl WatchFlags {
     pub(crate) const MOVED_TO: Self = Self(1 << 6);
     pub(crate) const ONESHOT: Self = Self(1 << 7);
     pub(crate) const ONLYDIR: Self = Self(1 << 8);
+    pub(crate) const MOVED_FROM: Self = Self(1 << 9);
 
     pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

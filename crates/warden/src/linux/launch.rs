@@ -30,6 +30,7 @@ use super::{
     proxy::be_connector_if_asked,
     socket,
     spawner::{raise_open_files, serve},
+    tree,
 };
 use crate::protocol::{self, Decoder, FromSpawner, ToSpawner, encode};
 
@@ -87,7 +88,8 @@ fn be_spawner() -> ! {
 pub fn fork_spawner_ahead() {
     // The folder has two links of its own, and one for each thread.
     let is_alone = stat("/proc/self/task").is_ok_and(|threads| threads.st_nlink == 3);
-    if !is_alone {
+    // One that is started says why it is unfit, and nobody waits for the word of this one.
+    if !is_alone || !tree::is_knowable() {
         return;
     }
     // Finds out what the processor can do, which takes long in a virtual machine, before there are
@@ -112,14 +114,19 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Starts this program again as a spawner, unless one was forked ahead. Waits for its hello, a
-    /// few seconds at most.
+    /// The spawner that was forked ahead, if there is one and nobody has it yet. Waits for nothing:
+    /// a fork of this very process speaks the same version.
+    pub fn ahead(tasks: BorrowedFd<'_>, wardens: BorrowedFd<'_>) -> Option<Self> {
+        let spawner = AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        spawner.set_up(tasks, wardens).is_ok().then_some(spawner)
+    }
+
+    /// Starts this program again as a spawner. Waits for its hello, a few seconds at most.
     ///
     /// Fails when [`take_over_if_spawner`] was not called: the second start would run the host
     /// program's own `main` instead.
     pub fn launch(tasks: BorrowedFd<'_>, wardens: BorrowedFd<'_>) -> io::Result<Self> {
-        let ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut spawner = ahead.map_or_else(Self::started, Ok)?;
+        let mut spawner = Self::started()?;
         match spawner.expect_hello().and_then(|()| spawner.set_up(tasks, wardens)) {
             Ok(()) => Ok(spawner),
             Err(error) => {
@@ -291,11 +298,14 @@ fn wait_for(descriptor: &OwnedFd, time: Duration) -> Result<usize, Errno> {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        // Closing our end is what ends it, as soon as its wardens are gone. In the common case that
-        // is at once, and then it is collected here.
+        // Closing our end is what ends it, as soon as its wardens are gone.
+        if self.is_fork {
+            return;
+        }
+        // Also where somebody has inherited that end. In the common case it ends at once, and then
+        // it is collected here.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        if !self.is_fork
-            && self.is_running()
+        if self.is_running()
             && let Ok(its_end) = pidfd_open(self.pid, PidfdFlags::empty())
         {
             let _ = wait_for(&its_end, FAREWELL);

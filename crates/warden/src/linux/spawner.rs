@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open},
     process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, umask, wait},
 };
@@ -32,6 +32,9 @@ use crate::{
         encode,
     },
 };
+
+/// After a pause of this length there is time for what others have left: no command waits for that.
+const SWEEP_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// What wardens inherit from their spawner.
 #[derive(Debug)]
@@ -82,10 +85,23 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         }
     };
     send_all(control, &encode(&hello).map_err(io::Error::other)?)?;
+    // What needs no word of the engine is done before that comes.
+    let (places, null, environment) = (LimitsPlaces::find(), open_null()?, own_environment());
     let mut requests =
         Requests { control, decoder: Decoder::default(), descriptors: VecDeque::new() };
-    let Some(setup) = requests.setup(mask.bits())? else {
+    let Some([tasks, wardens]) = requests.setup()? else {
         return Ok(());
+    };
+    let setup = Setup {
+        tasks,
+        wardens,
+        null,
+        environment,
+        umask: mask.bits(),
+        open_files: raise_open_files(),
+        spawner: rustix::process::getpid(),
+        cgroup_base: places.of_wardens(),
+        places,
     };
     let mut wardens = Wardens { setup, alive: Roster::new()?, dead: Vec::new() };
     let (mut serving, mut swept) = (true, false);
@@ -94,7 +110,12 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         if serving {
             interests.push(PollFd::new(&control, PollFlags::IN));
         }
-        match poll(&mut interests, None) {
+        let idle = if swept { None } else { Some(&SWEEP_AFTER) };
+        match poll(&mut interests, idle) {
+            Ok(0) => {
+                wardens.setup.sweep();
+                swept = true;
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -113,11 +134,9 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         while let Some((warden, channel)) = requests.next_fork()? {
             wardens.fork(&warden, channel);
         }
-        // The first command need not wait for what others have left.
-        if !swept && !wardens.alive.rows().is_empty() {
-            wardens.setup.sweep();
-            swept = true;
-        }
+    }
+    if !swept {
+        wardens.setup.sweep();
     }
     Ok(())
 }
@@ -250,8 +269,8 @@ impl Requests<'_> {
         Ok(received.bytes > 0)
     }
 
-    /// Waits for the first frame, which brings what all wardens share.
-    fn setup(&mut self, umask: u32) -> io::Result<Option<Setup>> {
+    /// Waits for the first frame, which brings the folders of tasks and of wardens.
+    fn setup(&mut self) -> io::Result<Option<[OwnedFd; 2]>> {
         while self.read()? {
             if let Some(ToSpawner::Setup) = self.decoder.next_frame().map_err(io::Error::other)? {
                 let (Some(tasks), Some(wardens)) =
@@ -259,19 +278,7 @@ impl Requests<'_> {
                 else {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
-                let places = LimitsPlaces::find();
-                let cgroup_base = places.of_wardens();
-                return Ok(Some(Setup {
-                    tasks,
-                    wardens,
-                    null: open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?,
-                    environment: own_environment(),
-                    umask,
-                    open_files: raise_open_files(),
-                    spawner: rustix::process::getpid(),
-                    places,
-                    cgroup_base,
-                }));
+                return Ok(Some([tasks, wardens]));
             }
         }
         Ok(None)
@@ -295,6 +302,10 @@ fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
         bytes = bytes.get(sent..).unwrap_or_default();
     }
     Ok(())
+}
+
+fn open_null() -> io::Result<OwnedFd> {
+    Ok(open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 fn own_environment() -> Vec<(Vec<u8>, CString)> {

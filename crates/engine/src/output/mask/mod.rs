@@ -267,7 +267,7 @@ impl Built {
             secrets.iter().flat_map(|(name, value)| Value::forms(name, value)).collect();
         let begins = shipped()
             .iter()
-            .flat_map(|pattern| pattern.begins.iter().map(move |begin| (begin.as_str(), pattern)))
+            .flat_map(|pattern| pattern.begins.iter().map(move |begin| (*begin, pattern)))
             .collect();
         let longest = values.iter().map(|value| value.text.len()).max().unwrap_or(0);
         let reach = longest.max(PATTERN_BYTES_MAX) + LEAD_BYTES;

@@ -1,55 +1,36 @@
 //! What secrets look like that no variable of ours holds: the data file, each pattern compiled when
 //! it is needed.
 
-use std::{
-    ops::Range,
-    sync::{LazyLock, OnceLock},
-};
+use std::{ops::Range, sync::OnceLock};
 
 use regex::Regex;
 use regex_automata::{
     Anchored, Input,
     hybrid::dfa::{Cache, DFA},
 };
-use serde::Deserialize;
 
 /// Most bytes that a match may have: what is held back of an output that grows is bounded by it.
 pub(super) const PATTERN_BYTES_MAX: usize = 8 * 1024;
 
-/// The shipped patterns.
-static SHIPPED: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-    // A test holds that the file can be read, and every pattern be compiled.
-    let text = include_str!(concat!(env!("OUT_DIR"), "/secrets.json"));
-    serde_json::from_str::<File>(text).unwrap_or_default().pattern
-});
+// SHIPPED: what data/secrets.toml says. A test holds that every pattern can be compiled.
+include!(concat!(env!("OUT_DIR"), "/secrets.rs"));
 
 /// The shipped patterns.
 pub(super) fn shipped() -> &'static [Pattern] {
     &SHIPPED
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    pattern: Vec<Pattern>,
-}
-
 /// One pattern; the file explains each field.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 pub(super) struct Pattern {
-    pub name: String,
-    pub begins: Vec<String>,
-    regex: String,
-    #[serde(default)]
+    pub name: &'static str,
+    pub begins: &'static [&'static str],
+    regex: &'static str,
     inside: bool,
-    #[serde(rename = "match")]
     #[cfg_attr(not(test), expect(dead_code, reason = "an example for readers and the test"))]
-    example: String,
-    #[serde(rename = "no_match")]
+    example: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "an example for readers and the test"))]
-    counterexample: String,
-    #[serde(skip)]
+    counterexample: &'static str,
     compiled: OnceLock<Option<Compiled>>,
 }
 
@@ -65,7 +46,7 @@ impl Pattern {
     fn compiled(&self) -> Option<&Compiled> {
         let compile = || {
             let regex = Regex::new(&format!("^(?:{})", self.regex)).ok()?;
-            let automaton = DFA::new(&self.regex).ok()?;
+            let automaton = DFA::new(self.regex).ok()?;
             Some(Compiled { regex, automaton })
         };
         self.compiled.get_or_init(compile).as_ref()
@@ -158,14 +139,14 @@ mod tests {
         for pattern in shipped() {
             let name = &pattern.name;
             assert!(pattern.compiled().is_some(), "{name} cannot be compiled");
-            let example = filled(&pattern.example);
-            let begin = |begin: &String| example.find(begin.as_str());
+            let example = filled(pattern.example);
+            let begin = |begin: &&str| example.find(*begin);
             let start = pattern.begins.iter().filter_map(begin).min();
             let found = pattern.secret(&example, start.unwrap()).unwrap();
             assert!(found.len() >= 8, "{name}: {found:?}");
             let masked = mask.text(&example);
             assert!(!masked.contains(&example[found]), "{name}: {masked}");
-            let none = filled(&pattern.counterexample);
+            let none = filled(pattern.counterexample);
             assert_eq!(mask.text(&none), none, "{name}");
         }
     }
@@ -173,7 +154,7 @@ mod tests {
     #[test]
     fn every_beginning_is_one() {
         for pattern in shipped() {
-            for begin in &pattern.begins {
+            for begin in pattern.begins {
                 assert!(pattern.is_open(begin, 0), "{}: {begin}", pattern.name);
                 assert!(!begin.is_empty());
             }

@@ -26,7 +26,7 @@ use crate::{
     inotify::{Inotify, ReadFlags, WatchFlags},
     model::place::place_of,
     place::Inheritance,
-    presence::{Presence, is_here},
+    presence::{Presence, SPARE, is_here},
     state::make_private,
 };
 
@@ -43,6 +43,10 @@ const RELEASE_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
 /// How often to look where the kernel does not tell.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// An engine that leaves removes its file, or gives it the name under which the next finds it.
+const LEAVES: WatchFlags = WatchFlags::DELETE.union(WatchFlags::MOVED_FROM);
+const LEFT: ReadFlags = ReadFlags::DELETE.union(ReadFlags::MOVED_FROM);
+
 /// An engine's mark and its lock; dropping it is the engine's end.
 #[derive(Debug)]
 pub(super) struct Owner {
@@ -57,7 +61,7 @@ impl Owner {
         make_private(engines)?;
         let mut mark = id::random("").map_err(io::Error::other)?;
         mark.truncate(MARK_CHARS);
-        let presence = Presence::take(&engines.join(&mark))?;
+        let presence = Presence::take_new(&engines.join(&mark))?;
         let presence = presence.ok_or_else(|| io::Error::other("the mark is taken"))?;
         Ok(Self { mark, _presence: Some(presence) })
     }
@@ -201,7 +205,7 @@ impl Watch {
         let begin = || {
             make_private(&engines)?;
             let inotify = Inotify::new()?;
-            let ends = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
+            let ends = WatchFlags::CLOSE_WRITE | LEAVES | WatchFlags::ONLYDIR;
             inotify.add(&engines, ends)?;
             Ok(inotify)
         };
@@ -222,7 +226,9 @@ impl Watch {
             let (mut left, mut closed) = (false, Vec::new());
             let read = match inotify.changed().await {
                 Ok(()) => inotify.read(|change| match change.name {
-                    Some(name) if !change.flags.contains(ReadFlags::DELETE) => {
+                    // Who leaves takes this name, and who comes takes it away.
+                    Some(name) if name == SPARE => {}
+                    Some(name) if !change.flags.intersects(LEFT) => {
                         closed.push(self.engines.join(name));
                     }
                     // It has taken its leave, or so many have that nobody can name them.

@@ -71,7 +71,14 @@ impl Spawning {
 
     /// Begins with the first and with a warden, for a command that follows at once.
     pub(super) fn begin(&mut self) {
-        let (launch, name) = (self.launch(), self.owners.own().and_then(Owner::name));
+        let name = self.owners.own().and_then(Owner::name);
+        if let Some(spawner) = self.forked_ahead() {
+            let started = self.started.get_mut();
+            started.asked = name.and_then(|name| ask(&spawner, name)).ok();
+            started.spawner = Some(spawner);
+            return;
+        }
+        let launch = self.launch();
         let begun = begin_in_thread(move || {
             let spawner = launch()?;
             // Who needs a warden asks again, and hears what is wrong.
@@ -79,6 +86,11 @@ impl Spawning {
             Ok((asked, spawner))
         });
         self.started.get_mut().begun = Some(begun);
+    }
+
+    /// The one that was forked in `main`. It is there already, so that no thread has to wait for it.
+    fn forked_ahead(&self) -> Option<Spawner> {
+        Spawner::ahead(self.state.tasks.as_fd(), self.state.wardens.as_fd())
     }
 
     /// What starts one. For a thread: starting a process takes a while, and its hello may never
@@ -104,6 +116,9 @@ impl Spawning {
 
     /// The one that there is, or a new one.
     async fn launched<'a>(&self, started: &'a mut Started) -> io::Result<&'a Spawner> {
+        if started.spawner.is_none() && started.begun.is_none() {
+            started.spawner = self.forked_ahead();
+        }
         if started.spawner.is_none() {
             let launch = self.launch();
             let begun = started.begun.take();
