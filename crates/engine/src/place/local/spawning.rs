@@ -88,7 +88,8 @@ impl Spawning {
         self.started.get_mut().begun = Some(begun);
     }
 
-    /// The one that was forked in `main`. It is there already, so that no thread has to wait for it.
+    /// The one that was forked in `main`. It is there already, so that no thread has to wait for
+    /// it.
     fn forked_ahead(&self) -> Option<Spawner> {
         Spawner::ahead(self.state.tasks.as_fd(), self.state.wardens.as_fd())
     }
