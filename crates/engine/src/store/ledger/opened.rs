@@ -279,6 +279,8 @@ fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
     // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // Else each statement journal takes 64 KiB from the heap, for a page or two.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     match version {
         0 => return Err(LedgerError::Unsound(Damage::Found("it has no tables".into()))),
