@@ -7,6 +7,7 @@ mod asked;
 mod faults;
 mod hostile;
 mod killed;
+mod metered;
 
 use std::{
     collections::BTreeMap,
