@@ -14,7 +14,7 @@ use serde_json::json;
 use super::listed::age;
 use crate::{
     arguments::{ApplyOptions, ChangesOptions, DiscardOptions, StateChoice},
-    render::{complain_of, one_line, print, print_json, say},
+    render::{change_json, complain_of, one_line, print, print_json, say},
 };
 
 /// Lines of the list after a trial.
@@ -80,12 +80,7 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
     print_json(&json!({
         "task_id": changes.task_id,
         "summary": changes.counted,
-        "changes": changes.changes.all.iter().map(|change| json!({
-            "path": change.path.display().to_string(),
-            "kind": change.kind,
-            "file": change.file,
-            "bytes": change.bytes,
-        })).collect::<Vec<_>>(),
+        "changes": changes.changes.all.iter().map(change_json).collect::<Vec<_>>(),
         "diff": changes.diff,
         "note": changes.note,
     }))

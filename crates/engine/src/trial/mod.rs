@@ -11,6 +11,7 @@ mod ahead;
 mod apply;
 mod bench;
 mod changes;
+mod details;
 mod diff;
 mod error;
 mod fold;

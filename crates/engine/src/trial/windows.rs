@@ -80,6 +80,23 @@ pub struct TriedChange {
     pub bytes: u64,
 }
 
+impl TriedChange {
+    /// The mode before, if something was there.
+    pub fn mode_before(&self) -> Option<u32> {
+        None
+    }
+
+    /// The mode now, unless it is gone.
+    pub fn mode(&self) -> Option<u32> {
+        None
+    }
+
+    /// What a person has to know of it besides its kind.
+    pub fn details(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
 /// The changes of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriedChanges {

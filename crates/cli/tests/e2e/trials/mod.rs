@@ -8,6 +8,7 @@ mod faults;
 mod hostile;
 mod killed;
 mod metered;
+mod told;
 
 use std::{
     collections::BTreeMap,
