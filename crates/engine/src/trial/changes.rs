@@ -205,7 +205,10 @@ impl Look<'_> {
                     }
                 }
                 let begin = self.found.len();
-                if let Some(inner) = self.entry(path, below).map_err(TrialError::at(&at))? {
+                let found = self.entry(path, below).map_err(TrialError::at(&at))?;
+                if let Some(mut inner) = found {
+                    // Nothing of what is below it is seen in there, either.
+                    inner.opaque |= folder.opaque;
                     waiting.push(inner);
                 }
                 for change in self.found.iter_mut().skip(begin).filter(|_| is_unknown) {

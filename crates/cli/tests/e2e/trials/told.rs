@@ -94,3 +94,36 @@ fn a_repository_without_hooks_gets_none_by_a_trial() {
     assert_eq!(hooks.mode() & 0o777, 0o755);
     assert_eq!(fs::read_to_string(scratch.file("file")).unwrap(), "tried\n");
 }
+
+#[test]
+fn what_goes_with_a_folder_that_is_made_anew_is_told_and_removed_however_deep() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for name in ["dist/old.js", "dist/assets/old.css", "dist/assets/deep/old.png", "dist/kept"] {
+        scratch.write(name, "old\n");
+    }
+    // As a build does that cleans up first: the kernel notes only of the first folder that it is
+    // another one.
+    let build = "rm -rf dist; mkdir -p dist/assets/deep; echo new > dist/assets/new.css; echo old > dist/kept";
+    let (code, _, stderr) = parts(&scratch.try_sh(build));
+    assert_eq!(code, Some(0), "{stderr}");
+    let changes = scratch.changes();
+    let of = |kind: &str| {
+        let found = changes.iter().filter(|(_, it)| *it == kind);
+        found.map(|(path, _)| path.as_str()).collect::<Vec<_>>()
+    };
+    let removed = ["dist/assets/deep/old.png", "dist/assets/old.css", "dist/old.js"];
+    assert_eq!(of("removed"), removed, "{changes:?}");
+    assert_eq!(of("made"), ["dist/assets/new.css"], "{changes:?}");
+    let (code, stdout, stderr) = scratch.apply(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("1 made, 1 changed, 3 removed"), "{stdout}");
+    let files = tree(&scratch.workspace.path().join("dist"))
+        .into_iter()
+        .filter(|(_, (.., text))| !text.is_empty());
+    let left: Vec<String> = files.map(|(path, _)| path.display().to_string()).collect();
+    assert_eq!(left, ["assets/new.css", "kept"]);
+    assert!(scratch.workspace.path().join("dist/assets/deep").is_dir());
+}
