@@ -156,6 +156,8 @@ pub struct TrialRecord {
     pub created_at_ms: i64,
     /// What was brought over so far.
     pub applied: Vec<PathBuf>,
+    /// Who runs it.
+    pub(crate) warden: Option<String>,
 }
 
 /// How much of a difference is shown.
@@ -261,6 +263,10 @@ pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
 impl OutsideLayers {
     pub(crate) fn all(_state: &Path) -> Vec<Self> {
         Vec::new()
+    }
+
+    pub(crate) fn at(_state: &Path, _folder: &Path) -> Option<Self> {
+        None
     }
 
     pub(crate) fn workspace(&self) -> &Path {
