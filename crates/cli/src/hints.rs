@@ -36,9 +36,9 @@ pub(crate) fn for_the_user(error: &ToolError, state: &StateFolder) -> Option<Str
 
 fn state(problem: StateProblem) -> Option<&'static str> {
     match problem {
-        StateProblem::Full => {
-            Some("free space on its disk, or name another folder with --state, then try again")
-        }
+        StateProblem::Full => Some(
+            "free space on its disk (`legwork discard --all` removes trials), or name another folder with --state",
+        ),
         StateProblem::NotWritable | StateProblem::Failed => Some(
             "check its space and permissions, or name another folder with --state, then try again",
         ),

@@ -6,8 +6,9 @@ use std::{
 };
 
 use jiff::{Timestamp, tz::TimeZone};
-use legwork::{ErrorKind, ToolError};
+use legwork::{ErrorKind, ToolError, TriedChange};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tracing::Level;
 
 use crate::{OUR_FAILURE, hints, log};
@@ -55,6 +56,20 @@ pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
         say(&format!("hint: {hint}"));
     }
     ExitCode::from(error_code(error.kind))
+}
+
+/// A change of a trial, as JSON has it. Modes are written as `chmod` takes them.
+pub(crate) fn change_json(change: &TriedChange) -> Value {
+    let octal = |mode: u32| format!("{mode:o}");
+    json!({
+        "path": change.path.display().to_string(),
+        "kind": change.kind,
+        "file": change.file,
+        "bytes": change.bytes,
+        "mode_before": change.mode_before().map(octal),
+        "mode": change.mode().map(octal),
+        "details": change.details(),
+    })
 }
 
 /// The exit code of `call` for an error.

@@ -218,6 +218,7 @@ pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     outside::OutsideState,
+    relief::{Discarded, Relief},
     run::{Ended, Grown, Run, RunControl},
     trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},

@@ -59,6 +59,10 @@ pub struct DeniedProgram {
     pub rule: String,
 }
 
+/// The attribute of a folder in a layer that is there only for something to be guarded: no command
+/// has made it.
+pub const PLACE_ATTRIBUTE: &str = "user.legwork.guarded";
+
 /// A path that is kept as it is, inside something that may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarded {

@@ -6,15 +6,15 @@ use std::{
 };
 
 use legwork::{
-    Engine, ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState,
+    Discarded, Engine, ErrorKind, Relief, ShownChanges, Task, ToolError, TrialChanges, TrialState,
     gate::units::shown_bytes,
 };
 use serde_json::json;
 
 use super::listed::age;
 use crate::{
-    arguments::{ApplyOptions, ChangesOptions, DiscardOptions, StateChoice},
-    render::{complain_of, one_line, print, print_json, say},
+    arguments::{ApplyOptions, ChangesOptions, DiscardOptions, StateChoice, tell_of_repair},
+    render::{change_json, complain_of, one_line, print, print_json, say},
 };
 
 /// Lines of the list after a trial.
@@ -25,6 +25,9 @@ const DIFF_MAX: (usize, usize) = (100_000, 16 << 20);
 
 /// Most columns of a command.
 const COMMAND_MAX: usize = 60;
+
+/// What stands in the place of a trial's id where changes are of none.
+const OUTSIDE: &str = "outside the workspace";
 
 /// Who applies and discards, for the audit log.
 const BY: &str = "the user at the command line";
@@ -80,12 +83,7 @@ fn as_json(changes: &TrialChanges) -> ExitCode {
     print_json(&json!({
         "task_id": changes.task_id,
         "summary": changes.counted,
-        "changes": changes.changes.all.iter().map(|change| json!({
-            "path": change.path.display().to_string(),
-            "kind": change.kind,
-            "file": change.file,
-            "bytes": change.bytes,
-        })).collect::<Vec<_>>(),
+        "changes": changes.changes.all.iter().map(change_json).collect::<Vec<_>>(),
         "diff": changes.diff,
         "note": changes.note,
     }))
@@ -137,7 +135,7 @@ pub(crate) async fn apply(options: ApplyOptions) -> ExitCode {
         let paths = options.path.iter().map(|path| absolute(path)).collect();
         if options.outside {
             let applied = engine.apply_outside(&this_folder(), paths, BY).await?;
-            return Ok(("outside the workspace".to_owned(), applied));
+            return Ok((OUTSIDE.to_owned(), applied));
         }
         let task = meant(&engine, options.trial.as_deref()).await?;
         Ok((task.task_id.to_string(), engine.apply_trial(&task, paths, BY).await?))
@@ -181,12 +179,8 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
         if options.outside {
             let paths = options.path.iter().map(|path| absolute(path)).collect();
             let running = engine.discard_outside(&this_folder(), paths, BY).await?;
-            if running > 0 {
-                say(&format!(
-                    "legwork: {running} of the commands still run: what they write is kept when they end"
-                ));
-            }
-            return Ok(vec!["outside the workspace".to_owned()]);
+            tell_running(running);
+            return Ok(vec![OUTSIDE.to_owned()]);
         }
         let tasks = if options.all {
             let mut tasks = Vec::new();
@@ -207,7 +201,66 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
             let lines = names.iter().map(|name| format!("{name}: discarded\n"));
             print(&lines.collect::<String>())
         }
-        Err(error) => complain_of(&error),
+        Err(error) => without_ledger(&options, &error).await,
+    }
+}
+
+/// Discards what was meant where the ledger cannot be opened, or had no room for its task: a full
+/// disk may be full because of it. Without anything to discard there, the first error is told.
+async fn without_ledger(options: &DiscardOptions, error: &ToolError) -> ExitCode {
+    let may_be_full = [ErrorKind::StateUnavailable, ErrorKind::UnknownTask].contains(&error.kind);
+    if !may_be_full || !options.path.is_empty() {
+        return complain_of(error);
+    }
+    let discarded = match relieved(options) {
+        Ok(discarded) if discarded.is_empty() => return complain_of(error),
+        Ok(discarded) => discarded,
+        Err(other) if other.kind == ErrorKind::UnknownTask => return complain_of(error),
+        Err(other) => return complain_of(&other),
+    };
+    match options.state.with_tasks() {
+        Ok(engine) => {
+            for one in &discarded {
+                engine.note_discarded(one, BY).await;
+            }
+        }
+        Err(error) => say(&format!("legwork: not noted in the audit log: {}", error.message)),
+    }
+    let name = |one: &Discarded| match one {
+        Discarded::Trial(id) => id.to_string(),
+        Discarded::Outside(_) => OUTSIDE.to_owned(),
+    };
+    print(&discarded.iter().map(|one| format!("{}: discarded\n", name(one))).collect::<String>())
+}
+
+/// What was meant, discarded without the ledger.
+fn relieved(options: &DiscardOptions) -> Result<Vec<Discarded>, ToolError> {
+    let (folder, place) = (this_folder(), options.state.path()?);
+    let relief = Relief::open(&place, tell_of_repair)?;
+    if options.outside {
+        let (discarded, running) = relief.discard_outside(&folder)?;
+        tell_running(running);
+        return Ok(vec![discarded]);
+    }
+    let mut trials = relief.trials();
+    match &options.trial {
+        Some(prefix) => trials.retain(|trial| trial.task_id.as_str().starts_with(prefix.as_str())),
+        None => trials.retain(|trial| folder.starts_with(&trial.workspace)),
+    }
+    if options.trial.is_some() && trials.len() > 1 {
+        return Err(ToolError::new(ErrorKind::InvalidToolInput, "several trials begin like that"));
+    }
+    if !options.all {
+        trials.truncate(1);
+    }
+    trials.iter().map(|trial| relief.discard_trial(trial)).collect()
+}
+
+fn tell_running(running: usize) {
+    if running > 0 {
+        say(&format!(
+            "legwork: {running} of the commands still run: what they write is kept when they end"
+        ));
     }
 }
 

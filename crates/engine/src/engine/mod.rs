@@ -62,6 +62,7 @@ use crate::{
         outside::OutsideState,
         place_error,
         places::{Places, out_of_reach},
+        relief::Discarded,
         run::Run,
         sandbox_facts,
         trials::{ShownChanges, TrialChanges, TrialState},
@@ -597,6 +598,11 @@ impl Engine {
         by: &str,
     ) -> Result<usize, ToolError> {
         self.tasks.discard_outside(folder, paths, by).await
+    }
+
+    /// Notes in the audit log what was discarded while the ledger could not be opened.
+    pub async fn note_discarded(&self, discarded: &Discarded, by: &str) {
+        self.tasks.note_discarded(discarded, by).await;
     }
 
     /// The questions that wait for an answer, oldest first.

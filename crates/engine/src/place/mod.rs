@@ -60,7 +60,7 @@ use self::jobs::driver::NotSubmitted;
 pub(crate) use self::{
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},
-    local::Local,
+    local::{Local, is_warden_alive},
     warden::{DROP_GRACE, Warden},
 };
 use crate::{

@@ -18,6 +18,7 @@ pub(crate) mod places;
 mod plan;
 mod programs;
 mod queue;
+pub(crate) mod relief;
 pub(crate) mod run;
 pub(crate) mod sandbox_facts;
 mod settle;

@@ -83,13 +83,6 @@ impl Tasks {
         }
     }
 
-    /// The layers of the workspace that a folder is in.
-    fn outside_at(&self, folder: &Path) -> Option<OutsideLayers> {
-        let all = OutsideLayers::all(self.store.state.path());
-        let is_here = |layers: &OutsideLayers| folder.starts_with(layers.workspace());
-        all.into_iter().filter(is_here).max_by_key(|it| it.workspace().components().count())
-    }
-
     /// Does something with the layers of the workspace that a folder is in, in a thread.
     async fn with_outside<T: Send + 'static>(
         &self,
@@ -98,13 +91,7 @@ impl Tasks {
         + Send
         + 'static,
     ) -> Result<T, ToolError> {
-        let nothing = || {
-            ToolError::new(
-                ErrorKind::UnknownTask,
-                "nothing is kept of what commands wrote outside this workspace",
-            )
-        };
-        let layers = self.outside_at(folder).ok_or_else(nothing)?;
+        let layers = OutsideLayers::at(self.store.state.path(), folder).ok_or_else(nothing)?;
         self.settle_layers(layers.clone()).await;
         let (trials, place) = (self.trials_folder(), self.place.clone());
         let done = in_thread(move || {
@@ -191,7 +178,15 @@ impl Tasks {
     }
 }
 
-fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> AuditEntry {
+/// Nothing is kept.
+pub(super) fn nothing() -> ToolError {
+    ToolError::new(
+        ErrorKind::UnknownTask,
+        "nothing is kept of what commands wrote outside this workspace",
+    )
+}
+
+pub(super) fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> AuditEntry {
     AuditEntry::new(kind)
         .with("folder", folder.display().to_string())
         .with("answered_by", by)
@@ -199,7 +194,7 @@ fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> Audi
 }
 
 /// The typed error of something that cannot be done with layers: they are no trial.
-fn outside_error(error: &TrialError) -> ToolError {
+pub(super) fn outside_error(error: &TrialError) -> ToolError {
     match error {
         TrialError::NoChange(path) => ToolError::new(
             ErrorKind::InvalidToolInput,

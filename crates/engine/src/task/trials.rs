@@ -436,7 +436,7 @@ const REMOVALS_MAX: usize = 100;
 
 /// Removes the folder of a trial. Whoever answers a question and whoever has asked it do so at the
 /// same time, so that a file may be gone before it is removed here: then what is left is removed.
-fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
+pub(super) fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
     for _ in 0..REMOVALS_MAX {
         match trials.remove(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -456,7 +456,7 @@ fn ended_in_words(outcome: &Outcome) -> String {
     }
 }
 
-fn still_runs(id: &TaskId) -> ToolError {
+pub(super) fn still_runs(id: &TaskId) -> ToolError {
     ToolError::new(ErrorKind::ToolExecutionFailed, format!("the trial `{id}` still runs"))
         .hint("wait for its end, or stop it")
 }
@@ -509,6 +509,15 @@ pub(super) fn trial_error(error: &TrialError) -> ToolError {
         TrialError::NoChange(_) | TrialError::NotInPart(_) | TrialError::Unfit { .. } => {
             ToolError::new(ErrorKind::InvalidToolInput, error.to_string())
                 .hint("list the changes of the trial to see their paths")
+        }
+        TrialError::Io { what, error } if error.kind() == io::ErrorKind::CrossesDevices => {
+            let mounted = format!("another file system is mounted over {what}");
+            ToolError::new(
+                ErrorKind::ChangedUnderneath,
+                format!("{mounted}; nothing was brought over"),
+            )
+            .detail("paths", vec![what.clone()])
+            .hint("unmount it, or apply other paths")
         }
         TrialError::Io { error: io, .. } if StateProblem::of(io) == StateProblem::Full => {
             ToolError::state(StateProblem::Full, &format!("{error}; nothing was brought over"))

@@ -14,11 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use legwork_warden::sandbox::PLACE_ATTRIBUTE;
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Trial,
+    details::OtherDifferences,
     error::TrialError,
     record::{FileTime, LayerRecord, lossless},
     tree::{FileMark, TreeTop, attributes, is_closed, is_folder, touched, walk_known},
@@ -31,6 +33,8 @@ const CHANGES_MAX: usize = 1_000_000;
 /// not brought over: so nothing that reads a layer need be able to go down for ever.
 const LEVELS_MAX: usize = 500;
 const PATH_MAX: usize = 3900;
+
+const NONE: OtherDifferences = OtherDifferences::NONE;
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +107,9 @@ pub struct TriedChange {
     pub(super) after: Option<FileMark>,
     /// Whether that was changed while the trial ran, by somebody else.
     pub(super) stale: bool,
+    /// What else differs of the two.
+    #[serde(default)]
+    pub(super) other: OtherDifferences,
 }
 
 /// The changes of a trial, in the order of their paths: what is in a folder comes after it.
@@ -198,7 +205,10 @@ impl Look<'_> {
                     }
                 }
                 let begin = self.found.len();
-                if let Some(inner) = self.entry(path, below).map_err(TrialError::at(&at))? {
+                let found = self.entry(path, below).map_err(TrialError::at(&at))?;
+                if let Some(mut inner) = found {
+                    // Nothing of what is below it is seen in there, either.
+                    inner.opaque |= folder.opaque;
                     waiting.push(inner);
                 }
                 for change in self.found.iter_mut().skip(begin).filter(|_| is_unknown) {
@@ -232,6 +242,9 @@ impl Look<'_> {
             }
             return Ok(None);
         }
+        if self.is_place(&path, &found)? {
+            return Ok(None);
+        }
         let Some(below) = below else {
             self.made(&path, &found)?;
             let inner = Waiting { path, merged: false, opaque: false };
@@ -239,28 +252,40 @@ impl Look<'_> {
         };
         match (is_folder(&found), is_folder(&below)) {
             (true, true) => {
-                if found.st_mode != below.st_mode {
-                    self.add(&path, ChangeKind::Touched, &found, Some(&below), false);
+                let other = OtherDifferences { owner: owners(&found, &below), ..NONE };
+                if found.st_mode != below.st_mode || other != NONE {
+                    self.add(&path, ChangeKind::Touched, &found, Some(&below), other);
                 }
                 let opaque = is_opaque(&self.upper, &path)?;
                 Ok(Some(Waiting { path, merged: true, opaque }))
             }
             (true, false) => {
-                self.add(&path, ChangeKind::Changed, &found, Some(&below), false);
+                self.add(&path, ChangeKind::Changed, &found, Some(&below), NONE);
                 Ok(Some(Waiting { path, merged: false, opaque: false }))
             }
             (false, true) => {
                 let is_known = self.hidden(&path, &BTreeSet::new())?;
-                self.add(&path, ChangeKind::Changed, &found, Some(&below), !is_known);
+                self.add(&path, ChangeKind::Changed, &found, Some(&below), NONE);
+                if let Some(change) = self.found.last_mut().filter(|_| !is_known) {
+                    change.stale = true;
+                }
                 Ok(None)
             }
             (false, false) => {
-                if let Some(kind) = self.compare(&path, &found, &below)? {
-                    self.add(&path, kind, &found, Some(&below), false);
+                if let Some((kind, other)) = self.compare(&path, &found, &below)? {
+                    self.add(&path, kind, &found, Some(&below), other);
                 }
                 Ok(None)
             }
         }
+    }
+
+    /// Whether a folder is in the layer only because something is guarded there, which the command
+    /// could neither write nor remove. With anything in it, it is shown.
+    fn is_place(&self, path: &Path, found: &Stat) -> io::Result<bool> {
+        Ok(is_folder(found)
+            && has_attribute(&self.upper, path, PLACE_ATTRIBUTE)
+            && self.upper.own_names(path)?.is_empty())
     }
 
     /// What a folder hides of the one below it; whether that can be known.
@@ -284,7 +309,10 @@ impl Look<'_> {
                 Ok(folder) => touched(&rustix::fs::fstat(folder)?) >= self.began,
                 Err(_) => false,
             };
-        self.add(path, ChangeKind::Made, found, None, stale);
+        self.add(path, ChangeKind::Made, found, None, NONE);
+        if let Some(change) = self.found.last_mut() {
+            change.stale |= stale;
+        }
         Ok(())
     }
 
@@ -300,6 +328,7 @@ impl Look<'_> {
                 before: Some(FileMark::of(&stat)),
                 after: None,
                 stale: unknown.is_some() || is_stale(&stat, began),
+                other: NONE,
             });
             Ok(())
         })
@@ -311,7 +340,7 @@ impl Look<'_> {
         kind: ChangeKind,
         found: &Stat,
         below: Option<&Stat>,
-        stale: bool,
+        other: OtherDifferences,
     ) {
         self.found.push(TriedChange {
             path: self.layer.place.join(path),
@@ -321,43 +350,52 @@ impl Look<'_> {
             layer: self.layer.number,
             before: below.map(FileMark::of),
             after: Some(FileMark::of(found)),
-            stale: stale || below.is_some_and(|below| is_stale(below, self.began)),
+            stale: below.is_some_and(|below| is_stale(below, self.began)),
+            other,
         });
     }
 
     /// How a file of the layer differs from the one below it; none if it does not.
-    fn compare(&self, path: &Path, found: &Stat, below: &Stat) -> io::Result<Option<ChangeKind>> {
+    fn compare(
+        &self,
+        path: &Path,
+        found: &Stat,
+        below: &Stat,
+    ) -> io::Result<Option<(ChangeKind, OtherDifferences)>> {
         let kind = FileType::from_raw_mode(found.st_mode);
         if kind != FileType::from_raw_mode(below.st_mode) {
-            return Ok(Some(ChangeKind::Changed));
+            return Ok(Some((ChangeKind::Changed, NONE)));
         }
-        let mut same_attributes = true;
+        let mut other = OtherDifferences { owner: owners(found, below), ..NONE };
+        let mut is_changed = false;
         if kind == FileType::RegularFile {
-            if found.st_size != below.st_size {
-                return Ok(Some(ChangeKind::Changed));
-            }
             let (mut ours, mut theirs) = match (self.upper.own(path)?, self.top.file(path)) {
                 // It cannot be compared.
-                (_, Err(error)) if is_closed(&error) => return Ok(Some(ChangeKind::Changed)),
+                (_, Err(error)) if is_closed(&error) => {
+                    return Ok(Some((ChangeKind::Changed, other)));
+                }
                 (ours, theirs) => (ours, theirs?),
             };
-            if !same_bytes(ours.file(), &mut theirs)? {
-                return Ok(Some(ChangeKind::Changed));
-            }
-            same_attributes = attributes(ours.as_fd()) == attributes(theirs.as_fd());
+            is_changed = found.st_size != below.st_size || !same_bytes(ours.file(), &mut theirs)?;
+            other.attributes = attributes(ours.as_fd()) != attributes(theirs.as_fd());
         } else if kind == FileType::Symlink {
             let (folder, name) = self.top.parent(path)?;
             let theirs = rustix::fs::readlinkat(folder, name, Vec::new())?;
-            if self.upper.own_link(path)?.as_encoded_bytes() != theirs.as_bytes() {
-                return Ok(Some(ChangeKind::Changed));
-            }
+            is_changed = self.upper.own_link(path)?.as_encoded_bytes() != theirs.as_bytes();
         }
-        let same = found.st_mode == below.st_mode
-            && (found.st_uid, found.st_gid) == (below.st_uid, below.st_gid)
-            && FileMark::of(found).is_changed_with(&FileMark::of(below))
-            && same_attributes;
-        Ok((!same).then_some(ChangeKind::Touched))
+        if is_changed {
+            return Ok(Some((ChangeKind::Changed, other)));
+        }
+        other.time = !FileMark::of(found).is_changed_with(&FileMark::of(below));
+        let same = found.st_mode == below.st_mode && other == NONE;
+        Ok((!same).then_some((ChangeKind::Touched, other)))
     }
+}
+
+/// User and group below and in the layer, where they are not the same.
+fn owners(found: &Stat, below: &Stat) -> Option<[(u32, u32); 2]> {
+    let owner = |stat: &Stat| (stat.st_uid, stat.st_gid);
+    (owner(found) != owner(below)).then(|| [owner(below), owner(found)])
 }
 
 fn is_stale(stat: &Stat, began: FileTime) -> bool {
@@ -433,6 +471,7 @@ mod tests {
             before: None,
             after: None,
             stale: false,
+            other: NONE,
         };
         let mut all: Vec<TriedChange> =
             ["/w/b", "/w/a.c", "/w/a/b", "/w/a-b", "/w/a", "/w/a/b/c", "/w/a/a"].map(change).into();

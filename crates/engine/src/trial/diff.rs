@@ -82,6 +82,14 @@ enum Content {
 fn of_change(trial: &Trial, change: &TriedChange) -> String {
     let name = visible(&shown(trial, &change.path));
     let below_top = name.trim_start_matches('/');
+    // A mode cannot be seen in the lines of a file.
+    let detail = match change.detail() {
+        detail if detail.is_empty() => detail,
+        detail => format!("{name}: {detail}\n"),
+    };
+    if change.kind == ChangeKind::Touched {
+        return detail;
+    }
     let Some(layer) = trial.record.layers.iter().find(|layer| layer.number == change.layer) else {
         return String::new();
     };
@@ -94,9 +102,6 @@ fn of_change(trial: &Trial, change: &TriedChange) -> String {
         ChangeKind::Removed => Content::Absent,
         _ => above(&trial.upper(layer), path),
     };
-    if change.kind == ChangeKind::Touched {
-        return format!("mode, owner or time of {name}\n");
-    }
     let from = if matches!(before, Content::Absent) {
         "/dev/null".into()
     } else {
@@ -107,7 +112,7 @@ fn of_change(trial: &Trial, change: &TriedChange) -> String {
     } else {
         format!("b/{below_top}")
     };
-    match (before, after) {
+    let text = match (before, after) {
         (Content::Absent, Content::Absent) => String::new(),
         (Content::Text(old), after @ (Content::Text(_) | Content::Absent)) => {
             let new = if let Content::Text(new) = after { new } else { String::new() };
@@ -117,7 +122,8 @@ fn of_change(trial: &Trial, change: &TriedChange) -> String {
         (before, after) => {
             format!("--- {from}\n+++ {to}\n{}{}", told('-', &before), told('+', &after))
         }
-    }
+    };
+    detail + &text
 }
 
 fn told(sign: char, content: &Content) -> String {
@@ -207,7 +213,11 @@ pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> S
     for change in changes.listed().take(lines_max) {
         let end = if change.file == ChangedFile::Folder { "/" } else { "" };
         let name = shown(trial, &change.path);
-        text.push_str(&format!("  {} {}{end}\n", change.kind.sign(), visible(&name)));
+        let detail = match change.detail() {
+            detail if detail.is_empty() => detail,
+            detail => format!(" ({detail})"),
+        };
+        text.push_str(&format!("  {} {}{end}{detail}\n", change.kind.sign(), visible(&name)));
     }
     if all > lines_max {
         text.push_str(&format!("  and {} more\n", all - lines_max));

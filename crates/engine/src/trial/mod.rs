@@ -11,6 +11,7 @@ mod ahead;
 mod apply;
 mod bench;
 mod changes;
+mod details;
 mod diff;
 mod error;
 mod fold;
@@ -105,7 +106,7 @@ impl Trials {
         &self,
         layers: &mut LayersAhead,
         kept: usize,
-        id: &TaskId,
+        (id, warden): (&TaskId, &str),
         workspace: &Path,
     ) -> io::Result<bool> {
         if !layers.is_current() {
@@ -119,6 +120,7 @@ impl Trials {
             created_at_ms: now_ms(),
             began: FileTime::of_now(layers.folder())?,
             applied: Vec::new(),
+            warden: Some(warden.to_owned()),
         };
         // Without it there is no trial, and nothing of one is worth a wait for the disk yet.
         write_json_soon(&layers.folder().join(RECORD), &record)?;
@@ -170,6 +172,8 @@ impl Trials {
         match fs::rename(&folder, &going) {
             Ok(()) => remove_tree(&going),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // There is not even room for a name.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => remove_tree(&folder),
             Err(error) => Err(error),
         }
     }

@@ -105,6 +105,13 @@ impl OutsideLayers {
         entries.filter_map(Result::ok).filter_map(|entry| read(entry.path())).collect()
     }
 
+    /// Those of the workspace that a folder is in.
+    pub(crate) fn at(state: &Path, folder: &Path) -> Option<Self> {
+        let is_here = |layers: &Self| folder.starts_with(&layers.workspace);
+        let here = Self::all(state).into_iter().filter(is_here);
+        here.max_by_key(|layers| layers.workspace.components().count())
+    }
+
     /// Those in a state folder that have this name.
     pub(crate) fn of(state: &Path, name: &str, workspace: &Path, place: &Path) -> Self {
         let folder = state.join("outside").join(name);
@@ -425,6 +432,7 @@ impl OutsideLayers {
             created_at_ms: now_ms(),
             began,
             applied: Vec::new(),
+            warden: None,
         };
         Ok(Trial { folder, record })
     }

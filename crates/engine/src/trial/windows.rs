@@ -80,6 +80,23 @@ pub struct TriedChange {
     pub bytes: u64,
 }
 
+impl TriedChange {
+    /// The mode before, if something was there.
+    pub fn mode_before(&self) -> Option<u32> {
+        None
+    }
+
+    /// The mode now, unless it is gone.
+    pub fn mode(&self) -> Option<u32> {
+        None
+    }
+
+    /// What a person has to know of it besides its kind.
+    pub fn details(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
 /// The changes of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriedChanges {
@@ -139,6 +156,8 @@ pub struct TrialRecord {
     pub created_at_ms: i64,
     /// What was brought over so far.
     pub applied: Vec<PathBuf>,
+    /// Who runs it.
+    pub(crate) warden: Option<String>,
 }
 
 /// How much of a difference is shown.
@@ -244,6 +263,10 @@ pub(crate) type IsAlive<'a> = &'a dyn Fn(&str) -> bool;
 impl OutsideLayers {
     pub(crate) fn all(_state: &Path) -> Vec<Self> {
         Vec::new()
+    }
+
+    pub(crate) fn at(_state: &Path, _folder: &Path) -> Option<Self> {
+        None
     }
 
     pub(crate) fn workspace(&self) -> &Path {

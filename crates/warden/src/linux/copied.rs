@@ -13,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat,
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat},
+    io::Errno,
 };
 
-use super::sandbox::path_of;
+use super::sandbox::{ClosedReader, path_of};
 use crate::protocol::RunCopies;
 
 /// A command is first looked at after this time, and this long after the last look is through.
@@ -26,12 +27,17 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Files in one step.
 const STEP: usize = 500;
 
+/// What it costs to send somebody into a folder that is closed, in such files.
+const SENT: usize = 50;
+
 /// The time between steps, and between looks, as a multiple of what they take.
 const PAUSE_STEPS: u32 = 4;
 const PAUSE_LOOKS: u32 = 20;
 
-/// Most folders that wait to be looked at. Who makes more has those counted that fit.
+/// Most folders that wait to be looked at, and most bytes of their paths. Who makes more has those
+/// counted that fit.
 const WAITING_MAX: usize = 100_000;
+const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Says when the layers of a run have got too large.
 #[derive(Debug)]
@@ -43,16 +49,57 @@ pub(super) struct CopyMeter {
     bytes: u64,
     /// How long this look took so far.
     spent: Duration,
-    /// The folders that it has not been in yet: the layer, and the path in it.
-    waiting: Vec<(usize, PathBuf)>,
+    /// The folders that it has not been in yet.
+    waiting: WaitingFolders,
     /// The folder that it is in.
-    current: Option<(usize, PathBuf, Dir)>,
+    current: Option<(LayerFolder, Entries)>,
+    /// Reads folders that the command has closed to their owner.
+    closed: Option<ClosedReader>,
     next_at: Instant,
+}
+
+/// A folder of a layer: which layer, and the path in it.
+#[derive(Debug)]
+struct LayerFolder {
+    layer: usize,
+    path: PathBuf,
+}
+
+/// What of a folder is still to be counted.
+#[derive(Debug)]
+enum Entries {
+    /// It can be read, and whether something in it was counted.
+    Open(Dir, bool),
+    /// It is closed: the place to go on from.
+    Closed(u64),
+}
+
+/// Folders that are to be looked at.
+#[derive(Debug, Default)]
+struct WaitingFolders {
+    all: Vec<LayerFolder>,
+    bytes: usize,
+}
+
+impl WaitingFolders {
+    fn push(&mut self, layer: usize, path: PathBuf) {
+        let bytes = self.bytes + path.as_os_str().len();
+        if self.all.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX {
+            self.bytes = bytes;
+            self.all.push(LayerFolder { layer, path });
+        }
+    }
+
+    fn pop(&mut self) -> Option<LayerFolder> {
+        let folder = self.all.pop()?;
+        self.bytes -= folder.path.as_os_str().len();
+        Some(folder)
+    }
 }
 
 impl CopyMeter {
     /// For a run that begins now; none where it may write as much as it likes.
-    pub(super) fn of(copies: &RunCopies) -> Option<Self> {
+    pub(super) fn of(copies: &RunCopies, closed: Option<ClosedReader>) -> Option<Self> {
         let bytes_max = copies.bytes_max?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |upper: &Path| openat(CWD, upper, flags, Mode::empty()).ok();
@@ -62,8 +109,9 @@ impl CopyMeter {
             bytes_max,
             bytes: 0,
             spent: Duration::ZERO,
-            waiting: Vec::new(),
+            waiting: WaitingFolders::default(),
             current: None,
+            closed,
             next_at: Instant::now() + EVERY,
         };
         meter.begin();
@@ -95,54 +143,94 @@ impl CopyMeter {
 
     fn begin(&mut self) {
         (self.bytes, self.spent, self.current) = (0, Duration::ZERO, None);
-        self.waiting = (0..self.tops.len()).map(|layer| (layer, PathBuf::from("."))).collect();
+        self.waiting = WaitingFolders::default();
+        for layer in 0..self.tops.len() {
+            self.waiting.push(layer, PathBuf::from("."));
+        }
     }
 
     /// Counts some files; whether these were the last.
     fn step(&mut self) -> bool {
-        for _ in 0..STEP {
-            if self.current.is_none() {
-                let Some((layer, path)) = self.waiting.pop() else { return true };
-                self.current = self.enter(layer, path);
-            }
-            let Some((layer, path, entries)) = &mut self.current else { continue };
-            let Some(Ok(entry)) = entries.next() else {
-                self.current = None;
+        let mut left = STEP;
+        while left > 0 {
+            let Some((folder, entries)) = self.current.take() else {
+                let Some(folder) = self.waiting.pop() else { return true };
+                self.current = self.enter(folder);
+                left -= 1;
                 continue;
             };
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            let found = entries.fd().and_then(|it| statat(it, name, AtFlags::SYMLINK_NOFOLLOW));
-            let Ok(stat) = found else { continue };
-            self.bytes += bytes_of(&stat);
-            let is_folder = FileType::from_raw_mode(stat.st_mode).is_dir();
-            if is_folder && self.waiting.len() < WAITING_MAX {
-                let name = std::ffi::OsStr::from_bytes(name.to_bytes());
-                self.waiting.push((*layer, path.join(name)));
-            }
+            let cost = match entries {
+                Entries::Open(entries, begun) => self.count_next(folder, entries, begun),
+                Entries::Closed(from) => self.count_closed(folder, from),
+            };
+            left = left.saturating_sub(cost);
         }
         false
     }
 
-    /// Opens a folder of a layer; none that is gone, or that the command has closed to its owner.
-    /// Whatever the command puts there meanwhile, no link is followed and nothing outside is
-    /// reached.
-    fn enter(&self, layer: usize, path: PathBuf) -> Option<(usize, PathBuf, Dir)> {
-        let top = self.tops.get(layer)?.as_fd();
+    /// Counts the next file of a folder; how many that is.
+    fn count_next(&mut self, folder: LayerFolder, mut entries: Dir, mut begun: bool) -> usize {
+        let Some(Ok(entry)) = entries.next() else { return 1 };
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            let found = entries.fd().and_then(|it| statat(it, name, AtFlags::SYMLINK_NOFOLLOW));
+            match found {
+                // It is not closed to be read, but what is in it cannot be looked at.
+                Err(Errno::ACCESS) if self.closed.is_some() && !begun => {
+                    self.current = Some((folder, Entries::Closed(0)));
+                    return 1;
+                }
+                Err(_) => {}
+                Ok(stat) => {
+                    begun = true;
+                    self.bytes += bytes_of(&stat);
+                    if FileType::from_raw_mode(stat.st_mode).is_dir() {
+                        let name = std::ffi::OsStr::from_bytes(name.to_bytes());
+                        self.waiting.push(folder.layer, folder.path.join(name));
+                    }
+                }
+            }
+        }
+        self.current = Some((folder, Entries::Open(entries, begun)));
+        1
+    }
+
+    /// Counts some files of a folder that is closed; what that costs.
+    fn count_closed(&mut self, folder: LayerFolder, from: u64) -> usize {
+        let (Some(top), Some(reader)) = (self.tops.get(folder.layer), &mut self.closed) else {
+            return 1;
+        };
+        // It may be gone, or of a group that is not ours.
+        let Ok(part) = reader.read(top.as_fd(), &folder.path, from) else { return SENT };
+        self.bytes += part.bytes;
+        for name in part.folders() {
+            self.waiting.push(folder.layer, folder.path.join(name));
+        }
+        if let Some(next) = part.next {
+            self.current = Some((folder, Entries::Closed(next)));
+        }
+        SENT
+    }
+
+    /// Opens a folder of a layer; none that is gone. Whatever the command puts there meanwhile, no
+    /// link is followed and nothing outside is reached.
+    fn enter(&self, folder: LayerFolder) -> Option<(LayerFolder, Entries)> {
+        let top = self.tops.get(folder.layer)?.as_fd();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let straight = ResolveFlags::BENEATH
             | ResolveFlags::NO_SYMLINKS
             | ResolveFlags::NO_MAGICLINKS
             | ResolveFlags::NO_XDEV;
-        let folder = openat2(top, &path, flags, Mode::empty(), straight).ok()?;
-        Some((layer, path, Dir::new(folder).ok()?))
+        match openat2(top, &folder.path, flags, Mode::empty(), straight) {
+            Ok(opened) => Some((folder, Entries::Open(Dir::new(opened).ok()?, false))),
+            Err(Errno::ACCESS) if self.closed.is_some() => Some((folder, Entries::Closed(0))),
+            Err(_) => None,
+        }
     }
 }
 
 /// What a file takes on the disk.
-fn bytes_of(stat: &Stat) -> u64 {
+pub(super) fn bytes_of(stat: &Stat) -> u64 {
     const BLOCK: u64 = 512;
     u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK
 }
@@ -164,7 +252,8 @@ mod tests {
             layers: Vec::new(),
             base: none(),
         };
-        CopyMeter::of(&RunCopies { places: vec![copy], bytes_max: Some(bytes_max) }).unwrap()
+        let copies = RunCopies { places: vec![copy], bytes_max: Some(bytes_max) };
+        CopyMeter::of(&copies, None).unwrap()
     }
 
     /// One look, all of its steps.

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use axum::http::StatusCode;
-use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState, TriedChange};
+use legwork::{ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,7 @@ use super::super::{
     refusal::{HttpRefusal, answer as respond, failed},
     routes::{Call, Handled},
 };
+use crate::render::change_json;
 
 /// Files in a list, if nothing is said.
 const FILES: usize = 1000;
@@ -85,15 +86,7 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
 
 /// Changes as they are told: how many, so many files of them, and the difference.
 pub(super) fn shown_changes(changes: &TrialChanges, files_max: usize) -> Map<String, Value> {
-    let file = |change: &TriedChange| {
-        json!({
-            "path": change.path.display().to_string(),
-            "kind": change.kind,
-            "file": change.file,
-            "bytes": change.bytes,
-        })
-    };
-    let files: Vec<Value> = changes.changes.listed().take(files_max).map(file).collect();
+    let files: Vec<Value> = changes.changes.listed().take(files_max).map(change_json).collect();
     Map::from_iter([
         ("summary".into(), json!(changes.counted)),
         ("total".into(), json!(changes.changes.listed().count())),

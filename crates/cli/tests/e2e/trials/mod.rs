@@ -5,8 +5,12 @@ pub(super) mod ahead;
 mod applying;
 mod asked;
 mod faults;
+mod full;
 mod hostile;
 mod killed;
+mod metered;
+mod mounted;
+mod told;
 
 use std::{
     collections::BTreeMap,

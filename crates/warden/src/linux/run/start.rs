@@ -92,7 +92,9 @@ impl CommandRun {
             streams,
             had_input: spec.stdin == StdinSource::Open,
             limits,
-            copied: spec.sandbox.as_ref().and_then(|sandbox| CopyMeter::of(&sandbox.copies)),
+            copied: spec.sandbox.as_ref().and_then(|it| {
+                CopyMeter::of(&it.copies, sandbox.and_then(ReadySandbox::closed_reader))
+            }),
             used: UsedResources::default(),
             keep,
             end: None,

@@ -7,6 +7,7 @@
 //! the lack is told.
 
 mod capabilities;
+mod closed;
 mod denied;
 mod elsewhere;
 mod fresh;
@@ -28,14 +29,15 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub(super) use self::{
+    closed::ClosedReader, init::keep_only, mounts::path as path_of, proxy::confine_proxy,
+    seccomp::name_of,
+};
 use self::{
     fresh::FilesAround,
     init::{Kinds, LAST_OUT},
     seccomp::{Filter, Sockets},
     sleeper::{Confines, Sleeper},
-};
-pub(super) use self::{
-    init::keep_only, mounts::path as path_of, proxy::confine_proxy, seccomp::name_of,
 };
 use super::{limits::PreparedLimits, notices::Notices, proxy::Doorway, spawner::Setup};
 use crate::{
@@ -161,6 +163,11 @@ impl ReadySandbox {
     /// Whether it has all of these.
     pub(super) fn enforces(&self, layers: &[SandboxLayer]) -> bool {
         layers.iter().all(|layer| self.enforcement.enforced.contains(layer))
+    }
+
+    /// Reads what its command will have closed; none where it has no user namespace.
+    pub(super) fn closed_reader(&self) -> Option<ClosedReader> {
+        ClosedReader::of(&self.made.namespaces)
     }
 
     /// Gives the process in it its command. On failure that process is ending.

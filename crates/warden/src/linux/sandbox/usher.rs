@@ -1,5 +1,5 @@
-//! The usher: a short-lived process that enters a sandbox to make a process there or to show
-//! artifacts in it.
+//! The usher: a short-lived process that enters a sandbox to make a process there, to show
+//! artifacts in it, or to read what only somebody inside may.
 //!
 //! A process that is a child of the warden and a member of the sandbox's pid namespace takes two
 //! steps: an [`usher`] enters the namespaces, in the warden's memory while the warden sleeps, and
@@ -40,9 +40,21 @@ pub(super) fn bear<'a>(
     errand.run()
 }
 
+/// Does something in these namespaces. It may make system calls, and write into memory of the
+/// warden that is there already; descriptors that it opens are gone afterwards.
+pub(super) fn inside<'a>(
+    namespaces: impl Iterator<Item = &'a (OwnedFd, i32)>,
+    work: &dyn Fn() -> Result<(), c_int>,
+) -> io::Result<()> {
+    let mut errand = Errand::new(namespaces);
+    errand.work = Some(work);
+    errand.run().map(drop)
+}
+
 /// What an usher does; read by it in the warden's memory.
 pub(super) struct Errand<'a> {
     namespaces: Vec<(RawFd, c_int)>,
+    work: Option<&'a dyn Fn() -> Result<(), c_int>>,
     artifacts: Option<(RawFd, RawFd)>,
     shown: Vec<*const c_char>,
     pub birth: Option<Birth<'a>>,
@@ -63,6 +75,7 @@ impl Errand<'_> {
     pub(super) fn new<'n>(namespaces: impl Iterator<Item = &'n (OwnedFd, i32)>) -> Self {
         Self {
             namespaces: namespaces.map(|(handle, kind)| (handle.as_raw_fd(), *kind)).collect(),
+            work: None,
             artifacts: None,
             shown: Vec::new(),
             birth: None,
@@ -139,6 +152,9 @@ unsafe fn enter(errand: &Errand<'_>) -> Result<(), c_int> {
             if libc::setns(*namespace, *kind) != 0 {
                 return Err(last_errno());
             }
+        }
+        if let Some(work) = errand.work {
+            work()?;
         }
         if let Some((all, shown)) = errand.artifacts {
             for name in &errand.shown {

@@ -21,7 +21,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::{
+    fs::{XattrFlags, setxattr},
+    mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount},
+};
 
 use super::{
     fresh::FilesAround,
@@ -31,7 +34,7 @@ use super::{
         take_aside,
     },
 };
-use crate::sandbox::GuardKind;
+use crate::sandbox::{GuardKind, PLACE_ATTRIBUTE};
 
 /// Device files that every program may use.
 pub(super) const DEVICES: [&str; 6] =
@@ -237,7 +240,11 @@ fn guarded(surroundings: &FilesAround) -> Vec<(PathBuf, GuardKind)> {
             && place.parent().is_some_and(Path::is_dir)
         {
             // If it cannot be made here, the command cannot make it either.
-            let _ = fs::create_dir(place);
+            let made = fs::create_dir(place).is_ok();
+            let mut copies = surroundings.profile.copies.iter();
+            if made && copies.any(|copy| place.starts_with(path(&copy.place))) {
+                let _ = setxattr(place, PLACE_ATTRIBUTE, b"y", XattrFlags::CREATE);
+            }
         }
         let Ok(place) = place.canonicalize() else { continue };
         let places = surroundings.elsewhere.everywhere(vec![place]).into_iter();

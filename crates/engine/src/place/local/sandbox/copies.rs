@@ -80,7 +80,7 @@ impl Sandboxing {
         let used = in_thread(move || match ahead {
             CopiesAhead::Trial(mut ahead) => {
                 let bytes_max = Some(sandboxing.settings.trial_bytes_max);
-                let begun = sandboxing.begin_trial(&mut ahead, &id)?;
+                let begun = sandboxing.begin_trial(&mut ahead, &id, &warden)?;
                 Ok(begun.then(|| RunCopies { places: ahead.copies(), bytes_max }))
             }
             CopiesAhead::Home(mut ahead) => {

@@ -1,0 +1,110 @@
+//! Forgets trials and layers of a state folder whose ledger cannot be opened, as on a full disk:
+//! what makes room must not need any.
+
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Tasks,
+    outside::{entry, nothing, outside_error},
+    trials::{remove, still_runs, trial_error},
+};
+use crate::{
+    error::ToolError,
+    id::TaskId,
+    place::is_warden_alive,
+    state::{Repair, StateFolder},
+    store::{audit::AuditEntry, open_state},
+    trial::{OutsideLayers, TrialError, TrialRecord, Trials},
+};
+
+/// How long the warden of a command that has ended may take to end, and how often that is looked
+/// at.
+const LET_GO: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A state folder without its ledger. Nothing is written; whoever discards something here notes
+/// that in the audit log as soon as there is room for it
+/// ([`Engine::note_discarded`](crate::Engine::note_discarded)).
+#[derive(Debug)]
+pub struct Relief {
+    state: StateFolder,
+}
+
+/// What was forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Discarded {
+    /// What a trial changed.
+    Trial(TaskId),
+    /// What finished commands changed outside the workspace that a folder is in.
+    Outside(PathBuf),
+}
+
+impl Relief {
+    /// Opens no more than the folder.
+    pub fn open(state: &Path, tell: fn(&Repair)) -> Result<Self, ToolError> {
+        Ok(Self { state: open_state(state, tell)? })
+    }
+
+    /// The trials, newest first.
+    pub fn trials(&self) -> Vec<TrialRecord> {
+        let all = Trials::of(self.state.path()).all();
+        all.into_iter().map(|trial| trial.record).collect()
+    }
+
+    /// Forgets what a trial changed, unless something of it may still run.
+    pub fn discard_trial(&self, trial: &TrialRecord) -> Result<Discarded, ToolError> {
+        let is_over = || match &trial.warden {
+            Some(warden) => !is_warden_alive(&self.state, warden),
+            None => !self.has_wardens(),
+        };
+        // The warden of a command that has just ended is on its way out, and nobody tells of its
+        // end without an engine.
+        let begun = Instant::now();
+        while !is_over() {
+            if begun.elapsed() > LET_GO {
+                return Err(still_runs(&trial.task_id));
+            }
+            thread::sleep(PAUSE);
+        }
+        let removed = remove(&Trials::of(self.state.path()), &trial.task_id);
+        let failed = |error| TrialError::Io { what: "the trial".into(), error };
+        removed.map_err(|error| trial_error(&failed(error)))?;
+        Ok(Discarded::Trial(trial.task_id.clone()))
+    }
+
+    /// Forgets what finished commands of the workspace that a folder is in changed outside of it,
+    /// all of it, and says how many commands still run.
+    pub fn discard_outside(&self, folder: &Path) -> Result<(Discarded, usize), ToolError> {
+        let layers = OutsideLayers::at(self.state.path(), folder).ok_or_else(nothing)?;
+        let running = layers.discard(&[], &|warden| is_warden_alive(&self.state, warden));
+        let running = running.map_err(|error| outside_error(&error))?;
+        Ok((Discarded::Outside(folder.to_owned()), running))
+    }
+
+    /// Whether any warden lives.
+    fn has_wardens(&self) -> bool {
+        let entries = std::fs::read_dir(self.state.path().join("wardens"));
+        let mut names = entries.into_iter().flatten().filter_map(Result::ok);
+        names.any(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            is_warden_alive(&self.state, name.strip_suffix(".sock").unwrap_or(&name))
+        })
+    }
+}
+
+impl Tasks {
+    /// Notes what was discarded while there was no ledger.
+    pub(crate) async fn note_discarded(&self, discarded: &Discarded, by: &str) {
+        let entry = match discarded {
+            Discarded::Trial(id) => {
+                AuditEntry::new("trial_discard").own("task_id", id).with("answered_by", by)
+            }
+            Discarded::Outside(folder) => entry("outside_discard", folder, &[], by),
+        };
+        self.store.note(entry).await;
+    }
+}
