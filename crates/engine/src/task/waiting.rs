@@ -171,10 +171,11 @@ impl Queued {
                 return Turn::Over;
             }
             match self.jobs.look_along(&self.id).await {
-                Ok(JobLook::Over) => return Turn::Over,
+                Ok(JobLook::Over) if self.is_heard().await => return Turn::Over,
+                Ok(JobLook::Over) => {}
                 Ok(JobLook::Running) => {
                     let since = *runs_since.get_or_insert_with(Instant::now);
-                    let is_seen = self.jobs.folder(&self.id).begun().is_some();
+                    let is_seen = self.jobs.said(&self.id).await.0.is_some();
                     let is_long = since.elapsed() >= if is_seen { SHORT } else { UNSEEN };
                     if is_long {
                         match self.reach().await {
@@ -207,7 +208,7 @@ impl Queued {
 
     /// Whether it has ended before it could be reached, wherever that is recorded.
     async fn is_over(&self, is_seen: bool) -> bool {
-        if self.jobs.is_recorded(&self.id) {
+        if self.jobs.is_recorded(&self.id).await {
             return true;
         }
         let place = self.tasks.place_of(&self.warden);
@@ -228,7 +229,7 @@ impl Queued {
         let task = self.tasks.store.ledger.find(self.id.as_str()).await.ok()?.pop()?;
         let (jobs, id) = (self.jobs.clone(), self.id.clone());
         let recorded = async {
-            while !jobs.is_recorded(&id) {
+            while !jobs.is_recorded(&id).await {
                 sleep(RECORD).await;
             }
         };
@@ -267,14 +268,20 @@ impl Queued {
         false
     }
 
+    /// Whether the scheduler has heard of a command that it was withdrawn, if it was: what does not
+    /// begin here may begin on a node that does not see this folder.
+    async fn is_heard(&self) -> bool {
+        let is_withdrawn = self.jobs.said(&self.id).await.0 == Some(Begun::Withdrawn);
+        !is_withdrawn || self.jobs.withdraw(&self.id).await.is_ok()
+    }
+
     /// What is recorded of a command that is over, or never began.
     async fn ending(&self) -> Ending {
         let found = self.tasks.store.ledger.find(self.id.as_str()).await.ok();
         let Some(task) = found.and_then(|mut found| found.pop()) else {
             return Ending::Ended(Ended::lost("unknown_to_ledger"));
         };
-        let folder = self.jobs.folder(&self.id);
-        let (failed, begun) = (folder.failed(), folder.begun());
+        let (begun, failed) = self.jobs.said(&self.id).await;
         let is_final = task.status.is_final();
         let settled = if is_final { Ok(task) } else { self.tasks.settle_lost(task).await };
         let (status, outcome) = match settled {
