@@ -10,7 +10,7 @@ const ATTACKS: &str = include_str!("attacks.toml");
 
 /// The numbers of the matrix; there never was a 44.
 fn numbers() -> impl Iterator<Item = u32> {
-    (1..=150).filter(|number| *number != 44)
+    (1..=151).filter(|number| *number != 44)
 }
 
 #[derive(Deserialize)]

@@ -150,6 +150,7 @@ impl Tasks {
             progress,
             promoted,
             ordered: Vec::new(),
+            stands: false,
             stopped: None,
             news,
             inheritance,

@@ -222,7 +222,19 @@ impl Jobs {
             let text = format!("{}: {error}", self.state.display());
             return Err(NotSubmitted::Refused(text));
         }
-        self.driver.submit(wish).await
+        let task = wish.task.clone();
+        match self.driver.submit(wish).await {
+            Err(NotSubmitted::Refused(said)) => self.refused(&task, said).await,
+            submitted => submitted,
+        }
+    }
+
+    /// What a refusal means: a scheduler that is killed can have taken a job all the same, which
+    /// begins nothing from here on, or has begun.
+    async fn refused(&self, id: &TaskId, said: String) -> Result<(), NotSubmitted> {
+        let (folder, refused) = (self.folder(id), Begun::Refused(said.clone()));
+        let claimed = in_thread(move || folder.claim(&refused)).await;
+        if matches!(claimed, Some(Ok(None))) { Ok(()) } else { Err(NotSubmitted::Refused(said)) }
     }
 
     /// The words that reach the post of a job that runs; an error if it does not.
@@ -409,8 +421,8 @@ impl Jobs {
         }));
     }
 
-    /// Waits until all that was forgotten is marked as such: a post that finds its mark removes what
-    /// is left.
+    /// Waits until all that was forgotten is marked as such: a post that finds its mark removes
+    /// what is left.
     pub(crate) async fn forgotten(&self) {
         let all = std::mem::take(&mut *lock(&self.forgetting));
         let marked = async {

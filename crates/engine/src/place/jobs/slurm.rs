@@ -45,8 +45,17 @@ const OUR_MEMORY_MEGABYTES: u64 = 64;
 const FIELDS: &str = "%i|%T|%N|%j|%r";
 
 /// What `sbatch` says when it cannot know whether a job was taken.
-const UNKNOWN: [&str; 5] =
-    ["Unable to contact", "timed out", "Socket", "Connection", "Communication"];
+const UNKNOWN: [&str; 9] = [
+    "Unable to contact",
+    "timed out",
+    "Socket",
+    "Connection",
+    "Communication",
+    "Zero Bytes",
+    "Unexpected message",
+    "Message",
+    "standby",
+];
 
 /// How long `srun` may be silent before it is looked whether its job runs.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -37,6 +37,8 @@ struct Script {
     late: Duration,
     asked: AtomicUsize,
     cancelled: AtomicUsize,
+    /// Whether each submission is refused, whatever came of it.
+    refuses: bool,
     /// How often each submission is run.
     runs: usize,
     begun: Arc<AtomicUsize>,
@@ -78,7 +80,7 @@ impl Driver for Script {
                 }
             }
             tokio::time::sleep(self.late).await;
-            Ok(())
+            if self.refuses { Err(NotSubmitted::Refused("no".into())) } else { Ok(()) }
         })
     }
 
@@ -250,6 +252,21 @@ async fn a_job_that_is_run_twice_is_begun_once() {
     // Nor after everything of it was taken and forgotten.
     jobs.folder(&id).remove().unwrap();
     jobs.driver().submit(wish(&id, scratch.path())).await.unwrap();
+    assert_eq!(begun.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_refused_begins_nothing_and_one_that_has_begun_was_not_refused() {
+    crate::threads::INLINE.set(true);
+    let (jobs, scratch, id) = jobs(Script { refuses: true, ..Script::default() });
+    let refused = jobs.submit(wish(&id, scratch.path())).await;
+    assert!(matches!(refused, Err(NotSubmitted::Refused(_))), "{refused:?}");
+    let started = Begun::Started { host: "n1".into(), warden: "w".into() };
+    assert!(jobs.folder(&id).claim(&started).unwrap().is_none(), "it comes all the same");
+    let begun: Arc<AtomicUsize> = Arc::default();
+    let script = Script { refuses: true, runs: 1, begun: begun.clone(), ..Script::default() };
+    let jobs = Jobs::with(Arc::new(script), scratch.path().to_owned());
+    jobs.submit(wish(&TaskId::random().unwrap(), scratch.path())).await.unwrap();
     assert_eq!(begun.load(Ordering::Relaxed), 1);
 }
 

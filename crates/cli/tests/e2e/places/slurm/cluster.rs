@@ -282,7 +282,8 @@ fn configuration(folder: &Path) -> String {
          StateSaveLocation={}\nSlurmdSpoolDir={}-%n\nSlurmctldPidFile={}\nSlurmdPidFile={}-%n\n\
          SlurmctldLogFile={}\nSlurmdLogFile={}-%n\nProctrackType=proctrack/cgroup\n\
          TaskPlugin=task/cgroup\nSelectType=select/cons_tres\n\
-         SelectTypeParameters=CR_Core_Memory\nReturnToService=2\nSlurmdTimeout=15\nKillWait=5\n\
+         SelectTypeParameters=CR_Core_Memory\nReturnToService=2\nDefMemPerCPU=240\n\
+         SlurmdTimeout=15\nKillWait=5\n\
          JobRequeue=0\nMaxJobCount=20000\nMpiDefault=none\nFirstJobId={first_job}\n\
          SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1\n\
          SlurmdParameters=config_overrides\n",
@@ -302,7 +303,7 @@ fn configuration(folder: &Path) -> String {
             port()
         ));
     }
-    text.push_str("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n");
+    text.push_str("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP LLN=YES\n");
     text
 }
 
