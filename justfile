@@ -52,7 +52,7 @@ measure-top:
 
 # A thousand tasks on a cluster of two nodes, under which three controllers and a node die; takes minutes
 places TASKS="1000":
-    LEGWORK_CROWD={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::faults::a_crowd --nocapture
+    LEGWORK_CROWD={{TASKS}} cargo test --locked --package legwork-cli --test e2e -- places::slurm::crowd::a_crowd --nocapture
 
 # What commands at other places cost beside ssh, docker and srun, and on a cluster in numbers, for docs/scale.md; takes minutes
 measure-places TASKS="1000":

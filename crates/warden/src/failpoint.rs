@@ -39,6 +39,10 @@ failpoints! {
     EngineAfterStart = "engine-after-start",
     /// Engine: the task is in the ledger, and its scheduler knows nothing of it.
     EngineBeforeSubmission = "engine-before-submission",
+    /// Engine: `srun` was started, and has no order yet.
+    EngineStartedSrun = "engine-started-srun",
+    /// Engine: `srun` has its order, and nobody has heard what comes of it.
+    EngineOrderedSrun = "engine-ordered-srun",
     /// Engine: a scheduler has the task, and nobody here has heard its answer.
     EngineAfterSubmission = "engine-after-submission",
     /// Engine: it has heard of the end, the ledger has not.

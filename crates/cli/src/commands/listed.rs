@@ -209,6 +209,7 @@ pub(super) fn status(task: &Task) -> (Tone, String) {
         (Status::Queued, _) => (Tone::Notable, "queued".into()),
         (Status::Running, _) => (Tone::Good, "running".into()),
         (Status::Cancelling, _) => (Tone::Notable, "stopping".into()),
+        (_, Some(EndedBy::StoppedByScheduler)) => (Tone::Bad, "scheduler".into()),
         (Status::Interrupted, _) => (Tone::Bad, "lost".into()),
         (_, Some(EndedBy::Stopped)) => (Tone::Notable, "stopped".into()),
         (_, Some(EndedBy::Abandoned)) => (Tone::Notable, "no client".into()),

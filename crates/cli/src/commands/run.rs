@@ -99,6 +99,8 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     if is_trial {
         trials::tell(&engine, task_id.as_str(), &common.state).await;
     }
+    // What is over at another place is forgotten there.
+    engine.handed_over().await;
     over.code
 }
 
@@ -314,7 +316,9 @@ fn code_of(outcome: &Outcome) -> ExitCode {
     for denial in outcome.denials.iter().filter(is_silent) {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
     }
-    let is_told = |by: &EndedBy| by.is_limit() || *by == EndedBy::Timeout;
+    let is_told = |by: &EndedBy| {
+        by.is_limit() || matches!(by, EndedBy::Timeout | EndedBy::StoppedByScheduler)
+    };
     if let Some(by) = outcome.ended_by.filter(is_told) {
         say(&format!("legwork: {}", by.sentence()));
     }

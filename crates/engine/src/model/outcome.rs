@@ -341,6 +341,8 @@ pub enum EndedBy {
     FileSizeLimit,
     /// Its limit of what it may write into its copies.
     LayerLimit,
+    /// The scheduler of its place: a cancelled job, its time limit, or a lost node.
+    StoppedByScheduler,
 }
 
 impl EndedBy {
@@ -354,6 +356,7 @@ impl EndedBy {
             Self::OomKilled => "oom_killed",
             Self::FileSizeLimit => "file_size_limit",
             Self::LayerLimit => "layer_limit",
+            Self::StoppedByScheduler => "stopped_by_scheduler",
         }
     }
 
@@ -381,6 +384,10 @@ impl EndedBy {
                 "the command was stopped: it wrote more into its copy of the files than may be kept \
                  (trial_bytes_max of a trial, layer_bytes_max of a layer over the home)"
             }
+            Self::StoppedByScheduler => {
+                "the command was stopped: its job was cancelled, came to the scheduler's time limit, \
+                 or lost its node"
+            }
         }
     }
 }
@@ -395,6 +402,7 @@ impl From<protocol::EndCause> for EndedBy {
             protocol::EndCause::OomKilled => Self::OomKilled,
             protocol::EndCause::FileSizeLimit => Self::FileSizeLimit,
             protocol::EndCause::LayerLimit => Self::LayerLimit,
+            protocol::EndCause::Scheduler => Self::StoppedByScheduler,
         }
     }
 }

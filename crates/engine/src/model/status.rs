@@ -20,7 +20,7 @@ pub enum Status {
     Failed,
     /// Stopped on request, or because no client was connected to it.
     Cancelled,
-    /// The outcome is unknown.
+    /// The outcome is unknown, or the scheduler of its place has stopped it.
     Interrupted,
 }
 
@@ -75,6 +75,8 @@ impl Status {
             (Some(by @ (EndedBy::Stopped | EndedBy::Abandoned)), _) => {
                 (Self::Cancelled, Some(by.as_str()))
             }
+            // Neither by itself nor because somebody asked us.
+            (Some(by @ EndedBy::StoppedByScheduler), _) => (Self::Interrupted, Some(by.as_str())),
             (Some(by), _) => (Self::Failed, Some(by.as_str())),
             (None, Some(0)) => (Self::Completed, None),
             (None, _) => (Self::Failed, None),

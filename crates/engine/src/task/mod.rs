@@ -429,12 +429,17 @@ impl Tasks {
     }
 
     /// Waits until the wardens have all commands that were started here: some wait for what their
-    /// login profile says.
+    /// login profile says. What schedulers are to forget is marked by then.
     pub(crate) async fn handed_over(&self) {
         let all: Vec<_> = self.running().values().map(|run| run.progress.clone()).collect();
         for mut progress in all {
             // A driver that is gone holds nothing.
             let _ = progress.wait_for(Progress::is_out_of_our_hands).await;
+        }
+        for place in self.places.configured() {
+            if let Some(jobs) = place.jobs() {
+                jobs.forgotten().await;
+            }
         }
     }
 

@@ -150,6 +150,7 @@ impl Tasks {
             progress,
             promoted,
             ordered: Vec::new(),
+            stands: false,
             stopped: None,
             news,
             inheritance,
@@ -170,6 +171,10 @@ impl Tasks {
             return Ok(task);
         }
         let Some(jobs) = self.jobs_of(&task.warden) else { return Ok(task) };
+        // Of one that has not begun its engine says what it is: it may be about to submit it.
+        if self.place.is_owned(&task.warden) && !jobs.has_begun(&task.task_id).await {
+            return Ok(task);
+        }
         match jobs.look_along(&task.task_id).await {
             Ok(JobLook::Running) => self.stand(&task.task_id, Status::Running, None).await?,
             Ok(JobLook::Queued(reason)) if reason != task.reason => {
@@ -214,15 +219,15 @@ impl Tasks {
         let (id, Some(jobs)) = (&task.task_id, self.jobs_of(&task.warden)) else {
             return Ok(false);
         };
-        let folder = jobs.folder(id);
-        if let Some(failure) = folder.failed() {
+        let (begun, failed) = jobs.said(id).await;
+        if let Some(failure) = failed {
             self.record_failed_start(id, &failure).await;
             return Ok(true);
         }
-        match folder.begun() {
+        match begun {
             Some(Begun::Withdrawn) => self.finish_stopped(id).await?,
             Some(Begun::Refused(reason)) => self.note_refused_start(id, &reason).await?,
-            Some(Begun::Started { .. }) | None => return Ok(false),
+            Some(Begun::Started { .. } | Begun::Lost(_)) | None => return Ok(false),
         }
         Ok(true)
     }

@@ -17,6 +17,7 @@ use crate::{
     id::TaskId,
     model::{Outcome, status::Status},
     output::{SmallOutput, TaskOutput},
+    place::TamperCheck,
     store::{
         audit::AuditEntry,
         ledger::{LedgerError, Task},
@@ -235,6 +236,16 @@ impl Tasks {
 
     /// Settles a task whose warden is gone, and of which nobody else will say what became of it.
     pub(super) async fn settle_lost(&self, task: Task) -> Result<Task, LedgerError> {
+        self.settle_with(task, None, |_| {}).await
+    }
+
+    /// The same by the engine that had it started, which adds what only that one knows.
+    pub(super) async fn settle_with(
+        &self,
+        task: Task,
+        check: Option<TamperCheck>,
+        explain: impl FnOnce(&mut Outcome),
+    ) -> Result<Task, LedgerError> {
         if task.status.is_final() {
             return Ok(task);
         }
@@ -245,10 +256,14 @@ impl Tasks {
         }
         let rebooted = task.boot_id != self.place_of(&task.warden).boot_id();
         let known = self.outcome_without_warden(&task.warden, &task.task_id);
-        let outcome = match Box::pin(known).await {
+        let mut outcome = match Box::pin(known).await {
             outcome if outcome.lost.is_some() && rebooted => Outcome::lost("reboot"),
             outcome => outcome,
         };
+        if let Some(check) = check {
+            outcome.warnings = check.warnings().await;
+        }
+        explain(&mut outcome);
         self.finish(&task.task_id, &outcome, None).await?;
         self.forget_there(&task.warden, &task.task_id, true);
         self.read_again(task).await

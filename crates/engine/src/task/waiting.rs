@@ -43,6 +43,10 @@ const UNSEEN: Duration = Duration::from_millis(1500);
 /// and its record tells all.
 const SHORT: Duration = Duration::from_millis(60);
 
+/// The same for one that nobody waits for. Whoever looks at it reaches it by themselves; its owner
+/// has to be there only when it is to be stopped, asks, or has run for long.
+const UNWATCHED: Duration = Duration::from_secs(5);
+
 /// The pauses between looks until then, in milliseconds.
 const SHORT_PAUSE_MS: u64 = 5;
 
@@ -70,6 +74,8 @@ pub(super) struct Queued {
     pub promoted: Arc<AtomicBool>,
     /// What was ordered and waits for the warden.
     pub ordered: Vec<Order>,
+    /// Whether it is said to run.
+    pub stands: bool,
     /// Since when it is to be stopped.
     pub stopped: Option<Instant>,
     /// What tells that a job has begun or ended, where the scheduler does.
@@ -101,18 +107,18 @@ impl Queued {
             if let Err(error) = refused {
                 tracing::warn!(task_id = %self.id, %error, "a refused start is not in the ledger");
             }
+            self.tasks.forget_there(&self.warden, &self.id, false);
             return self.end(Ending::NotStarted(Box::new(error)));
         }
         self.progress.send_modify(Progress::handed_over);
         let Turn::Runs(mut warden) = self.wait().await else {
-            let ending = self.ending().await;
+            let ending = self.ending(check, &questions).await;
             if let Ending::Ended(ended) = &ending {
                 drop(traced.ended(&ended.outcome));
             }
             return self.end(ending);
         };
-        let _ = self.tasks.stand(&self.id, Status::Running, None).await;
-        self.progress.send_modify(Progress::runs);
+        self.runs().await;
         if !self.promoted.load(Ordering::Relaxed) {
             warden.attend(self.id.as_str(), self.promoted.clone());
         }
@@ -171,12 +177,15 @@ impl Queued {
                 return Turn::Over;
             }
             match self.jobs.look_along(&self.id).await {
-                Ok(JobLook::Over) => return Turn::Over,
+                Ok(JobLook::Over) if self.is_heard().await => return Turn::Over,
+                Ok(JobLook::Over) => {}
                 Ok(JobLook::Running) => {
                     let since = *runs_since.get_or_insert_with(Instant::now);
-                    let is_seen = self.jobs.folder(&self.id).begun().is_some();
-                    let is_long = since.elapsed() >= if is_seen { SHORT } else { UNSEEN };
-                    if is_long {
+                    let is_seen = self.jobs.said(&self.id).await.0.is_some();
+                    if is_seen && since.elapsed() >= SHORT {
+                        self.runs().await;
+                    }
+                    if since.elapsed() >= self.patience(is_seen) {
                         match self.reach().await {
                             Some(warden) => return Turn::Runs(Box::new(warden)),
                             None if self.is_over(is_seen).await => return Turn::Over,
@@ -205,9 +214,29 @@ impl Queued {
         }
     }
 
+    /// How long it may run before it is reached.
+    fn patience(&self, is_seen: bool) -> Duration {
+        let is_wanted = !self.promoted.load(Ordering::Relaxed) || !self.ordered.is_empty();
+        match is_seen {
+            false => UNSEEN,
+            true if is_wanted => SHORT,
+            // A warden that nobody owns stops its command when that time is over.
+            true => UNWATCHED.min(self.tasks.orphan_ttl / 10).max(SHORT),
+        }
+    }
+
+    /// Says that it runs.
+    async fn runs(&mut self) {
+        if !self.stands {
+            self.stands = true;
+            let _ = self.tasks.stand(&self.id, Status::Running, None).await;
+            self.progress.send_modify(Progress::runs);
+        }
+    }
+
     /// Whether it has ended before it could be reached, wherever that is recorded.
     async fn is_over(&self, is_seen: bool) -> bool {
-        if self.jobs.is_recorded(&self.id) {
+        if self.jobs.is_recorded(&self.id).await {
             return true;
         }
         let place = self.tasks.place_of(&self.warden);
@@ -228,7 +257,7 @@ impl Queued {
         let task = self.tasks.store.ledger.find(self.id.as_str()).await.ok()?.pop()?;
         let (jobs, id) = (self.jobs.clone(), self.id.clone());
         let recorded = async {
-            while !jobs.is_recorded(&id) {
+            while !jobs.is_recorded(&id).await {
                 sleep(RECORD).await;
             }
         };
@@ -267,16 +296,26 @@ impl Queued {
         false
     }
 
+    /// Whether the scheduler has heard of a command that it was withdrawn, if it was: what does not
+    /// begin here may begin on a node that does not see this folder.
+    async fn is_heard(&self) -> bool {
+        let is_withdrawn = self.jobs.said(&self.id).await.0 == Some(Begun::Withdrawn);
+        !is_withdrawn || self.jobs.withdraw(&self.id).await.is_ok()
+    }
+
     /// What is recorded of a command that is over, or never began.
-    async fn ending(&self) -> Ending {
+    async fn ending(&self, check: Option<TamperCheck>, questions: &ProgramQuestions) -> Ending {
         let found = self.tasks.store.ledger.find(self.id.as_str()).await.ok();
         let Some(task) = found.and_then(|mut found| found.pop()) else {
             return Ending::Ended(Ended::lost("unknown_to_ledger"));
         };
-        let folder = self.jobs.folder(&self.id);
-        let (failed, begun) = (folder.failed(), folder.begun());
+        let (begun, failed) = self.jobs.said(&self.id).await;
         let is_final = task.status.is_final();
-        let settled = if is_final { Ok(task) } else { self.tasks.settle_lost(task).await };
+        let explain = |outcome: &mut Outcome| questions.explain(outcome);
+        let settled = match is_final {
+            true => Ok(task),
+            false => self.tasks.settle_with(task, check, explain).await,
+        };
         let (status, outcome) = match settled {
             Ok(task) => (task.status, task.outcome),
             Err(error) => {

@@ -474,6 +474,8 @@ pub enum EndCause {
     FileSizeLimit,
     /// The limit of what it may write into its copies.
     LayerLimit,
+    /// The scheduler that its job belongs to, or the end of that.
+    Scheduler,
 }
 
 /// Why a command did not start.

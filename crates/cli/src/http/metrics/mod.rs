@@ -51,7 +51,7 @@ const ENDS: [Status; 4] =
     [Status::Completed, Status::Failed, Status::Cancelled, Status::Interrupted];
 
 /// Why tasks end otherwise than by themselves.
-const CAUSES: [&str; 11] = [
+const CAUSES: [&str; 12] = [
     EndedBy::Timeout.as_str(),
     EndedBy::Stopped.as_str(),
     EndedBy::Abandoned.as_str(),
@@ -59,6 +59,7 @@ const CAUSES: [&str; 11] = [
     EndedBy::OomKilled.as_str(),
     EndedBy::FileSizeLimit.as_str(),
     EndedBy::LayerLimit.as_str(),
+    EndedBy::StoppedByScheduler.as_str(),
     "spawn_failed",
     "warden_lost",
     "exit_record_damaged",

@@ -37,11 +37,13 @@ fn expected(point: Failpoint, big: bool) -> Recorded {
         WardenMadeFolder, WardenReservedRecord, WardenSawEnd, WardenWroteRecord,
     };
     match point {
-        // The last two are of schedulers, which have their own tests.
+        // The last four are of schedulers, which have their own tests.
         EngineBeforeRow
         | EngineInRegistration
         | SpawnerBeforeFork
         | EngineBeforeSubmission
+        | Failpoint::EngineStartedSrun
+        | Failpoint::EngineOrderedSrun
         | EngineAfterSubmission => Recorded::Nothing,
         EngineAfterStart
         | EngineHeardEnd
@@ -198,7 +200,12 @@ fn a_death_at_any_step_of_start_and_settlement_leaves_a_defined_state() {
     let scratch = Scratch::new();
     let family = Family::new(&scratch);
     let mut number = 0;
-    let submissions = [Failpoint::EngineBeforeSubmission, Failpoint::EngineAfterSubmission];
+    let submissions = [
+        Failpoint::EngineBeforeSubmission,
+        Failpoint::EngineStartedSrun,
+        Failpoint::EngineOrderedSrun,
+        Failpoint::EngineAfterSubmission,
+    ];
     for point in Failpoint::ALL.iter().filter(|point| !submissions.contains(point)) {
         let mut reached = false;
         for kind in [SHORT, BIG] {

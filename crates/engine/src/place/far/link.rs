@@ -21,7 +21,7 @@ use tokio::{
 use super::{
     message::{FromPost, Hello, Opening, PostQuestion, Problem, ToPost, unpack},
     outbox::Outbox,
-    transport::Started,
+    transport::{Started, TransportWords},
 };
 
 /// How long a place may take until its post says hello: a connection, and a login there.
@@ -44,6 +44,8 @@ pub(super) struct Link {
     shared: Arc<Mutex<Shared>>,
     next: AtomicU64,
     pub hello: Hello,
+    /// What it goes through, which ends with it.
+    _transport: TransportWords,
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +108,8 @@ impl Link {
         let shared = Arc::new(Mutex::new(Shared::default()));
         tokio::spawn(listen(output, decoder, shared.clone(), outbox.clone()));
         tokio::spawn(ping(Arc::downgrade(&shared), outbox.clone()));
-        Ok(Arc::new(Self { outbox, shared, next: AtomicU64::new(1), hello }))
+        let next = AtomicU64::new(1);
+        Ok(Arc::new(Self { outbox, shared, next, hello, _transport: complaints }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

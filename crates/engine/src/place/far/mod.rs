@@ -394,7 +394,7 @@ impl Far {
             return Ok(());
         }
         let source = match &self.way {
-            PostWay::Job(jobs, _) if jobs.folder(id).begun().is_some() => {
+            PostWay::Job(jobs, _) if jobs.said(id).await.0.is_some() => {
                 Source::Folder(jobs.stored(id))
             }
             _ => Source::Link(self.link().await?),

@@ -12,7 +12,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{io::AsyncReadExt, net::unix::pipe, sync::oneshot, task::JoinHandle, time::timeout};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::{
+    io::AsyncReadExt,
+    net::unix::pipe,
+    runtime::Handle,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use crate::{
     model::place::{PlaceReach, PlaceSettings},
@@ -36,6 +44,9 @@ const COMPLAINT_BYTES_MAX: usize = 2048;
 
 /// How long the end of a transport that has failed may take.
 const END: Duration = Duration::from_secs(2);
+
+/// How long a transport may take to end that nobody listens to.
+const LEASH: Duration = Duration::from_secs(10);
 
 /// How long this program may take to be sent.
 const SEND: Duration = Duration::from_secs(300);
@@ -81,6 +92,28 @@ pub(super) struct TransportWords {
     said: Arc<Mutex<Vec<u8>>>,
     reading: JoinHandle<()>,
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
+    _leash: Leash,
+}
+
+/// Ends a transport that does not end by itself when nobody listens to it any more: `srun` waits
+/// without end for a step that its controller has forgotten.
+#[derive(Debug)]
+struct Leash(Option<OwnedFd>);
+
+impl Leash {
+    fn of(child: &Child) -> Self {
+        Self(pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok())
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            sleep(LEASH).await;
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        });
+    }
 }
 
 impl TransportWords {
@@ -98,9 +131,10 @@ impl TransportWords {
                 kept.drain(..extra);
             }
         });
+        let leash = Leash::of(&child);
         // Somebody has to take note of its end, or it would stay as a dead process.
         let ended = begin_in_thread(move || child.wait());
-        Self { said, reading, ended }
+        Self { said, reading, ended, _leash: leash }
     }
 
     /// How it has ended, once it has.
@@ -249,6 +283,20 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_transport_that_hangs_is_ended_when_nobody_listens_any_more() {
+        tokio::time::pause();
+        let words = ("sleep".into(), vec![OsString::from("600")]);
+        let Started { complaints, .. } = Started::by(words).unwrap();
+        let TransportWords { ended, _leash: leash, .. } = complaints;
+        drop(leash);
+        // The clock stands still until all wait, and jumps then.
+        sleep(LEASH * 2).await;
+        tokio::time::resume();
+        let ended = timeout(Duration::from_secs(20), ended).await;
+        assert!(!ended.unwrap().unwrap().unwrap().success());
+    }
 
     fn transport(reach: PlaceReach, state: &str) -> Transport {
         Transport::new(PlaceSettings::new("x", reach), Path::new(state))

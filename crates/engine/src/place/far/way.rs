@@ -52,6 +52,7 @@ impl Far {
         let PostWay::Head(jobs) = &self.way else {
             return Err(refused(io::ErrorKind::Unsupported.into()));
         };
+        let _room = if job.is_awaited { None } else { jobs.room().await };
         let link = self.link().await.map_err(refused)?;
         let given = match job.given {
             Some(given) => Some(read(given).await.map_err(refused)?),

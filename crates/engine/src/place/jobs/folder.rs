@@ -40,6 +40,8 @@ pub(crate) enum Begun {
     Refused(String),
     /// It never will be: it was stopped before.
     Withdrawn,
+    /// It never will be: nobody knew of a job, for this reason, and its task was given up.
+    Lost(String),
 }
 
 /// The folder of a job.
@@ -96,7 +98,7 @@ impl JobFolder {
         let _ = fs::remove_file(&new);
         match written {
             // One that was removed in the meantime has left its mark before.
-            Ok(()) if self.mark().exists() => {
+            Ok(()) if self.is_forgotten() => {
                 let _ = remove_all(&folder);
                 Ok(None)
             }
@@ -104,6 +106,24 @@ impl JobFolder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Keeps the job from being begun, since nobody knows of it; says whether that came in time.
+    pub(crate) fn give_up(&self, reason: String) -> io::Result<bool> {
+        let problem = match self.claim(&Begun::Lost(reason)) {
+            Ok(claimed) => return Ok(claimed.is_some() || self.is_forgotten()),
+            Err(problem) => problem,
+        };
+        // Where no room is left for a word there may be some for a mark, which is empty.
+        let begin = self.path().join(BEGIN);
+        if begin.exists() || self.leave_mark().is_err() {
+            return Err(problem);
+        }
+        if begin.exists() {
+            fs::remove_file(self.mark())?;
+            return Err(problem);
+        }
+        Ok(true)
     }
 
     /// What came of the job, if anything did and it is seen here.
@@ -135,6 +155,19 @@ impl JobFolder {
         self.path().join(TAKEN).exists()
     }
 
+    /// Whether its task is over, and nothing of it is wanted any more.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.mark().exists()
+    }
+
+    /// Removes what is left of one that is forgotten: whoever forgot it may not have waited for its
+    /// post.
+    pub(crate) fn clear_forgotten(&self) {
+        if self.is_forgotten() {
+            let _ = remove_all(&self.path());
+        }
+    }
+
     /// Removes what other jobs have left on this machine. Nobody will ask for it: it is not seen by
     /// an engine, and their posts are gone, through which it could be read.
     pub(crate) fn clear_left(&self) {
@@ -152,9 +185,13 @@ impl JobFolder {
 
     /// Removes it; a mark stays.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        make_private(&self.state.join(MARKS))?;
-        private().create(true).truncate(true).open(self.mark())?;
+        self.leave_mark()?;
         remove_all(&self.path())
+    }
+
+    fn leave_mark(&self) -> io::Result<()> {
+        make_private(&self.state.join(MARKS))?;
+        private().create(true).truncate(true).open(self.mark()).map(drop)
     }
 }
 

@@ -24,7 +24,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use legwork_warden::protocol::StartFailure;
+use tokio::{
+    sync::{
+        Semaphore, SemaphorePermit,
+        oneshot::{self, error::TryRecvError},
+        watch,
+    },
+    time::{Instant, timeout},
+};
 
 use self::{
     containers::Containers,
@@ -38,14 +46,27 @@ use crate::{
     model::place::{PlaceReach, PlaceSettings},
     output::TaskFolder,
     state::make_private,
-    threads::in_thread,
+    threads::{begin_in_thread, in_thread},
 };
 
 /// How far apart the two looks are by which a job is found to be over that has left no record.
 const DOUBT: Duration = Duration::from_secs(3);
 
+/// The same for a job whose folder is not seen where it was made: it may come back, with a record.
+const AWAY: Duration = Duration::from_secs(20);
+
+/// How long it is waited at the end of an engine for what it forgets.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// How long what the scheduler has said of all jobs counts for a job that waits.
 const LISTED_FOR: Duration = Duration::from_millis(400);
+
+/// The same, in times that it took to ask.
+const LISTED_FACTOR: u32 = 5;
+
+/// How many jobs that nobody waits for are submitted at a time: each takes a process and its whole
+/// order here, and a scheduler that is asked by too many answers none in time.
+const SUBMITTING_MAX: usize = 16;
 
 /// The pauses after which the folder of a job is removed again: a post that is about to end may
 /// have made a file in it meanwhile.
@@ -75,10 +96,50 @@ pub(crate) struct Jobs {
     driver: Arc<dyn Driver>,
     /// The folder of posts.
     state: PathBuf,
-    /// What the scheduler said of all jobs, and when it was asked.
-    listed: tokio::sync::Mutex<Option<(Instant, Vec<JobSeen>)>>,
+    /// Room for submissions.
+    submitting: Semaphore,
+    /// What the scheduler said of all jobs.
+    listed: tokio::sync::Mutex<Option<JobList>>,
     /// Since when jobs seem to be over, and in which word of the scheduler.
     doubts: Mutex<HashMap<TaskId, (Instant, Option<JobEnd>)>>,
+    /// What says that a job was forgotten, as far as that is possible while its post ends.
+    forgetting: Mutex<Vec<oneshot::Receiver<()>>>,
+}
+
+/// What a scheduler has said of all jobs, or that it does not answer; and until when that counts.
+#[derive(Debug)]
+struct JobList {
+    until: Instant,
+    jobs: Result<HashMap<TaskId, JobSeen>, String>,
+}
+
+impl JobList {
+    async fn of(driver: &dyn Driver) -> Self {
+        let begin = Instant::now();
+        let jobs = driver.list().await.map(by_task).map_err(|error| error.to_string());
+        // It may be asked again: a long queue must not keep it from its work.
+        let until = Instant::now() + LISTED_FOR.max(begin.elapsed() * LISTED_FACTOR);
+        Self { until, jobs }
+    }
+}
+
+/// The job of each task; of several the one that says most of it.
+fn by_task(all: Vec<JobSeen>) -> HashMap<TaskId, JobSeen> {
+    let mut jobs: HashMap<TaskId, JobSeen> = HashMap::with_capacity(all.len());
+    for job in all {
+        let known = jobs.remove(&job.task);
+        jobs.extend(best(known.into_iter().chain([job])).map(|job| (job.task.clone(), job)));
+    }
+    jobs
+}
+
+/// What is seen of a job in its folder.
+#[derive(Debug, Default)]
+struct Seen {
+    is_there: bool,
+    is_over: bool,
+    begun: Option<Begun>,
+    is_held: bool,
 }
 
 impl Jobs {
@@ -100,7 +161,8 @@ impl Jobs {
     /// Those of any driver.
     pub(crate) fn with(driver: Arc<dyn Driver>, state: PathBuf) -> Self {
         let (listed, doubts) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { driver, state, listed, doubts }
+        let submitting = Semaphore::new(SUBMITTING_MAX);
+        Self { driver, state, submitting, listed, doubts, forgetting: Mutex::default() }
     }
 
     /// The driver.
@@ -129,8 +191,27 @@ impl Jobs {
     }
 
     /// Whether the end of a task is recorded in a folder that is seen here.
-    pub(crate) fn is_recorded(&self, id: &TaskId) -> bool {
-        matches!(self.stored(id).exit_record(), Ok(Ok(_)))
+    pub(crate) async fn is_recorded(&self, id: &TaskId) -> bool {
+        let stored = self.stored(id);
+        in_thread(move || matches!(stored.exit_record(), Ok(Ok(_)))).await.unwrap_or(false)
+    }
+
+    /// What a job says of itself in a folder that is seen here: what came of it, and why its
+    /// command could not be started. A folder on a network can be slow to answer.
+    pub(crate) async fn said(&self, id: &TaskId) -> (Option<Begun>, Option<StartFailure>) {
+        let folder = self.folder(id);
+        in_thread(move || (folder.begun(), folder.failed())).await.unwrap_or_default()
+    }
+
+    /// Whether a folder that is seen here says that a job has begun, and its post is there.
+    pub(crate) async fn has_begun(&self, id: &TaskId) -> bool {
+        let folder = self.folder(id);
+        in_thread(move || folder.is_held()).await.unwrap_or(false)
+    }
+
+    /// Waits for room to submit a job that nobody waits for.
+    pub(crate) async fn room(&self) -> Option<SemaphorePermit<'_>> {
+        self.submitting.acquire().await.ok()
     }
 
     /// Lets a job be started.
@@ -141,7 +222,19 @@ impl Jobs {
             let text = format!("{}: {error}", self.state.display());
             return Err(NotSubmitted::Refused(text));
         }
-        self.driver.submit(wish).await
+        let task = wish.task.clone();
+        match self.driver.submit(wish).await {
+            Err(NotSubmitted::Refused(said)) => self.refused(&task, said).await,
+            submitted => submitted,
+        }
+    }
+
+    /// What a refusal means: a scheduler that is killed can have taken a job all the same, which
+    /// begins nothing from here on, or has begun.
+    async fn refused(&self, id: &TaskId, said: String) -> Result<(), NotSubmitted> {
+        let (folder, refused) = (self.folder(id), Begun::Refused(said.clone()));
+        let claimed = in_thread(move || folder.claim(&refused)).await;
+        if matches!(claimed, Some(Ok(None))) { Ok(()) } else { Err(NotSubmitted::Refused(said)) }
     }
 
     /// The words that reach the post of a job that runs; an error if it does not.
@@ -165,7 +258,22 @@ impl Jobs {
 
     /// The same for one of many: what the scheduler said of all of them a moment ago counts.
     pub(crate) async fn look_along(&self, id: &TaskId) -> io::Result<JobLook> {
+        // Of one in the queue there is nothing to see in its folder.
+        if let Some(reason) = self.queued_along(id).await {
+            lock(&self.doubts).remove(id);
+            return Ok(JobLook::Queued(reason));
+        }
         self.judge(id, || self.one_of_all(id)).await
+    }
+
+    /// Why a job waits, where the scheduler has said so of all jobs a moment ago.
+    async fn queued_along(&self, id: &TaskId) -> Option<Option<String>> {
+        let listed = self.listed.lock().await;
+        let list = listed.as_ref().filter(|list| Instant::now() < list.until)?;
+        match &list.jobs.as_ref().ok()?.get(id)?.state {
+            JobState::Queued(reason) => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     async fn judge<F>(&self, id: &TaskId, find: impl Fn() -> F) -> io::Result<JobLook>
@@ -174,15 +282,21 @@ impl Jobs {
     {
         let (folder, stored) = (self.folder(id), self.stored(id));
         let here = in_thread(move || {
-            let is_over = stored.exit_record().is_ok_and(|record| record.is_ok());
-            (is_over || folder.failed().is_some(), folder.begun(), folder.is_held())
+            let is_recorded = stored.exit_record().is_ok_and(|record| record.is_ok());
+            Seen {
+                is_there: folder.is_shared(),
+                is_over: is_recorded || folder.failed().is_some(),
+                begun: folder.begun(),
+                is_held: folder.is_held(),
+            }
         });
-        let (is_over, begun, is_held) = here.await.unwrap_or_default();
-        let is_off = matches!(begun, Some(Begun::Refused(_) | Begun::Withdrawn));
-        if is_over || is_off {
+        let here = here.await.unwrap_or_default();
+        let is_off =
+            matches!(here.begun, Some(Begun::Refused(_) | Begun::Withdrawn | Begun::Lost(_)));
+        if here.is_over || is_off {
             return Ok(JobLook::Over);
         }
-        if is_held {
+        if here.is_held {
             lock(&self.doubts).remove(id);
             return Ok(JobLook::Running);
         }
@@ -198,29 +312,65 @@ impl Jobs {
             Some(JobSeen { state: JobState::Ended(end), .. }) => Some(end),
             None => None,
         };
+        let doubt = if here.is_there { DOUBT } else { AWAY };
+        if self.doubted_for(id, end) < doubt {
+            return Ok(JobLook::Unsure);
+        }
+        // What was said of all jobs may be older than this one.
+        let again = self.driver.find(id).await?;
+        if again.is_some_and(|job| !matches!(job.state, JobState::Ended(_))) {
+            lock(&self.doubts).remove(id);
+            return Ok(JobLook::Unsure);
+        }
+        match here.begun {
+            Some(_) => Ok(JobLook::Over),
+            None => self.give_up(id).await,
+        }
+    }
+
+    /// For how long a job has seemed to be over, in this word of the scheduler.
+    fn doubted_for(&self, id: &TaskId, end: Option<JobEnd>) -> Duration {
         let mut doubts = lock(&self.doubts);
         let (since, word) = doubts.entry(id.clone()).or_insert((Instant::now(), None));
         *word = end.or(word.take());
-        Ok(if since.elapsed() >= DOUBT { JobLook::Over } else { JobLook::Unsure })
+        since.elapsed()
+    }
+
+    /// Gives up a job that nobody knows and that has not begun: should it come to a node after all,
+    /// it begins nothing there.
+    async fn give_up(&self, id: &TaskId) -> io::Result<JobLook> {
+        let (folder, reason) = (self.folder(id), self.why_lost(id));
+        let is_over = in_thread(move || folder.give_up(reason)).await;
+        // Where it has begun meanwhile, the next look sees it.
+        match is_over.unwrap_or_else(|| Err(io::Error::other("it was cut off")))? {
+            true => Ok(JobLook::Over),
+            false => Ok(JobLook::Unsure),
+        }
     }
 
     async fn one_of_all(&self, id: &TaskId) -> io::Result<Option<JobSeen>> {
         let mut listed = self.listed.lock().await;
-        let known = listed.take().filter(|(at, _)| at.elapsed() < LISTED_FOR);
-        let (at, all) = match known {
+        let known = listed.take().filter(|list| Instant::now() < list.until);
+        let list = match known {
             Some(known) => known,
-            None => (Instant::now(), self.driver.list().await?),
+            None => JobList::of(&*self.driver).await,
         };
-        let found = best(all.iter().filter(|job| job.task == *id).cloned());
-        *listed = Some((at, all));
-        Ok(found)
+        let found = match &list.jobs {
+            Ok(jobs) => Ok(jobs.get(id).cloned()),
+            Err(said) => Err(io::Error::other(said.clone())),
+        };
+        *listed = Some(list);
+        found
     }
 
     /// Why nothing is known of the end of a task, in the word of the scheduler.
     pub(crate) fn why_lost(&self, id: &TaskId) -> String {
-        let doubts = lock(&self.doubts);
-        match doubts.get(id) {
-            Some((_, Some(end))) => end.reason(),
+        if let Some((_, Some(end))) = lock(&self.doubts).get(id) {
+            return end.reason();
+        }
+        match self.folder(id).begun() {
+            // Another engine has heard that word.
+            Some(Begun::Lost(reason)) => reason,
             _ => "unknown_to_scheduler".into(),
         }
     }
@@ -250,9 +400,17 @@ impl Jobs {
         lock(&self.doubts).remove(id);
         let folder = self.folder(id);
         self.driver.forget(id);
-        drop(crate::threads::begin_in_thread(move || {
+        let (tried, forgotten) = oneshot::channel();
+        let mut forgetting = lock(&self.forgetting);
+        forgetting.retain_mut(|earlier| earlier.try_recv() == Err(TryRecvError::Empty));
+        forgetting.push(forgotten);
+        drop(forgetting);
+        drop(begin_in_thread(move || {
+            let mut tried = Some(tried);
             for pause in FORGET_AGAIN {
-                match folder.remove() {
+                let removed = folder.remove();
+                drop(tried.take());
+                match removed {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
                         tracing::debug!(%error, "the folder of a job stays for now");
                         std::thread::sleep(pause);
@@ -261,6 +419,18 @@ impl Jobs {
                 }
             }
         }));
+    }
+
+    /// Waits until all that was forgotten is marked as such: a post that finds its mark removes
+    /// what is left.
+    pub(crate) async fn forgotten(&self) {
+        let all = std::mem::take(&mut *lock(&self.forgetting));
+        let marked = async {
+            for forgotten in all {
+                let _ = forgotten.await;
+            }
+        };
+        let _ = timeout(FAREWELL, marked).await;
     }
 
     /// This program where posts find it: a copy of it, in their folder.

@@ -45,14 +45,29 @@ const OUR_MEMORY_MEGABYTES: u64 = 64;
 const FIELDS: &str = "%i|%T|%N|%j|%r";
 
 /// What `sbatch` says when it cannot know whether a job was taken.
-const UNKNOWN: [&str; 5] =
-    ["Unable to contact", "timed out", "Socket", "Connection", "Communication"];
+const UNKNOWN: [&str; 9] = [
+    "Unable to contact",
+    "timed out",
+    "Socket",
+    "Connection",
+    "Communication",
+    "Zero Bytes",
+    "Unexpected message",
+    "Message",
+    "standby",
+];
 
 /// How long `srun` may be silent before it is looked whether its job runs.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// How long a job may run on whose task is over and forgotten, before it is cancelled.
-const LEFT: Duration = Duration::from_secs(10);
+/// How long after its task is over and forgotten a job is looked for that may be left, and how long
+/// after that again where the controller does not answer.
+const LEFT: [Duration; 4] = [
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(120),
+    Duration::from_secs(600),
+];
 
 /// The cluster that this machine belongs to.
 #[derive(Debug, Clone)]
@@ -63,7 +78,8 @@ pub(super) struct Slurm {
     is_quick: Arc<AtomicBool>,
     /// Tells when a job that `srun` has started begins or ends.
     news: watch::Sender<()>,
-    /// The tasks that this engine has submitted: their jobs end by themselves.
+    /// The tasks that this engine has submitted, and of which no second job can be left: their jobs
+    /// end by themselves.
     submitted: Arc<Mutex<HashSet<TaskId>>>,
 }
 
@@ -111,8 +127,10 @@ impl Slurm {
         };
         match tried {
             Tried::NoJob(said) if is_unclear(&said) => {
-                // A job may have been given to an `srun` that has not heard of it: it is empty.
+                // A job may have been given to an `srun` that has not heard of it: it is empty, and
+                // may yet come.
                 let _ = self.cancelled(&wish.task).await;
+                self.ours().remove(&wish.task);
                 Tried::NoJob(said)
             }
             // It does not like its arguments, and the controller has never heard of such a job.
@@ -200,7 +218,25 @@ impl Slurm {
 
     async fn cancelled(&self, task: &TaskId) -> io::Result<()> {
         let name = format!("--name={NAME}{task}");
-        run("scancel", ["--quiet", "--me", &name], String::new(), ANSWER).await?.ok().map(drop)
+        let asked = run("scancel", ["--quiet", "--me", &name], String::new(), ANSWER).await;
+        let cancelled = asked.and_then(|printed| printed.ok().map(drop));
+        if cancelled.is_err() {
+            // It is left in the queue, or runs.
+            self.ours().remove(task);
+        }
+        cancelled
+    }
+
+    /// Ends what is left of a task that is over.
+    async fn clear_left(&self, task: &TaskId) {
+        for pause in LEFT {
+            tokio::time::sleep(pause).await;
+            match self.find(task).await {
+                Ok(None | Some(JobSeen { state: JobState::Ended(_), .. })) => return,
+                Ok(Some(_)) if self.cancelled(task).await.is_ok() => return,
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
     }
 
     async fn checked(&self) -> io::Result<Vec<String>> {
@@ -249,19 +285,14 @@ impl Driver for Slurm {
         Some(self.news.subscribe())
     }
 
-    /// A job whose `srun` was killed does not end by itself: whoever has adopted its task sees to
-    /// that.
+    /// A job whose `srun` was killed does not end by itself, nor one that could not be cancelled:
+    /// whoever forgets its task sees to that.
     fn forget(&self, task: &TaskId) {
         if self.ours().remove(task) {
             return;
         }
         let (slurm, task) = (self.clone(), task.clone());
-        tokio::spawn(async move {
-            tokio::time::sleep(LEFT).await;
-            if let Ok(Some(JobSeen { state: JobState::Running, .. })) = slurm.find(&task).await {
-                let _ = slurm.cancelled(&task).await;
-            }
-        });
+        tokio::spawn(async move { slurm.clear_left(&task).await });
     }
 
     fn check(&self) -> Soon<'_, io::Result<Vec<String>>> {

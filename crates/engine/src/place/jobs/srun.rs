@@ -13,6 +13,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use legwork_warden::failpoint::Failpoint;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::unix::pipe,
@@ -59,6 +60,7 @@ pub(super) fn start(
         }
     }
     let mut child = command.spawn()?;
+    Failpoint::EngineStartedSrun.pass();
     let pipes = (child.stdin.take().map(OwnedFd::from), child.stdout.take().map(OwnedFd::from));
     let (Some(input), Some(output)) = pipes else { return Err(io::ErrorKind::BrokenPipe.into()) };
     let input = pipe::Sender::from_owned_fd(input)?;
@@ -100,6 +102,8 @@ async fn attend(
     let giving = async move {
         // One that does not read says why.
         let _ = input.write_all(order.as_bytes()).await;
+        drop(input);
+        Failpoint::EngineOrderedSrun.pass();
     };
     let hearing = async {
         let mut lines = BufReader::new(output).lines();

@@ -37,6 +37,8 @@ struct Script {
     late: Duration,
     asked: AtomicUsize,
     cancelled: AtomicUsize,
+    /// Whether each submission is refused, whatever came of it.
+    refuses: bool,
     /// How often each submission is run.
     runs: usize,
     begun: Arc<AtomicUsize>,
@@ -78,7 +80,7 @@ impl Driver for Script {
                 }
             }
             tokio::time::sleep(self.late).await;
-            Ok(())
+            if self.refuses { Err(NotSubmitted::Refused("no".into())) } else { Ok(()) }
         })
     }
 
@@ -119,7 +121,9 @@ fn wish(task: &TaskId, state: &Path) -> JobWish {
 fn jobs(script: Script) -> (Jobs, tempfile::TempDir, TaskId) {
     let scratch = tempfile::tempdir().unwrap();
     let jobs = Jobs::with(Arc::new(script), scratch.path().to_owned());
-    (jobs, scratch, TaskId::random().unwrap())
+    let id = TaskId::random().unwrap();
+    jobs.folder(&id).make().unwrap();
+    (jobs, scratch, id)
 }
 
 /// What is concluded from one look after the other, a second apart.
@@ -141,6 +145,49 @@ async fn a_scheduler_that_forgets_a_job_is_believed_when_it_says_so_twice() {
     let expected = [Running, Unsure, Unsure, Unsure, Over].map(Some);
     assert_eq!(looks(&jobs, &id, 5).await, expected);
     assert_eq!(jobs.why_lost(&id), "unknown_to_scheduler");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_given_up_begins_nothing_when_it_comes_after_all() {
+    crate::threads::INLINE.set(true);
+    let begun: Arc<AtomicUsize> = Arc::default();
+    let script = Script { runs: 1, begun: begun.clone(), ..Script::default() };
+    let (jobs, scratch, id) = jobs(script);
+    assert_eq!(looks(&jobs, &id, 4).await.last().unwrap(), &Some(JobLook::Over));
+    jobs.driver().submit(wish(&id, scratch.path())).await.unwrap();
+    assert_eq!(begun.load(Ordering::Relaxed), 0);
+    // Another engine hears the same.
+    let other = Jobs::with(Arc::new(Script::of(&[Answer::Error])), scratch.path().to_owned());
+    assert_eq!(other.look(&id).await.unwrap(), JobLook::Over);
+    assert_eq!(other.why_lost(&id), "unknown_to_scheduler");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_begins_while_it_is_given_up_is_not() {
+    crate::threads::INLINE.set(true);
+    let (jobs, _scratch, id) = jobs(Script::of(&[Answer::Nothing]));
+    assert_eq!(looks(&jobs, &id, 3).await, vec![Some(JobLook::Unsure); 3]);
+    let begun = Begun::Started { host: "n1".into(), warden: "w".into() };
+    let _held = jobs.folder(&id).claim(&begun).unwrap().unwrap();
+    assert_eq!(jobs.give_up(&id).await.unwrap(), JobLook::Unsure);
+    assert_eq!(jobs.look(&id).await.unwrap(), JobLook::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_is_away_for_a_while_takes_no_record_along() {
+    crate::threads::INLINE.set(true);
+    let ended = Answer::Job(JobState::Ended(JobEnd::Other("COMPLETED".into())));
+    let (jobs, scratch, id) = jobs(Script::of(&[ended]));
+    let (folder, away) = (scratch.path().join("jobs"), scratch.path().join("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    let seen = looks(&jobs, &id, 15).await;
+    assert!(seen.iter().all(|look| *look == Some(JobLook::Unsure)), "{seen:?}");
+    std::fs::rename(&away, &folder).unwrap();
+    assert_eq!(jobs.look(&id).await.unwrap(), JobLook::Over);
+    // One that never comes back is not waited for without end.
+    std::fs::remove_dir_all(&folder).unwrap();
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_eq!(jobs.look(&id).await.unwrap(), JobLook::Over);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,6 +252,21 @@ async fn a_job_that_is_run_twice_is_begun_once() {
     // Nor after everything of it was taken and forgotten.
     jobs.folder(&id).remove().unwrap();
     jobs.driver().submit(wish(&id, scratch.path())).await.unwrap();
+    assert_eq!(begun.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_refused_begins_nothing_and_one_that_has_begun_was_not_refused() {
+    crate::threads::INLINE.set(true);
+    let (jobs, scratch, id) = jobs(Script { refuses: true, ..Script::default() });
+    let refused = jobs.submit(wish(&id, scratch.path())).await;
+    assert!(matches!(refused, Err(NotSubmitted::Refused(_))), "{refused:?}");
+    let started = Begun::Started { host: "n1".into(), warden: "w".into() };
+    assert!(jobs.folder(&id).claim(&started).unwrap().is_none(), "it comes all the same");
+    let begun: Arc<AtomicUsize> = Arc::default();
+    let script = Script { refuses: true, runs: 1, begun: begun.clone(), ..Script::default() };
+    let jobs = Jobs::with(Arc::new(script), scratch.path().to_owned());
+    jobs.submit(wish(&TaskId::random().unwrap(), scratch.path())).await.unwrap();
     assert_eq!(begun.load(Ordering::Relaxed), 1);
 }
 

@@ -80,8 +80,10 @@ pub async fn serve_job(
     }
     let folder = JobFolder::new(&state, &id);
     let tells = order_file == Path::new(STDIN);
-    let job = Job { id, folder, parent: getppid(), tells };
-    Ok(job.run(order).await?)
+    let job = Job { id, folder: folder.clone(), parent: getppid(), tells };
+    let ran = job.run(order).await;
+    folder.clear_forgotten();
+    Ok(ran?)
 }
 
 /// Executes this program again, with the environment that the command is to inherit.
@@ -266,7 +268,7 @@ impl Job {
 
     /// Stops the command: the scheduler wants that, or is gone.
     async fn stop(&self, warden: &Channel) -> io::Result<()> {
-        let because = EndCause::Stopped;
+        let because = EndCause::Scheduler;
         let order = Order::Stop { signal: Signal::TERM.as_raw(), grace_ms: GRACE_MS, because };
         warden.send(&ToWarden::Order { task: self.id.to_string(), order }).await
     }

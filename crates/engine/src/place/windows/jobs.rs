@@ -5,7 +5,9 @@
 
 use std::{convert::Infallible, io};
 
-use self::folder::JobFolder;
+use legwork_warden::protocol::StartFailure;
+
+use self::folder::Begun;
 use crate::id::TaskId;
 
 pub(crate) mod driver {
@@ -21,10 +23,6 @@ pub(crate) mod driver {
 }
 
 pub(crate) mod folder {
-    use std::convert::Infallible;
-
-    use legwork_warden::protocol::StartFailure;
-
     /// What came of a job.
     #[derive(Debug, PartialEq, Eq)]
     #[expect(dead_code, reason = "no job begins")]
@@ -32,20 +30,7 @@ pub(crate) mod folder {
         Started {},
         Refused(String),
         Withdrawn,
-    }
-
-    /// The folder of a job: there is none.
-    #[derive(Debug)]
-    pub(crate) struct JobFolder(Infallible);
-
-    impl JobFolder {
-        pub(crate) fn begun(&self) -> Option<Begun> {
-            match self.0 {}
-        }
-
-        pub(crate) fn failed(&self) -> Option<StartFailure> {
-            match self.0 {}
-        }
+        Lost(String),
     }
 }
 
@@ -64,15 +49,27 @@ pub(crate) enum JobLook {
 pub(crate) struct Jobs(Infallible);
 
 impl Jobs {
-    pub(crate) fn folder(&self, _id: &TaskId) -> JobFolder {
-        match self.0 {}
-    }
-
     pub(crate) fn news(&self) -> Option<tokio::sync::watch::Receiver<()>> {
         match self.0 {}
     }
 
-    pub(crate) fn is_recorded(&self, _id: &TaskId) -> bool {
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn is_recorded(&self, _id: &TaskId) -> bool {
+        match self.0 {}
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn said(&self, _id: &TaskId) -> (Option<Begun>, Option<StartFailure>) {
+        match self.0 {}
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn has_begun(&self, _id: &TaskId) -> bool {
+        match self.0 {}
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
+    pub(crate) async fn forgotten(&self) {
         match self.0 {}
     }
 

@@ -177,6 +177,21 @@ impl Cluster {
         }
     }
 
+    /// Does what an operator does: a controller that was killed starts some jobs a second time,
+    /// and takes nodes that refuse that out of service (`Duplicate jobid`).
+    pub fn resume_nodes(&self) {
+        let said = self.ask("sinfo", &["--noheader", "--Node", "--format=%N %T"]);
+        for line in text(&said.stdout).lines() {
+            let Some((node, state)) = line.split_once(' ') else { continue };
+            let is_lost =
+                NODES.iter().position(|it| *it == node).is_some_and(|at| self.nodes[at].is_none());
+            if state.starts_with("drain") && !is_lost {
+                let update = ["update", &format!("NodeName={node}"), "State=RESUME"];
+                self.ask("scontrol", &update);
+            }
+        }
+    }
+
     /// The folder of posts.
     pub fn posts(&self) -> String {
         self.file("posts")
@@ -267,8 +282,9 @@ fn configuration(folder: &Path) -> String {
          StateSaveLocation={}\nSlurmdSpoolDir={}-%n\nSlurmctldPidFile={}\nSlurmdPidFile={}-%n\n\
          SlurmctldLogFile={}\nSlurmdLogFile={}-%n\nProctrackType=proctrack/cgroup\n\
          TaskPlugin=task/cgroup\nSelectType=select/cons_tres\n\
-         SelectTypeParameters=CR_Core_Memory\nReturnToService=2\nSlurmdTimeout=15\nKillWait=5\n\
-         JobRequeue=0\nMpiDefault=none\nFirstJobId={first_job}\n\
+         SelectTypeParameters=CR_Core_Memory\nReturnToService=2\nDefMemPerCPU=240\n\
+         SlurmdTimeout=15\nKillWait=5\n\
+         JobRequeue=0\nMaxJobCount=20000\nMpiDefault=none\nFirstJobId={first_job}\n\
          SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1\n\
          SlurmdParameters=config_overrides\n",
         port(),
@@ -287,7 +303,7 @@ fn configuration(folder: &Path) -> String {
             port()
         ));
     }
-    text.push_str("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n");
+    text.push_str("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP LLN=YES\n");
     text
 }
 

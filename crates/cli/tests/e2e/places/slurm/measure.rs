@@ -10,12 +10,17 @@ use serde_json::json;
 use super::{Cluster, all_is_clean};
 use crate::{
     common::{Scratch, eventually, text},
+    harness::watch::Times,
     places::serving,
 };
 
 /// How many tasks are measured; nothing is without the variable.
 fn size() -> Option<usize> {
-    std::env::var("LEGWORK_MEASURE_PLACES").ok()?.parse().ok()
+    env_number("LEGWORK_MEASURE_PLACES")
+}
+
+fn env_number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -88,6 +93,46 @@ fn figures_of_a_cluster() {
         text(&scratch.printed(&json!(tasks[0]))).trim().to_owned()
     });
     all_is_clean(&cluster);
+}
+
+/// Processor time of a process so far.
+fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split_whitespace().collect();
+    let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
+    // Hundredths of a second in user and kernel.
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+}
+
+/// `LEGWORK_MEASURE_QUEUED` says how many tasks wait in the queue.
+#[test]
+fn figures_of_a_long_queue() {
+    let Some(size) = env_number("LEGWORK_MEASURE_QUEUED") else { return };
+    let scratch = Scratch::with(Times::at_most(Duration::from_secs(30 * 60)));
+    let Some(cluster) = Cluster::start() else { return };
+    let place = cluster.place(&["--hold"]);
+    let configuration = format!("[limits]\ntasks_max = {}\n{place}", size + 10);
+    let mut wire = serving(&scratch, &configuration, &cluster.variables());
+    let begin = Instant::now();
+    for number in 0..size {
+        let cmd = format!("echo {number}");
+        let input = json!({ "cmd": cmd, "login": false, "yield_time_ms": 0, "place": "there" });
+        wire.tool("ExecCommand", &input);
+    }
+    eprintln!("{size} tasks registered in {:?}", begin.elapsed());
+    while cluster.jobs().len() < size {
+        wire.tool("TaskList", &json!({}));
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    eprintln!("all in the queue after {:?}", begin.elapsed());
+    let squeue = timed(|| assert!(!cluster.jobs().is_empty()));
+    let listed = timed(|| drop(wire.tool("TaskList", &json!({}))));
+    eprintln!("squeue {squeue:?}; TaskList {listed:?}");
+    let (kilobytes, descriptors) = used(wire.child.id());
+    let before = processor_time(wire.child.id());
+    std::thread::sleep(Duration::from_secs(10));
+    let spent = processor_time(wire.child.id()).saturating_sub(before);
+    eprintln!("the head: {kilobytes} kB, {descriptors} descriptors, {spent:?} of 10 s at rest");
 }
 
 fn eventually_empty(cluster: &Cluster) {

@@ -2,8 +2,10 @@
 //! can go wrong.
 
 pub mod cluster;
+mod crowd;
 mod faults;
 mod measure;
+mod queue;
 mod quick;
 
 use std::{

@@ -66,6 +66,23 @@ fn a_command_whose_srun_is_killed_ends_with_it() {
 }
 
 #[test]
+fn a_command_whose_post_is_killed_ends_with_it() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut held = Held::awaited(&scratch, &cluster);
+    let is_post = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.starts_with("legwork post ") && line.contains(&held.task)
+    };
+    let steps = cluster.step_daemons(0).into_iter();
+    let post = steps.flat_map(children).find(is_post).unwrap();
+    signal(post, Signal::KILL);
+    held.assert_ended();
+    all_is_clean(&cluster);
+}
+
+#[test]
 fn an_operator_who_cancels_a_job_of_srun_stops_its_task() {
     let scratch = Scratch::new();
     let Some(cluster) = Cluster::start() else { return };
