@@ -86,7 +86,6 @@ async def what_cannot_be_done_is_refused_with_a_word(scene: Scene, _rounds: int)
             expect(refused["is_error"], True, command)
             expect_in("substitution", refused["text"])
         expect_in("Windows has no others", (await call(session, "TaskStop", task_id="x", signal="USR1"))["text"])
-        expect_in("no terminal here", (await call(session, "ExecCommand", cmd="echo hi", tty=True))["text"])
         missing = json.loads((await call(session, "execute_command", command="no-such-program"))["text"])
         expect(missing["return_code"], None, "a program that is not there")
         expect_in("pwsh", (await call(session, "ExecCommand", cmd="echo hi", shell="pwsh"))["text"])
@@ -116,6 +115,30 @@ async def a_shell_is_found_and_gets_its_script_as_it_is(scene: Scene, _rounds: i
         ]:
             answer = await call(session, "ExecCommand", cmd=script, shell=shell, login=login)
             expect_in(hex_lines([*words, script]), answer["text"] + "\n")
+
+
+async def a_command_can_have_a_terminal(scene: Scene, rounds: int) -> None:
+    """Typing, the screen, an exit code, and the end of a tree that is on one."""
+    async with scene.session() as session:
+        for number in range(min(rounds, 20)):
+            started = await call(session, "ExecCommand", cmd=f"{scene.portable} console", tty=True, accepts_input=True, yield_time_ms=100,
+                                 duplicate_policy="start_new")
+            task = task_of(started)
+            await call(session, "TaskInput", task_id=task, input="hällo\r")
+            met = await call(session, "TaskWait", task_ids=[task], until={"output_matches": "got .hällo"}, timeout_ms=20_000)
+            screen = (await call(session, "TaskOutput", task_id=task, view="screen"))["text"]
+            expect_in("terminal true true", screen)
+            expect_in("got [hällo]", screen + met["text"])
+            await call(session, "TaskInput", task_id=task, input=f"quit {number + 5}\r")
+            await call(session, "TaskWait", task_ids=[task], timeout_ms=20_000)
+            expect_in(f"Exit status: {number + 5}\n", (await call(session, "TaskOutput", task_id=task))["text"])
+            up = scene.folder / f"tty-{number}"
+            up.mkdir()
+            started = await call(session, "ExecCommand", cmd=f"{scene.portable} tree {windows(up)} 2", tty=True, yield_time_ms=50)
+            await until(lambda: len(list(up.glob("up-*"))) == 4, "a tree")
+            stopped = await call(session, "TaskStop", task_id=task_of(started), grace_ms=500)
+            expect(stopped["is_error"], False, stopped["text"])
+            await until(lambda: not scene.pids(f"tty-{number}"), f"the end of tree {number}")
 
 
 async def folders_are_named_in_every_way(scene: Scene, _rounds: int) -> None:
@@ -172,6 +195,14 @@ async def state_is_in_the_local_folder_of_the_user(scene: Scene, _rounds: int) -
         expect((one.returncode, out, err), (0, b"line 0\nline 1\nline 2\n", b""), "one of six")
     listed = scene.run("audit", "verify", state=False)
     expect(listed.returncode, 0, listed.stderr.decode() + listed.stdout.decode())
+
+
+async def the_doctor_finds_nothing_wrong(scene: Scene, _rounds: int) -> None:
+    """The machine is examined as anywhere, and the layers that Windows lacks are named."""
+    examined = scene.run("doctor")
+    expect(examined.returncode, 0, examined.stdout.decode())
+    for part in ("runs, and its output arrives", "landlock", "not on Windows yet"):
+        expect_in(part, examined.stdout.decode())
 
 
 async def ctrl_c_ends_a_run_and_its_tree(scene: Scene, rounds: int) -> None:
@@ -243,10 +274,12 @@ CHECKS = [
     arguments_arrive_byte_for_byte,
     what_cannot_be_done_is_refused_with_a_word,
     a_shell_is_found_and_gets_its_script_as_it_is,
+    a_command_can_have_a_terminal,
     folders_are_named_in_every_way,
     a_flood_is_stored_whole,
     the_server_prints_nothing_else,
     state_is_in_the_local_folder_of_the_user,
+    the_doctor_finds_nothing_wrong,
     ctrl_c_ends_a_run_and_its_tree,
     a_killed_server_loses_nothing,
     a_stopped_tree_is_gone,

@@ -77,7 +77,8 @@ Use ExecCommand to run a command on Windows: builds, tests, git, searches, anyth
   id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
   TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
 - The same command is not started twice: an equal one that still runs is named instead.
-- There is no terminal here: `tty` is refused. `accepts_input: true` opens stdin, for TaskInput.
+- `tty: true` gives a terminal, where this Windows has one: type with TaskInput, and look with TaskOutput and
+  `view: screen`. `accepts_input: true` opens stdin without a terminal.
 - Processes that a command leaves running in the background are listed and go on.";
 
 /// The schema of its input, which names the shells of this system.
