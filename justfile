@@ -22,6 +22,16 @@ lint:
     cargo clippy --workspace --all-targets --locked -- --deny warnings
     cargo deny --locked check bans licenses sources
 
+# Windows: built and checked, and driven under wine
+windows:
+    .ci/windows ci
+
+# The same with as many kills as wanted, and the tests of gate and warden
+windows-rounds ROUNDS="100":
+    .ci/windows msvc
+    .ci/windows test {{ROUNDS}}
+    .ci/windows session {{ROUNDS}}
+
 # The pages of the library, in which every link leads somewhere
 doc:
     RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked

@@ -111,6 +111,8 @@ struct Danger {
     args: &'static [TextList],
     flags: TextList,
     words: bool,
+    /// Whether it is one on Windows only.
+    windows: bool,
     because: Text,
 }
 
@@ -180,10 +182,11 @@ pub(crate) fn is_neutral(name: &str) -> bool {
 }
 
 /// Why a command is asked about, if it is.
-pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
+pub(crate) fn danger(name: &str, rest: &[Word], on_windows: bool) -> Option<&'static str> {
     let is_meant = |danger: &&Danger| {
         let mut flags = danger.flags.iter();
-        follows(rest, danger.args) == Certainty::Yes
+        (on_windows || !danger.windows)
+            && follows(rest, danger.args) == Certainty::Yes
             && (danger.flags.is_empty()
                 || flags.any(|flag| has_flag(rest, flag, danger.words) == Certainty::Yes))
     };
@@ -193,7 +196,7 @@ pub(crate) fn danger(name: &str, rest: &[Word]) -> Option<&'static str> {
 
 /// The protected part of a path, if it has one.
 pub(crate) fn protected(path: &str) -> Option<&'static str> {
-    let plain = path.replace("//", "/").replace("/./", "/");
+    let plain = path.replace('\\', "/").replace("//", "/").replace("/./", "/");
     PATHS.fragments.iter().copied().find(|fragment| plain.contains(fragment))
 }
 

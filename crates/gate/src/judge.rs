@@ -401,12 +401,17 @@ impl<'c> Case<'c> {
     fn judge_danger(&mut self, run: &Invocation) {
         let Some(name) = run.name().map(basename) else { return };
         let rest = run.words.get(1..).unwrap_or_default();
-        let Some(because) = data::danger(name, rest) else { return };
+        let Some(because) = data::danger(name, rest, self.is_on_windows()) else { return };
         if !self.is_allowed_fully(run) {
             self.find(Decision::Ask, "dangerous", run.span, ALLOW_IT, |case| {
                 format!("`{}` {because}", case.shown(run))
             });
         }
+    }
+
+    /// Whether the names of programs are those of Windows.
+    fn is_on_windows(&self) -> bool {
+        self.subject.is_on_windows() || self.subject.shell().and_then(windows_shell).is_some()
     }
 
     /// Asks about code that nobody here has seen.

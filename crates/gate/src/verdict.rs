@@ -116,6 +116,11 @@ pub trait Subject {
         false
     }
 
+    /// Whether it would run on Windows.
+    fn is_on_windows(&self) -> bool {
+        false
+    }
+
     /// Whether the environment of the command has this variable.
     fn has_variable(&self, _name: &str) -> bool {
         false

@@ -70,6 +70,8 @@ struct Group {
     understood: Option<bool>,
     sandboxed: Option<bool>,
     untrusted: Option<bool>,
+    /// The shell that reads the text, where it is not bash.
+    shell: Option<String>,
     #[serde(default)]
     cases: Vec<String>,
 }
@@ -99,7 +101,17 @@ fn complaint(group: &Group, checked: &Checked) -> Option<String> {
 
 #[test]
 fn the_cases_come_out_as_written() {
-    let file: File = toml::from_str(include_str!("data/verdicts.toml")).unwrap();
+    hold(include_str!("data/verdicts.toml"));
+}
+
+#[test]
+fn text_for_the_shells_of_windows_comes_out_as_written() {
+    hold(include_str!("data/windows.toml"));
+}
+
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+fn hold(cases: &str) {
+    let file: File = toml::from_str(cases).unwrap();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for group in &file.group {
         let text = file.policies.get(&group.policy).unwrap();
@@ -110,7 +122,8 @@ fn the_cases_come_out_as_written() {
             legwork_gate::Trust::TrustedOperator
         };
         let sandboxed = group.sandboxed.unwrap_or(true);
-        let circumstances = Circumstances { sandboxed, trust, ..Circumstances::default() };
+        let shell = group.shell.as_deref();
+        let circumstances = Circumstances { sandboxed, trust, shell, ..Circumstances::default() };
         for (tool, case) in group.tools.iter().flat_map(|t| group.cases.iter().map(move |c| (t, c)))
         {
             count += 1;

@@ -26,7 +26,7 @@ pub mod record;
 pub mod sandbox;
 
 mod deadline;
-#[cfg_attr(windows, allow(dead_code, reason = "terminals are on Linux only"))]
+#[cfg_attr(windows, allow(dead_code, reason = "some of it is for Linux only"))]
 mod keep;
 
 #[cfg(target_os = "linux")]
@@ -47,9 +47,9 @@ use windows as system;
 #[cfg(windows)]
 pub use windows::{
     FileLock, LaunchedWarden, Signal, WardenOffer, awake_ms, command_line, end_left_by,
-    file_identity, fork_spawner_ahead, is_alive, keep_heap, lock_file, make_private_folder,
-    process_started, raise_own_open_files, replace_file, share_heap, since_boot_ms,
-    take_over_if_spawner, unlock_file, warden_pipe,
+    file_identity, fork_spawner_ahead, is_alive, is_held_by_job, keep_heap, lock_file,
+    make_private_folder, process_started, raise_own_open_files, replace_file, share_heap,
+    since_boot_ms, take_over_if_spawner, unlock_file, warden_pipe,
 };
 
 #[cfg(not(any(target_os = "linux", windows)))]

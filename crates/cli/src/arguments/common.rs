@@ -8,7 +8,7 @@ use legwork::{
     StateFolder, ToolError, Trust, gate::Mode,
 };
 
-use crate::{hints, log::LogFormat, render::say};
+use crate::{hints, log::LogFormat, platform::STATE_HELP, render::say};
 
 /// The variable that names the state folder where no option does.
 const STATE_VARIABLE: &str = "LEGWORK_STATE";
@@ -26,12 +26,7 @@ pub(crate) struct StatePlace {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StateChoice {
     /// The state folder.
-    #[arg(
-        long,
-        value_name = "DIR",
-        help = "\
-Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]"
-    )]
+    #[arg(long, value_name = "DIR", help = STATE_HELP)]
     pub state: Option<PathBuf>,
 }
 

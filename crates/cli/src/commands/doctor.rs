@@ -29,6 +29,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{DoctorOptions, Rules, StateChoice, StatePlace},
     hints,
+    platform::{SHELL, ended_with},
     render::{print, print_json},
     style::{Style, Tone, from_home},
 };
@@ -106,6 +107,7 @@ pub(crate) async fn diagnose(place: &StatePlace, rules: &Rules) -> Diagnosis {
             (None, layers::of(Err(error)))
         }
     };
+    checks.extend(ended_with().map(|why| Check::ok("survival", why)));
     let configuration = Config::files(&workspace, &rules.policy);
     let clients = clients::found(&workspace);
     Diagnosis { checks, usage, repairs, layers, effective, configuration, clients }
@@ -340,7 +342,7 @@ impl Trial {
             Ok(_) => checks.push(Check::ok("spawner", "starts and answers")),
             Err(error) => return vec![Check::of("spawner", &error)],
         }
-        let input = json!({ "cmd": "echo well", "shell": "sh", "login": false });
+        let input = json!({ "cmd": "echo well", "shell": SHELL, "login": false });
         let answer = engine.call("ExecCommand", input, &Caller::operator("doctor")).await;
         checks.push(match answer.error() {
             Some(error) => Check::of("command", error),

@@ -23,12 +23,14 @@ pub(super) fn uses(now: &LiveResources) -> String {
 }
 
 /// The first of these where there is little room: `CPU 1.2s, 310 MiB`.
+#[cfg_attr(windows, expect(dead_code, reason = "`top` alone shows it, which is not there"))]
 pub(super) fn used_briefly(used: &Resources) -> String {
     let memory = used.tree_memory_peak_bytes.unwrap_or(used.memory_peak_bytes);
     briefly(used.cpu_user_us + used.cpu_system_us, memory)
 }
 
 /// The second where there is little room.
+#[cfg_attr(windows, expect(dead_code, reason = "`top` alone shows it, which is not there"))]
 pub(super) fn uses_briefly(now: &LiveResources) -> String {
     briefly(now.user_us + now.system_us, now.memory_bytes)
 }

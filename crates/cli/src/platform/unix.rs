@@ -28,6 +28,18 @@ use tokio::{
 /// The number of the error of a file that is not there.
 pub(crate) const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 
+/// The shell that every system of this kind has.
+pub(crate) const SHELL: &str = "sh";
+
+/// What `--state` says of itself.
+pub(crate) const STATE_HELP: &str = "\
+Folder of the task records [default: $LEGWORK_STATE, or ~/.local/state/legwork]";
+
+/// What keeps commands from outliving the program that they were started by, if anything does.
+pub(crate) fn ended_with() -> Option<&'static str> {
+    None
+}
+
 /// What opens a file in the user's own program for it.
 pub(crate) const OPENER: &[&str] = &["xdg-open"];
 

@@ -21,6 +21,20 @@ use tokio::{
 /// The number of the error of a file that is not there.
 pub(crate) const NO_SUCH_FILE: i32 = 2;
 
+/// The shell that every system of this kind has.
+pub(crate) const SHELL: &str = "cmd";
+
+/// What `--state` says of itself.
+pub(crate) const STATE_HELP: &str = "\
+Folder of the task records [default: %LEGWORK_STATE%, or %LOCALAPPDATA%\\legwork]";
+
+/// What keeps commands from outliving the program that they were started by, if anything does.
+pub(crate) fn ended_with() -> Option<&'static str> {
+    legwork_warden::is_held_by_job().then_some(
+        "this program runs in a job that ends everything in it: commands do not outlive that",
+    )
+}
+
 /// What opens a file in the user's own program for it.
 pub(crate) const OPENER: &[&str] = &["explorer.exe"];
 

@@ -1,6 +1,6 @@
 //! Our own console: it is read and written like a file, and never set to raw mode.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 
 use legwork::WindowSize;
 use tokio::sync::mpsc;
@@ -11,11 +11,6 @@ const READ_BYTES: usize = 4096;
 /// Commands get no terminal here, whoever sits in front of us.
 pub(crate) fn is_interactive() -> bool {
     false
-}
-
-/// Whether stdout is a console.
-pub(crate) fn is_shown() -> bool {
-    io::stdout().is_terminal()
 }
 
 /// The size of our console is not asked for.

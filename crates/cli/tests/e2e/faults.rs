@@ -38,6 +38,10 @@ fn root() -> PathBuf {
 /// Whether there is a test of this name where the name says.
 fn exists(test: &str) -> bool {
     let Some((place, name)) = test.rsplit_once("::") else { return false };
+    if place == "windows" {
+        let checks = include_str!("../../../../.ci/windows_session.py");
+        return checks.contains(&format!("\nasync def {name}("));
+    }
     let crates = root().join("crates");
     let files = if place.contains('/') {
         vec![crates.join(place)]
@@ -58,7 +62,7 @@ fn page(rows: &[Row], title: &str, name: &str, column: &str) -> String {
     let mut page = format!(
         "# {title}\n\n\
          Each row is one {column}, what Legwork must do, and the tests for it. Names are modules of the end-to-end\n\
-         tests, or files below `crates/`. The page is generated from `crates/cli/tests/e2e/{name}.toml`:\n\
+         tests, or files below `crates/`; `windows` is the session under wine (docs/windows.md). The page is generated from `crates/cli/tests/e2e/{name}.toml`:\n\
          `LEGWORK_UPDATE_FAULTS=1 cargo test -p legwork-cli --test e2e faults` updates it.\n\n\
          | # | {column} | what must happen | held by |\n|---|---|---|---|\n",
     );
@@ -109,9 +113,14 @@ fn check_page(rows: &[Row], title: &str, name: &str, column: &str) {
 fn a_test_that_is_not_there_is_noticed() {
     assert!(exists("faults::a_test_that_is_not_there_is_noticed"));
     assert!(exists("warden/src/record.rs::every_torn_prefix_is_found"));
-    for missing in
-        ["faults::no_such_test", "faults::exists", "nowhere::help", "help", "x/y.rs::help"]
-    {
+    for missing in [
+        "faults::no_such_test",
+        "faults::exists",
+        "nowhere::help",
+        "help",
+        "x/y.rs::help",
+        "windows::x",
+    ] {
         assert!(!exists(missing), "{missing}");
     }
 }

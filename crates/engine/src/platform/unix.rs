@@ -79,10 +79,21 @@ pub(crate) fn bare_name(file_name: &OsStr) -> OsString {
 }
 
 /// The words by which a shell with a grammar of its own runs a script; none for one that is like
-/// `sh`.
-pub(crate) fn own_words(_shell: &OsStr, _script: &str, _login: bool) -> Option<Vec<OsString>> {
-    None
+/// `sh`. An error is why the shell cannot be given that script.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Windows")]
+pub(crate) fn own_words(
+    _shell: &OsStr,
+    _script: &str,
+    _login: bool,
+) -> Result<Option<Vec<OsString>>, &'static str> {
+    Ok(None)
 }
+
+/// Whether this is Windows.
+pub(crate) const ON_WINDOWS: bool = false;
+
+/// What is said of the choice of a shell in the place of what is said elsewhere.
+pub(crate) const SHELL_FIELD: Option<&str> = None;
 
 /// A program's name as it is compared with rules.
 pub(crate) fn judged_name(name: &str) -> String {

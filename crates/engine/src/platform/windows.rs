@@ -177,16 +177,47 @@ pub(crate) fn bare_name(file_name: &OsStr) -> OsString {
     legwork_gate::windows_program_name(&file_name.to_string_lossy()).into()
 }
 
+/// Whether this is Windows.
+pub(crate) const ON_WINDOWS: bool = true;
+
+/// What is said of the choice of a shell in the place of what is said elsewhere.
+pub(crate) const SHELL_FIELD: Option<&str> = Some(
+    "The shell to use: cmd, powershell, pwsh or bash (Git's), or the path of one. Default: cmd.",
+);
+
+/// The most characters that `cmd.exe` takes, its own name and options included.
+const CMD_LINE_MAX: usize = 8191;
+const CMD_LINE_BEGIN: usize = r#"cmd /d /s /c """#.len();
+
 /// The words by which a shell with a grammar of its own runs a script; none for one that is like
-/// `sh`. PowerShell reads a profile where a login is wanted.
-pub(crate) fn own_words(shell: &OsStr, script: &str, login: bool) -> Option<Vec<OsString>> {
-    let words: &[&str] = match shell.to_str()? {
-        "cmd" => &["/d", "/s", "/c"],
-        "powershell" | "pwsh" if login => &["-NonInteractive", "-Command"],
-        "powershell" | "pwsh" => &["-NoProfile", "-NonInteractive", "-Command"],
-        _ => return None,
+/// `sh`. PowerShell reads a profile where a login is wanted. An error is why the shell cannot be
+/// given that script.
+pub(crate) fn own_words(
+    shell: &OsStr,
+    script: &str,
+    login: bool,
+) -> Result<Option<Vec<OsString>>, &'static str> {
+    let words: &[&str] = match shell.to_str() {
+        Some("cmd") => return cmd_words(script).map(Some),
+        Some("powershell" | "pwsh") if login => &["-NonInteractive", "-Command"],
+        Some("powershell" | "pwsh") => &["-NoProfile", "-NonInteractive", "-Command"],
+        _ => return Ok(None),
     };
-    Some(words.iter().copied().chain([script]).map(OsString::from).collect())
+    Ok(Some(words.iter().copied().chain([script]).map(OsString::from).collect()))
+}
+
+/// `cmd.exe` leaves out every line but the first, and what is too long: neither goes unsaid.
+fn cmd_words(script: &str) -> Result<Vec<OsString>, &'static str> {
+    let line = script.trim_matches(['\r', '\n']);
+    if line.contains(['\r', '\n']) {
+        return Err("cmd runs one line only: join the commands with `&` or `&&`, or take another \
+                    `shell`");
+    }
+    if line.encode_utf16().count() + CMD_LINE_BEGIN > CMD_LINE_MAX {
+        return Err("the command is longer than the 8191 characters that cmd takes: put it into \
+                    a file, or take another `shell`");
+    }
+    Ok(["/d", "/s", "/c", line].map(OsString::from).to_vec())
 }
 
 /// A program's name as it is compared with rules.

@@ -100,7 +100,7 @@ fn failed_start(program: &str, failure: &StartFailure, refusal: Option<String>) 
         .hint("give the command a file, a pipe or nothing"),
         StartStage::Descriptors if is_no_terminal(failure.errno) => ToolError::new(
             ErrorKind::ToolExecutionFailed,
-            "no terminal here: commands on Windows have none yet",
+            "no terminal here: this Windows has no pseudo consoles",
         )
         .hint("run the command without a terminal"),
         StartStage::WorkingDirectory => ToolError::new(

@@ -19,7 +19,10 @@ use crate::{
         Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
     },
     place::{Folder, Look, NoProgram, Place},
-    platform::{FALLBACK_SHELL, OsStrExt, OwnedFd, bare_name, judged_name, memory_file, own_words},
+    platform::{
+        FALLBACK_SHELL, ON_WINDOWS, OsStrExt, OwnedFd, bare_name, judged_name, memory_file,
+        own_words,
+    },
 };
 
 /// Shells of which it is known that `--` ends their options.
@@ -127,7 +130,7 @@ impl Subject for Plan {
 
     fn resolve(&self, name: &str) -> Option<String> {
         let found = self.look.find_program(OsStr::new(name), &self.workdir.path).ok()?;
-        Some(self.look.real_program(&found)?.display().to_string())
+        Some(judged_name(&self.look.real_program(&found)?.display().to_string()))
     }
 
     fn can_be_planted(&self, name: &str) -> bool {
@@ -137,6 +140,10 @@ impl Subject for Plan {
         let folder = found.parent().and_then(|folder| self.look.real_program(folder));
         let real = self.look.real_program(&found);
         [folder, real].into_iter().any(|path| path.is_none_or(|it| self.look.can_be_planted(&it)))
+    }
+
+    fn is_on_windows(&self) -> bool {
+        ON_WINDOWS
     }
 
     fn has_variable(&self, name: &str) -> bool {
@@ -337,7 +344,8 @@ impl Resolver<'_> {
         let shell = shell.unwrap_or_else(|| self.default_shell());
         let program = self.find(OsStr::new(&shell))?;
         let name = bare_name(program.file_name().unwrap_or_default());
-        if let Some(words) = own_words(&name, &text, login) {
+        let own = own_words(&name, &text, login).map_err(|why| unfit(&shell, why))?;
+        if let Some(words) = own {
             let argv = [name].into_iter().chain(words).collect();
             return Ok(Resolved { program, argv, text, kind: PlanKind::Script { shell, login } });
         }
@@ -385,6 +393,11 @@ impl Resolver<'_> {
             }
         })
     }
+}
+
+/// A shell cannot be given a script.
+fn unfit(shell: &str, why: &str) -> ToolError {
+    spawn_failed(shell, why).hint("change the command as that says")
 }
 
 /// What the warden is told about a command's stdin, and what goes with it.

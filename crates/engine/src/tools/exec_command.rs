@@ -27,6 +27,7 @@ use crate::{
         OutsideChange, RefusedBy, Request, Stdin, changes_in_words, is_zero, signal_name,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
+    platform::{ON_WINDOWS, SHELL_FIELD},
     store::ledger::Task,
     task::{
         Submitted,
@@ -63,6 +64,33 @@ Use ExecCommand to run a shell script: builds, tests, git, searches, anything yo
 - Processes that a command leaves running in the background are listed and go on.
 - `login: false` starts much faster, when the script needs nothing from your shell profile.";
 
+/// The same on Windows.
+const INSTRUCTIONS_WINDOWS: &str = "\
+Use ExecCommand to run a command on Windows: builds, tests, git, searches, anything you would type.
+- `cmd` is passed to `cmd.exe /d /s /c` as it is: `&`, `&&`, `|` and redirects work; it is one line. For several lines, or for other words,
+  name another `shell`: powershell, pwsh or bash (Git's), where they are installed.
+- Each call starts in the workspace, or in `workdir`; no `cd` and no variable carries over to the next.
+- A non-zero exit code is a result, not an error: read it.
+- When the receipt lists artifacts, part of the output was left out: search those files with your next
+  command instead of running the same one again.
+- A command that is not through after `yield_time_ms` is not stopped: it goes on as a task, and you get its
+  id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
+  TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
+- The same command is not started twice: an equal one that still runs is named instead.
+- `tty: true` gives a terminal, where this Windows has one: type with TaskInput, and look with TaskOutput and
+  `view: screen`. `accepts_input: true` opens stdin without a terminal.
+- Processes that a command leaves running in the background are listed and go on.";
+
+/// The schema of its input, which names the shells of this system.
+fn input_schema() -> Value {
+    let mut schema = schema::of::<Input>();
+    let field = schema.pointer_mut("/properties/shell/description");
+    if let (Some(text), Some(field)) = (SHELL_FIELD, field) {
+        *field = text.into();
+    }
+    schema
+}
+
 /// The tool.
 pub(super) fn tool() -> BuiltIn {
     BuiltIn {
@@ -72,8 +100,8 @@ pub(super) fn tool() -> BuiltIn {
             category: "System Execution",
             tags: &["command", "shell", "execute", "process", "task"],
             description: DESCRIPTION,
-            input_schema: schema::of::<Input>(),
-            instructions: INSTRUCTIONS,
+            input_schema: input_schema(),
+            instructions: if ON_WINDOWS { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
             read_only: false,
             by_default: true,
             turn: Turn::Waits,

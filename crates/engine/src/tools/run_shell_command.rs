@@ -19,7 +19,7 @@ use crate::{
     model::limits::lower,
     model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
     output::TaskOutput,
-    platform::COMMON_SHELL,
+    platform::{COMMON_SHELL, ON_WINDOWS},
     store::ledger::Task,
     task::run::Run,
 };
@@ -30,10 +30,10 @@ const COMMAND_BYTES_MAX: usize = 100 * 1024;
 /// The shell that reads its commands.
 const SHELL: &str = COMMON_SHELL;
 
-/// By which a command can know that it is run by this tool.
 /// The original asks about everything that its user did not list, and runs no substitution.
 const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
 
+/// By which a command can know that it is run by this tool.
 const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
 const DESCRIPTION: &str = "This tool executes a given shell command. On Windows, it uses `cmd.exe /c`. On other \
@@ -110,7 +110,7 @@ pub(super) fn tool() -> BuiltIn {
             tags: &["command", "shell", "bash", "execute", "background"],
             description: DESCRIPTION,
             input_schema: schema::of::<Input>(),
-            instructions: if cfg!(windows) { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
+            instructions: if ON_WINDOWS { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
@@ -224,7 +224,7 @@ fn ran(
         connections: outcome.connections.clone(),
         pid: Some(outcome.pid),
         // On Windows the original has none to tell; the task ends them all the same.
-        background_pids: if cfg!(windows) { Vec::new() } else { outcome.background_pids.clone() },
+        background_pids: if ON_WINDOWS { Vec::new() } else { outcome.background_pids.clone() },
         task_id: left_behind.then(|| task_id.clone()),
         truncated: all.truncated,
         artifacts: all.artifacts,

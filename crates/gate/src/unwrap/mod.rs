@@ -5,6 +5,7 @@ mod builtins;
 mod find;
 mod options;
 mod shells;
+mod windows;
 
 use crate::{
     data::{self, Empty, Then, Wrapper},
@@ -14,6 +15,7 @@ use crate::{
         Assignment, Form, Invocation, Later, Reading, Redirect, Refusal, SimpleCommand, Span,
         Substitution, Word,
     },
+    windows::{plainness, read_text as windows_text, windows_shell},
 };
 
 /// Most wrappers and shells around a program.
@@ -95,6 +97,7 @@ impl Unwrapper<'_> {
             "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "mksh" | "rbash" => {
                 Some(self.look_into_shell(run))
             }
+            "cmd" | "powershell" | "pwsh" => Some(self.look_into_windows_shell(run, name)),
             "find" | "gfind" => Some(self.look_into_find(run)),
             "eval" => Some(self.read_joined(run, run.words.get(1..).unwrap_or_default())),
             "trap" => Some(self.look_into_trap(run)),
@@ -229,8 +232,11 @@ impl Unwrapper<'_> {
         if run.depth >= DEPTH_MAX {
             return self.refuse_depth(run);
         }
-        let mut inner = read_text(text);
         let name = run.name().map_or("", basename);
+        let mut inner = match windows_shell(name) {
+            Some(shell) => windows_text(text, shell),
+            None => read_text(text),
+        };
         if let Err(why) = plain_for(name, text) {
             let placed = NotPlain { offset: span.start, ..why };
             self.reading.inner_not_plain.get_or_insert(placed);
@@ -276,6 +282,9 @@ impl Unwrapper<'_> {
 /// Whether a text is plain for the shell that a program hands it to. What that shell finds in its
 /// environment is not known.
 fn plain_for(program: &str, text: &str) -> Result<(), NotPlain> {
+    if let Some(shell) = windows_shell(program) {
+        return plainness(text, shell);
+    }
     let dialect = match program {
         "bash" => Dialect::Bash,
         "sh" | "dash" | "ash" => Dialect::Posix,

@@ -8,16 +8,17 @@ use windows_sys::Win32::{
     System::{
         JobObjects::{
             CreateJobObjectW, IsProcessInJob, JOB_OBJECT_LIMIT_ACTIVE_PROCESS,
-            JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_JOB_TIME,
-            JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE, JOBOBJECT_ASSOCIATE_COMPLETION_PORT,
-            JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, JOBOBJECT_BASIC_PROCESS_ID_LIST,
-            JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECTINFOCLASS,
-            JobObjectAssociateCompletionPortInformation, JobObjectBasicAccountingInformation,
-            JobObjectBasicProcessIdList, JobObjectExtendedLimitInformation,
-            QueryInformationJobObject, SetInformationJobObject, TerminateJobObject,
+            JOB_OBJECT_LIMIT_BREAKAWAY_OK, JOB_OBJECT_LIMIT_JOB_MEMORY, JOB_OBJECT_LIMIT_JOB_TIME,
+            JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE, JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK,
+            JOBOBJECT_ASSOCIATE_COMPLETION_PORT, JOBOBJECT_BASIC_ACCOUNTING_INFORMATION,
+            JOBOBJECT_BASIC_PROCESS_ID_LIST, JOBOBJECT_EXTENDED_LIMIT_INFORMATION,
+            JOBOBJECTINFOCLASS, JobObjectAssociateCompletionPortInformation,
+            JobObjectBasicAccountingInformation, JobObjectBasicProcessIdList,
+            JobObjectExtendedLimitInformation, QueryInformationJobObject, SetInformationJobObject,
+            TerminateJobObject,
         },
         Threading::{
-            OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
+            GetCurrentProcess, OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
             WaitForSingleObject,
         },
     },
@@ -172,6 +173,27 @@ fn extended(limits: &Limits) -> JOBOBJECT_EXTENDED_LIMIT_INFORMATION {
         extended.JobMemoryLimit = usize::try_from(most).unwrap_or(usize::MAX);
     }
     extended
+}
+
+/// Whether this process is in a job that ends with somebody else, and lets nothing out of it: then
+/// the wardens that it starts end with that job, too.
+pub fn is_held_by_job() -> bool {
+    let (mut held, mut limits) = (0, JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default());
+    // SAFETY: without a job, that of this process is meant; the pointers are to locals.
+    let known = unsafe {
+        IsProcessInJob(GetCurrentProcess(), ptr::null_mut(), &raw mut held) != 0
+            && held != 0
+            && QueryInformationJobObject(
+                ptr::null_mut(),
+                JobObjectExtendedLimitInformation,
+                (&raw mut limits).cast(),
+                size_of_u32::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>(),
+                ptr::null_mut(),
+            ) != 0
+    };
+    let has = |flags| limits.BasicLimitInformation.LimitFlags & flags != 0;
+    let lets_out = JOB_OBJECT_LIMIT_BREAKAWAY_OK | JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK;
+    known && has(JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE) && !has(lets_out)
 }
 
 /// Which limits a job holds, and which nothing here holds.

@@ -20,6 +20,7 @@ use super::{
     api::{check, is_error, raw},
     pipe::{self, listen, make_inheritable},
     process::{Process, Start},
+    terminal::{self, HELPER_ARGUMENT},
     warden,
 };
 
@@ -36,7 +37,11 @@ static READY: AtomicBool = AtomicBool::new(false);
 pub fn take_over_if_spawner() {
     READY.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().as_deref() != Some(OsStr::new(WARDEN_ARGUMENT)) {
+    let first = arguments.next();
+    if first.as_deref() == Some(OsStr::new(HELPER_ARGUMENT)) {
+        std::process::exit(terminal::help());
+    }
+    if first.as_deref() != Some(OsStr::new(WARDEN_ARGUMENT)) {
         return;
     }
     let served = warden_of(arguments).map(|setup| warden::run(&setup));
@@ -112,9 +117,10 @@ impl WardenOffer {
                 environment: None,
                 folder: &own_root(&program),
                 flags: CREATE_NO_WINDOW | flags,
-                streams: [raw(&null); 3],
+                streams: Some([raw(&null); 3]),
                 with: vec![raw(&self.server)],
                 job: None,
+                terminal: None,
             }
             .start()
         };

@@ -16,8 +16,10 @@ mod quoting;
 mod run;
 mod security;
 mod signal;
+mod starting;
 mod stop;
 mod streams;
+mod terminal;
 mod warden;
 mod watching;
 
@@ -26,6 +28,7 @@ pub use facts::{
     FileLock, awake_ms, command_line, file_identity, lock_file, make_private_folder,
     process_started, replace_file, since_boot_ms, unlock_file,
 };
+pub use job::is_held_by_job;
 pub use launch::{LaunchedWarden, WardenOffer, end_left_by, is_alive, take_over_if_spawner};
 pub use pipe::warden_pipe;
 pub use signal::Signal;

@@ -124,7 +124,7 @@ pub(super) fn null() -> io::Result<OwnedHandle> {
     open_inheritable("NUL", GENERIC_READ | GENERIC_WRITE)
 }
 
-fn open_inheritable(name: &str, access: u32) -> io::Result<OwnedHandle> {
+pub(super) fn open_inheritable(name: &str, access: u32) -> io::Result<OwnedHandle> {
     let attributes = SECURITY_ATTRIBUTES {
         nLength: size_of_u32::<SECURITY_ATTRIBUTES>(),
         lpSecurityDescriptor: ptr::null_mut(),

@@ -5,21 +5,22 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
+    ffi::{OsStr, OsString, c_void},
     io, mem,
     os::windows::{ffi::OsStrExt, io::OwnedHandle},
     ptr,
 };
 
 use windows_sys::Win32::{
-    Foundation::HANDLE,
+    Foundation::{HANDLE, INVALID_HANDLE_VALUE},
+    System::Console::HPCON,
     System::Threading::{
         CREATE_UNICODE_ENVIRONMENT, CreateProcessW, DeleteProcThreadAttributeList,
         EXTENDED_STARTUPINFO_PRESENT, GetExitCodeProcess, INFINITE,
         InitializeProcThreadAttributeList, PROC_THREAD_ATTRIBUTE_HANDLE_LIST,
-        PROC_THREAD_ATTRIBUTE_JOB_LIST, PROCESS_INFORMATION, RegisterWaitForSingleObject,
-        ResumeThread, STARTF_USESTDHANDLES, STARTUPINFOEXW, UpdateProcThreadAttribute,
-        WT_EXECUTEINWAITTHREAD, WT_EXECUTEONLYONCE,
+        PROC_THREAD_ATTRIBUTE_JOB_LIST, PROC_THREAD_ATTRIBUTE_PSEUDOCONSOLE, PROCESS_INFORMATION,
+        RegisterWaitForSingleObject, ResumeThread, STARTF_USESTDHANDLES, STARTUPINFOEXW,
+        UpdateProcThreadAttribute, WT_EXECUTEINWAITTHREAD, WT_EXECUTEONLYONCE,
     },
 };
 
@@ -45,11 +46,13 @@ pub(super) struct Start<'a> {
     pub environment: Option<Vec<u16>>,
     pub folder: &'a OsStr,
     pub flags: u32,
-    /// Stdin, stdout and stderr; they can be inherited.
-    pub streams: [HANDLE; 3],
+    /// Stdin, stdout and stderr, which can be inherited; none on a terminal of its own.
+    pub streams: Option<[HANDLE; 3]>,
     /// More handles that are inherited.
     pub with: Vec<HANDLE>,
     pub job: Option<HANDLE>,
+    /// The terminal that it is started on.
+    pub terminal: Option<HPCON>,
 }
 
 /// A process that was started.
@@ -63,20 +66,25 @@ pub(super) struct Process {
 impl Start<'_> {
     /// Starts it.
     pub(super) fn start(self) -> io::Result<Process> {
-        let mut inherited = self.streams.to_vec();
-        inherited.extend(self.with);
+        let mut inherited = self.with;
+        inherited.extend(self.streams.into_iter().flatten());
         inherited.sort_unstable_by_key(|handle| handle.addr());
         inherited.dedup();
         let jobs: Vec<HANDLE> = self.job.into_iter().collect();
         let mut attributes = Attributes::new()?;
-        attributes.set(PROC_THREAD_ATTRIBUTE_HANDLE_LIST, &inherited)?;
+        if !inherited.is_empty() {
+            attributes.set(PROC_THREAD_ATTRIBUTE_HANDLE_LIST, &inherited)?;
+        }
+        if let Some(terminal) = self.terminal {
+            attributes.set_terminal(terminal)?;
+        }
         if !jobs.is_empty() {
             attributes.set(PROC_THREAD_ATTRIBUTE_JOB_LIST, &jobs)?;
         }
         let mut startup = STARTUPINFOEXW::default();
         startup.StartupInfo.cb = size_of_u32::<STARTUPINFOEXW>();
         startup.StartupInfo.dwFlags = STARTF_USESTDHANDLES;
-        let [stdin, stdout, stderr] = self.streams;
+        let [stdin, stdout, stderr] = self.streams.unwrap_or([INVALID_HANDLE_VALUE; 3]);
         startup.StartupInfo.hStdInput = stdin;
         startup.StartupInfo.hStdOutput = stdout;
         startup.StartupInfo.hStdError = stderr;
@@ -93,7 +101,7 @@ impl Start<'_> {
                 line.as_mut_ptr(),
                 ptr::null(),
                 ptr::null(),
-                1,
+                i32::from(!inherited.is_empty()),
                 self.flags | EXTENDED_STARTUPINFO_PRESENT | CREATE_UNICODE_ENVIRONMENT,
                 self.environment.as_ref().map_or(ptr::null(), |block| block.as_ptr().cast()),
                 folder.as_ptr(),
@@ -158,7 +166,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    const COUNT: u32 = 2;
+    const COUNT: u32 = 3;
 
     fn new() -> io::Result<Self> {
         let mut bytes = 0;
@@ -178,8 +186,17 @@ impl Attributes {
 
     /// The handles must live until the process is started.
     fn set(&mut self, what: u32, handles: &[HANDLE]) -> io::Result<()> {
-        let (pointer, bytes) = (handles.as_ptr().cast(), mem::size_of_val(handles));
-        // SAFETY: the list is initialised; the handles live on, as said above.
+        self.put(what, handles.as_ptr().cast(), mem::size_of_val(handles))
+    }
+
+    /// A terminal is not pointed to: it stands in the place of the pointer.
+    fn set_terminal(&mut self, terminal: HPCON) -> io::Result<()> {
+        let pointer = ptr::with_exposed_provenance(terminal.cast_unsigned());
+        self.put(PROC_THREAD_ATTRIBUTE_PSEUDOCONSOLE, pointer, mem::size_of::<HPCON>())
+    }
+
+    fn put(&mut self, what: u32, pointer: *const c_void, bytes: usize) -> io::Result<()> {
+        // SAFETY: the list is initialised; what is pointed to lives on, as said above.
         check(unsafe {
             UpdateProcThreadAttribute(
                 self.pointer(),

@@ -5,8 +5,13 @@
 
 use std::{ffi::OsStr, path::Path};
 
-/// What in an argument makes quotes necessary for a program.
-const BREAKS: &[char] = &[' ', '\t', '\n', '\u{b}', '"'];
+/// What in an argument makes quotes necessary for a program: what ends a word, and what some
+/// programs take for a pattern, a quote or the name of a list where it stands without quotes.
+const BREAKS: &[char] =
+    &[' ', '\t', '\n', '\r', '\u{b}', '"', '\'', '*', '?', '[', ']', '{', '}', '~', '@'];
+
+/// What those programs bring along that take a line apart by the rules of Cygwin.
+const CYGWIN: [&str; 2] = ["msys-2.0.dll", "cygwin1.dll"];
 
 /// Characters of an argument that can never reach a batch file as they are.
 const NEVER: &[char] = &['\0', '\r', '\n'];
@@ -28,8 +33,25 @@ pub(super) fn command_line(program: &Path, argv: &[String]) -> Option<String> {
         // With `/s` it takes off the first and the last quote, and nothing else.
         return Some(format!("{name} {} /c \"{script}\"", options.join(" ")));
     }
-    let words: Vec<String> = argv.iter().map(|argument| quoted(argument)).collect();
+    let quote = if is_of_cygwin(program) { quoted_for_cygwin } else { quoted };
+    let words: Vec<String> = argv.iter().map(|argument| quote(argument)).collect();
     Some(words.join(" "))
+}
+
+/// Whether a program takes its line apart by the rules of Cygwin, as the shells of Git do: of those
+/// a small program stands in another folder than they.
+fn is_of_cygwin(program: &Path) -> bool {
+    let Some(folder) = program.parent() else { return false };
+    let has = |folder: &Path| CYGWIN.iter().any(|name| folder.join(name).is_file());
+    let name = program.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let is_shell = ["bash", "sh"].iter().any(|shell| name.eq_ignore_ascii_case(shell));
+    has(folder) || is_shell && folder.parent().is_some_and(|git| has(&git.join(r"usr\bin")))
+}
+
+/// An argument as Cygwin takes it apart: in quotes each backslash before a backslash or a quote
+/// stands for nothing else.
+fn quoted_for_cygwin(argument: &str) -> String {
+    format!("\"{}\"", argument.replace('\\', r"\\").replace('"', "\\\""))
 }
 
 /// Whether `cmd.exe` runs this file.
@@ -98,7 +120,7 @@ mod tests {
 
     #[test]
     fn arguments_are_quoted_where_they_must_be() {
-        let cases: [(&str, &str); 9] = [
+        let cases: [(&str, &str); 10] = [
             ("plain", "plain"),
             ("", "\"\""),
             ("two words", "\"two words\""),
@@ -108,12 +130,19 @@ mod tests {
             (r#"x\"y"#, r#""x\\\"y""#),
             ("%PATH%", "%PATH%"),
             ("日本 ü", "\"日本 ü\""),
+            ("*.txt", "\"*.txt\""),
         ];
         for (argument, wanted) in cases {
             let found = line(r"C:\x\tool.exe", &[argument]);
             assert_eq!(found.as_deref(), Some(&*format!("tool.exe {wanted}")));
         }
         assert_eq!(line(r"C:\x\tool.exe", &["a\0b"]), None);
+    }
+
+    #[test]
+    fn the_shells_of_git_get_what_they_take_apart_in_their_own_way() {
+        assert_eq!(quoted_for_cygwin("ls *.txt"), r#""ls *.txt""#);
+        assert_eq!(quoted_for_cygwin(r#"printf 'a\\b' "x""#), r#""printf 'a\\\\b' \"x\"""#);
     }
 
     #[test]

@@ -1,34 +1,26 @@
 //! One run: the command's process, its job, its pipes and its folder.
 
 use std::{
-    ffi::OsString,
     io,
     os::windows::io::OwnedHandle,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use windows_sys::Win32::{
-    Foundation::{ERROR_BAD_ARGUMENTS, ERROR_BAD_ENVIRONMENT, ERROR_DIRECTORY, HANDLE},
-    Storage::FileSystem::{FILE_NAME_NORMALIZED, GetFinalPathNameByHandleW},
-    System::Threading::CREATE_SUSPENDED,
-};
-
 use super::{
-    api::raw,
     console,
     files::TasksPlace,
     job::{self, Job},
     port::{Packet, Port},
-    process::{Process, Start, environment_block},
-    quoting::{command_line, is_batch},
+    process::Process,
+    starting::{failure, suspended},
     stop::{INTERRUPT, KILL},
     streams::Streams,
 };
 use crate::{
     deadline::Deadline,
     failpoint::Failpoint,
-    folder::Stream,
+    folder::{Stream, TERMINAL, WindowSize},
     keep::Keep,
     protocol::{
         EndCause, InputRefusal, LiveResources, NewOutput, Report, RunEnd, Spec, StartFailure,
@@ -79,40 +71,29 @@ impl CommandRun {
         port: &mut Port,
     ) -> Result<Self, StartFailure> {
         let failed = |stage| move |error: io::Error| failure(stage, &error);
-        let folder = path_of(workdir).map_err(failed(StartStage::WorkingDirectory))?;
         let (mut streams, ends) = Streams::open(spec.stdin, spec.outputs, stdin, port)
             .map_err(failed(StartStage::Descriptors))?;
         let key = port.new_key();
         let job = Job::new(&spec.limits, port, key).map_err(failed(StartStage::Limits))?;
-        let (program, line) = program_and_line(&spec)
-            .ok_or(StartFailure { stage: StartStage::Execute, errno: BAD_ARGUMENTS })?;
-        let environment = environment_block(&spec.environment)
-            .ok_or(StartFailure { stage: StartStage::Execute, errno: BAD_ENVIRONMENT })?;
         let started_at = Instant::now();
-        let process = Start {
-            program: program.as_deref(),
-            line,
-            environment: Some(environment),
-            folder: folder.as_os_str(),
-            flags: CREATE_SUSPENDED,
-            streams: ends.raw(),
-            with: Vec::new(),
-            job: Some(job.raw()),
-        }
-        .start()
-        .map_err(|error| start_failure(&error))?;
+        let process = suspended(&spec, workdir, &streams, ends.as_ref(), &job)?;
         drop(ends);
         streams.outputs.retain_mut(super::streams::Output::read);
         process
             .tell_end(port.raw())
             .and_then(|()| process.resume())
             .map_err(failed(StartStage::Process))?;
-        let keep = Keep::new(spec.memory_bytes_max, &spec.limits, Stream::Stdout.file_name());
+        let terminal = streams.terminal.as_ref().map(|terminal| terminal.size);
+        let stdout = if terminal.is_some() { TERMINAL } else { Stream::Stdout.file_name() };
+        let mut keep = Keep::new(spec.memory_bytes_max, &spec.limits, stdout);
+        terminal.into_iter().for_each(|size| keep.note_size(size));
+        // The screen of a terminal is made from files.
+        let spill_at = started_at + if terminal.is_some() { Duration::ZERO } else { LONG };
         Ok(Self {
             task: spec.task,
             orphan_ttl: bounded(spec.orphan_ttl_ms),
             deadline: spec.wall_ms_max.map(|limit| Deadline::after(bounded(limit))),
-            spill_at: Some(started_at + LONG),
+            spill_at: Some(spill_at),
             note: spec.note,
             ended_by: None,
             process,
@@ -161,6 +142,8 @@ impl CommandRun {
             self.end = Some((end, Instant::now()));
             self.deadline = None;
             self.streams.input = None;
+            // It goes with its command, and whatever else is on it with it.
+            self.streams.terminal = None;
         }
     }
 
@@ -219,11 +202,26 @@ impl CommandRun {
 
     /// Sends one of the two signals that there are here: Ctrl-C, which everything on its console
     /// hears, or the end of everything.
-    pub(super) fn signal(&self, signal: i32) {
+    pub(super) fn signal(&mut self, signal: i32) {
         match signal {
-            INTERRUPT if !self.has_ended() => console::interrupt(),
             KILL if !self.has_ended() => self.job.terminate(1),
+            INTERRUPT if !self.has_ended() => self.interrupt(),
             _ => {}
+        }
+    }
+
+    /// Presses Ctrl-C, on its terminal or on the console that it shares with us.
+    pub(super) fn interrupt(&mut self) {
+        if !self.streams.type_on_terminal(b"\x03") {
+            console::interrupt();
+        }
+    }
+
+    /// Gives its terminal another size.
+    pub(super) fn resize(&mut self, size: WindowSize) {
+        if let Some(terminal) = &mut self.streams.terminal {
+            terminal.resize(size);
+            self.keep.note_size(terminal.size);
         }
     }
 
@@ -234,10 +232,18 @@ impl CommandRun {
 
     /// Ends the input.
     pub(super) fn end_input(&mut self) -> Option<InputRefusal> {
+        if self.had_input && self.streams.type_on_terminal(b"\x1a\r") {
+            return None;
+        }
         match self.streams.input.take() {
             Some(_) => None,
             None => Some(self.refusal()),
         }
+    }
+
+    /// Whether somebody can write to it: a terminal that takes no input has one all the same.
+    pub(super) fn takes_input(&self) -> bool {
+        self.had_input && self.streams.input.is_some()
     }
 
     /// Why no input is taken.
@@ -257,9 +263,9 @@ impl CommandRun {
         Report {
             pid: self.process.pid,
             duration_ms: milliseconds(ended.duration_since(self.started_at)),
-            takes_input: self.streams.input.is_some(),
-            terminal: None,
-            waiting_for_input: if self.streams.input.is_some() { None } else { Some(false) },
+            takes_input: self.takes_input(),
+            terminal: self.streams.terminal.as_ref().map(|terminal| terminal.size),
+            waiting_for_input: if self.takes_input() { None } else { Some(false) },
             background_pids: if self.has_ended() { self.job.living() } else { Vec::new() },
             limits: self.limits.clone(),
         }
@@ -317,59 +323,6 @@ impl CommandRun {
             refused: Vec::new(),
         })
     }
-}
-
-#[expect(clippy::cast_possible_wrap, reason = "numbers of errors are small")]
-const BAD_ARGUMENTS: i32 = ERROR_BAD_ARGUMENTS as i32;
-#[expect(clippy::cast_possible_wrap, reason = "numbers of errors are small")]
-const BAD_ENVIRONMENT: i32 = ERROR_BAD_ENVIRONMENT as i32;
-
-/// The file to execute and the command line; none where they cannot be written. A batch file is run
-/// by the command processor, which its line names.
-fn program_and_line(spec: &Spec) -> Option<(Option<OsString>, String)> {
-    let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
-    let program = PathBuf::from(text(&spec.program)?);
-    let argv: Vec<String> = spec.argv.iter().map(text).collect::<Option<_>>()?;
-    let line = command_line(&program, &argv)?;
-    if !is_batch(&program) {
-        return Some((Some(program.into_os_string()), line));
-    }
-    let processor = PathBuf::from(std::env::var_os("SystemRoot")?).join(r"System32\cmd.exe");
-    Some((Some(processor.into_os_string()), line))
-}
-
-/// Where an opened folder really is, as programs like to be told.
-fn path_of(folder: &OwnedHandle) -> io::Result<PathBuf> {
-    let handle: HANDLE = raw(folder);
-    let mut room = vec![0_u16; 32 * 1024];
-    let length = u32::try_from(room.len()).unwrap_or(0);
-    // SAFETY: the room is as long as it is said to be.
-    let length = unsafe {
-        GetFinalPathNameByHandleW(handle, room.as_mut_ptr(), length, FILE_NAME_NORMALIZED)
-    };
-    let name = room.get(..length as usize).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(io::Error::last_os_error)?;
-    let text = String::from_utf16(name).map_err(io::Error::other)?;
-    Ok(PathBuf::from(plain_path(&text)))
-}
-
-/// A path without the mark of the longest ones, where it can do without.
-fn plain_path(text: &str) -> String {
-    if let Some(shared) = text.strip_prefix(r"\\?\UNC\") {
-        return format!(r"\\{shared}");
-    }
-    text.strip_prefix(r"\\?\").unwrap_or(text).to_owned()
-}
-
-fn failure(stage: StartStage, error: &io::Error) -> StartFailure {
-    StartFailure { stage, errno: error.raw_os_error().unwrap_or(BAD_ARGUMENTS) }
-}
-
-/// Which step of the call failed that does several at once.
-fn start_failure(error: &io::Error) -> StartFailure {
-    let is_folder = super::api::is_error(error, ERROR_DIRECTORY);
-    let stage = if is_folder { StartStage::WorkingDirectory } else { StartStage::Execute };
-    failure(stage, error)
 }
 
 /// A duration that can be added to any moment without passing the end of time.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{console, job::Job, signal::Signal};
+use super::{job::Job, signal::Signal};
 
 /// The number of the signal that nobody can refuse.
 pub(super) const KILL: i32 = Signal::KILL.as_raw();
@@ -42,15 +42,15 @@ pub(super) enum StopProgress {
 }
 
 impl Stop {
-    /// Presses Ctrl-C, whatever the polite signal is: there is no other here.
+    /// After Ctrl-C was pressed, whatever the polite signal is: there is no other here.
     pub(super) fn begin(signal: i32, grace: Duration) -> Self {
-        Self { phase: Phase::Grace { until: ask(signal, grace) } }
+        Self { phase: Phase::Grace { until: until_when(signal, grace) } }
     }
 
     /// A second stop: it is asked again, and the shorter grace counts.
     pub(super) fn hurry(&mut self, signal: i32, grace: Duration) {
         if let Phase::Grace { until } = &mut self.phase {
-            *until = (*until).min(ask(signal, grace));
+            *until = (*until).min(until_when(signal, grace));
         }
     }
 
@@ -85,11 +85,8 @@ impl Stop {
     }
 }
 
-/// Asks for the end; says until when that is waited for.
-fn ask(signal: i32, grace: Duration) -> Instant {
-    if signal == KILL {
-        return Instant::now();
-    }
-    console::interrupt();
-    Instant::now() + grace
+/// Until when an end that was asked for is waited for.
+fn until_when(signal: i32, grace: Duration) -> Instant {
+    let now = Instant::now();
+    if signal == KILL { now } else { now + grace }
 }

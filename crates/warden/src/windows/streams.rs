@@ -6,15 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use windows_sys::Win32::Foundation::{ERROR_NOT_SUPPORTED, HANDLE};
+use windows_sys::Win32::Foundation::HANDLE;
 
 use super::{
     operation::Operation,
     pipe::{self, Ours, make_inheritable},
     port::{Packet, Port},
+    terminal::Terminal,
 };
 use crate::{
-    folder::Stream,
+    folder::{Stream, WindowSize},
     protocol::{OutputRoute, StdinSource},
 };
 
@@ -29,6 +30,7 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Streams {
     pub outputs: Vec<Output>,
     pub input: Option<Input>,
+    pub terminal: Option<Terminal>,
 }
 
 /// The command's ends, which it inherits: stdin, stdout, stderr.
@@ -56,9 +58,9 @@ impl Streams {
         outputs: OutputRoute,
         given: Option<OwnedHandle>,
         port: &mut Port,
-    ) -> io::Result<(Self, CommandEnds)> {
-        if matches!(outputs, OutputRoute::Terminal(_)) {
-            return Err(io::Error::from_raw_os_error(ERROR_NOT_SUPPORTED.cast_signed()));
+    ) -> io::Result<(Self, Option<CommandEnds>)> {
+        if let OutputRoute::Terminal(size) = outputs {
+            return Ok((Self::on_terminal(size, port)?, None));
         }
         let (input, stdin) = match (stdin, given) {
             (StdinSource::Null, _) => (None, pipe::null()?),
@@ -81,7 +83,29 @@ impl Streams {
         } else {
             None
         };
-        Ok((Self { outputs: ours, input }, CommandEnds { stdin, stdout, stderr }))
+        let ends = CommandEnds { stdin, stdout, stderr };
+        Ok((Self { outputs: ours, input, terminal: None }, Some(ends)))
+    }
+
+    /// A terminal, whose other ends are the system's. It can always be typed on: Ctrl-C is.
+    fn on_terminal(size: WindowSize, port: &mut Port) -> io::Result<Self> {
+        let (ours, input) = pipe::stream(Ours::Write)?;
+        let (output, written) = Output::open(Stream::Stdout, port)?;
+        let terminal = Terminal::open(size, input, written)?;
+        let input = Some(Input::new(ours, port)?);
+        Ok(Self { outputs: vec![output], input, terminal: Some(terminal) })
+    }
+
+    /// Types something on the terminal, unless something is being written; false where there is no
+    /// terminal.
+    pub(super) fn type_on_terminal(&mut self, keys: &[u8]) -> bool {
+        if self.terminal.is_none() {
+            return false;
+        }
+        if let Some(input) = self.input.as_mut().filter(|input| !input.is_busy()) {
+            input.is_ours = input.write(keys).is_ok();
+        }
+        true
     }
 
     /// Whether all that was printed has been read, and nobody can print more.
@@ -132,13 +156,15 @@ impl Output {
 #[derive(Debug)]
 pub(super) struct Input {
     pub key: usize,
+    /// Whether what is being written is nobody's input, but a key that we press.
+    pub is_ours: bool,
     writing: Operation,
 }
 
 impl Input {
     fn new(ours: OwnedHandle, port: &mut Port) -> io::Result<Self> {
         let key = port.watch(&ours)?;
-        Ok(Self { key, writing: Operation::new(Arc::new(ours))? })
+        Ok(Self { key, is_ours: false, writing: Operation::new(Arc::new(ours))? })
     }
 
     /// Whether a write goes on.

@@ -23,6 +23,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io,
+    os::windows::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
@@ -54,6 +55,9 @@ use crate::{
 
 /// How often to look for a path that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The longest path of a folder that a program can be started in, in characters of the system.
+const WORKDIR_MAX: usize = 258;
 
 /// This machine, with the state folder that its wardens work for.
 #[derive(Debug)]
@@ -106,6 +110,11 @@ impl Look for Local {
     }
 
     fn open_folder(&self, path: &Path) -> io::Result<Folder> {
+        if path.as_os_str().encode_wide().count() > WORKDIR_MAX {
+            return Err(io::Error::other(
+                "Windows starts no program in a folder whose path has more than 258 characters",
+            ));
+        }
         let handle = hold_folder(path)?;
         // Nobody can put another one in its place while it is open.
         let path = real_path(path)?;

@@ -9,7 +9,7 @@ use crate::{
     protocol::{EndCause, FromWarden},
     windows::{
         run::CommandRun,
-        stop::{INTERRUPT, Stop, StopProgress},
+        stop::{INTERRUPT, KILL, Stop, StopProgress},
     },
 };
 
@@ -25,6 +25,9 @@ impl WardenProcess<'_> {
         let Some(run) = &mut self.run else { return };
         if !run.has_ended() && run.ended_by.is_none() {
             run.ended_by = Some(because);
+        }
+        if signal != KILL {
+            run.interrupt();
         }
         match &mut self.stop {
             Some(stop) => stop.hurry(signal, grace),

@@ -180,11 +180,9 @@ impl WardenProcess<'_> {
                 let refusal = run.end_input();
                 peer.answer_input(&run.task, 0, refusal);
             }
-            // Only the owner's word counts; there is no terminal, and nothing is held here.
-            Order::Committed
-            | Order::Resize(_)
-            | Order::AnswerProgram { .. }
-            | Order::AnswerName { .. } => {}
+            Order::Resize(size) => run.resize(size),
+            // Only the owner's word counts, and nothing is held here.
+            Order::Committed | Order::AnswerProgram { .. } | Order::AnswerName { .. } => {}
         }
     }
 
@@ -208,7 +206,8 @@ impl WardenProcess<'_> {
         for peer in &mut self.peers {
             let Some(pending) = &peer.input else { continue };
             let taken = pending.taken;
-            match &mut run.streams.input {
+            let takes = run.takes_input();
+            match run.streams.input.as_mut().filter(|_| takes) {
                 None => {
                     let refusal = run.refusal();
                     peer.answer_input(&run.task, taken, Some(refusal));
@@ -231,9 +230,11 @@ impl WardenProcess<'_> {
     pub(super) fn input_written(&mut self, packet: &Packet) {
         let Some(run) = &mut self.run else { return };
         let input = run.streams.input.as_mut().filter(|input| input.key == packet.key);
-        let Some(written) = input.and_then(|input| input.written(packet)) else { return };
+        let Some(input) = input else { return };
+        let Some(written) = input.written(packet) else { return };
+        let is_ours = std::mem::take(&mut input.is_ours);
         let peer = self.peers.iter_mut().find(|peer| peer.input.is_some());
-        match (written, peer.and_then(|peer| peer.input.as_mut())) {
+        match (written, peer.filter(|_| !is_ours).and_then(|peer| peer.input.as_mut())) {
             (Ok(bytes), Some(pending)) => {
                 pending.taken += u64::from(bytes);
                 pending.rest.drain(..pending.rest.len().min(bytes as usize));
