@@ -178,7 +178,7 @@ impl Mask {
             } else if let Some((_, pattern)) = built.begins.get(word - built.values.len()) {
                 if let Some(secret) = pattern.secret(text, start) {
                     let (start, end) = (secret.start, secret.end);
-                    by_pattern.push(FoundSecret { start, end, name: &pattern.name });
+                    by_pattern.push(FoundSecret { start, end, name: pattern.name });
                 }
                 if open && start < held && pattern.is_open(text, start) {
                     held = start;
