@@ -175,8 +175,8 @@ mod trial;
 mod trial;
 
 pub use engine::{
-    Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
-    OutputStream, Registry, TaskHandle, Tool,
+    Answer, Chunk, Command, CommandFuture, Definition, Discarded, Engine, Envelope, Finished,
+    Options, OutputStream, Registry, Relief, TaskHandle, Tool,
 };
 pub use error::{ErrorKind, StateProblem, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
@@ -218,7 +218,6 @@ pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     outside::OutsideState,
-    relief::{Discarded, Relief},
     run::{Ended, Grown, Run, RunControl},
     trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},

@@ -3,6 +3,7 @@
 use std::{
     path::{Component, Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use legwork::{
@@ -25,6 +26,10 @@ const DIFF_MAX: (usize, usize) = (100_000, 16 << 20);
 
 /// Most columns of a command.
 const COMMAND_MAX: usize = 60;
+
+/// How often room is looked for that a discard has made, and how long apart.
+const ROOM_LOOKS: usize = 20;
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// What stands in the place of a trial's id where changes are of none.
 const OUTSIDE: &str = "outside the workspace";
@@ -218,7 +223,7 @@ async fn without_ledger(options: &DiscardOptions, error: &ToolError) -> ExitCode
         Err(other) if other.kind == ErrorKind::UnknownTask => return complain_of(error),
         Err(other) => return complain_of(&other),
     };
-    match options.state.with_tasks() {
+    match with_room(&options.state).await {
         Ok(engine) => {
             for one in &discarded {
                 engine.note_discarded(one, BY).await;
@@ -231,6 +236,18 @@ async fn without_ledger(options: &DiscardOptions, error: &ToolError) -> ExitCode
         Discarded::Outside(_) => OUTSIDE.to_owned(),
     };
     print(&discarded.iter().map(|one| format!("{}: discarded\n", name(one))).collect::<String>())
+}
+
+/// The engine, as soon as there is room for it. What was removed is the disk's again when the
+/// kernel has let go of the last view of it, which takes a moment.
+async fn with_room(state: &StateChoice) -> Result<Engine, ToolError> {
+    for _ in 0..ROOM_LOOKS {
+        if let Ok(engine) = state.with_tasks() {
+            return Ok(engine);
+        }
+        tokio::time::sleep(ROOM_PAUSE).await;
+    }
+    state.with_tasks()
 }
 
 /// What was meant, discarded without the ledger.

@@ -87,12 +87,13 @@ impl Asker for Client {
 /// What the person is asked.
 fn form(approval: &Approval) -> Option<ElicitRequestParams> {
     let choices: Vec<&str> = approval.replies().into_iter().map(Reply::as_str).collect();
+    let title = if approval.tried.is_some() { "Apply what it did?" } else { "May it run?" };
     let schema = json!({
         "type": "object",
         "properties": {
             "decision": {
                 "type": "string",
-                "title": "May it run?",
+                "title": title,
                 "enum": choices,
                 "default": "deny",
             },

@@ -9,6 +9,7 @@ pub mod export;
 mod finished;
 mod handle;
 mod options;
+mod relief;
 mod stream;
 mod tool;
 
@@ -27,6 +28,7 @@ pub use self::{
     finished::Finished,
     handle::TaskHandle,
     options::Options,
+    relief::{Discarded, Relief},
     stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},
 };
@@ -62,7 +64,6 @@ use crate::{
         outside::OutsideState,
         place_error,
         places::{Places, out_of_reach},
-        relief::Discarded,
         run::Run,
         sandbox_facts,
         trials::{ShownChanges, TrialChanges, TrialState},
@@ -598,11 +599,6 @@ impl Engine {
         by: &str,
     ) -> Result<usize, ToolError> {
         self.tasks.discard_outside(folder, paths, by).await
-    }
-
-    /// Notes in the audit log what was discarded while the ledger could not be opened.
-    pub async fn note_discarded(&self, discarded: &Discarded, by: &str) {
-        self.tasks.note_discarded(discarded, by).await;
     }
 
     /// The questions that wait for an answer, oldest first.

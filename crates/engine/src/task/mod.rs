@@ -18,7 +18,6 @@ pub(crate) mod places;
 mod plan;
 mod programs;
 mod queue;
-pub(crate) mod relief;
 pub(crate) mod run;
 pub(crate) mod sandbox_facts;
 mod settle;

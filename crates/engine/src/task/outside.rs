@@ -179,14 +179,14 @@ impl Tasks {
 }
 
 /// Nothing is kept.
-pub(super) fn nothing() -> ToolError {
+pub(crate) fn nothing() -> ToolError {
     ToolError::new(
         ErrorKind::UnknownTask,
         "nothing is kept of what commands wrote outside this workspace",
     )
 }
 
-pub(super) fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> AuditEntry {
+pub(crate) fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &str) -> AuditEntry {
     AuditEntry::new(kind)
         .with("folder", folder.display().to_string())
         .with("answered_by", by)
@@ -194,7 +194,7 @@ pub(super) fn entry(kind: &'static str, folder: &Path, paths: &[PathBuf], by: &s
 }
 
 /// The typed error of something that cannot be done with layers: they are no trial.
-pub(super) fn outside_error(error: &TrialError) -> ToolError {
+pub(crate) fn outside_error(error: &TrialError) -> ToolError {
     match error {
         TrialError::NoChange(path) => ToolError::new(
             ErrorKind::InvalidToolInput,

@@ -436,7 +436,7 @@ const REMOVALS_MAX: usize = 100;
 
 /// Removes the folder of a trial. Whoever answers a question and whoever has asked it do so at the
 /// same time, so that a file may be gone before it is removed here: then what is left is removed.
-pub(super) fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
+pub(crate) fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
     for _ in 0..REMOVALS_MAX {
         match trials.remove(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -456,7 +456,7 @@ fn ended_in_words(outcome: &Outcome) -> String {
     }
 }
 
-pub(super) fn still_runs(id: &TaskId) -> ToolError {
+pub(crate) fn still_runs(id: &TaskId) -> ToolError {
     ToolError::new(ErrorKind::ToolExecutionFailed, format!("the trial `{id}` still runs"))
         .hint("wait for its end, or stop it")
 }
@@ -467,7 +467,7 @@ fn no_trial(prefix: &str) -> ToolError {
 }
 
 /// The typed error of something that cannot be done with a trial.
-pub(super) fn trial_error(error: &TrialError) -> ToolError {
+pub(crate) fn trial_error(error: &TrialError) -> ToolError {
     match error {
         TrialError::Unknown => ToolError::new(ErrorKind::UnknownTask, error.to_string()),
         TrialError::ChangedUnderneath(paths) => {

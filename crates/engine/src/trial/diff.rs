@@ -44,7 +44,7 @@ pub(super) fn unified(
 ) -> (String, Option<PathBuf>) {
     let mut text = String::new();
     let (mut lines, mut left_out, mut cut) = (0, 0, None);
-    for change in changes.listed() {
+    for change in changes.listed_from(&trial.record.workspace) {
         if left_out > 0 {
             left_out += 1;
             continue;
@@ -209,8 +209,9 @@ fn shown(trial: &Trial, path: &Path) -> String {
 /// A list of changes: how many of which kind, then each with its sign, at most so many.
 pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> String {
     let mut text = String::new();
-    let all = changes.listed().count();
-    for change in changes.listed().take(lines_max) {
+    let listed = changes.listed_from(&trial.record.workspace);
+    let all = listed.len();
+    for change in listed.into_iter().take(lines_max) {
         let end = if change.file == ChangedFile::Folder { "/" } else { "" };
         let name = shown(trial, &change.path);
         let detail = match change.detail() {

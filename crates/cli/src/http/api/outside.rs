@@ -26,7 +26,7 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
         let state = meant(&call).await?;
         let engine = call.standing.engine();
         let changes = engine.outside_changes(&state.workspace, Vec::new(), shown).await?;
-        let mut body = shown_changes(&changes, shown.lines_max);
+        let mut body = shown_changes(&changes, &state.workspace, shown.lines_max);
         body.insert("workspace".into(), json!(state.workspace));
         body.insert("home".into(), json!(state.home));
         body.insert("note".into(), json!(changes.note));

@@ -75,7 +75,8 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
     let engine = call.standing.engine();
     Ok(match engine.trial_changes(&task, Vec::new(), shown).await {
         Ok(changes) => {
-            let mut body = shown_changes(&changes, shown.lines_max);
+            let first = Path::new(&task.workspace);
+            let mut body = shown_changes(&changes, first, shown.lines_max);
             body.insert("task_id".into(), json!(changes.task_id));
             body.insert("workspace".into(), json!(task.workspace));
             respond(StatusCode::OK, &body)
@@ -85,11 +86,17 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
 }
 
 /// Changes as they are told: how many, so many files of them, and the difference.
-pub(super) fn shown_changes(changes: &TrialChanges, files_max: usize) -> Map<String, Value> {
-    let files: Vec<Value> = changes.changes.listed().take(files_max).map(change_json).collect();
+pub(super) fn shown_changes(
+    changes: &TrialChanges,
+    workspace: &Path,
+    files_max: usize,
+) -> Map<String, Value> {
+    let listed = changes.changes.listed_from(workspace);
+    let total = listed.len();
+    let files: Vec<Value> = listed.into_iter().take(files_max).map(change_json).collect();
     Map::from_iter([
         ("summary".into(), json!(changes.counted)),
-        ("total".into(), json!(changes.changes.listed().count())),
+        ("total".into(), json!(total)),
         ("changes".into(), json!(files)),
         ("diff".into(), json!(changes.diff)),
     ])

@@ -127,3 +127,31 @@ fn what_goes_with_a_folder_that_is_made_anew_is_told_and_removed_however_deep() 
     assert_eq!(left, ["assets/new.css", "kept"]);
     assert!(scratch.workspace.path().join("dist/assets/deep").is_dir());
 }
+
+#[test]
+fn git_finds_its_repository_around_the_workspace_of_a_trial() {
+    if !can_try() || !has_program("git", &["--version"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("inner/file", "before\n");
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=n", "-c", "user.email=e@x"]).args(words);
+        let output = command.current_dir(scratch.workspace.path()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "one"]);
+    let script = "git rev-parse --show-prefix; git rm -q file; git status --short";
+    let mut tried = scratch.legwork("try");
+    let tried = tried.current_dir(scratch.file("inner")).args(["--sh", script]).output().unwrap();
+    let (code, stdout, stderr) = parts(&tried);
+    assert_eq!((code, stdout.as_str()), (Some(0), "inner/\nD  file\n"), "{stderr}");
+    assert_eq!(git(&["status", "--short"]), "");
+    let listed: Vec<&str> = stderr.lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(listed.first(), Some(&"  - file"), "the workspace comes first: {stderr}");
+    assert!(listed.iter().any(|line| line.ends_with("/.git/index")), "{stderr}");
+}

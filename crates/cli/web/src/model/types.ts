@@ -182,7 +182,14 @@ export interface TrialChanges {
   summary: string;
   /** How many there are; the list may be shorter. */
   total: number;
-  changes: { path: string; kind: ChangeKind; file: string; bytes: number }[];
+  changes: {
+    path: string;
+    kind: ChangeKind;
+    file: string;
+    bytes: number;
+    /** What else is to be known of it, in words. */
+    details: string[];
+  }[];
   diff: string | null;
   /** What else there is that cannot be shown. */
   note?: string | null;

@@ -7,6 +7,8 @@ import { Foreign } from "./words";
 export interface ChangedPath {
   kind: ChangeKind;
   path: string;
+  /** What else is to be known of it: another mode, another owner. */
+  details?: string[];
 }
 
 const SIGNS: Record<string, ChangeKind> = {
@@ -16,14 +18,18 @@ const SIGNS: Record<string, ChangeKind> = {
   ".": "touched",
 };
 
+/** A line of a list: sign, path, and what else is to be known. */
+const LISTED = /^ {2}([+~.-]) (.+?)(?: \(((?:mode|owner|attributes|time|was) ?[^()]*)\))?$/;
+
 /** The files of a list as questions have it, and what it says of those that it leaves out. */
 export function listed(text: string): { files: ChangedPath[]; rest: string } {
   const files: ChangedPath[] = [];
   let rest = "";
   for (const line of text.split("\n")) {
-    const found = /^ {2}([+~.-]) (.+)$/.exec(line);
+    const found = LISTED.exec(line);
     const kind = SIGNS[found?.[1] ?? ""];
-    if (kind) files.push({ kind, path: found?.[2] ?? "" });
+    const details = found?.[3] ? [found[3]] : [];
+    if (kind) files.push({ kind, path: found?.[2] ?? "", details });
     else if (line.trim()) rest = line.trim();
   }
   return { files, rest };
@@ -33,12 +39,13 @@ export function Files({ files, rest }: { files: ChangedPath[]; rest: string }): 
   return (
     <div class="scrolls" tabIndex={0} role="group" aria-label="Changed files">
       <ul class="parts">
-        {files.map(({ kind, path }) => (
+        {files.map(({ kind, path, details }) => (
           <li key={path}>
             <span class={`badge ${kind}`}>{kind}</span>
             <code>
               <Foreign text={path} />
             </code>
+            {details && details.length > 0 && <span class="faint">{details.join(", ")}</span>}
           </li>
         ))}
       </ul>

@@ -187,7 +187,11 @@ function Changes(given: { of: Changed; who: Session; onChange: () => void }): JS
   if (!found) return failure ? <Problem error={failure} /> : <p role="status">Loading…</p>;
   const inside = (path: string): string =>
     path.startsWith(`${found.workspace}/`) ? path.slice(found.workspace.length + 1) : path;
-  const files = found.changes.map(({ kind, path }) => ({ kind, path: inside(path) }));
+  const files = found.changes.map(({ kind, path, details }) => ({
+    kind,
+    path: inside(path),
+    details,
+  }));
   const more = found.total - files.length;
   return (
     <section aria-label="Its changes">

@@ -14,7 +14,7 @@ use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer};
 use super::{
     Sandboxing,
     places::short_name,
-    trial::{knows_copies, mounts_below},
+    trial::{across_file_systems, knows_copies, mounts_below},
 };
 use crate::{
     id::TaskId,
@@ -139,8 +139,7 @@ impl Sandboxing {
         }
         let known = self.learn(wanted, enforcement);
         let mut variables = known.variables.clone();
-        // To git the workspace is on another file system than the folders around it.
-        variables.push(("GIT_DISCOVERY_ACROSS_FILESYSTEM".to_owned(), "1".into()));
+        variables.push(across_file_systems());
         let (enforcement, report) = (known.enforcement.clone(), known.report.clone());
         Ok(Arc::new(Sandbox { enforcement, report, variables, mark: known.mark }))
     }

@@ -1,7 +1,7 @@
 //! The sandbox of a command that is only tried: everything that it may write is a copy.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -112,9 +112,16 @@ impl Sandboxing {
             return Err(PlaceError::NoCopies(reason.to_owned()));
         }
         let report = Arc::new(SandboxReport::new(wanted, &enforcement));
-        let variables = self.variables(wanted);
+        let mut variables = self.variables(wanted);
+        variables.push(across_file_systems());
         Ok(Arc::new(Sandbox { enforcement, report, variables, mark: [0; 32] }))
     }
+}
+
+/// Lets git look for its repository in the folders around a copy: to git that is another file
+/// system.
+pub(super) fn across_file_systems() -> (String, OsString) {
+    ("GIT_DISCOVERY_ACROSS_FILESYSTEM".to_owned(), "1".into())
 }
 
 /// What is mounted in some folders, below their tops.

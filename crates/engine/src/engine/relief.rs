@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Tasks,
-    outside::{entry, nothing, outside_error},
-    trials::{remove, still_runs, trial_error},
-};
+use super::Engine;
 use crate::{
     error::ToolError,
     id::TaskId,
     place::is_warden_alive,
     state::{Repair, StateFolder},
     store::{audit::AuditEntry, open_state},
+    task::{
+        outside::{entry, nothing, outside_error},
+        trials::{remove, still_runs, trial_error},
+    },
     trial::{OutsideLayers, TrialError, TrialRecord, Trials},
 };
 
@@ -96,15 +96,15 @@ impl Relief {
     }
 }
 
-impl Tasks {
-    /// Notes what was discarded while there was no ledger.
-    pub(crate) async fn note_discarded(&self, discarded: &Discarded, by: &str) {
+impl Engine {
+    /// Notes in the audit log what was discarded while the ledger could not be opened.
+    pub async fn note_discarded(&self, discarded: &Discarded, by: &str) {
         let entry = match discarded {
             Discarded::Trial(id) => {
                 AuditEntry::new("trial_discard").own("task_id", id).with("answered_by", by)
             }
             Discarded::Outside(folder) => entry("outside_discard", folder, &[], by),
         };
-        self.store.note(entry).await;
+        self.tasks.store.note(entry).await;
     }
 }
