@@ -178,7 +178,6 @@ impl Queued {
             }
             match self.jobs.look_along(&self.id).await {
                 Ok(JobLook::Over) if self.is_heard().await => return Turn::Over,
-                Ok(JobLook::Over) => {}
                 Ok(JobLook::Running) => {
                     let since = *runs_since.get_or_insert_with(Instant::now);
                     let is_seen = self.jobs.said(&self.id).await.0.is_some();
@@ -200,7 +199,7 @@ impl Queued {
                         told = Some(reason);
                     }
                 }
-                Ok(JobLook::Unsure) => {}
+                Ok(JobLook::Over | JobLook::Unsure) => {}
                 Err(error) => tracing::debug!(task_id = %self.id, %error, "no word of its job"),
             }
             let is_short = runs_since.is_some_and(|since| since.elapsed() < SHORT);
@@ -217,11 +216,13 @@ impl Queued {
     /// How long it may run before it is reached.
     fn patience(&self, is_seen: bool) -> Duration {
         let is_wanted = !self.promoted.load(Ordering::Relaxed) || !self.ordered.is_empty();
-        match is_seen {
-            false => UNSEEN,
-            true if is_wanted => SHORT,
+        if !is_seen {
+            UNSEEN
+        } else if is_wanted {
+            SHORT
+        } else {
             // A warden that nobody owns stops its command when that time is over.
-            true => UNWATCHED.min(self.tasks.orphan_ttl / 10).max(SHORT),
+            UNWATCHED.min(self.tasks.orphan_ttl / 10).max(SHORT)
         }
     }
 
@@ -312,10 +313,8 @@ impl Queued {
         let (begun, failed) = self.jobs.said(&self.id).await;
         let is_final = task.status.is_final();
         let explain = |outcome: &mut Outcome| questions.explain(outcome);
-        let settled = match is_final {
-            true => Ok(task),
-            false => self.tasks.settle_with(task, check, explain).await,
-        };
+        let settled =
+            if is_final { Ok(task) } else { self.tasks.settle_with(task, check, explain).await };
         let (status, outcome) = match settled {
             Ok(task) => (task.status, task.outcome),
             Err(error) => {

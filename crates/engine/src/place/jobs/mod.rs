@@ -342,10 +342,8 @@ impl Jobs {
         let (folder, reason) = (self.folder(id), self.why_lost(id));
         let is_over = in_thread(move || folder.give_up(reason)).await;
         // Where it has begun meanwhile, the next look sees it.
-        match is_over.unwrap_or_else(|| Err(io::Error::other("it was cut off")))? {
-            true => Ok(JobLook::Over),
-            false => Ok(JobLook::Unsure),
-        }
+        let is_over = is_over.unwrap_or_else(|| Err(io::Error::other("it was cut off")))?;
+        Ok(if is_over { JobLook::Over } else { JobLook::Unsure })
     }
 
     async fn one_of_all(&self, id: &TaskId) -> io::Result<Option<JobSeen>> {

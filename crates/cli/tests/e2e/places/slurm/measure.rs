@@ -133,6 +133,11 @@ fn figures_of_a_long_queue() {
     std::thread::sleep(Duration::from_secs(10));
     let spent = processor_time(wire.child.id()).saturating_sub(before);
     eprintln!("the head: {kilobytes} kB, {descriptors} descriptors, {spent:?} of 10 s at rest");
+    // Nobody stops them one by one: their jobs end with the cluster.
+    wire.child.kill().unwrap();
+    wire.child.wait().unwrap();
+    eventually("they are forgotten", || fs::remove_dir_all(scratch.state.path()).ok());
+    fs::create_dir(scratch.state.path()).unwrap();
 }
 
 fn eventually_empty(cluster: &Cluster) {
