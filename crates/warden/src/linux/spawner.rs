@@ -263,7 +263,11 @@ impl Requests<'_> {
     /// Reads once; false is the end.
     fn read(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 4096];
-        let received = socket::receive(self.control, &mut buffer)?;
+        let received = match socket::receive(self.control, &mut buffer) {
+            // The engine has ended before it read our hello, or nobody reads it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            received => received?,
+        };
         self.descriptors.extend(received.descriptors);
         self.decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
         Ok(received.bytes > 0)
