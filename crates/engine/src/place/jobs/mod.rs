@@ -135,7 +135,7 @@ fn by_task(all: Vec<JobSeen>) -> HashMap<TaskId, JobSeen> {
 
 /// What is seen of a job in its folder.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenFolder {
     is_there: bool,
     is_over: bool,
     begun: Option<Begun>,
@@ -283,7 +283,7 @@ impl Jobs {
         let (folder, stored) = (self.folder(id), self.stored(id));
         let here = in_thread(move || {
             let is_recorded = stored.exit_record().is_ok_and(|record| record.is_ok());
-            Seen {
+            SeenFolder {
                 is_there: folder.is_shared(),
                 is_over: is_recorded || folder.failed().is_some(),
                 begun: folder.begun(),
