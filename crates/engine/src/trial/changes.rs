@@ -17,13 +17,16 @@ use std::{
 use legwork_warden::sandbox::PLACE_ATTRIBUTE;
 use rustix::fs::{FileType, Stat};
 
-pub use super::change::{ChangeKind, ChangedFile, TriedChange, TriedChanges};
 use super::{
     Trial,
     details::OtherDifferences,
     error::TrialError,
     record::{FileTime, LayerRecord},
     tree::{FileMark, TreeTop, attributes, is_closed, is_folder, touched, walk_known},
+};
+pub use super::{
+    change::{TriedChange, TriedChanges},
+    kinds::{ChangeKind, ChangedFile},
 };
 
 /// Most changes of one trial.

@@ -17,6 +17,7 @@ mod diff;
 mod error;
 mod fold;
 mod journal;
+mod kinds;
 mod outside;
 mod record;
 mod shown;

@@ -68,13 +68,13 @@ pub fn take_over_if_spawner() {
     READY.store(true, Ordering::Relaxed);
     be_connector_if_asked();
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(SPAWNER_ARGUMENT)) {
-        be_spawner();
+        be_spawner(true);
     }
 }
 
 /// Serves on standard input.
-fn be_spawner() -> ! {
-    let served = catch_unwind(|| serve(rustix::stdio::stdin()));
+fn be_spawner(says_hello: bool) -> ! {
+    let served = catch_unwind(|| serve(rustix::stdio::stdin(), says_hello));
     std::process::exit(i32::from(!matches!(served, Ok(Ok(())))))
 }
 
@@ -179,7 +179,7 @@ impl Spawner {
                 if prepared.is_err() {
                     std::process::exit(1);
                 }
-                be_spawner()
+                be_spawner(false)
             }
             child => Self::of(control, child, true),
         }

@@ -67,8 +67,9 @@ impl Setup {
     }
 }
 
-/// Serves one engine until it closes its end, and its wardens until the last of them is gone.
-pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
+/// Serves one engine until it closes its end, and its wardens until the last of them is gone. One
+/// that was started says hello first; who forked one knows what it is.
+pub(super) fn serve(control: BorrowedFd<'_>, says_hello: bool) -> io::Result<()> {
     let mask = umask(Mode::RWXG | Mode::RWXO);
     close_inherited();
     let _ = rustix::process::setsid();
@@ -77,14 +78,9 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     reset_all();
     // What a killed warden leaves behind becomes our child, and is ended by us.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let hello = if tree::is_knowable() {
-        FromSpawner::Hello { version: protocol::version() }
-    } else {
-        FromSpawner::Unfit {
-            reason: "/proc belongs to another pid namespace: mount one of this namespace".into(),
-        }
-    };
-    send_all(control, &encode(&hello).map_err(io::Error::other)?)?;
+    if says_hello {
+        send_all(control, &encode(&hello()).map_err(io::Error::other)?)?;
+    }
     // What needs no word of the engine is done before that comes.
     let (places, null, environment) = (LimitsPlaces::find(), open_null()?, own_environment());
     let mut requests =
@@ -103,42 +99,18 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         cgroup_base: places.of_wardens(),
         places,
     };
-    let mut wardens = Wardens { setup, alive: Roster::new()?, dead: Vec::new() };
-    let (mut serving, mut swept) = (true, false);
-    while serving || !wardens.alive.rows().is_empty() || !wardens.dead.is_empty() {
-        let mut interests = vec![PollFd::new(&signals, PollFlags::IN)];
-        if serving {
-            interests.push(PollFd::new(&control, PollFlags::IN));
-        }
-        let idle = if swept { None } else { Some(&SWEEP_AFTER) };
-        match poll(&mut interests, idle) {
-            Ok(0) => {
-                wardens.setup.sweep();
-                swept = true;
-            }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let requested = interests.get(1).is_some_and(|control| !control.revents().is_empty());
-        let arrived = signals.take();
-        if arrived.child {
-            wardens.collect();
-        }
-        // Asked to end, it serves no longer, but it does not leave its wardens.
-        let goes_on = !arrived.terminate && (!requested || requests.read()?);
-        if serving && !goes_on {
-            serving = false;
-            // The engine must see the end, or its next request would wait for ever.
-            rustix::stdio::dup2_stdin(&wardens.setup.null)?;
-        }
-        while let Some((warden, channel)) = requests.next_fork()? {
-            wardens.fork(&warden, channel);
+    Wardens { setup, alive: Roster::new()?, dead: Vec::new() }.serve(requests, &signals)
+}
+
+/// What an engine hears first.
+fn hello() -> FromSpawner {
+    if tree::is_knowable() {
+        FromSpawner::Hello { version: protocol::version() }
+    } else {
+        FromSpawner::Unfit {
+            reason: "/proc belongs to another pid namespace: mount one of this namespace".into(),
         }
     }
-    if !swept {
-        wardens.setup.sweep();
-    }
-    Ok(())
 }
 
 /// The wardens of this spawner.
@@ -150,6 +122,46 @@ struct Wardens {
 }
 
 impl Wardens {
+    /// Forks wardens as they are asked for, and collects them, until the engine and the last of
+    /// them are gone.
+    fn serve(mut self, mut requests: Requests<'_>, signals: &Signals) -> io::Result<()> {
+        let (mut serving, mut swept) = (true, false);
+        while serving || !self.alive.rows().is_empty() || !self.dead.is_empty() {
+            let mut interests = vec![PollFd::new(signals, PollFlags::IN)];
+            if serving {
+                interests.push(PollFd::new(&requests.control, PollFlags::IN));
+            }
+            let idle = if swept { None } else { Some(&SWEEP_AFTER) };
+            match poll(&mut interests, idle) {
+                Ok(0) => {
+                    self.setup.sweep();
+                    swept = true;
+                }
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let requested = interests.get(1).is_some_and(|control| !control.revents().is_empty());
+            let arrived = signals.take();
+            if arrived.child {
+                self.collect();
+            }
+            // Asked to end, it serves no longer, but it does not leave its wardens.
+            let goes_on = !arrived.terminate && (!requested || requests.read()?);
+            if serving && !goes_on {
+                serving = false;
+                // The engine must see the end, or its next request would wait for ever.
+                rustix::stdio::dup2_stdin(&self.setup.null)?;
+            }
+            while let Some((warden, channel)) = requests.next_fork()? {
+                self.fork(&warden, channel);
+            }
+        }
+        if !swept {
+            self.setup.sweep();
+        }
+        Ok(())
+    }
+
     /// Forks one; a failure is reported on the channel, in the place of the warden's hello.
     fn fork(&mut self, name: &str, channel: OwnedFd) {
         Failpoint::SpawnerBeforeFork.pass();
@@ -264,7 +276,7 @@ impl Requests<'_> {
     fn read(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 4096];
         let received = match socket::receive(self.control, &mut buffer) {
-            // The engine has ended before it read our hello, or nobody reads it.
+            // The engine has ended before it read our hello.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
             received => received?,
         };

@@ -206,16 +206,7 @@ fn a_build_in_a_repository_is_tried_and_only_its_result_is_applied() {
         "name": "tried", "version": "1.0.0", "private": true, "scripts": { "build": build },
     });
     scratch.write("package.json", &package.to_string());
-    let git = |words: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "user.name=n", "-c", "user.email=e@x"]).args(words);
-        let output = command.current_dir(scratch.workspace.path()).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    git(&["init", "-q"]);
-    git(&["add", "."]);
-    git(&["commit", "-qm", "one"]);
+    commit_all(&scratch);
     let before = tree(scratch.workspace.path());
     let run = if has_npm { "npm run build" } else { build };
     let output = scratch.try_sh(&format!("rm -rf src && {run}"));
@@ -230,12 +221,28 @@ fn a_build_in_a_repository_is_tried_and_only_its_result_is_applied() {
     let (code, stdout, stderr) = scratch.apply(&["dist/"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("2 made, 0 changed, 0 removed; the rest"), "{stdout}");
-    assert_eq!(git(&["status", "--porcelain"]), "?? dist/\n", "only that came over");
+    assert_eq!(git(&scratch, &["status", "--porcelain"]), "?? dist/\n", "only that came over");
     let rest = scratch.changes();
     assert!(rest.contains_key("src/index.js") && !rest.contains_key("dist/app.js"), "{rest:?}");
     assert!(scratch.legwork("discard").output().unwrap().status.success());
     assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
-    assert_eq!(git(&["status", "--porcelain"]), "?? dist/\n");
+    assert_eq!(git(&scratch, &["status", "--porcelain"]), "?? dist/\n");
     let permissions = fs::metadata(scratch.file("dist")).unwrap().permissions();
     assert_eq!(permissions.mode() & 0o700, 0o700);
+}
+
+/// Makes the workspace a git repository with all its files in one commit.
+fn commit_all(scratch: &Scratch) {
+    for words in [&["init", "-q"][..], &["add", "."], &["commit", "-qm", "one"]] {
+        git(scratch, words);
+    }
+}
+
+/// Runs git in the workspace.
+fn git(scratch: &Scratch, words: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=n", "-c", "user.email=e@x"]).args(words);
+    let output = command.current_dir(scratch.workspace.path()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -1,11 +1,11 @@
 //! What a person is told of a trial besides files and lines: modes, owners, and nothing that the
 //! command did not do.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::Value;
 
-use super::{can_try, tree};
+use super::{can_try, commit_all, git, tree};
 use crate::common::{Scratch, has_program, parts};
 
 #[test]
@@ -68,15 +68,7 @@ fn a_repository_without_hooks_gets_none_by_a_trial() {
     }
     let scratch = Scratch::new();
     scratch.write("file", "before\n");
-    let git = |words: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "user.name=n", "-c", "user.email=e@x"]).args(words);
-        let output = command.current_dir(scratch.workspace.path()).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-    };
-    git(&["init", "-q"]);
-    git(&["add", "."]);
-    git(&["commit", "-qm", "one"]);
+    commit_all(&scratch);
     let _ = fs::remove_dir_all(scratch.file(".git/hooks"));
     let before = tree(scratch.workspace.path());
     // What is guarded cannot be written in the trial either.
@@ -135,22 +127,13 @@ fn git_finds_its_repository_around_the_workspace_of_a_trial() {
     }
     let scratch = Scratch::new();
     scratch.write("inner/file", "before\n");
-    let git = |words: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(["-c", "user.name=n", "-c", "user.email=e@x"]).args(words);
-        let output = command.current_dir(scratch.workspace.path()).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    git(&["init", "-q"]);
-    git(&["add", "."]);
-    git(&["commit", "-qm", "one"]);
+    commit_all(&scratch);
     let script = "git rev-parse --show-prefix; git rm -q file; git status --short";
     let mut tried = scratch.legwork("try");
     let tried = tried.current_dir(scratch.file("inner")).args(["--sh", script]).output().unwrap();
     let (code, stdout, stderr) = parts(&tried);
     assert_eq!((code, stdout.as_str()), (Some(0), "inner/\nD  file\n"), "{stderr}");
-    assert_eq!(git(&["status", "--short"]), "");
+    assert_eq!(git(&scratch, &["status", "--short"]), "");
     let listed: Vec<&str> = stderr.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(listed.first(), Some(&"  - file"), "the workspace comes first: {stderr}");
     assert!(listed.iter().any(|line| line.ends_with("/.git/index")), "{stderr}");
