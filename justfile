@@ -26,11 +26,13 @@ lint:
 windows:
     .ci/windows ci
 
-# The same with as many kills as wanted, and the tests of gate and warden
+# The same with as many kills as wanted, all tests that can run there, and the lints
 windows-rounds ROUNDS="100":
+    .ci/windows clippy
     .ci/windows msvc
     .ci/windows test {{ROUNDS}}
     .ci/windows session {{ROUNDS}}
+    .ci/windows e2e
 
 # The pages of the library, in which every link leads somewhere
 doc:
@@ -44,7 +46,7 @@ book:
 update-docs:
     LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-gate --test configuration
     LEGWORK_UPDATE_FAULTS=1 cargo test --locked --package legwork-cli --test e2e -- faults::
-    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book:: top::picture::
+    LEGWORK_UPDATE_DOCS=1 cargo test --locked --package legwork-cli --test e2e -- book:: top::picture:: windows::
 
 # Build the page of `legwork serve` again, from crates/cli/web/src into crates/cli/web/dist
 page:
@@ -82,6 +84,10 @@ review:
 # The program, optimised
 build:
     cargo build --release --locked --package legwork-cli
+
+# Find out again which functions a start and a session need, for the linker (crates/cli/order.ld); before a release, on x86_64
+order: build
+    python3 bench/order.py target/release/legwork
 
 # Ratios against a raw spawn, on an idle machine; CSV and drawings into bench/
 bench *ARGUMENTS:

@@ -29,11 +29,15 @@ class Scene:
         self.work.mkdir()
         self.complaints = self.folder / "complaints"
 
+    def environment(self) -> dict[str, str]:
+        """That of this process, without the configuration of a user."""
+        return {**os.environ, "XDG_CONFIG_HOME": windows(self.folder / "config")}
+
     def server(self, path: str = "") -> StdioServerParameters:
         """The command line of a server, with a folder in front of its PATH."""
         place = ["--workspace", windows(self.work), "--state", windows(self.folder / "state")]
         tools = ["--tools", "all", "--mode", "open"]
-        environment = {**os.environ, "WINEPATH": path}
+        environment = {**self.environment(), "WINEPATH": path}
         return StdioServerParameters(command=WINE, args=["run", self.program, "mcp", *place, *tools], env=environment)
 
     @contextlib.asynccontextmanager
@@ -46,7 +50,7 @@ class Scene:
 
     def run(self, *words: str, given: bytes = b"", state: bool = True) -> subprocess.CompletedProcess:
         """Runs the program once."""
-        environment = dict(os.environ)
+        environment = self.environment()
         if state:
             environment["LEGWORK_STATE"] = windows(self.folder / "state")
         line = [WINE, "run", self.program, *words]
@@ -75,7 +79,7 @@ class Scene:
 
     def end(self) -> None:
         """Ends what is left, and removes the folder."""
-        for word in ("__legwork-warden", " mcp ", "portable.exe"):
+        for word in ("__legwork-warden", " mcp ", " serve ", "portable.exe"):
             self.kill(word)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -88,6 +92,11 @@ def windows(path: pathlib.Path | str) -> str:
 def linux(path: str) -> pathlib.Path:
     """The path that wine shows so."""
     return pathlib.Path(path.removeprefix("Z:").replace("\\", "/"))
+
+
+def hex_lines(words: list[str]) -> str:
+    """The words as the fixture prints them."""
+    return "".join(word.encode().hex() + "\n" for word in words)
 
 
 async def call(session: ClientSession, tool: str, **arguments: object) -> dict:

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 
-from windows_scene import WINE, Scene, call, expect, expect_in, linux, task_of, until, windows
+import windows_people
+from windows_scene import WINE, Scene, call, expect, expect_in, hex_lines, linux, task_of, until, windows
 
 # Words that some reader on the way could take for something else.
 WORDS = [
@@ -20,11 +21,6 @@ WORDS = [
     "^", "&", "a & b", "|", "<in", ">out", "(x)", "!x!", "'single'", "`tick`", "$HOME", "$(x)", "*", "*.txt", "~", "-", "--", "/?", "@file", "{a,b}", "[x]",
     "käse", "日本語", "\U0001f980 crab", "e\u0301", "line\nbreak", ";", ",", "=", "#",
 ]
-
-
-def hex_lines(words: list[str]) -> str:
-    """The words as the fixture prints them."""
-    return "".join(word.encode().hex() + "\n" for word in words)
 
 
 async def the_tools_of_a_whole_session(scene: Scene, _rounds: int) -> None:
@@ -284,6 +280,7 @@ CHECKS = [
     a_killed_server_loses_nothing,
     a_stopped_tree_is_gone,
     a_killed_warden_takes_its_tree_along,
+    *windows_people.CHECKS,
 ]
 
 

@@ -57,6 +57,8 @@ build() {
     local maps=("$root=/legwork" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$sysroot=/rust" "$tools=/tools")
     # zig takes no notice of -static-pie, which is what the compiler says.
     local rust_flags=(-Clink-arg=-pie) c_flags= selected=() map target
+    # As in .cargo/config.toml, in whose place these flags are.
+    rust_flags+=(-Csymbol-mangling-version=v0)
     for map in "${maps[@]}"; do
         rust_flags+=("--remap-path-prefix=$map")
         c_flags+=" -ffile-prefix-map=$map"

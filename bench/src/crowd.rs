@@ -22,11 +22,11 @@ pub fn running(legwork: &Path, quick: bool, report: &mut Report) {
     let wardens = named(&client, "legwork-warden");
     let pss: f64 = wardens.iter().map(|pid| memory_kb(*pid, "smaps_rollup", "Pss:")).sum();
     let what = format!("PSS of a warden, {tasks} running");
-    report.note(&what, pss / wardens.len() as f64, "kB", "< 100");
+    report.note(&what, pss / wardens.len() as f64, "kB", "< 80");
     let list = json!({ "limit": 100 });
     let lists: Vec<f64> =
         (0..50).map(|_| micros(|| drop(client.tool("TaskList", &list))) / 1e3).collect();
-    report.note(&format!("TaskList, {tasks} running, p50"), median(&lists), "ms", "< 10");
+    report.note(&format!("TaskList, {tasks} running, p50"), median(&lists), "ms", "< 5");
     for task in &started {
         client.tool("TaskStop", &json!({ "task_id": task, "signal": "KILL", "grace_ms": 0 }));
     }

@@ -37,9 +37,9 @@ pub fn login(legwork: &Path, quick: bool, report: &mut Report) {
         raw_with.push(micros(|| spawn(home.path(), "-lc")));
         raw_without.push(micros(|| spawn(home.path(), "-c")));
     }
-    let goal = "1.2";
-    report.compare("login against none, p50", median(&with), median(&without), "us", goal);
-    report.compare("login against none, minimum", minimum(&with), minimum(&without), "us", goal);
+    let hold = "1.2";
+    report.compare("login against none, p50", median(&with), median(&without), "us", hold);
+    report.compare("login against none, minimum", minimum(&with), minimum(&without), "us", hold);
     let what = "login, raw bash against raw bash, p50";
     report.compare(what, median(&raw_with), median(&raw_without), "us", "");
     report.curve("login", &with);

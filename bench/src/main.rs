@@ -26,9 +26,13 @@ mod stop;
 mod svg;
 mod workloads;
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Parser;
+use tempfile::TempDir;
 
 use crate::report::Report;
 
@@ -56,7 +60,8 @@ fn main() {
     // One workload is a host program: commands are started by a second start of this one.
     legwork::init();
     let arguments = Arguments::parse();
-    let legwork = arguments.legwork.canonicalize().unwrap();
+    let installed = install(&arguments.legwork);
+    let legwork = installed.path().join("legwork");
     let mut report = Report::default();
     for (name, workload) in workloads::ALL {
         if arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
@@ -66,14 +71,23 @@ fn main() {
         }
     }
     if let Some(path) = arguments.csv {
-        std::fs::write(path, report.csv()).unwrap();
+        fs::write(path, report.csv()).unwrap();
     }
     if let Some(folder) = arguments.svg {
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         for (name, _) in workloads::ALL {
             if let Some(drawing) = svg::draw(&report, name) {
-                std::fs::write(folder.join(format!("{name}.svg")), drawing).unwrap();
+                fs::write(folder.join(format!("{name}.svg")), drawing).unwrap();
             }
         }
     }
+}
+
+/// Copies a program as an installation does. What a linker has written lies in the kernel's memory
+/// page by page, and takes longer to map than any installed program.
+fn install(program: &Path) -> TempDir {
+    let program = program.canonicalize().unwrap();
+    let folder = TempDir::with_prefix_in("installed-", program.parent().unwrap()).unwrap();
+    fs::copy(&program, folder.path().join("legwork")).unwrap();
+    folder
 }

@@ -64,10 +64,10 @@ fn downloads(legwork: &Path, quick: bool, report: &mut Report) {
     let megabytes = bytes / 1_000_000;
     let folder = TempDir::new().unwrap();
     fs::File::create(folder.path().join("file")).unwrap().set_len(bytes).unwrap();
-    let mut compare = |what: &str, address: &str, url: &str, goal: &'static str| {
+    let mut compare = |what: &str, address: &str, url: &str, hold: &'static str| {
         let (ours, raw) = speeds(legwork, address, url, &folder, turns);
         let what = format!("{what}, {megabytes} MB, through the proxy against direct");
-        report.compare(&what, median(&ours), median(&raw), "MB/s", goal);
+        report.compare(&what, median(&ours), median(&raw), "MB/s", hold);
     };
     if let Some(server) = Server::tls(&folder) {
         let address = server.address.clone();

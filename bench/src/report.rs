@@ -23,7 +23,7 @@ pub struct Row {
     pub legwork: f64,
     pub raw: Option<f64>,
     pub unit: &'static str,
-    pub goal: &'static str,
+    pub hold: &'static str,
 }
 
 /// How long calls took: each share of them, and the microseconds that it stays below.
@@ -53,14 +53,14 @@ impl Report {
         legwork: f64,
         raw: f64,
         unit: &'static str,
-        goal: &'static str,
+        hold: &'static str,
     ) {
-        self.add(what, legwork, Some(raw), unit, goal);
+        self.add(what, legwork, Some(raw), unit, hold);
     }
 
     /// Adds a figure that stands alone.
-    pub fn note(&mut self, what: &str, figure: f64, unit: &'static str, goal: &'static str) {
-        self.add(what, figure, None, unit, goal);
+    pub fn note(&mut self, what: &str, figure: f64, unit: &'static str, hold: &'static str) {
+        self.add(what, figure, None, unit, hold);
     }
 
     /// Keeps a figure and prints it, so that it is there even if a later workload fails.
@@ -70,17 +70,17 @@ impl Report {
         legwork: f64,
         raw: Option<f64>,
         unit: &'static str,
-        goal: &'static str,
+        hold: &'static str,
     ) {
         if self.rows.is_empty() {
             let (ours, ratio) = ("legwork", "ratio");
-            println!("{:<44} {ours:>12} {:>12} {:<6} {ratio:>7}  goal", "what", "raw", "unit");
+            println!("{:<44} {ours:>12} {:>12} {:<6} {ratio:>7}  hold", "what", "raw", "unit");
         }
         let beside = raw.map_or_else(|| "-".into(), |raw| format!("{raw:.1}"));
         let ratio = raw.map_or_else(|| "-".into(), |raw| format!("{:.2}", legwork / raw));
-        println!("{what:<44} {legwork:>12.1} {beside:>12} {unit:<6} {ratio:>7}  {goal}");
+        println!("{what:<44} {legwork:>12.1} {beside:>12} {unit:<6} {ratio:>7}  {hold}");
         let (workload, what) = (self.workload, what.into());
-        self.rows.push(Row { workload, what, legwork, raw, unit, goal });
+        self.rows.push(Row { workload, what, legwork, raw, unit, hold });
     }
 
     /// For programs.

@@ -73,9 +73,9 @@ fn bars(svg: &mut String, top: f64, row: &Row, most: f64) {
         let ratio = format!("{:.2}", row.legwork / raw);
         text(svg, (WIDTH - 100.0, top + 20.0), &ratio, "font-weight=\"bold\"");
     }
-    if !row.goal.is_empty() {
-        let goal = format!("goal {}", row.goal);
-        text(svg, (WIDTH - 100.0, top + 36.0), &goal, "fill=\"#666\" font-size=\"11\"");
+    if !row.hold.is_empty() {
+        let hold = format!("hold {}", row.hold);
+        text(svg, (WIDTH - 100.0, top + 36.0), &hold, "fill=\"#666\" font-size=\"11\"");
     }
 }
 

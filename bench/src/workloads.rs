@@ -36,12 +36,14 @@ pub const ALL: [(&str, Workload); 16] = [
     ("trivial", trivial),
     ("sandboxed", sandboxed),
     ("cpu", cpu),
+    // Before what removes thousands of files: for minutes ext4 looks at each of them whenever a new
+    // one is made.
+    ("start", start),
+    ("run-verb", run_verb),
     ("concurrent", concurrent),
     ("flood", flood),
     ("running", running),
     ("stop", stop),
-    ("start", start),
-    ("run-verb", run_verb),
     ("history", history),
     ("login", login),
     ("gate", gate),
@@ -70,7 +72,7 @@ fn trivial(legwork: &Path, quick: bool, report: &mut Report) {
         raw.push(micros(|| spawn(&TRUE)));
         pings.push(micros(|| client.ping()));
     }
-    report.compare("trivial call, p50", median(&ours), median(&raw), "us", "1.4");
+    report.compare("trivial call, p50", median(&ours), median(&raw), "us", "1.25");
     report.compare("trivial call, minimum", minimum(&ours), minimum(&raw), "us", "");
     report.note("MCP ping, p50 (nothing is started)", median(&pings), "us", "");
     report.curve("legwork", &ours);
@@ -104,7 +106,7 @@ fn sandboxed(legwork: &Path, quick: bool, report: &mut Report) {
         let what = if network { "sandboxed call" } else { "sandboxed call, no network" };
         report.curve(what, &ours);
         report.curve(if network { "raw" } else { "raw, beside no network" }, &raw);
-        report.compare(&format!("{what}, p50"), median(&ours), median(&raw), "us", "2.0");
+        report.compare(&format!("{what}, p50"), median(&ours), median(&raw), "us", "1.6");
         report.compare(&format!("{what}, minimum"), minimum(&ours), minimum(&raw), "us", "");
         // While the next sandbox is made ahead, a raw spawn beside it is slow, too.
         let undisturbed: Vec<f64> = (0..rounds / 4)
@@ -159,7 +161,7 @@ fn cpu_of_calls(
     quick: bool,
     report: &mut Report,
     what: &str,
-    goal: &'static str,
+    hold: &'static str,
 ) {
     // Short blocks in turn, because the processor itself is now faster and now slower; and sums,
     // because the kernel tells processor time in hundredths of a second.
@@ -181,7 +183,7 @@ fn cpu_of_calls(
         raw += own_cpu() - before;
     }
     let each = 1e6 / f64::from(blocks * calls);
-    report.compare(what, ours * each, raw * each, "us", goal);
+    report.compare(what, ours * each, raw * each, "us", hold);
 }
 
 fn concurrent(legwork: &Path, quick: bool, report: &mut Report) {
@@ -194,8 +196,8 @@ fn concurrent(legwork: &Path, quick: bool, report: &mut Report) {
             raw.push(rate(calls, || spawn_in_threads(calls, width.min(2))));
         }
         let what = format!("calls/s, {width} at a time");
-        let goal = if width == 64 { ">= 0.8" } else { "" };
-        report.compare(&what, median(&ours), median(&raw), "1/s", goal);
+        let hold = if width == 64 { ">= 0.8" } else { "" };
+        report.compare(&what, median(&ours), median(&raw), "1/s", hold);
         let (middle, high) = (median(&latencies), percentile(&latencies, 0.99));
         let what = format!("{width} at a time, p99 / p50 of a call");
         report.note(&what, high / middle, "x", "");
@@ -287,7 +289,7 @@ fn start(legwork: &Path, quick: bool, report: &mut Report) {
             begin.elapsed().as_secs_f64() * 1e3
         })
         .collect();
-    report.note("start to the first command's answer", median(&samples), "ms", "< 30");
+    report.note("start to the first command's answer", median(&samples), "ms", "< 15");
     let mut client = Client::start(legwork);
     client.run("true");
     report.note("idle memory, the whole tree", pss_of_tree(client.pid()) / 1e3, "MB", "< 15");
@@ -310,6 +312,6 @@ fn run_verb(legwork: &Path, quick: bool, report: &mut Report) {
         with.push(micros(ours));
         without.push(micros(|| spawn(&["true"])));
     }
-    report.compare("legwork run -- true, p50", median(&with), median(&without), "us", "");
+    report.compare("legwork run -- true, p50", median(&with), median(&without), "us", "6");
     report.compare("legwork run -- true, minimum", minimum(&with), minimum(&without), "us", "");
 }

@@ -140,7 +140,9 @@ pub(crate) fn consequence(approval: &Approval, reply: Reply) -> String {
     match reply {
         Reply::Deny if !approval.lineage.is_empty() => "Refused: the program does not run.".into(),
         Reply::Deny => "Refused: the command does not run.".into(),
-        Reply::TryFirst => "It is tried on a copy; the next question says what it did.".into(),
+        Reply::TryFirst => {
+            "It is tried on a copy, without network; the next question says what it did.".into()
+        }
         Reply::Apply => "What it did is applied; it does not run again.".into(),
         Reply::AllowOnce => "Allowed once.".into(),
         Reply::AllowOnceUnconfined => "Allowed once, outside the sandbox.".into(),

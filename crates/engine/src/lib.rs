@@ -218,7 +218,8 @@ pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
     observe::{Change, InputTaken, Observer},
     outside::OutsideState,
-    run::{Ended, Grown, Run, RunControl},
+    progress::Ended,
+    run::{Grown, Run, RunControl},
     trials::{ShownChanges, TrialChanges, TrialState},
     wait::{Condition, Until, until},
 };

@@ -197,16 +197,6 @@ impl StateFolder {
         self.path.join("audit.jsonl")
     }
 
-    /// The file of what login profiles say to the sandbox.
-    pub(crate) fn logins(&self) -> PathBuf {
-        self.path.join("logins.json")
-    }
-
-    /// Where a look at a login is kept if it takes long.
-    pub(crate) fn look(&self, name: &str) -> PathBuf {
-        self.path.join("tasks").join(name)
-    }
-
     /// The folder of a task.
     pub fn task(&self, id: &TaskId) -> TaskFolder {
         TaskFolder::new(self.path.join("tasks").join(id.as_str()))

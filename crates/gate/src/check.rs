@@ -23,6 +23,8 @@ pub struct Circumstances<'c> {
     pub sandboxed: bool,
     /// The shell that would read the text; bash when absent.
     pub shell: Option<&'c str>,
+    /// The programs that are in the current folder, where `cmd.exe` looks first.
+    pub in_current_folder: &'c [&'c str],
 }
 
 /// What would be said of a command.
@@ -82,6 +84,10 @@ impl Subject for Supposed<'_> {
 
     fn shell(&self) -> Option<&str> {
         self.circumstances.shell
+    }
+
+    fn is_in_current_folder(&self, name: &str) -> bool {
+        self.circumstances.in_current_folder.contains(&name)
     }
 }
 

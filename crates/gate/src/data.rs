@@ -5,6 +5,7 @@ use crate::{
     harmless::{self, Harmless},
     matching::{Certainty, follows, has_flag},
     reading::Word,
+    windows,
 };
 
 // WRAPPER, DANGER, PROGRAM, HARMLESS, PATHS, PLAIN, SHORT_FORMS and SETS: what the files of data/
@@ -119,6 +120,7 @@ struct Danger {
 /// Paths that are not written without a question, and the programs that write.
 struct Paths {
     fragments: TextList,
+    windows: TextList,
     writers: TextList,
     copiers: TextList,
     editors: TextList,
@@ -195,9 +197,16 @@ pub(crate) fn danger(name: &str, rest: &[Word], on_windows: bool) -> Option<&'st
 }
 
 /// The protected part of a path, if it has one.
-pub(crate) fn protected(path: &str) -> Option<&'static str> {
-    let plain = path.replace('\\', "/").replace("//", "/").replace("/./", "/");
-    PATHS.fragments.iter().copied().find(|fragment| plain.contains(fragment))
+pub(crate) fn protected(path: &str, on_windows: bool) -> Option<&'static str> {
+    let tidy = |path: &str| path.replace("//", "/").replace("/./", "/");
+    let everywhere = PATHS.fragments.iter().copied();
+    if !on_windows {
+        let plain = tidy(&path.replace('\\', "/"));
+        return everywhere.into_iter().find(|fragment| plain.contains(fragment));
+    }
+    let plain = tidy(&windows::long_names(&windows::folded(path), PATHS.fragments));
+    let mut all = everywhere.chain(PATHS.windows.iter().copied());
+    all.find(|fragment| plain.contains(&fragment.to_lowercase()))
 }
 
 /// The words of a command that may be paths which it writes to.

@@ -1,21 +1,18 @@
 //! Judges a reading by the rules: every run is looked at, and the strictest finding wins.
 
+mod coverage;
+
 use std::{cell::OnceCell, collections::HashSet};
 
 use crate::{
     data, downloads,
     explain::Explanation,
-    harmless,
     matching::Certainty,
     names::NetworkMode,
-    near::nearest_miss,
-    plain::{
-        Dialect, NotPlain, PlainCommand, builtins::is_builtin, plain,
-        variables::is_harmless_variable,
-    },
+    plain::NotPlain,
     policy::{Mode, Policy},
-    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution, Word},
-    rule::{Decision, Level, RedirectScope, Rule, Target},
+    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution},
+    rule::{Decision, Level, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denied, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
     windows::{self, windows_shell},
@@ -175,7 +172,7 @@ impl<'c> Case<'c> {
     /// The first rule of a kind that speaks of a run.
     fn first_rule(&self, run: &Invocation, is_meant: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let redirects = self.redirects(run);
-        let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
+        let shadowed = self.is_shadowed(run);
         let speaks = |rule: &&Rule| {
             rule.counts_for(self.subject)
                 && match rule.decision {
@@ -193,68 +190,6 @@ impl<'c> Case<'c> {
         rule.sandbox.filter(|level| *level >= self.subject.level() || self.is_one_known_program())
     }
 
-    /// Whether the text is one program with its arguments, all written out, whose file no command
-    /// can have put there.
-    fn is_one_known_program(&self) -> bool {
-        let ([command], [run]) = (self.reading.commands.as_slice(), self.reading.runs.as_slice())
-        else {
-            return false;
-        };
-        let literal = command.words.iter().all(|word| word.literal().is_some());
-        let alone = command.redirects.is_empty()
-            && command.assignments.is_empty()
-            && !command.background
-            && !run.unresolved;
-        literal && alone && self.is_plain() && self.is_own_file(run)
-    }
-
-    /// Whether the file of a program is known, and is none that a command can have put there.
-    fn is_own_file(&self, run: &Invocation) -> bool {
-        let Some(name) = run.name() else { return true };
-        is_builtin(name)
-            || self.subject.resolve(name).is_some() && !self.subject.can_be_planted(name)
-    }
-
-    /// Whether an allow can cover the text.
-    fn is_plain(&self) -> bool {
-        self.plain.get_or_init(|| self.plainness()).is_ok()
-    }
-
-    /// Why no allow can cover the text, if none can.
-    fn plainness(&self) -> Result<(), NotPlain> {
-        let reading = self.reading;
-        let not = |what, offset| Err(NotPlain { what, offset });
-        if let Some(why) = reading.inner_not_plain {
-            return Err(why);
-        }
-        let inside = reading.runs.iter().filter(|run| run.depth > 0);
-        for assignment in inside.flat_map(|run| &run.assignments) {
-            if !is_harmless_variable(&assignment.name, assignment.value.literal()) {
-                let what = "a variable for a program that may act on it";
-                return not(what, assignment.value.span.start);
-            }
-        }
-        let Script::Shell(text) = self.subject.script() else { return Ok(()) };
-        let shell = self.subject.shell().unwrap_or("bash");
-        if let Some(windows) = windows_shell(shell) {
-            return windows::plainness(text, windows);
-        }
-        let dialect = match basename(shell) {
-            "bash" => Dialect::Bash,
-            "sh" | "dash" | "ash" => Dialect::Posix,
-            _ => return not("a shell whose grammar is not known here", 0),
-        };
-        if self.subject.can_be_planted(shell) {
-            return not("a shell that commands can have put there", 0);
-        }
-        let listed = plain(text, dialect, &|name| self.subject.has_variable(name))?;
-        if is_same(&listed, reading) {
-            Ok(())
-        } else {
-            not("something that can be read in two ways", 0)
-        }
-    }
-
     /// The finding where nothing else was found: the rule that allows every part, or the default.
     fn default(&self) -> Finding {
         let reading: &'c Reading = self.reading;
@@ -267,7 +202,7 @@ impl<'c> Case<'c> {
             (Some(_), Some(run)) => {
                 format!("no rule matches `{}`, and {tool} allows by default", self.shown(run))
             }
-            (Some((run, rule)), None) => match self.plain.get_or_init(|| self.plainness()) {
+            (Some((run, rule)), None) => match self.proof() {
                 Ok(()) => return self.allowed_by(rule, run),
                 Err(NotPlain { what, offset }) => format!(
                     "no rule can allow {what} (at byte {offset}), and {tool} allows by default"
@@ -425,20 +360,20 @@ impl<'c> Case<'c> {
 
     /// Asks about writing to protected paths.
     fn judge_paths(&mut self) {
-        let reading = self.reading;
+        let (reading, on_windows) = (self.reading, self.is_on_windows());
         let nested = reading.runs.iter().flat_map(|run| &run.redirects);
         let outer = reading.commands.iter().flat_map(|command| &command.redirects);
         for redirect in outer.chain(nested) {
             let harmless = matches!(redirect.kind, RedirectKind::Duplicate | RedirectKind::Here);
             let reads = redirect.kind == RedirectKind::Read;
             let matters = |part: &&str| !harmless && (!reads || part.starts_with("/dev/"));
-            let found = data::protected(&redirect.target.text).filter(matters);
+            let found = data::protected(&redirect.target.text, on_windows).filter(matters);
             self.ask_about_path(found, redirect.target.span);
         }
         for run in &reading.runs {
             let name = run.name().map_or("", basename);
             let mut written = data::written(name, run.words.get(1..).unwrap_or_default()).iter();
-            let found = written.find_map(|word| data::protected(&word.text));
+            let found = written.find_map(|word| data::protected(&word.text, on_windows));
             if found.is_some() && !self.is_allowed_fully(run) {
                 self.ask_about_path(found, run.span);
             }
@@ -499,119 +434,6 @@ impl<'c> Case<'c> {
         trusted && !strict && !self.subject.manners().asks_by_default
     }
 
-    /// Asks about every run that nothing allows, where the default is to ask.
-    fn judge_coverage(&mut self) {
-        if self.is_default_allow() {
-            return;
-        }
-        let reading = self.reading;
-        if reading.runs.iter().all(|run| run.name().is_none()) {
-            let span = Span { start: 0, end: self.text.len() };
-            self.find(Decision::Ask, "default", span, ALLOW_IT, |case| {
-                format!("no rule allows this, and {} asks by default here", case.subject.tool())
-            });
-        }
-        for run in &reading.runs {
-            let covering = self.covering_rule(run);
-            if let Some((rule, _)) = covering.filter(|_| !self.is_trusted_file(run)) {
-                let remedy = "allow a program outside of what commands can write, or approve it";
-                self.find(Decision::Ask, "planted", run.span, remedy, |case| {
-                    format!(
-                        "`{}` is allowed by `{rule}`, but commands can write that file",
-                        case.shown(run)
-                    )
-                });
-            } else if let Some((rule, why)) = covering {
-                self.find(Decision::Allow, rule, run.span, "", |case| {
-                    let why = why.map_or(String::new(), |why| format!(": {why}"));
-                    format!("`{}` is allowed{why}", case.shown(run))
-                });
-            } else {
-                self.find(Decision::Ask, "default", run.span, ALLOW_IT, |case| {
-                    let redirects = case.redirects(run);
-                    let rules = &case.policy.rules;
-                    let near = nearest_miss(rules, run, &redirects, case.subject);
-                    let near = near.map_or(String::new(), |why| format!(": {why}"));
-                    format!("no rule allows `{}`{near}", case.shown(run))
-                });
-            }
-        }
-    }
-
-    /// Asks about a text that no rule can allow.
-    fn judge_plainness(&mut self) {
-        if self.is_default_allow() {
-            return;
-        }
-        let Err(NotPlain { what, offset }) = *self.plain.get_or_init(|| self.plainness()) else {
-            return;
-        };
-        let start = offset.min(self.text.len());
-        let end = (start + 1).min(self.text.len());
-        let remedy = "write it plainly, or approve it when asked";
-        self.find(Decision::Ask, "not-plain", Span { start, end }, remedy, |_| {
-            format!("no rule can allow {what} (at byte {offset})")
-        });
-    }
-
-    /// Whether an allow of this run's name is good for its file: where nobody is trusted, that must
-    /// be none that a command can have put there.
-    fn is_trusted_file(&self, run: &Invocation) -> bool {
-        let careful =
-            self.policy.mode == Mode::Strict || self.subject.trust() == Trust::UntrustedExternal;
-        let planted = |name: &str| !is_builtin(name) && self.subject.can_be_planted(name);
-        !careful || !run.name().is_some_and(planted)
-    }
-
-    /// The rule that allows a run, and why.
-    fn covering_rule(&self, run: &Invocation) -> Option<(&'c str, Option<&'c str>)> {
-        if let Some(rule) = self.allowing_rule(run) {
-            return Some((&rule.id, rule.because.as_deref()));
-        }
-        let redirects = self.redirects(run);
-        let name = run.name();
-        let shadowed = name.is_some_and(|name| self.functions.contains(name));
-        let plain = redirects.iter().all(|redirect| RedirectScope::None.covers(redirect));
-        let Some(name) = name.filter(|_| plain && !shadowed) else {
-            return (name.is_none() && plain).then_some(("syntax", None));
-        };
-        if !run.unresolved && data::is_neutral(basename(name)) {
-            return Some(("wrapper", Some("what it runs is judged on its own")));
-        }
-        if self.subject.manners().asks_by_default {
-            return None;
-        }
-        let rest = run.words.get(1..).unwrap_or_default();
-        let because = harmless::reads_only(name, rest, self.subject.sandboxed())?;
-        Some(("safe", Some(because)))
-    }
-
-    /// The rule of the policy that allows a run.
-    fn allowing_rule(&self, run: &Invocation) -> Option<&'c Rule> {
-        let policy: &'c Policy = self.policy;
-        let allow = policy.rules.iter().filter(|rule| rule.decision == Decision::Allow);
-        let mut allow = allow.filter(|rule| rule.counts_for(self.subject)).peekable();
-        allow.peek()?;
-        let redirects = self.redirects(run);
-        let shadowed = run.name().is_some_and(|name| self.functions.contains(name));
-        allow.find(|rule| {
-            (!shadowed || rule.target == Target::Everything) && rule.covers(run, &redirects)
-        })
-    }
-
-    /// Whether a full rule or a bare allow covers a run.
-    fn is_allowed_fully(&self, run: &Invocation) -> bool {
-        let redirects = self.redirects(run);
-        let is_covered = self.policy.rules.iter().any(|rule| {
-            rule.decision == Decision::Allow
-                && !rule.short
-                && rule.counts_for(self.subject)
-                && rule.covers(run, &redirects)
-        });
-        // The second reading is only for those whom it matters to.
-        is_covered && self.is_plain()
-    }
-
     /// The redirects that are made for a run: its own, and those of the simple command around it.
     fn redirects<'r>(&'r self, run: &'r Invocation) -> Vec<&'r Redirect> {
         let outer = self.reading.commands.get(run.command).map(|command| &command.redirects);
@@ -629,17 +451,4 @@ impl<'c> Case<'c> {
         let text: String = text.chars().take(60).collect();
         if more { format!("{}…", text.trim_end()) } else { text.trim_end().to_owned() }
     }
-}
-
-/// Whether two readers found the same simple commands.
-fn is_same(listed: &[PlainCommand], reading: &Reading) -> bool {
-    let listed = listed.iter().map(|command| &command.words).filter(|words| !words.is_empty());
-    let read = reading.commands.iter().filter(|command| !command.substituted);
-    let read = read.map(|command| &command.words).filter(|words| !words.is_empty());
-    let same = |one: &Word, other: &Word| one.literal() == other.literal();
-    let mut pairs = listed.clone().zip(read.clone());
-    listed.count() == read.count()
-        && pairs.all(|(one, other)| {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
-        })
 }

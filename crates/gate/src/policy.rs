@@ -15,6 +15,7 @@ use crate::{
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
     settings::Values,
     verdict::Trust,
+    windows::is_absolute,
 };
 
 /// The decision of a rule that has a command tried on a copy before anybody is asked.
@@ -100,6 +101,13 @@ impl Policy {
         }
         check_names(layers)?;
         Ok(policy)
+    }
+
+    /// The same policy for Windows, where one program has many names.
+    #[must_use]
+    pub fn for_windows(mut self) -> Self {
+        self.rules = self.rules.into_iter().map(Rule::for_windows).collect();
+        self
     }
 
     /// The rules on names.
@@ -341,6 +349,7 @@ impl<'t> LayerReader<'_, 't> {
             because: text("because")?.map(|(because, _)| because.to_owned()),
             short: false,
             tries,
+            windows: false,
         })
     }
 
@@ -352,13 +361,17 @@ impl<'t> LayerReader<'_, 't> {
         decision: Decision,
     ) -> Result<String, PolicyError> {
         self.check_narrowing("workspace", at, decision)?;
-        if !path.starts_with('/') {
+        let on_windows = is_absolute(path);
+        if !path.starts_with('/') && !on_windows {
             let problem = format!("the workspace `{path}` is not an absolute path");
             return Err(self.error(
                 at,
                 &problem,
                 "write the whole path, as in `\"/home/me/project\"`",
             ));
+        }
+        if on_windows {
+            return Ok(path.to_owned());
         }
         let path = path.trim_end_matches('/');
         Ok(if path.is_empty() { "/".into() } else { path.to_owned() })
@@ -530,6 +543,7 @@ fn short_form(text: &str, decision: Decision) -> Option<Rule> {
         exact: false,
         short: !everything,
         tries: false,
+        windows: false,
     })
 }
 

@@ -3,19 +3,35 @@
 use crate::{
     data,
     interpreters::is_interpreter,
+    judge::read_script,
     reading::{Reading, Word},
     unwrap::basename,
     verdict::{Script, Subject, argv_words},
+    windows::{self, windows_shell},
 };
 
 /// Besides interpreters: a rule for one of them would be a rule for anything.
-const AS_GENERAL: [&str; 5] = ["awk", "gawk", "mawk", "osascript", "make"];
+const AS_GENERAL: [&str; 13] = [
+    "awk",
+    "gawk",
+    "mawk",
+    "osascript",
+    "make",
+    "cmd",
+    "powershell",
+    "pwsh",
+    "wscript",
+    "cscript",
+    "mshta",
+    "rundll32",
+    "wsl",
+];
 
 /// The rule, in TOML, that allows exactly this command: for this tool, in this workspace, and for
 /// no caller who is trusted less; none where that cannot be said.
 pub fn proposal(subject: &impl Subject, id: &str) -> Option<String> {
     let words = match subject.script() {
-        Script::Shell(text) => single(&crate::read(text))?,
+        script @ Script::Shell(_) => single(&read_script(&script, subject.shell()))?,
         Script::Argv(argv) => argv_words(argv),
     };
     let literal: Vec<&str> = words.iter().map(Word::literal).collect::<Option<_>>()?;
@@ -73,6 +89,11 @@ fn single(reading: &Reading) -> Option<Vec<Word>> {
 /// Whether a shell is a usual one in a usual place: any other is a program of its own, which a rule
 /// about the text says nothing of.
 fn is_usual_shell(shell: &str) -> bool {
+    if windows_shell(shell).is_some() {
+        let path = windows::program_name(shell);
+        let path = path.split_once(':').map_or(path.as_str(), |(_drive, path)| path);
+        return !path.contains('/') || path.starts_with("/windows/system32/");
+    }
     let folders = ["/bin/", "/usr/bin/", "/usr/local/bin/"];
     let name = folders.iter().find_map(|folder| shell.strip_prefix(folder)).unwrap_or(shell);
     ["sh", "bash", "dash", "zsh", "ksh"].contains(&name)
@@ -186,6 +207,35 @@ mod tests {
     }
 
     #[test]
+    fn text_for_a_shell_of_windows_gets_a_rule_by_its_own_reader() {
+        let of = |text, shell| proposed(Script::Shell(text), Trust::TrustedOperator, Some(shell));
+        let rule = of(r#"IPConfig.exe /all C:\dir "a b""#, "cmd").unwrap();
+        assert!(rule.contains(r#"args = [["/all"], ["C:\\dir"], ["a b"]]"#), "{rule}");
+        let rule = rule.replace("\"/w\"", r"'C:\Work'");
+        let policy = policy_of(&rule).for_windows();
+        let verdict = |text: &str, workspace| {
+            let manners = Manners { asks_by_default: true, refuses_substitution: true };
+            let (workspace, shell) = (Some(workspace), Some("cmd"));
+            let around = Circumstances { manners, workspace, shell, ..Circumstances::default() };
+            check(&policy, "run_shell_command", Script::Shell(text), around).verdict
+        };
+        let asked = r#"ipconfig /all C:\dir "a b""#;
+        assert_eq!(verdict(asked, r"c:\work\"), Decision::Allow);
+        assert_eq!(verdict(asked, r"C:\Work\sub"), Decision::Ask);
+        assert_eq!(verdict("ipconfig /all", r"C:\Work"), Decision::Ask);
+        for (text, shell) in [
+            ("echo a & b", "cmd"),
+            ("cmd /c ipconfig", "cmd"),
+            ("powershell x", "cmd"),
+            ("ipconfig %x%", "cmd"),
+            ("git $x", "pwsh"),
+            ("ipconfig", r"C:\elsewhere\cmd.exe"),
+        ] {
+            assert_eq!(of(text, shell), None, "{text}");
+        }
+    }
+
+    #[test]
     fn what_could_be_more_gets_no_rule() {
         for text in [
             "bash -c ls",
@@ -216,6 +266,25 @@ mod tests {
         {
             let rule = proposed(Script::Shell("ls"), Trust::TrustedOperator, Some(shell));
             assert_eq!(rule.is_some(), usual, "{shell}");
+        }
+    }
+
+    #[test]
+    fn a_text_for_a_shell_of_windows_gets_a_rule_if_it_is_one_plain_program() {
+        for (text, shell, gets_one) in [
+            ("touch x", "cmd", true),
+            ("touch x", r"C:\Windows\System32\cmd.exe", true),
+            ("git push origin", "powershell", true),
+            ("touch x", r"C:\work\cmd.exe", false),
+            ("touch x & del y", "cmd", false),
+            ("touch %x%", "cmd", false),
+            ("touch x > y", "cmd", false),
+            ("cmd /c del x", "cmd", false),
+            ("powershell -c x", "cmd", false),
+            ("touch $x", "pwsh", false),
+        ] {
+            let rule = proposed(Script::Shell(text), Trust::TrustedOperator, Some(shell));
+            assert_eq!(rule.is_some(), gets_one, "{text} in {shell}: {rule:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Rules, whatever form they were written in, and what they cover.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
     reading::{Form, Invocation, Redirect, RedirectKind, Word},
     unwrap::basename,
     verdict::{Subject, Trust},
+    windows::{is_same_path, program_name},
 };
 
 /// What a rule or a verdict says, from lax to strict.
@@ -118,14 +121,30 @@ pub(crate) struct Rule {
     pub short: bool,
     /// Whether what it asks about is tried on a copy first.
     pub tries: bool,
+    /// Whether names are compared as Windows does.
+    pub windows: bool,
 }
 
 impl Rule {
     /// Whether it counts for a subject: for its tool, its workspace and its caller's trust.
     pub(crate) fn counts_for(&self, subject: &dyn Subject) -> bool {
         self.tool.as_deref().is_none_or(|named| named == subject.tool())
-            && (self.workspace.is_none() || self.workspace.as_deref() == subject.workspace())
+            && self.workspace.as_deref().is_none_or(|only| self.is_in(only, subject))
             && self.trust.is_none_or(|least| subject.trust().reaches(least))
+    }
+
+    fn is_in(&self, only: &str, subject: &dyn Subject) -> bool {
+        let same = |it| if self.windows { is_same_path(only, it) } else { only == it };
+        subject.workspace().is_some_and(same)
+    }
+
+    /// The same rule for Windows, which finds one program under many names.
+    pub(crate) fn for_windows(mut self) -> Self {
+        if let Target::Program { name, .. } = &mut self.target {
+            *name = program_name(name);
+        }
+        self.windows = true;
+        self
     }
 
     /// Whether an allow covers a run, with the redirects that are made for it.
@@ -157,7 +176,7 @@ impl Rule {
             Form::Glob | Form::Dynamic | Form::Fields => Certainty::Maybe,
         };
         let here = named.min(follows(rest, args));
-        here.max(hides_in(run, name))
+        here.max(self.hides_in(run, name))
     }
 
     /// Whether the rule names this program, as it is written or as it is found.
@@ -167,6 +186,30 @@ impl Rule {
         let same = |path: &str| basename(path.trim_start_matches('=')) == basename(name);
         (same(word) || resolved.is_some_and(same)).into()
     }
+
+    /// Whether a program is among the words of one that may run it.
+    fn hides_in(&self, run: &Invocation, name: &str) -> Certainty {
+        let first = run.name().map_or("", basename);
+        let is_meant = |word: &Word| {
+            let text = self.compared(&word.text);
+            text == name || basename(&text) == name || text.ends_with(&format!("={name}"))
+        };
+        let among = || run.words.iter().skip(1).any(is_meant);
+        if run.unresolved && among() {
+            return Certainty::Yes;
+        }
+        let unknown = first == "?" || !data::keeps_its_arguments(first);
+        let rest = run.words.get(1..).unwrap_or_default();
+        let mentioned =
+            || rest.iter().any(|word| mentions(&self.compared(&word.text), basename(name)));
+        let hidden = unknown && among() || mentioned() && data::runs_or_writes(first, rest);
+        if hidden { Certainty::Maybe } else { Certainty::No }
+    }
+
+    /// A word that may name a program, as it is compared.
+    fn compared<'w>(&self, word: &'w str) -> Cow<'w, str> {
+        if self.windows { program_name(word).into() } else { word.into() }
+    }
 }
 
 /// Whether words are what a rule for their program means: known to be harmless, or, where nothing
@@ -174,24 +217,6 @@ impl Rule {
 pub(crate) fn is_ordinary(name: &str, rest: &[Word]) -> bool {
     harmless::is_harmless(name, rest)
         || !harmless::is_known(name) && !data::runs_or_writes(name, rest)
-}
-
-/// Whether a program is among the words of one that may run it.
-fn hides_in(run: &Invocation, name: &str) -> Certainty {
-    let first = run.name().map_or("", basename);
-    let is_meant = |word: &Word| {
-        let text = word.text.as_str();
-        text == name || basename(text) == name || text.ends_with(&format!("={name}"))
-    };
-    let among = || run.words.iter().skip(1).any(is_meant);
-    if run.unresolved && among() {
-        return Certainty::Yes;
-    }
-    let unknown = first == "?" || !data::keeps_its_arguments(first);
-    let rest = run.words.get(1..).unwrap_or_default();
-    let mentioned = || rest.iter().any(|word| mentions(&word.text, basename(name)));
-    let hidden = unknown && among() || mentioned() && data::runs_or_writes(first, rest);
-    if hidden { Certainty::Maybe } else { Certainty::No }
 }
 
 /// Whether a program is named inside an argument that may be code, as in `awk 'BEGIN{system("rm

@@ -116,6 +116,11 @@ pub trait Subject {
         false
     }
 
+    /// Whether the folder that it runs in has a file that `cmd.exe` would run for this name.
+    fn is_in_current_folder(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Whether it would run on Windows.
     fn is_on_windows(&self) -> bool {
         false

@@ -72,6 +72,9 @@ struct Group {
     untrusted: Option<bool>,
     /// The shell that reads the text, where it is not bash.
     shell: Option<String>,
+    /// The programs that are in the current folder.
+    #[serde(default)]
+    in_current_folder: Vec<String>,
     #[serde(default)]
     cases: Vec<String>,
 }
@@ -101,21 +104,24 @@ fn complaint(group: &Group, checked: &Checked) -> Option<String> {
 
 #[test]
 fn the_cases_come_out_as_written() {
-    hold(include_str!("data/verdicts.toml"));
+    hold(include_str!("data/verdicts.toml"), false);
 }
 
 #[test]
 fn text_for_the_shells_of_windows_comes_out_as_written() {
-    hold(include_str!("data/windows.toml"));
+    hold(include_str!("data/windows.toml"), true);
 }
 
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
-fn hold(cases: &str) {
+fn hold(cases: &str, on_windows: bool) {
     let file: File = toml::from_str(cases).unwrap();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for group in &file.group {
         let text = file.policies.get(&group.policy).unwrap();
-        let policy = policy(text, mode(group.mode.as_deref()));
+        let mut policy = policy(text, mode(group.mode.as_deref()));
+        if on_windows {
+            policy = policy.for_windows();
+        }
         let trust = if group.untrusted == Some(true) {
             legwork_gate::Trust::UntrustedExternal
         } else {
@@ -123,7 +129,14 @@ fn hold(cases: &str) {
         };
         let sandboxed = group.sandboxed.unwrap_or(true);
         let shell = group.shell.as_deref();
-        let circumstances = Circumstances { sandboxed, trust, shell, ..Circumstances::default() };
+        let in_current_folder: Vec<_> = group.in_current_folder.iter().map(|it| &**it).collect();
+        let circumstances = Circumstances {
+            sandboxed,
+            trust,
+            shell,
+            in_current_folder: &in_current_folder,
+            ..Circumstances::default()
+        };
         for (tool, case) in group.tools.iter().flat_map(|t| group.cases.iter().map(move |c| (t, c)))
         {
             count += 1;

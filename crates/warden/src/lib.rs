@@ -48,8 +48,8 @@ use windows as system;
 pub use windows::{
     FileLock, LaunchedWarden, Signal, WardenOffer, awake_ms, command_line, end_left_by,
     file_identity, fork_spawner_ahead, is_alive, is_held_by_job, keep_heap, lock_file,
-    make_private_folder, process_started, raise_own_open_files, replace_file, share_heap,
-    since_boot_ms, take_over_if_spawner, unlock_file, warden_pipe,
+    make_private_file, make_private_folder, process_started, raise_own_open_files, replace_file,
+    share_heap, since_boot_ms, take_over_if_spawner, unlock_file, warden_pipe,
 };
 
 #[cfg(not(any(target_os = "linux", windows)))]

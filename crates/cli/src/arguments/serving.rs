@@ -8,9 +8,12 @@ use super::{
     common::{LogChoice, Rules, StateChoice, StatePlace, TrustName},
     examples, values,
 };
-use crate::http::{
-    Listen,
-    tokens::{self, TokenRole},
+use crate::{
+    http::{
+        Listen,
+        tokens::{self, TokenRole},
+    },
+    platform::OPEN_HELP,
 };
 
 #[derive(Debug, Args)]
@@ -44,8 +47,7 @@ pub(crate) struct ServeOptions {
     /// Allow an address that other machines reach: a proxy that speaks TLS stands in front of it
     #[arg(long)]
     pub behind_proxy: bool,
-    /// Open the sign-in link in your browser (xdg-open)
-    #[arg(long)]
+    #[arg(long, help = OPEN_HELP)]
     pub open: bool,
     /// A name that clients may use for this server in their Host and Origin headers, besides
     /// localhost and the address; may be repeated

@@ -29,7 +29,7 @@ use crate::{
     OUR_FAILURE,
     arguments::{DoctorOptions, Rules, StateChoice, StatePlace},
     hints,
-    platform::{SHELL, ended_with},
+    platform::{NO_COPIES, SHELL, STARTER, ended_with},
     render::{print, print_json},
     style::{Style, Tone, from_home},
 };
@@ -60,6 +60,9 @@ impl Check {
 struct Effective {
     ask: &'static str,
     sandbox: Level,
+    /// Whether nothing on this machine holds commands to that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    sandbox_not_enforced: bool,
     network: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     network_by_name: bool,
@@ -308,6 +311,7 @@ impl Trial {
         Some(Effective {
             ask: self.ask,
             sandbox: report.level,
+            sandbox_not_enforced: report.level != Level::None && !report.holds_files(),
             network: report.network,
             network_by_name: report.network_by_name,
             outside_in_layer: self.outside == Outside::Layer
@@ -339,8 +343,8 @@ impl Trial {
         let engine = &self.asking_nobody;
         let mut checks = Vec::new();
         match engine.warm_up(Trust::TrustedOperator).await {
-            Ok(_) => checks.push(Check::ok("spawner", "starts and answers")),
-            Err(error) => return vec![Check::of("spawner", &error)],
+            Ok(_) => checks.push(Check::ok(STARTER, "starts and answers")),
+            Err(error) => return vec![Check::of(STARTER, &error)],
         }
         let input = json!({ "cmd": "echo well", "shell": SHELL, "login": false });
         let answer = engine.call("ExecCommand", input, &Caller::operator("doctor")).await;
@@ -394,6 +398,9 @@ fn conclusion(checks: &[Check], layers: &[ProtectionLayer], style: Style) -> Str
     }
 }
 
+/// A level that nothing here holds.
+const NOT_ENFORCED: &str = "asked for, and not enforced here: commands may write everywhere";
+
 impl Effective {
     fn told(&self) -> Vec<(&'static str, String)> {
         let asked = match self.ask {
@@ -403,6 +410,7 @@ impl Effective {
         };
         let writable = match self.sandbox {
             Level::None => "commands may write everywhere",
+            _ if self.sandbox_not_enforced => NOT_ENFORCED,
             Level::WorkspaceWrite => "commands may write in their workspace and in /tmp",
             Level::ReadOnly => "commands may write nothing",
         };
@@ -421,7 +429,7 @@ impl Effective {
             told.push(("outside", kept.to_owned()));
         }
         if self.no_copies {
-            told.push(("trials", "refused: this kernel has no overlay file system".to_owned()));
+            told.push(("trials", format!("refused: {NO_COPIES}")));
         }
         told
     }

@@ -1,20 +1,21 @@
 //! `legwork changes`, `apply` and `discard`: what trials changed, and what becomes of it.
 
+mod relief;
+
 use std::{
     path::{Component, Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use legwork::{
-    Discarded, Engine, ErrorKind, Relief, ShownChanges, Task, ToolError, TrialChanges, TrialState,
+    Engine, ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState,
     gate::units::shown_bytes,
 };
 use serde_json::json;
 
 use super::listed::age;
 use crate::{
-    arguments::{ApplyOptions, ChangesOptions, DiscardOptions, StateChoice, tell_of_repair},
+    arguments::{ApplyOptions, ChangesOptions, DiscardOptions, StateChoice},
     render::{change_json, complain_of, one_line, print, print_json, say},
 };
 
@@ -26,10 +27,6 @@ const DIFF_MAX: (usize, usize) = (100_000, 16 << 20);
 
 /// Most columns of a command.
 const COMMAND_MAX: usize = 60;
-
-/// How often room is looked for that a discard has made, and how long apart.
-const ROOM_LOOKS: usize = 20;
-const ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// What stands in the place of a trial's id where changes are of none.
 const OUTSIDE: &str = "outside the workspace";
@@ -70,18 +67,23 @@ pub(crate) async fn changes(options: ChangesOptions) -> ExitCode {
         if options.list {
             return Ok(list(&engine.trials().await?, options.json));
         }
-        let diff = options.diff.then_some(DIFF_MAX);
-        let shown = ShownChanges { lines_max: usize::MAX, diff };
-        let paths = options.path.iter().map(|path| absolute(path)).collect();
+        let (paths, shown) = wanted(&options);
         if options.outside {
             let changes = engine.outside_changes(&this_folder(), paths, shown).await?;
             return Ok(if options.json { as_json(&changes) } else { outside(&changes) });
         }
         let task = meant(&engine, options.trial.as_deref()).await?;
         let changes = engine.trial_changes(&task, paths, shown).await?;
-        Ok(if options.json { as_json(&changes) } else { as_text(&task, &changes) })
+        Ok(if options.json { as_json(&changes) } else { as_text(Some(&task), &changes) })
     };
-    shown.await.unwrap_or_else(|error: ToolError| complain_of(&error))
+    shown.await.unwrap_or_else(|error: ToolError| relief::changes(&options, &error))
+}
+
+/// The paths whose changes are to be shown, and how much of them.
+fn wanted(options: &ChangesOptions) -> (Vec<PathBuf>, ShownChanges) {
+    let diff = options.diff.then_some(DIFF_MAX);
+    let paths = options.path.iter().map(|path| absolute(path)).collect();
+    (paths, ShownChanges { lines_max: usize::MAX, diff })
 }
 
 fn as_json(changes: &TrialChanges) -> ExitCode {
@@ -105,12 +107,14 @@ fn outside(changes: &TrialChanges) -> ExitCode {
     }
 }
 
-fn as_text(task: &Task, changes: &TrialChanges) -> ExitCode {
+/// What a trial changed, below its command where that is known.
+fn as_text(task: Option<&Task>, changes: &TrialChanges) -> ExitCode {
     if let Some(diff) = &changes.diff {
         return print(diff);
     }
-    let command = one_line(&task.command, COMMAND_MAX);
-    print(&format!("{}  {command}\n{}\n{}", task.task_id, changes.counted, changes.list))
+    let command = task.map(|task| format!("  {}", one_line(&task.command, COMMAND_MAX)));
+    let command = command.unwrap_or_default();
+    print(&format!("{}{command}\n{}\n{}", changes.task_id, changes.counted, changes.list))
 }
 
 fn list(trials: &[TrialState], json: bool) -> ExitCode {
@@ -206,71 +210,8 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
             let lines = names.iter().map(|name| format!("{name}: discarded\n"));
             print(&lines.collect::<String>())
         }
-        Err(error) => without_ledger(&options, &error).await,
+        Err(error) => relief::discard(&options, &error).await,
     }
-}
-
-/// Discards what was meant where the ledger cannot be opened, or had no room for its task: a full
-/// disk may be full because of it. Without anything to discard there, the first error is told.
-async fn without_ledger(options: &DiscardOptions, error: &ToolError) -> ExitCode {
-    let may_be_full = [ErrorKind::StateUnavailable, ErrorKind::UnknownTask].contains(&error.kind);
-    if !may_be_full || !options.path.is_empty() {
-        return complain_of(error);
-    }
-    let discarded = match relieved(options) {
-        Ok(discarded) if discarded.is_empty() => return complain_of(error),
-        Ok(discarded) => discarded,
-        Err(other) if other.kind == ErrorKind::UnknownTask => return complain_of(error),
-        Err(other) => return complain_of(&other),
-    };
-    match with_room(&options.state).await {
-        Ok(engine) => {
-            for one in &discarded {
-                engine.note_discarded(one, BY).await;
-            }
-        }
-        Err(error) => say(&format!("legwork: not noted in the audit log: {}", error.message)),
-    }
-    let name = |one: &Discarded| match one {
-        Discarded::Trial(id) => id.to_string(),
-        Discarded::Outside(_) => OUTSIDE.to_owned(),
-    };
-    print(&discarded.iter().map(|one| format!("{}: discarded\n", name(one))).collect::<String>())
-}
-
-/// The engine, as soon as there is room for it. What was removed is the disk's again when the
-/// kernel has let go of the last view of it, which takes a moment.
-async fn with_room(state: &StateChoice) -> Result<Engine, ToolError> {
-    for _ in 0..ROOM_LOOKS {
-        if let Ok(engine) = state.with_tasks() {
-            return Ok(engine);
-        }
-        tokio::time::sleep(ROOM_PAUSE).await;
-    }
-    state.with_tasks()
-}
-
-/// What was meant, discarded without the ledger.
-fn relieved(options: &DiscardOptions) -> Result<Vec<Discarded>, ToolError> {
-    let (folder, place) = (this_folder(), options.state.path()?);
-    let relief = Relief::open(&place, tell_of_repair)?;
-    if options.outside {
-        let (discarded, running) = relief.discard_outside(&folder)?;
-        tell_running(running);
-        return Ok(vec![discarded]);
-    }
-    let mut trials = relief.trials();
-    match &options.trial {
-        Some(prefix) => trials.retain(|trial| trial.task_id.as_str().starts_with(prefix.as_str())),
-        None => trials.retain(|trial| folder.starts_with(&trial.workspace)),
-    }
-    if options.trial.is_some() && trials.len() > 1 {
-        return Err(ToolError::new(ErrorKind::InvalidToolInput, "several trials begin like that"));
-    }
-    if !options.all {
-        trials.truncate(1);
-    }
-    trials.iter().map(|trial| relief.discard_trial(trial)).collect()
 }
 
 fn tell_running(running: usize) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    platform::{OPENER, private_file},
+    platform::{OPENER, make_private, private_file},
     render::say,
 };
 
@@ -40,6 +40,7 @@ fn write(link: &str, state: &Path) -> io::Result<PathBuf> {
     let path = state.join(FILE);
     let _ = std::fs::remove_file(&path);
     let mut file = private_file().create_new(true).open(&path)?;
+    make_private(&path)?;
     // A link has no character that HTML reads as its own.
     let text = format!(
         "<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0; url={link}\">\

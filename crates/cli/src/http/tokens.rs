@@ -16,7 +16,7 @@ use legwork::Trust;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::platform::{Stamp, is_open_to_others, private_file, stamp_of};
+use crate::platform::{Stamp, is_open_to_others, make_private, private_file, stamp_of};
 
 /// What a token begins with, so that people and secret scanners know it.
 pub(super) const PREFIX: &str = "lwt_";
@@ -201,6 +201,7 @@ impl TokenFile {
         let new = beside(".new");
         let written = (|| {
             let mut file = private_file().create(true).truncate(true).open(&new)?;
+            make_private(&new)?;
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;

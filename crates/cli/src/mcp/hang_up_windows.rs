@@ -10,6 +10,6 @@ impl HangUp {
     }
 
     pub(super) async fn happened(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

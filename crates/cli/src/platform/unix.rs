@@ -40,6 +40,18 @@ pub(crate) fn ended_with() -> Option<&'static str> {
     None
 }
 
+/// The process that starts commands for an engine.
+pub(crate) const STARTER: &str = "spawner";
+
+/// Why no copies of files are made where they are not.
+pub(crate) const NO_COPIES: &str = "this kernel has no overlay file system";
+
+/// What is said of the names of the layers of protection.
+pub(crate) const LAYERS_NOTE: Option<&str> = None;
+
+/// What `--open` says of itself.
+pub(crate) const OPEN_HELP: &str = "Open the sign-in link in your browser (xdg-open)";
+
 /// What opens a file in the user's own program for it.
 pub(crate) const OPENER: &[&str] = &["xdg-open"];
 
@@ -79,6 +91,12 @@ pub(crate) fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
 /// Whether others than its owner can use a file.
 pub(crate) fn is_open_to_others(found: &Metadata) -> bool {
     found.mode() & 0o077 != 0
+}
+
+/// Lets nobody but its owner open a file: its mode says so since it was made.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Windows")]
+pub(crate) fn make_private(_path: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// How a file is opened that only its owner can read.

@@ -35,6 +35,19 @@ pub(crate) fn ended_with() -> Option<&'static str> {
     )
 }
 
+/// The process that starts commands for an engine.
+pub(crate) const STARTER: &str = "warden";
+
+/// Why no copies of files are made where they are not.
+pub(crate) const NO_COPIES: &str = "not on Windows yet";
+
+/// What is said of the names of the layers of protection.
+pub(crate) const LAYERS_NOTE: Option<&str> =
+    Some("Windows has job objects for what is called cgroup_kill and cgroup_limits here.");
+
+/// What `--open` says of itself.
+pub(crate) const OPEN_HELP: &str = "Open the sign-in link in your browser";
+
 /// What opens a file in the user's own program for it.
 pub(crate) const OPENER: &[&str] = &["explorer.exe"];
 
@@ -45,6 +58,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Never(Infallible);
 
 impl Never {
+    #[expect(clippy::unused_async, reason = "the signature is that of Unix")]
     pub(crate) async fn recv(&mut self) -> Option<()> {
         match self.0 {}
     }
@@ -89,7 +103,12 @@ pub(crate) fn is_open_to_others(_found: &Metadata) -> bool {
     false
 }
 
-/// How a file is opened that only its owner can read: it is in a folder that is.
+/// Lets nobody but its owner open a file, wherever it is.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    legwork_warden::make_private_file(path)
+}
+
+/// How a file is opened that is made private then.
 pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -144,8 +163,12 @@ pub(crate) enum UnixListener {}
 #[derive(Debug)]
 pub(crate) enum UnixStream {}
 
+/// Who has connected over one.
+pub(crate) enum UnixPeer {}
+
 impl UnixListener {
-    pub(crate) async fn accept(&self) -> io::Result<(UnixStream, ())> {
+    #[expect(clippy::unused_async, reason = "the signature is that of Unix")]
+    pub(crate) async fn accept(&self) -> io::Result<(UnixStream, UnixPeer)> {
         match *self {}
     }
 }

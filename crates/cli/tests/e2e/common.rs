@@ -13,8 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub use crate::harness::stage::{fixture, program};
-use crate::harness::watch::{Times, Watch};
+pub use crate::harness::{
+    stage::{fixture, program},
+    windows::{by_system, given, here, inner_program, shown, unix_lines},
+};
+use crate::harness::{
+    watch::{Times, Watch},
+    windows,
+};
 
 /// How long an event may take before the test gives up; no test waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -234,7 +240,8 @@ pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 
 /// The pid that a fixture announced in a file.
 pub fn announced(path: &str) -> u32 {
-    eventually(path, || fs::read_to_string(path).ok()?.parse().ok())
+    let told = eventually(path, || fs::read_to_string(path).ok()?.parse().ok());
+    windows::pid_here(told, path)
 }
 
 /// Whether a process exists and is no zombie.
@@ -322,7 +329,8 @@ pub fn parts(output: &Output) -> (Option<i32>, String, String) {
 
 /// The pid on the line that a script wrote into a file.
 pub fn announced_line(path: &str) -> u32 {
-    eventually(path, || fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok())
+    let told = eventually(path, || fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok());
+    windows::pid_here(told, path)
 }
 
 /// A text in which every duration is the same.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{runtime::Runtime, time::timeout};
 
 use crate::{
-    common::{Scratch, announced_line, eventually, open, program, signal},
+    common::{Scratch, announced_line, eventually, open, program, shown, signal},
     mcp::Wire,
 };
 
@@ -75,8 +75,8 @@ fn whatever_other_processes_do_is_told() {
     let mut reader = Reader::new(&scratch, Interest::Live);
     scratch.result("echo hi");
     let started = reader.until(|what| matches!(what, EventKind::TaskStarted { tty: false, .. }));
-    let workspace = scratch.workspace.path().canonicalize().unwrap();
-    assert_eq!(started.workspace.as_deref(), workspace.to_str());
+    let workspace = shown(scratch.workspace.path().canonicalize().unwrap());
+    assert_eq!(started.workspace.as_deref(), Some(&*workspace));
     let id = started.what.task_id().unwrap().to_string();
     assert_eq!(reader.ended(&id).0, Status::Completed);
     // Output, in totals.
@@ -91,7 +91,7 @@ fn whatever_other_processes_do_is_told() {
         }
     };
     let grew = reader.until(printed(5));
-    assert_eq!(grew.workspace.as_deref(), workspace.to_str());
+    assert_eq!(grew.workspace.as_deref(), Some(&*workspace));
     open(&gate);
     assert_eq!(reader.ended(&id).0, Status::Completed);
     // A stop.
@@ -111,7 +111,7 @@ fn whatever_other_processes_do_is_told() {
     let is_it = |what: &EventKind| what.approval_id() == Some(&asked);
     let opened = reader.until(is_it);
     assert!(matches!(opened.what, EventKind::QuestionOpened { .. }), "{opened:?}");
-    assert_eq!(opened.workspace.as_deref(), workspace.to_str());
+    assert_eq!(opened.workspace.as_deref(), Some(&*workspace));
     assert!(scratch.legwork("deny").arg(&asked).output().unwrap().status.success());
     let answered = reader.until(is_it);
     let EventKind::QuestionAnswered { decision, .. } = answered.what else {

@@ -56,6 +56,23 @@ impl House {
         Self { scratch, home, state }
     }
 
+    /// What a script prints in the workspace where the state folder is on a small disk of its own:
+    /// `$LW $VERB $S $P` has it and the policy, `$D` is the disk. None where there can be none.
+    fn on_disk(&self, options: &str, script: &str) -> Option<(String, String)> {
+        let disk = self.scratch.file("disk");
+        fs::create_dir(&disk).unwrap();
+        let policy = self.home.join("policy.toml");
+        let mut command = in_namespace(&format!(
+            "mount -t tmpfs -o {options} none {disk}; D={disk}; LW={program}; S='--state {disk}/state'; \
+             P='--mode open --policy {policy}'; {script}",
+            program = program(),
+            policy = policy.display(),
+        ))?;
+        let output = command.current_dir(self.home.join("work")).env("HOME", &self.home).output();
+        let (_, stdout, stderr) = parts(&output.unwrap());
+        Some((stdout, stderr))
+    }
+
     /// The state folder is that of the test.
     pub(super) fn with_state_apart() -> Self {
         let house = Self::new();
@@ -518,19 +535,11 @@ fn a_full_disk_under_a_layer_fails_the_command_and_not_the_home() {
         return;
     }
     let house = House::new();
-    let disk = house.scratch.file("disk");
-    fs::create_dir(&disk).unwrap();
     fs::write(house.home.join("large"), "x".repeat(3_000_000)).unwrap();
-    let script = format!(
-        "mount -t tmpfs -o size=2m none {disk} && exec {} sh --state {disk}/state --mode open \
-         --policy {} 'echo more >> ~/large'",
-        program(),
-        house.home.join("policy.toml").display(),
-    );
-    let Some(mut command) = in_namespace(&script) else { return };
-    let output = command.current_dir(house.home.join("work")).env("HOME", &house.home).output();
-    let (code, stdout, stderr) = parts(&output.unwrap());
-    assert!(code != Some(0) && stderr.contains("No space left"), "{code:?}: {stdout}{stderr}");
+    let script = "$LW sh $S $P 'echo more >> ~/large'; echo code $?";
+    let Some((stdout, stderr)) = house.on_disk("size=2m", script) else { return };
+    assert!(!stdout.ends_with("code 0\n"), "{stdout}{stderr}");
+    assert!(stderr.contains("No space left"), "{stdout}{stderr}");
     assert_eq!(fs::metadata(house.home.join("large")).unwrap().len(), 3_000_000);
 }
 

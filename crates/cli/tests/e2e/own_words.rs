@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::{Scratch, parts, program, text};
+use crate::common::{Scratch, by_system, parts, program, text};
 
 /// Words that only a caller of the tools knows.
 const TOOL_WORDS: [&str; 11] = [
@@ -87,7 +87,9 @@ fn a_configuration_file_that_is_not_there_is_no_line_to_fix() {
         text(&output.stderr)
     };
     let missing = told("nosuch.toml");
-    assert!(missing.contains("nosuch.toml: No such file or directory"), "{missing}");
+    let problem =
+        by_system("nosuch.toml: No such file or directory", "nosuch.toml: File not found");
+    assert!(missing.contains(problem), "{missing}");
     assert!(missing.contains("hint: name a file that exists"), "{missing}");
     assert!(told(".").contains("hint: make that file readable"));
     let wrong = scratch.file("wrong.toml");

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, eventually, parts, program, text},
+    common::{Scratch, eventually, parts, program, shown, text},
     listing::{Row, fill},
     task_verbs::Person,
 };
@@ -128,7 +128,7 @@ fn the_doctor_leaves_no_task_and_reads_the_configuration() {
     let doctor = |more: &[&str]| parts(&scratch.legwork("doctor").args(more).output().unwrap());
     let (code, report, complaint) = doctor(&[]);
     assert_eq!((code, complaint.as_str()), (Some(125), ""));
-    let place = format!("{}:2:1: unknown key `max_token`", config.display());
+    let place = format!("{}:2:1: unknown key `max_token`", shown(&config));
     assert!(report.contains(&place), "{report}");
     assert!(report.contains("did you mean `max_tokens`?"), "{report}");
     assert!(report.contains("command        ok"), "the rest is looked at: {report}");
@@ -510,9 +510,9 @@ fn a_refusal_of_run_prints_what_would_allow_it_and_where() {
     assert!(!told.contains("hint:"), "that is for programs: {told}");
     for part in [
         "To allow it once: legwork approve a_",
-        &format!("add this to {}:", file.display()),
+        &format!("add this to {}:", shown(&file)),
         "    program = \"touch\"",
-        &format!("--state {}", scratch.state.path().display()),
+        &format!("--state {}", shown(scratch.state.path())),
     ] {
         assert!(told.contains(part), "{part} in {told}");
     }
@@ -526,7 +526,7 @@ fn a_refusal_of_run_prints_what_would_allow_it_and_where() {
     let (code, _, told) = run(Some(no_touch), "guarded", &["touch", "x"]);
     assert_eq!(code, Some(126));
     let place = scratch.state.path().join("given-policy.toml");
-    assert!(told.contains(&format!("The rule `no-touch` is in {}.", place.display())), "{told}");
+    assert!(told.contains(&format!("The rule `no-touch` is in {}.", shown(place))), "{told}");
     assert!(told.contains("    decision = \"ask\""), "{told}");
 }
 

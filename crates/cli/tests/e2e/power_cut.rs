@@ -16,6 +16,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{Scratch, fixture, program},
     disk::{Disk, run, text},
+    harness::watch::Times,
     mcp::Wire,
     torture::{Dice, number, seed},
 };
@@ -199,11 +201,12 @@ fn check_task(state: &Path, task: &Value, number: usize) {
 
 #[test]
 fn after_a_power_cut_newest_rows_may_be_missing_and_nothing_is_wrong() {
-    let scratch = Scratch::new();
+    let cuts = number("LEGWORK_POWER_CUTS").unwrap_or(3);
+    // Each copy of the disk is looked at.
+    let scratch = Scratch::with(Times::at_most(Duration::from_secs(300 + 20 * cuts)));
     let Some(outer) = Disk::new(&PathBuf::from(scratch.file("outer")), 400) else { return };
     let Some(inner) = Disk::new(&outer.path("inner"), 256) else { return };
     let seed = seed();
-    let cuts = number("LEGWORK_POWER_CUTS").unwrap_or(3);
     eprintln!("LEGWORK_TORTURE_SEED={seed} LEGWORK_POWER_CUTS={cuts}");
     let mut dice = Dice::new(seed);
     let load = Load::begin(&inner.path("state"), &scratch);

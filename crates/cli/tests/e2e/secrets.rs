@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, fixture, open, text},
+    common::{Scratch, fixture, here, open, text},
     mcp::Wire,
 };
 
@@ -290,7 +290,7 @@ fn the_person_at_the_terminal_can_have_the_exact_bytes() {
         .unwrap();
     let told: Value = serde_json::from_slice(&told.stdout).unwrap();
     let path = told["result"]["artifacts"][0]["path"].as_str().unwrap();
-    assert_eq!(fs::read(path).unwrap(), exact);
+    assert_eq!(fs::read(here(path)).unwrap(), exact);
 }
 
 #[test]

@@ -258,27 +258,19 @@ fn following_a_task_whose_folder_is_gone_does_not_spin() {
 #[test]
 fn attach_passes_lines_to_a_task_without_a_terminal() {
     let scratch = Scratch::new();
+    let attached = |task: &str| {
+        let mut command = scratch.legwork("attach");
+        command.arg(task).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
     let task =
         scratch.promote("read a; echo \"got $a\"; exit 5", &json!({ "accepts_input": true }));
-    let mut child = scratch
-        .legwork("attach")
-        .arg(&task)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = attached(&task);
     child.stdin.as_mut().unwrap().write_all(b"a line\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), "got a line\n".into()));
     // The end of a pipe is passed on, too.
     let task = scratch.promote("cat", &json!({ "accepts_input": true }));
-    let mut child = scratch
-        .legwork("attach")
-        .arg(&task)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = attached(&task);
     child.stdin.take().unwrap().write_all(b"all\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "all\n".into()));

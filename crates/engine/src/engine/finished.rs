@@ -9,7 +9,7 @@ use crate::{
     model::{EndedBy, Outcome, sandbox::SandboxReport, signal_name, status::Status},
     output::{Artifact, Complete, Mask, TaskOutput},
     store::ledger::Task,
-    task::run::{Ended, Run},
+    task::{progress::Ended, run::Run},
 };
 
 /// Bytes that are read at a time.

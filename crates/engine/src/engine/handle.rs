@@ -16,7 +16,8 @@ use crate::{
     platform::Signal,
     task::{
         observe::{InputTaken, Observer},
-        run::{Run, survived},
+        run::Run,
+        survived,
         wait::{Condition, Until, until},
     },
 };

@@ -1,13 +1,17 @@
 //! The engine: what a host program holds, and what the tools are given.
 //!
-//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them. It knows
-//! what a tool is, but no tool: those that come with the library are in `tools`.
+//! It opens the rooms (store, place, judge, task) and passes on what callers ask of them: calls of
+//! tools in `calls`, what was changed on copies in `changes`, all else here. It knows what a tool
+//! is, but no tool: those that come with the library are in `tools`.
 
 mod answer;
+mod calls;
+mod changes;
 mod command;
 pub mod export;
 mod finished;
 mod handle;
+mod open;
 mod options;
 mod relief;
 mod stream;
@@ -19,8 +23,7 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Level, program_rules};
-use serde_json::Value;
+use legwork_gate::Level;
 
 pub use self::{
     answer::{Answer, Envelope, EnvelopeStatus, StartedTask, Success, ToolResult},
@@ -36,40 +39,27 @@ use crate::{
     error::{ErrorKind, ToolError},
     events::{EventCursor, Events, Interest},
     id::TaskId,
-    judge::{Herald, Judge, config::Settings},
+    judge::config::Settings,
     meters::{Meters, WardenCount},
     model::{
-        Caller, ConnectionCheck, Outcome, Request, Trust,
+        Caller, ConnectionCheck, Request, Trust,
         place::{LOCAL_PLACE, PlaceReport, PlaceSettings},
         question::{Answered, Approval, Reply},
         sandbox::{HeldRule, SandboxReport},
     },
     output::{Mask, SharedMask, TaskOutput},
-    place::{AskedOf, Far, Local, Place, remembered},
-    platform::real_path,
+    place::Place,
     state::StateFolder,
     store::{
-        Store,
-        audit::AuditEntry,
         ledger::{Answerer, Task, TaskFilter},
-        open_state, receipts,
         retention::{CleanUp, Collected, Retention},
         usage::{RecordSizes, Usage, record_sizes},
     },
     task::{
-        Checker, ForeignShell, ForeignVerdict, Ground, Submitted, Tasks,
-        adopt::keep_adopting,
-        input::TypedText,
-        observe::Observer,
-        outside::OutsideState,
-        place_error,
-        places::{Places, out_of_reach},
-        run::Run,
+        Checker, ForeignShell, ForeignVerdict, Submitted, Tasks, adopt::keep_adopting,
+        input::TypedText, observe::Observer, place_error, places::out_of_reach, run::Run,
         sandbox_facts,
-        trials::{ShownChanges, TrialChanges, TrialState},
     },
-    threads::in_thread,
-    trial::Applied,
 };
 
 /// Runs commands and knows the tasks of its state folder. Cheap to clone.
@@ -84,75 +74,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the state folder, with tools of the caller's choice; starts nothing yet.
-    pub fn open_with(options: Options, mut registry: Registry) -> Result<Self, ToolError> {
-        let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
-        let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
-        // A root that does not exist cannot be entered either.
-        let given = options.roots.iter().filter_map(|root| real_path(root).ok());
-        let workspace = real_path(&options.workspace)
-            .map_err(|error| no_workspace(&options.workspace, &error))?;
-        let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
-        let rules = program_rules(&options.policy);
-        let (sandbox, at_once) = (options.sandbox.clone(), options.at_once);
-        let asked = AskedOf::new(&workspace, &sandbox, &rules);
-        let place = Arc::new(Local::new(state.clone(), sandbox, &roots, &rules, at_once));
-        let (here, folder) = (place.clone(), state.clone());
-        let (settings, default) = (options.places.clone(), options.default_place.clone());
-        if !settings.is_empty() {
-            let others = settings.iter().map(|place| place.name.as_str());
-            let all: Vec<&str> = [LOCAL_PLACE].into_iter().chain(others).collect();
-            registry.offer_places(&all, default.as_deref().unwrap_or(LOCAL_PLACE));
-        }
-        let places = move |mask: &SharedMask| {
-            let (mask, known) = (mask.clone(), folder.clone());
-            let find = move |name: &str| remembered(&known, name);
-            let make = move |settings| {
-                let (asked, mask) = (asked.clone(), mask.clone());
-                Far::new(settings, here.clone(), folder.clone(), asked, mask)
-            };
-            Places::new(settings, default, find, make)
-        };
-        Self::open_at((place, places), state, (workspace, roots), options, registry)
-    }
-
-    /// The same, at any place.
-    pub(crate) fn open_at(
-        (place, places): (Arc<dyn Place>, impl FnOnce(&SharedMask) -> Places),
-        state: Arc<StateFolder>,
-        (workspace, roots): (PathBuf, Vec<PathBuf>),
-        options: Options,
-        registry: Registry,
-    ) -> Result<Self, ToolError> {
-        let opened = place.open_folder(&workspace);
-        let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
-        let mask = SharedMask::new(Mask::of_environment());
-        let store = Store::open(state, mask.clone(), options.meters.clone(), options.at_once)?;
-        let mut judge = Judge::new(
-            options.policy,
-            options.settings,
-            options.sandbox,
-            &workspace.path,
-            store.clone(),
-        );
-        if !options.told.of_questions.is_empty() {
-            let (place, program) = (place.clone(), options.told.of_questions);
-            judge.tell_of_questions(Herald::new(move |line| place.tell(program.clone(), line)));
-        }
-        let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
-        let ground = Ground { workspace, roots, all_workspaces, unset };
-        let places = (place, places(&mask));
-        let tasks = Tasks::new(judge, store, places, mask, ground, options.orphan_ttl);
-        tasks.recover_trials();
-        Ok(Self {
-            tasks: Arc::new(tasks),
-            registry: Arc::new(registry),
-            hint: options.hint,
-            for_the_user: options.for_the_user,
-            told_of_audit: options.told.of_audit.into(),
-        })
-    }
-
     /// The tools.
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -314,68 +235,6 @@ impl Engine {
         })
     }
 
-    /// Calls a tool by name.
-    pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
-        let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
-        let answer = self.registry.call(self, tool, input, caller).await;
-        self.note_call(tool, named, caller, &answer).await;
-        answer
-    }
-
-    /// Keeps the answer to a call that started a task, where nothing else tells what it was.
-    async fn keep_receipt(&self, answer: &Answer) {
-        let Some(task) = answer.keeps().cloned() else { return };
-        let (state, text) = (self.tasks.store.state.clone(), answer.receipt().to_owned());
-        let kept = in_thread(move || receipts::keep(&state, &task, &text)).await;
-        if let Some(Err(error)) = kept {
-            tracing::warn!(%error, "the answer to a call is not kept");
-        }
-    }
-
-    /// The answer to the call that started a task, as its caller got it. None where that is not
-    /// known: the call waits still or has failed, it was no call of a tool, or a program that kept
-    /// no answers has answered it.
-    ///
-    /// What is a secret here, and was none where the call was answered, is masked.
-    pub async fn receipt(&self, task: &Task) -> Result<Option<String>, ToolError> {
-        let (state, id) = (self.tasks.store.state.clone(), task.task_id.clone());
-        let kept = in_thread(move || receipts::read(&state, &id)).await;
-        let unreadable = |error| ToolError::unreadable(task.task_id.as_str(), &error);
-        if let Some(text) = kept.transpose().map_err(unreadable)?.flatten() {
-            return Ok(Some(self.mask().text(&text).into_owned()));
-        }
-        // A program that keeps answers also records what commands use.
-        let known = task.outcome.as_ref().filter(|outcome| outcome.resources.is_some());
-        let Some(Outcome { stdout, stderr, .. }) = known else { return Ok(None) };
-        let mut output = self.tasks.output(&task.task_id).await?;
-        // What was printed later was not in it.
-        output.stdout = output.stdout.with_totals(stdout.came(), stdout.lines);
-        output.stderr = output.stderr.with_totals(stderr.came(), stderr.lines);
-        Ok(self.registry.again(self, task, &output).map(|answer| answer.receipt().to_owned()))
-    }
-
-    /// An error as it may leave: with the hint of the face, without secrets, and not too long.
-    fn told(&self, mut error: ToolError) -> ToolError {
-        error.recovery_hint = (self.hint)(&error).or(error.recovery_hint);
-        if let Some(told) = (self.for_the_user)(&error, self.state()) {
-            error = error.detail("for_the_user", told);
-        }
-        error.told(&self.mask())
-    }
-
-    /// Notes what a verdict does not: calls that were refused, and those that change a task.
-    async fn note_call(&self, tool: &str, task: Option<String>, caller: &Caller, answer: &Answer) {
-        let entry = match answer.error() {
-            Some(error) if error.noted => return,
-            Some(error) => AuditEntry::refused(error),
-            None if task.is_some() && self.registry.changes_something(tool) => {
-                AuditEntry::new("request").with("summary", answer.envelope().summary_text.clone())
-            }
-            None => return,
-        };
-        self.tasks.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
-    }
-
     /// Judges what a tool would be asked to run, by the function and in the circumstances in which
     /// it is judged before it runs. Nothing is run.
     pub async fn checker(&self, tool: &str, trust: Trust) -> Result<Checker, ToolError> {
@@ -514,93 +373,6 @@ impl Engine {
         self.tasks.admit_typing(task, caller, is_person).await
     }
 
-    /// Whether commands can be tried here, as far as that can be known without trying one.
-    pub fn can_try(&self) -> bool {
-        self.tasks.place.can_try()
-    }
-
-    /// The trials of all workspaces, newest first.
-    pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
-        self.tasks.trials().await
-    }
-
-    /// The task of the trial whose id begins with this text; `@` is the newest trial.
-    pub async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
-        self.tasks.trial(prefix).await
-    }
-
-    /// Whether nothing of a trial runs any more: only then it can be shown, applied or discarded.
-    pub async fn is_trial_over(&self, trial: &Task) -> bool {
-        self.tasks.is_trial_over(trial).await
-    }
-
-    /// What a trial changed that was not brought over yet: all of it, or what is at and below some
-    /// absolute paths. An error while its command, or anything that it left behind, still runs.
-    pub async fn trial_changes(
-        &self,
-        trial: &Task,
-        paths: Vec<PathBuf>,
-        shown: ShownChanges,
-    ) -> Result<TrialChanges, ToolError> {
-        self.tasks.trial_changes(trial, paths, shown).await
-    }
-
-    /// Brings over what a trial changed: all of it, or what is at and below some absolute paths.
-    /// All of that is brought over, or nothing is: what was changed underneath meanwhile is an
-    /// error. `by` is who says so, for the audit log: a person, never a model.
-    pub async fn apply_trial(
-        &self,
-        trial: &Task,
-        paths: Vec<PathBuf>,
-        by: &str,
-    ) -> Result<Applied, ToolError> {
-        self.tasks.apply_trial(trial, paths, by).await
-    }
-
-    /// Forgets what a trial changed; its task stays.
-    pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
-        self.tasks.discard_trial(trial, by).await
-    }
-
-    /// The workspaces whose finished commands have changed something outside of them, in layers
-    /// over the home folder; the latest first.
-    pub async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
-        self.tasks.outside().await
-    }
-
-    /// What finished commands of the workspace that a folder is in have changed outside of it, in
-    /// layers over the home folder: all of it, or what is at and below some absolute paths.
-    pub async fn outside_changes(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        shown: ShownChanges,
-    ) -> Result<TrialChanges, ToolError> {
-        self.tasks.outside_changes(folder, paths, shown).await
-    }
-
-    /// Brings that over, as [`apply_trial`](Self::apply_trial) does: only what
-    /// [`outside_changes`](Self::outside_changes) has shown, as it was then.
-    pub async fn apply_outside(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        by: &str,
-    ) -> Result<Applied, ToolError> {
-        self.tasks.apply_outside(folder, paths, by).await
-    }
-
-    /// Forgets it: all of it, or what is at and below some absolute paths. How many commands still
-    /// run: what they write is not forgotten.
-    pub async fn discard_outside(
-        &self,
-        folder: &Path,
-        paths: Vec<PathBuf>,
-        by: &str,
-    ) -> Result<usize, ToolError> {
-        self.tasks.discard_outside(folder, paths, by).await
-    }
-
     /// The questions that wait for an answer, oldest first.
     pub async fn approvals(&self) -> Result<Vec<Approval>, ToolError> {
         self.tasks.judge.questions().await
@@ -701,13 +473,4 @@ impl Engine {
     pub async fn stop_all(&self, grace: Duration) {
         self.tasks.stop_all(grace).await;
     }
-}
-
-fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {
-    let shown = workspace.display();
-    ToolError::new(
-        ErrorKind::WorkdirNotFound,
-        format!("the workspace `{shown}` cannot be used: {error}"),
-    )
-    .hint("name an existing folder")
 }

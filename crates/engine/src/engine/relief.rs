@@ -1,5 +1,5 @@
-//! Forgets trials and layers of a state folder whose ledger cannot be opened, as on a full disk:
-//! what makes room must not need any.
+//! Shows trials, and forgets trials and layers, of a state folder whose ledger cannot be opened, as
+//! on a full disk: what makes room must not need any.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,12 +11,13 @@ use super::Engine;
 use crate::{
     error::ToolError,
     id::TaskId,
+    output::Mask,
     place::is_warden_alive,
     state::{Repair, StateFolder},
     store::{audit::AuditEntry, open_state},
     task::{
         outside::{entry, nothing, outside_error},
-        trials::{remove, still_runs, trial_error},
+        trials::{ShownChanges, TrialChanges, remove, still_runs, trial_error},
     },
     trial::{OutsideLayers, TrialError, TrialRecord, Trials},
 };
@@ -51,18 +52,50 @@ impl Relief {
 
     /// The trials, newest first.
     pub fn trials(&self) -> Vec<TrialRecord> {
-        let all = Trials::of(self.state.path()).all();
+        let all = self.trials_folder().all();
         all.into_iter().map(|trial| trial.record).collect()
+    }
+
+    /// What a trial takes on the disk.
+    pub fn trial_bytes(&self, trial: &TrialRecord) -> u64 {
+        self.trials_folder().get(&trial.task_id).map_or(0, |trial| trial.bytes())
+    }
+
+    /// What a trial changed that was not brought over yet, as
+    /// [`Engine::trial_changes`](crate::Engine::trial_changes) shows it.
+    pub fn trial_changes(
+        &self,
+        trial: &TrialRecord,
+        paths: &[PathBuf],
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.wait_until_over(trial)?;
+        let opened = self.trials_folder().get(&trial.task_id);
+        let changes =
+            opened.and_then(|it| TrialChanges::of(&it, paths, shown, &Mask::of_environment()));
+        changes.map_err(|error| trial_error(&error))
     }
 
     /// Forgets what a trial changed, unless something of it may still run.
     pub fn discard_trial(&self, trial: &TrialRecord) -> Result<Discarded, ToolError> {
+        self.wait_until_over(trial)?;
+        let removed = remove(&self.trials_folder(), &trial.task_id);
+        let failed = |error| TrialError::Io { what: "the trial".into(), error };
+        removed.map_err(|error| trial_error(&failed(error)))?;
+        Ok(Discarded::Trial(trial.task_id.clone()))
+    }
+
+    fn trials_folder(&self) -> Trials {
+        Trials::of(self.state.path())
+    }
+
+    /// Waits for the warden of a command that has just ended: it is on its way out, and nobody
+    /// tells of its end without an engine. An error while something of the trial may still run.
+    fn wait_until_over(&self, trial: &TrialRecord) -> Result<(), ToolError> {
         let is_over = || match &trial.warden {
             Some(warden) => !is_warden_alive(&self.state, warden),
             None => !self.has_wardens(),
         };
-        // The warden of a command that has just ended is on its way out, and nobody tells of its
-        // end without an engine.
         let begun = Instant::now();
         while !is_over() {
             if begun.elapsed() > LET_GO {
@@ -70,10 +103,7 @@ impl Relief {
             }
             thread::sleep(PAUSE);
         }
-        let removed = remove(&Trials::of(self.state.path()), &trial.task_id);
-        let failed = |error| TrialError::Io { what: "the trial".into(), error };
-        removed.map_err(|error| trial_error(&failed(error)))?;
-        Ok(Discarded::Trial(trial.task_id.clone()))
+        Ok(())
     }
 
     /// Forgets what finished commands of the workspace that a folder is in changed outside of it,

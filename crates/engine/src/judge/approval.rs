@@ -300,7 +300,12 @@ impl Judge {
             reason: explanation.reason.clone(),
             rule: explanation.rule.clone(),
             cause: explanation.command.clone(),
-            sandbox,
+            // A person who relies on it must know what it is worth.
+            sandbox: if plan.sandboxed() || wanted.level == Level::None {
+                sandbox
+            } else {
+                format!("{sandbox}; not all of it is in force on this machine")
+            },
             created_at_ms: now_ms(),
             expires_at_ms: self.expiry(),
             decision: None,

@@ -22,12 +22,9 @@ use crate::{
     model::place::{PlaceReach, PlaceSettings},
     model::sandbox::{Outside, SandboxSettings},
     plain_file::{read_text, read_text_itself},
-    platform::config_base,
+    platform::{config_base, system_file},
     store::retention::Retention,
 };
-
-/// The system's file.
-const SYSTEM: &str = "/etc/legwork/config.toml";
 
 /// The project's file, in its workspace.
 const PROJECT: &str = ".legwork.toml";
@@ -400,19 +397,19 @@ fn tighten_network(network: &mut NetworkSettings, values: &Values) {
 /// Where files of configuration are, whether they exist or not.
 fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
     let user = user_file().map(|path| (Origin::User, path));
-    let system = (Origin::System, PathBuf::from(SYSTEM));
+    let system = system_file().map(|path| (Origin::System, path));
     let project = (Origin::Project, workspace.join(PROJECT));
-    [Some(system), user, Some(project)].into_iter().flatten().collect()
+    [system, user, Some(project)].into_iter().flatten().collect()
 }
 
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The user's file: `legwork/config.toml` in the XDG configuration directory.
+/// The user's file: `config.toml` in our folder of their configuration.
 pub fn user_file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    Some(config_base(set)?.join("legwork/config.toml"))
+    Some(config_base(set)?.join("legwork").join("config.toml"))
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ use crate::{
         network::ConnectionCheck,
         sandbox::{SandboxSettings, Wanted},
     },
+    platform::here,
     presence::Presence,
     store::{Store, audit::AuditEntry},
 };
@@ -94,7 +95,7 @@ impl Judge {
         let asking = Mutex::default();
         let holds_programs = !program_rules(&policy).is_empty();
         Self {
-            policy,
+            policy: here(policy),
             holds_programs,
             settings,
             sandbox,

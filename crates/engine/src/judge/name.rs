@@ -35,7 +35,7 @@ impl Judge {
     }
 
     fn about_name(&self, task: &Task, held: &HeldName) -> Result<Approval, ToolError> {
-        let (name, sandbox) = (held.pattern(), Self::sandbox_of(task));
+        let (name, sandbox) = (held.pattern(), task.sandbox.words());
         let mut key = ApprovalKey::default();
         key.bind("connect");
         for part in [&name, &task.workspace, &sandbox, &task.trust, &task.asked_by] {

@@ -48,7 +48,7 @@ impl Judge {
 
     fn about_program(&self, asked: &AskedProgram<'_>) -> Result<Approval, ToolError> {
         let task = asked.task;
-        let sandbox = Self::sandbox_of(task);
+        let sandbox = task.sandbox.words();
         let mut key = ApprovalKey::default();
         key.bind("program");
         key.bind(task.fingerprint);

@@ -6,10 +6,7 @@ use super::{Judge, approval::ApprovalKey};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
-    model::{
-        question::{Approval, SharedAsker},
-        sandbox::Wanted,
-    },
+    model::question::{Approval, SharedAsker},
     store::{audit::AuditEntry, ledger::Task},
 };
 
@@ -51,13 +48,6 @@ impl Judge {
         }
     }
 
-    /// The sandbox of a task, as questions are bound to it.
-    pub(super) fn sandbox_of(task: &Task) -> String {
-        let confined = &*task.sandbox;
-        let (level, network) = (confined.level, confined.network_mode());
-        Wanted { level, network, operator: false }.to_string()
-    }
-
     /// A question of a task that runs.
     pub(super) fn of_running(
         &self,
@@ -80,7 +70,7 @@ impl Judge {
             reason,
             rule: rule.to_owned(),
             cause: Some(cause),
-            sandbox: Self::sandbox_of(task),
+            sandbox: task.sandbox.words(),
             refused: Vec::new(),
             may_leave_sandbox: false,
             may_try: false,

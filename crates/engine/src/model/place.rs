@@ -11,7 +11,7 @@ use crate::id::TaskId;
 pub const LOCAL_PLACE: &str = "local";
 
 /// What stands between the name of a place and the rest of a warden's name.
-const SEPARATOR: char = ':';
+pub(crate) const SEPARATOR: char = ':';
 
 /// A place that was configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,11 +146,6 @@ pub(crate) fn task_of(warden: &str) -> Option<TaskId> {
     TaskId::parse(name.split_once('-')?.1)
 }
 
-/// The name of a warden with its place.
-pub(crate) fn at_place(place: &str, warden: &str) -> String {
-    format!("{place}{SEPARATOR}{warden}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +153,7 @@ mod tests {
     #[test]
     fn a_wardens_name_says_where_it_is() {
         assert_eq!(place_of("mark-rest"), None);
-        assert_eq!(place_of(&at_place("build", "mark-rest")), Some(("build", "mark-rest")));
+        assert_eq!(place_of("build:mark-rest"), Some(("build", "mark-rest")));
     }
 
     #[test]

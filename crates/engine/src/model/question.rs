@@ -1,6 +1,7 @@
 //! A question about a command, its answer, and who can be asked.
 
 use std::{
+    borrow::Cow,
     fmt::{self, Write as _},
     future::Future,
     pin::Pin,
@@ -104,6 +105,10 @@ pub struct TriedCommand {
     pub task_id: TaskId,
     /// How it ended, in words.
     pub ended: String,
+    /// What it was confined to, which is not what it is confined to when it runs: a trial has no
+    /// network. Empty where an older program has tried it.
+    #[serde(default)]
+    pub sandbox: String,
     /// How many files it made, changed and removed, in words.
     pub summary: String,
     /// The files, one a line: `+` made, `~` changed, `-` removed, `.` touched. Of many the first.
@@ -234,7 +239,7 @@ impl Approval {
         if self.workspace != self.workdir {
             let _ = writeln!(text, "project:  {}", visible(&self.workspace));
         }
-        let _ = writeln!(text, "sandbox:  {}", visible(&self.sandbox));
+        let _ = writeln!(text, "sandbox:  {}", visible(&self.confinement()));
         for path in &self.refused {
             let _ = writeln!(text, "          {} is not writable in the sandbox", visible(path));
         }
@@ -250,6 +255,16 @@ impl Approval {
             let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
         }
         text
+    }
+
+    /// What it would be confined to, after what it was confined to when it was tried.
+    pub fn confinement(&self) -> Cow<'_, str> {
+        match &self.tried {
+            Some(tried) if !tried.sandbox.is_empty() && tried.sandbox != self.sandbox => {
+                format!("{} when it was tried; {} if it runs", tried.sandbox, self.sandbox).into()
+            }
+            _ => self.sandbox.as_str().into(),
+        }
     }
 
     /// The answers that can be given while its asker is here, the safest first;
@@ -304,9 +319,8 @@ pub type SharedAsker = Arc<dyn Asker>;
 mod tests {
     use super::*;
 
-    #[test]
-    fn nothing_hides_in_a_question() {
-        let approval = Approval {
+    fn hostile() -> Approval {
+        Approval {
             approval_id: "a_x".into(),
             tool: "ExecCommand".into(),
             command: "echo safe\u{202e}\u{1b}[2K\r# \u{200b}\u{e0041}\nrm -rf x".into(),
@@ -336,8 +350,12 @@ mod tests {
             answered_by: None,
             key: String::new(),
             session: String::new(),
-        };
-        let text = approval.question();
+        }
+    }
+
+    #[test]
+    fn nothing_hides_in_a_question() {
+        let text = hostile().question();
         assert!(text.is_ascii() && !text.contains(['\u{1b}', '\r', '\u{7}']), "{text}");
         assert!(text.contains(
             "    echo safe\\u{202e}\\u{1b}[2K\\u{d}# \\u{200b}\\u{e0041}\n    rm -rf x\n"
@@ -347,5 +365,31 @@ mod tests {
         let (command, words) = text.split_once("The caller's own words about it: ").unwrap();
         assert!(command.contains("rm -rf x"));
         assert_eq!(words.lines().count(), 1, "the caller's words stay one line");
+    }
+
+    #[test]
+    fn a_question_about_a_tried_command_tells_the_sandbox_of_the_trial_from_that_of_a_run() {
+        let sandbox = |tried: Option<&str>| {
+            let tried = tried.map(|sandbox| {
+                Box::new(TriedCommand {
+                    task_id: TaskId::random().unwrap(),
+                    ended: "exit code 0".into(),
+                    sandbox: sandbox.into(),
+                    summary: "1 removed".into(),
+                    list: String::new(),
+                    diff: String::new(),
+                    output: String::new(),
+                })
+            });
+            let sandbox = "workspace-write, with network".into();
+            let text = Approval { sandbox, tried, ..hostile() }.question();
+            text.lines().find_map(|line| line.strip_prefix("sandbox:  ")).unwrap().to_owned()
+        };
+        let (run, trial) = ("workspace-write, with network", "workspace-write, no network");
+        assert_eq!(sandbox(None), run);
+        assert_eq!(sandbox(Some(trial)), format!("{trial} when it was tried; {run} if it runs"));
+        // Of an older program, or where a trial has the network as well.
+        assert_eq!(sandbox(Some("")), run);
+        assert_eq!(sandbox(Some(run)), run);
     }
 }

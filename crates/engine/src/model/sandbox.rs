@@ -231,6 +231,18 @@ impl SandboxReport {
         Self { missing, ..Self::default() }
     }
 
+    /// The level and the network, in words.
+    pub(crate) fn words(&self) -> String {
+        let (level, network) = (self.level, self.network_mode());
+        Wanted { level, network, operator: false }.to_string()
+    }
+
+    /// Whether anything keeps a command to the files that its level names.
+    pub fn holds_files(&self) -> bool {
+        let layers = [SandboxLayer::MountNamespace, SandboxLayer::Landlock];
+        layers.iter().any(|layer| self.enforced.iter().any(|name| name == layer.as_str()))
+    }
+
     /// The network that it had.
     pub fn network_mode(&self) -> NetworkMode {
         match (self.network, self.network_by_name) {

@@ -172,7 +172,7 @@ pub struct TaskOutput {
     /// What went to stderr.
     pub stderr: Artifact,
     /// The stored rows of the timeline, read when they are needed: there can be a million.
-    pub(super) timeline: Artifact,
+    timeline: Artifact,
     is_terminal: bool,
 }
 
@@ -186,14 +186,9 @@ impl TaskOutput {
         self
     }
 
-    /// Bytes of the stored rows of the timeline.
-    pub(crate) fn timeline_bytes(&self) -> u64 {
-        self.timeline.bytes()
-    }
-
-    /// Reads a piece of the stored rows of the timeline.
-    pub(crate) fn read_timeline(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-        self.timeline.read(offset, length)
+    /// The stored rows of the timeline.
+    pub(crate) fn timeline(&self) -> &Artifact {
+        &self.timeline
     }
 
     /// Whether it came from a terminal: one stream, in the place of stdout.

@@ -148,17 +148,17 @@ impl TaskOutput {
 
     /// All rows of the timeline.
     pub(super) fn rows(&self) -> io::Result<Vec<TimelineRow>> {
-        Ok(rows(&self.timeline.read(0, self.timeline.bytes())?))
+        Ok(rows(&self.timeline().read(0, self.timeline().bytes())?))
     }
 
     /// The last rows of the timeline, from where both streams were no further than the cursor.
     fn rows_since(&self, cursor: Cursor) -> io::Result<Vec<TimelineRow>> {
         let bytes_each = TimelineRow::BYTES as u64;
-        let total = self.timeline.bytes() / bytes_each;
+        let total = self.timeline().bytes() / bytes_each;
         let mut count = ROWS_FIRST.min(total);
         loop {
             let found =
-                rows(&self.timeline.read((total - count) * bytes_each, count * bytes_each)?);
+                rows(&self.timeline().read((total - count) * bytes_each, count * bytes_each)?);
             if count == total || reach_back(&found, cursor) {
                 return Ok(found);
             }

@@ -9,6 +9,8 @@
 //! It may call `output` for stored bytes, and the vocabulary; never the ledger, the judge or a
 //! tool.
 
+#[cfg_attr(windows, expect(dead_code, reason = "no logins, layers, jobs or other places there"))]
+mod asked;
 mod channel;
 #[cfg(unix)]
 mod far;
@@ -42,34 +44,29 @@ use std::{
     io,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use tokio::sync::watch;
 
 use legwork_warden::{
-    protocol::{Sandboxed, Spec, StartFailure},
+    protocol::{RunCopies, Sandboxed, Spec},
     record::{ExitRecord, RecordError},
-    sandbox::Enforcement,
 };
 
 use self::jobs::driver::NotSubmitted;
 pub(crate) use self::{
+    asked::{
+        Attending, Attention, Folder, Inheritance, LoginWish, NewJob, NoProgram, PlaceError,
+        Sandbox, Survey, Surveyed, TamperCheck,
+    },
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},
     local::{Local, is_warden_alive},
     warden::{DROP_GRACE, Warden},
 };
 use crate::{
-    id::TaskId,
-    meters::WardenCount,
-    model::sandbox::{SandboxReport, Wanted},
-    output::TaskOutput,
-    platform::OwnedFd,
-    presence::Presence,
+    id::TaskId, meters::WardenCount, model::sandbox::Wanted, output::TaskOutput, platform::OwnedFd,
     trial::OutsideLayers,
 };
 
@@ -79,177 +76,8 @@ pub(crate) const MEMORY_BYTES_MAX: u64 = 64 * 1024;
 /// Something that a place does and that takes a while.
 pub(crate) type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why there is no warden.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PlaceError {
-    /// The spawner or a socket failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The warden came up but cannot work.
-    #[error("the warden cannot work: {}", io::Error::from_raw_os_error(.0.errno))]
-    Unfit(StartFailure),
-    /// The pool was closed meanwhile.
-    #[error("the engine is being closed")]
-    Closed,
-    /// No copy of the files can be made for a command to be tried on.
-    #[error("{0}")]
-    NoCopies(String),
-    /// What a command writes outside its workspace cannot be kept in a layer.
-    #[error("no layer over the home folder: {0}")]
-    NoLayer(String),
-    /// More is kept of that than may be.
-    #[error("{0}")]
-    LayersFull(String),
-    /// The warden is of another version.
-    #[error("the warden speaks version {0} of the protocol")]
-    Version(u32),
-}
-
-/// Why a program cannot be found.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoProgram {
-    #[error("it is no valid name of a program")]
-    Invalid,
-    #[error("{} is not executable", .0.display())]
-    NotExecutable(PathBuf),
-    #[error("it was not found on PATH")]
-    NotFound,
-}
-
-/// A folder that was opened, so that what is judged and what is used are the same.
-#[derive(Debug, Clone)]
-pub(crate) struct Folder {
-    /// Where it really is.
-    pub path: PathBuf,
-    /// What goes to the warden, where it is on this machine.
-    pub handle: Option<Arc<OwnedFd>>,
-}
-
-/// A sandbox as a place makes it.
-#[derive(Debug)]
-pub(crate) struct Sandbox {
-    pub enforcement: Enforcement,
-    /// The same for people and models.
-    pub report: Arc<SandboxReport>,
-    /// Variables that commands in it are given.
-    pub variables: Vec<(String, OsString)>,
-    /// Stands for all that it lets a command do.
-    pub mark: [u8; 32],
-}
-
-impl Sandbox {
-    /// Whether nothing is missing.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.enforcement.missing.is_empty()
-    }
-}
-
-/// A command that a scheduler is to start.
-#[derive(Debug)]
-pub(crate) struct NewJob {
-    pub id: TaskId,
-    pub spec: Spec,
-    pub workdir: PathBuf,
-    /// A stdin that is there already.
-    pub given: Option<Arc<OwnedFd>>,
-    pub wanted: Wanted,
-    /// The layers of the sandbox that are known to be missing.
-    pub missing: Vec<String>,
-    /// The file that its program really is.
-    pub real_program: Option<PathBuf>,
-    /// Whether somebody waits for its end.
-    pub is_awaited: bool,
-}
-
 /// A warden that is ready, and the sandbox that its next command is started in.
 pub(crate) type Ready = (Warden, Option<Arc<Sandbox>>);
-
-/// The place of an engine that has ended, for as long as anybody holds this.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Inheritance(
-    #[expect(dead_code, reason = "held for as long as anything is left of that engine")]
-    Option<Arc<Presence>>,
-);
-
-/// How many callers wait for a command right now: work that nobody waits for is done when none
-/// does.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Attention(Arc<AtomicUsize>);
-
-/// A caller who waits, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Attending(Arc<AtomicUsize>);
-
-impl Attention {
-    /// Counts a caller who waits.
-    pub(crate) fn begin(&self) -> Attending {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Attending(self.0.clone())
-    }
-
-    /// Whether somebody waits.
-    pub(crate) fn is_paid(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for Attending {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A command that wants a login shell.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LoginWish<'a> {
-    /// Whether it wants nothing that only a real login could give it.
-    pub is_plain: bool,
-    pub program: &'a Path,
-    pub script: &'a str,
-    pub workdir: &'a Folder,
-    pub wanted: Wanted,
-    pub attention: &'a Attention,
-}
-
-/// What was looked at before a command, to be compared with afterwards.
-pub(crate) enum TamperCheck {
-    /// On this machine.
-    Local(local::LocalTamperCheck),
-    /// Elsewhere: the warnings, once they are asked for.
-    Far(Soon<'static, Vec<String>>),
-}
-
-impl TamperCheck {
-    /// What has come since then.
-    pub(crate) async fn warnings(self) -> Vec<String> {
-        match self {
-            Self::Local(check) => check.warnings().await,
-            Self::Far(warnings) => warnings.await,
-        }
-    }
-}
-
-impl fmt::Debug for TamperCheck {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("TamperCheck")
-    }
-}
-
-/// What a plan has to know of another place.
-#[derive(Debug)]
-pub(crate) struct Survey<'a> {
-    /// The folder that was asked for.
-    pub workdir: Option<&'a Path>,
-    /// Names of programs.
-    pub programs: Vec<String>,
-}
-
-/// Another place as a plan sees it.
-#[derive(Debug)]
-pub(crate) struct Surveyed {
-    pub look: Arc<dyn Look>,
-    pub workspace: Folder,
-}
 
 /// What a plan looks at. Nothing here waits: it is asked in the middle of a judgement.
 pub(crate) trait Look: Send + Sync + fmt::Debug {
@@ -264,6 +92,11 @@ pub(crate) trait Look: Send + Sync + fmt::Debug {
 
     /// Whether a sandboxed command could have put a file there.
     fn can_be_planted(&self, file: &Path) -> bool;
+
+    /// Whether a shell that looks for programs in its current folder first finds one there.
+    fn is_in_current_folder(&self, _name: &OsStr, _workdir: &Path) -> bool {
+        false
+    }
 
     /// Opens a folder first and asks afterwards where it really is, so that neither a link nor `..`
     /// can lead elsewhere between the check and the use.
@@ -418,17 +251,33 @@ pub(crate) trait Place: Look {
     fn as_seen(&self, wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>>;
 
     /// What a warden is told about the sandbox that its next command starts in.
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed;
+    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
+        Sandboxed {
+            enforced: sandbox.enforcement.enforced.clone(),
+            artifacts: Vec::new(),
+            exec_rules: Vec::new(),
+            on_copy: false,
+            names: None,
+            copies: RunCopies::default(),
+        }
+    }
 
     /// Looks, before the command of a warden that may write, at what others run or trust. The look
-    /// is begun at once, and waited for no longer than a bound.
-    fn tamper_check(&self, wanted: Wanted, warden: &str) -> Option<Soon<'static, TamperCheck>>;
+    /// is begun at once, and waited for no longer than a bound. None where nothing is looked at.
+    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
+        None
+    }
 
     /// Takes the profile out of a command that wants a login, if its effect is known; else what the
     /// profile is known to say to the sandbox. The command starts when what is returned is through:
     /// that is what stderr begins with and is to be left out.
-    fn shorten_login(&self, wish: LoginWish<'_>, spec: &mut Spec)
-    -> Option<Soon<'static, Vec<u8>>>;
+    fn shorten_login(
+        &self,
+        _wish: LoginWish<'_>,
+        _spec: &mut Spec,
+    ) -> Option<Soon<'static, Vec<u8>>> {
+        None
+    }
 
     /// Connects to a warden; an error means that it is gone, or too busy to take another connection
     /// now.

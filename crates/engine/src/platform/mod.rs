@@ -7,6 +7,8 @@
 mod unix;
 #[cfg(windows)]
 mod windows;
+#[cfg(any(windows, test))]
+mod windows_paths;
 
 #[cfg(unix)]
 pub(crate) use self::unix::*;

@@ -16,6 +16,8 @@ pub(crate) use std::os::{
     },
 };
 
+use legwork_gate::Policy;
+pub(crate) use rustix::{fs::FlockOperation, process::Signal};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
@@ -23,10 +25,6 @@ use rustix::{
     },
     io::Errno,
     time::{ClockId, clock_gettime},
-};
-pub(crate) use rustix::{
-    fs::{FlockOperation, flock},
-    process::Signal,
 };
 
 use super::FileLook;
@@ -67,6 +65,17 @@ pub(crate) fn config_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Opti
     set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))
 }
 
+/// The file of the machine's configuration.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Windows")]
+pub(crate) fn system_file() -> Option<PathBuf> {
+    Some("/etc/legwork/config.toml".into())
+}
+
+/// A policy as it counts on this system.
+pub(crate) fn here(policy: Policy) -> Policy {
+    policy
+}
+
 /// The shell of scripts whose caller and user have chosen none.
 pub(crate) const FALLBACK_SHELL: &str = "sh";
 
@@ -103,6 +112,11 @@ pub(crate) fn judged_name(name: &str) -> String {
 /// Whether an error of the system says that there are no terminals.
 pub(crate) fn is_no_terminal(_errno: i32) -> bool {
     false
+}
+
+/// Locks a file, or lets go of it.
+pub(crate) fn flock(file: &File, operation: FlockOperation) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, operation)?)
 }
 
 /// A folder that stays open.
@@ -154,9 +168,42 @@ pub(crate) fn replace(new: &Path, old: &Path) -> io::Result<()> {
     fs::rename(new, old)
 }
 
+/// Whether a file that is open keeps its name: nobody can rename or remove it.
+pub(crate) const OPEN_FILES_KEEP_THEIR_NAMES: bool = false;
+
+/// Whether an error says that somebody has a file open, who keeps its name.
+pub(crate) fn is_held_open(_error: &io::Error) -> bool {
+    false
+}
+
+/// Sees to it that the names in a folder outlive a power cut.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
 /// Where a path really is.
 pub(crate) fn real_path(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
+}
+
+/// Why a path names no folder, if its text says so.
+pub(crate) fn path_problem(_path: &Path) -> Option<&'static str> {
+    None
+}
+
+/// Why a program cannot be started in a folder, if there is a reason.
+pub(crate) fn unfit_folder(_program: &Path, _folder: &Path) -> Option<&'static str> {
+    None
+}
+
+/// Whether a path is on another machine than all of these.
+pub(crate) fn is_elsewhere(_path: &Path, _roots: &[PathBuf]) -> bool {
+    false
+}
+
+/// Whether a real path is that of a folder, or below it.
+pub(crate) fn is_below(path: &Path, folder: &Path) -> bool {
+    path.starts_with(folder)
 }
 
 /// What a file takes on its disk.

@@ -5,16 +5,18 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::windows::{fs as os_fs, io::AsHandle},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     time::SystemTime,
 };
 
 pub(crate) use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};
 
+use legwork_gate::Policy;
 use legwork_warden::{FileLock, file_identity, lock_file, replace_file, unlock_file};
 pub(crate) use legwork_warden::{Signal, awake_ms, since_boot_ms};
 
-use super::FileLook;
+pub(crate) use super::windows_paths::is_device;
+use super::{FileLook, windows_paths};
 
 /// Nothing that can be opened here makes one wait.
 pub(crate) const NO_WAIT: i32 = 0;
@@ -166,6 +168,18 @@ pub(crate) fn config_base(set: impl Fn(&'static str) -> Option<PathBuf>) -> Opti
     set("XDG_CONFIG_HOME").or_else(|| set("APPDATA"))
 }
 
+/// The file of the machine's configuration: where only its administrators write, unlike
+/// `ProgramData`, in which everybody may make a folder.
+pub(crate) fn system_file() -> Option<PathBuf> {
+    let programs = std::env::var_os("ProgramFiles").map(PathBuf::from)?;
+    programs.is_absolute().then(|| programs.join("legwork").join("config.toml"))
+}
+
+/// A policy as it counts on this system.
+pub(crate) fn here(policy: Policy) -> Policy {
+    policy.for_windows()
+}
+
 /// The shell of scripts whose caller and user have chosen none.
 pub(crate) const FALLBACK_SHELL: &str = "cmd";
 
@@ -182,7 +196,8 @@ pub(crate) const ON_WINDOWS: bool = true;
 
 /// What is said of the choice of a shell in the place of what is said elsewhere.
 pub(crate) const SHELL_FIELD: Option<&str> = Some(
-    "The shell to use: cmd, powershell, pwsh or bash (Git's), or the path of one. Default: cmd.",
+    "The shell to use: cmd, powershell, pwsh or bash (Git's), or the path of one. Default: cmd, or \
+     the one that SHELL names by its path.",
 );
 
 /// The most characters that `cmd.exe` takes, its own name and options included.
@@ -294,6 +309,21 @@ pub(crate) fn replace(new: &Path, old: &Path) -> io::Result<()> {
     replace_file(old, new)
 }
 
+/// Whether a file that is open keeps its name: SQLite lets nobody rename or remove its own.
+pub(crate) const OPEN_FILES_KEEP_THEIR_NAMES: bool = true;
+
+/// Whether an error says that somebody has a file open, who keeps its name.
+pub(crate) fn is_held_open(error: &io::Error) -> bool {
+    const SHARING_VIOLATION: i32 = 32;
+    error.raw_os_error() == Some(SHARING_VIOLATION)
+}
+
+/// The names in a folder need nothing to outlive a power cut.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Unix")]
+pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 /// Where a path really is, without the mark of the longest paths where it can do without: many
 /// programs do not know that.
 pub(crate) fn real_path(path: &Path) -> io::Result<PathBuf> {
@@ -303,6 +333,37 @@ pub(crate) fn real_path(path: &Path) -> io::Result<PathBuf> {
         return Ok(PathBuf::from(format!(r"\\{shared}")));
     }
     Ok(text.strip_prefix(r"\\?\").map_or_else(|| real.clone(), PathBuf::from))
+}
+
+/// Why a path names no folder, if its text says so.
+pub(crate) fn path_problem(path: &Path) -> Option<&'static str> {
+    windows_paths::path_problem(&path.to_string_lossy())
+}
+
+/// Why a program cannot be started in a folder, if there is a reason.
+pub(crate) fn unfit_folder(program: &Path, folder: &Path) -> Option<&'static str> {
+    windows_paths::unfit_folder(&program.to_string_lossy(), &folder.to_string_lossy())
+}
+
+/// Whether a path is on another machine than all of these: only to look there would tell it who
+/// asks.
+pub(crate) fn is_elsewhere(path: &Path, roots: &[PathBuf]) -> bool {
+    let roots: Vec<_> = roots.iter().map(|root| root.to_string_lossy()).collect();
+    windows_paths::is_elsewhere(&path.to_string_lossy(), roots.iter().map(|root| &**root))
+}
+
+/// Whether a real path is that of a folder, or below it. The names of machines are not those of
+/// files: they can come back in other capitals.
+pub(crate) fn is_below(path: &Path, folder: &Path) -> bool {
+    let parts = |path: &Path| {
+        let mut parts = path.components();
+        let Some(Component::Prefix(prefix)) = parts.next() else { return None };
+        Some((prefix.as_os_str().to_ascii_lowercase(), parts.as_path().to_owned()))
+    };
+    let (Some((on, rest)), Some((drive, below))) = (parts(path), parts(folder)) else {
+        return path.starts_with(folder);
+    };
+    on == drive && rest.starts_with(below)
 }
 
 /// What a file takes on its disk, as far as its length says that.

@@ -40,10 +40,6 @@ impl WatchFlags {
         Self(self.0 | other.0)
     }
 
-    pub(crate) fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     pub(crate) fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

@@ -7,30 +7,29 @@
 //! that it did. A file in which there is no entry at all is set aside by it; the log that is begun
 //! in its place says so in its first line.
 
+mod entry;
+mod reading;
+
 use std::{
     borrow::Cow,
-    fmt::Write as _,
-    fs::{self, File},
-    io::{self, BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    fs::File,
+    io,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use data_encoding::HEXLOWER;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
+pub(crate) use self::entry::AuditEntry;
+pub use self::reading::{Tampering, Verified, compare, entries, repairs, verify};
+pub use super::anchor::AuditHead;
 use crate::{
-    clock::now_ms,
-    error::ToolError,
-    model::Caller,
     output::Mask,
-    platform::{FileExt, FlockOperation, flock, look_at as look_at_file},
+    platform::{FileExt as _, FlockOperation, flock, look_at as look_at_file},
     state::{
         Repair, SetAside, StateFolder,
         aside::{FileKind, set_aside, set_aside_strange},
-        repair::LOST_TOLD,
     },
     store::{
         anchor::SharedHead,
@@ -52,9 +51,6 @@ const LINE_BEGINS: &[u8] = b"{\"prev\":\"";
 
 /// What stands between a line's body and its hash.
 const HASH_KEY: &str = ",\"hash\":\"";
-
-/// What a line has that tells of a repair; in a text the quotes would be escaped.
-const REPAIRED: [&[u8]; 2] = [b"\"event\":\"rebuilt\"", b"\"event\":\"set_aside\""];
 
 /// The audit log, as one process appends to it.
 #[derive(Debug, Clone)]
@@ -113,111 +109,6 @@ impl Audit {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// Most characters of a text that a line holds; a command's digest is of all of it.
-const TEXT_CHARS: usize = 4096;
-
-/// What is noted.
-#[derive(Debug, Clone)]
-pub(crate) struct AuditEntry {
-    /// The line from its time on, as far as it is in words of our own, in which there are no
-    /// secrets.
-    own: String,
-    /// What others have said.
-    foreign: Vec<(&'static str, Value)>,
-}
-
-impl AuditEntry {
-    /// Something that happens now.
-    pub(crate) fn new(event: &'static str) -> Self {
-        let at_ms = now_ms();
-        let own = format!(",\"at_ms\":{at_ms},\"event\":\"{event}\"");
-        Self { own, foreign: Vec::new() }
-    }
-
-    /// A call that was refused, or a command that could not be started.
-    pub(crate) fn refused(error: &ToolError) -> Self {
-        Self::new("refused").own("kind", &error.kind).with("message", error.message.as_str())
-    }
-
-    /// A repair, as `legwork doctor` finds it.
-    fn of_repair(repair: &Repair) -> Self {
-        let rebuilt = match repair {
-            Repair::Rebuilt(rebuilt) => rebuilt,
-            Repair::SetAside(moved) => return Self::of_moved(moved),
-        };
-        let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
-        Self::new("rebuilt")
-            .with("why", rebuilt.why.as_str())
-            .with("salvaged", rebuilt.salvaged)
-            .with("from_folders", rebuilt.from_folders)
-            .with("lost", rebuilt.lost.len())
-            .with("lost_tasks", told)
-            .with("set_aside", rebuilt.set_aside.clone())
-    }
-
-    fn of_moved(moved: &SetAside) -> Self {
-        Self::new("set_aside")
-            .with("name", moved.name.as_str())
-            .with("why", moved.why.as_str())
-            .with("set_aside", moved.now.as_str())
-    }
-
-    /// The same with one more thing that is known of it, by whomever it was said.
-    #[must_use]
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.foreign.push((name, value.into()));
-        self
-    }
-
-    /// The same with something in our own words.
-    #[must_use]
-    pub(crate) fn own(mut self, name: &'static str, value: &(impl Serialize + ?Sized)) -> Self {
-        // Nothing that is noted here can fail to be written as JSON.
-        let value = serde_json::to_string(value).unwrap_or_default();
-        self.own.extend([",\"", name, "\":", &value]);
-        self
-    }
-
-    /// The line without its hash and what closes it.
-    fn body(&self, previous: &str) -> String {
-        let mut body = String::with_capacity(LINE_BYTES);
-        body.extend(["{\"prev\":\"", previous, "\"", &self.own]);
-        for (name, value) in &self.foreign {
-            // Writing to a string cannot fail.
-            let _ = write!(body, ",\"{name}\":{value}");
-        }
-        body
-    }
-
-    /// The same with who asked.
-    #[must_use]
-    pub(crate) fn by(self, caller: &Caller) -> Self {
-        self.own("trust", caller.trust.as_str()).with("asked_by", caller.name.as_str())
-    }
-
-    /// The same with a command.
-    #[must_use]
-    pub(crate) fn command(self, text: &str) -> Self {
-        self.own("command_digest", &digest(text)).with("command", text)
-    }
-
-    /// The same as it is written down: secrets masked, and only then what is very long cut.
-    fn shown(mut self, mask: &Mask) -> Self {
-        for (_, value) in &mut self.foreign {
-            mask.json(value);
-            if let Value::String(text) = value
-                && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS)
-            {
-                text.truncate(end);
-            }
-        }
-        self
-    }
-}
-
-/// Bytes of a usual line.
-const LINE_BYTES: usize = 1024;
 
 /// How often the log is opened anew for one entry, because another file stands in its place.
 const OPENS_MAX: u32 = 10;
@@ -399,161 +290,9 @@ fn split(line: &str) -> Option<(&str, &str)> {
     Some((body, rest.strip_suffix("\"}")?))
 }
 
-/// What a check of the log found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verified {
-    /// Lines that were checked.
-    pub lines: u64,
-    /// Notes of repairs among them.
-    pub repairs: u64,
-    /// The first line that is wrong, counted from 1, and what is wrong with it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub broken: Option<(u64, String)>,
-}
-
-/// The entries that tell what was repaired in the state folder, oldest first.
-pub fn repairs(path: &Path) -> io::Result<Vec<Value>> {
-    let mut found = Vec::new();
-    for line in BufReader::new(open_to_read(path)?).split(b'\n') {
-        let line = line?;
-        // Reading every line as JSON would take a hundred times as long.
-        if REPAIRED.iter().any(|mark| line.windows(mark.len()).any(|part| part == *mark)) {
-            found.extend(serde_json::from_slice(&line).ok());
-        }
-    }
-    Ok(found)
-}
-
-/// Checks the whole chain.
-pub fn verify(path: &Path) -> io::Result<Verified> {
-    let mut verified = Verified { lines: 0, repairs: 0, broken: None };
-    let mut previous = GENESIS.to_owned();
-    let mut reader = BufReader::new(open_to_read(path)?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
-            return Ok(verified);
-        }
-        let number = verified.lines + 1;
-        match check(&line, &previous) {
-            Ok((hash, repaired)) => {
-                verified.lines = number;
-                verified.repairs += u64::from(repaired);
-                previous = hash;
-            }
-            Err(problem) => {
-                verified.broken = Some((number, problem));
-                return Ok(verified);
-            }
-        }
-    }
-}
-
-/// Checks one line; returns its hash, and whether it notes a repair.
-fn check(line: &[u8], previous: &str) -> Result<(String, bool), String> {
-    let Some(line) = line.strip_suffix(b"\n") else {
-        return Err("it is torn: the next entry will note that".into());
-    };
-    let text = std::str::from_utf8(line).map_err(|_| "it is no text")?;
-    let (body, hash) = split(text).ok_or("it has no hash")?;
-    if digest(body) != hash {
-        return Err("its hash is not that of its content".into());
-    }
-    let entry: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
-    if entry.get("prev").and_then(Value::as_str) != Some(previous) {
-        return Err("it does not follow the line before it: something was removed or put in".into());
-    }
-    let repaired = entry.get("event").is_some_and(|event| event == "repaired");
-    Ok((hash.to_owned(), repaired))
-}
-
-pub use super::anchor::AuditHead;
-
-/// A way in which the log is not what the ledger knows of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tampering {
-    /// There is no log.
-    Missing,
-    /// Its end is gone.
-    Cut,
-    /// The line that the ledger knows is another one.
-    Rewritten,
-}
-
-/// Compares the logs in a state folder with the heads that its ledger knows, the newest first; a
-/// log that was moved aside counts for as long as it is there, as `audit.jsonl` with something
-/// behind it.
-pub fn compare(path: &Path, heads: &[AuditHead]) -> io::Result<Vec<(Tampering, AuditHead)>> {
-    let mut wrong = Vec::new();
-    for (age, head) in heads.iter().enumerate() {
-        let found = look_at(path, head)?;
-        let Some(tampering) = found else { continue };
-        if kept_aside(path, head)? {
-            continue;
-        }
-        // Of an older log nothing is known but that it is not there.
-        let tampering = if age == 0 { tampering } else { Tampering::Missing };
-        wrong.push((tampering, head.clone()));
-    }
-    Ok(wrong)
-}
-
-/// What is wrong with a log, if it is the one of this head.
-fn look_at(path: &Path, head: &AuditHead) -> io::Result<Option<Tampering>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Some(Tampering::Missing));
-        }
-        Err(error) => return Err(error),
-    };
-    if file.metadata()?.len() < head.length {
-        return Ok(Some(Tampering::Cut));
-    }
-    let start = head.length.saturating_sub(TAIL_BYTES);
-    let mut tail = vec![0; usize::try_from(head.length - start).unwrap_or(0)];
-    file.read_exact_at(&mut tail, start)?;
-    let line =
-        tail.strip_suffix(b"\n").and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
-    let line = line.and_then(|line| str::from_utf8(line).ok());
-    let same = line.and_then(split).is_some_and(|(_, hash)| hash == head.hash);
-    Ok((!same).then_some(Tampering::Rewritten))
-}
-
-/// Whether a log of this head lies beside the one that is written now.
-fn kept_aside(path: &Path, head: &AuditHead) -> io::Result<bool> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-    for entry in fs::read_dir(folder)?.flatten() {
-        let beside = entry.file_name() != name
-            && entry.file_name().as_encoded_bytes().starts_with(name.as_encoded_bytes());
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if beside && is_file && look_at(&entry.path(), head)?.is_none() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Reads the entries, one after the other; a line that is no entry is passed over.
-pub fn entries(path: &Path) -> io::Result<impl Iterator<Item = Value> + use<>> {
-    let lines = BufReader::new(open_to_read(path)?).split(b'\n').map_while(Result::ok);
-    Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()))
-}
-
-fn open_to_read(path: &Path) -> io::Result<Box<dyn Read>> {
-    match File::open(path) {
-        Ok(file) => Ok(Box::new(file)),
-        // Nothing has been noted yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(io::empty())),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use serde_json::Value;
 
     use super::*;
 

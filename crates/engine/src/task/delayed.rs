@@ -8,7 +8,7 @@ use std::sync::Arc;
 use legwork_warden::protocol::{Order, Spec};
 use tokio::sync::{mpsc, watch};
 
-use super::{plan::Plan, run::Progress, start::start_with};
+use super::{plan::Plan, progress::Progress, start::start_with};
 use crate::{
     place::{Soon, Warden},
     platform::OwnedFd,

@@ -133,3 +133,17 @@ pub(super) fn spawn_failed(program: &str, problem: &str) -> ToolError {
     .detail("program", program)
     .hint("name a program that exists on this machine, or give its full path")
 }
+
+/// A stop that could not end everything.
+pub(crate) fn survived(pids: &[u32]) -> ToolError {
+    let shown: Vec<String> = pids.iter().map(u32::to_string).collect();
+    ToolError::new(
+        ErrorKind::ToolExecutionFailed,
+        format!(
+            "the command was stopped, but these processes cannot be ended: {}",
+            shown.join(", ")
+        ),
+    )
+    .detail("survivors", pids.to_vec())
+    .hint("they belong to another user, or wait for a device; the task stays listed until they end")
+}

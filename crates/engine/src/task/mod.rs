@@ -7,6 +7,7 @@ mod anchoring;
 mod attend;
 mod checker;
 mod delayed;
+mod drive;
 mod failures;
 mod foreign;
 pub(crate) mod input;
@@ -17,6 +18,7 @@ pub(crate) mod outside;
 pub(crate) mod places;
 mod plan;
 mod programs;
+pub(crate) mod progress;
 mod queue;
 pub(crate) mod run;
 pub(crate) mod sandbox_facts;
@@ -26,6 +28,7 @@ mod start;
 mod tests;
 mod tidy;
 pub(crate) mod trials;
+mod try_first;
 pub(crate) mod wait;
 mod waiting;
 
@@ -42,7 +45,7 @@ use std::{
 use legwork_gate::{Explanation, Grant, Question, Subject, Verdict, written_paths};
 use tokio::{sync::watch, task::AbortHandle};
 
-pub(crate) use self::failures::place_error;
+pub(crate) use self::failures::{place_error, survived};
 pub use self::{
     checker::Checker,
     foreign::{ForeignShell, ForeignVerdict},
@@ -51,7 +54,8 @@ use self::{
     failures::unprotected,
     places::{Places, no_warden},
     plan::{Plan, Surroundings},
-    run::{Progress, Run, RunControl},
+    progress::Progress,
+    run::{Run, RunControl},
 };
 use crate::{
     error::{ErrorKind, ToolError},

@@ -20,8 +20,8 @@ use crate::{
     },
     place::{Folder, Look, NoProgram, Place},
     platform::{
-        FALLBACK_SHELL, ON_WINDOWS, OsStrExt, OwnedFd, bare_name, judged_name, memory_file,
-        own_words,
+        FALLBACK_SHELL, ON_WINDOWS, OsStrExt, OwnedFd, bare_name, is_below, is_elsewhere,
+        judged_name, memory_file, own_words, path_problem, unfit_folder,
     },
 };
 
@@ -140,6 +140,10 @@ impl Subject for Plan {
         let folder = found.parent().and_then(|folder| self.look.real_program(folder));
         let real = self.look.real_program(&found);
         [folder, real].into_iter().any(|path| path.is_none_or(|it| self.look.can_be_planted(&it)))
+    }
+
+    fn is_in_current_folder(&self, name: &str) -> bool {
+        self.look.is_in_current_folder(OsStr::new(name), &self.workdir.path)
     }
 
     fn is_on_windows(&self) -> bool {
@@ -376,7 +380,8 @@ impl Resolver<'_> {
     fn default_shell(&self) -> String {
         let shell = self.place.variable("SHELL").unwrap_or_default();
         let shell = shell.to_string_lossy();
-        match Path::new(&*shell).file_name().and_then(OsStr::to_str) {
+        let name = Path::new(&*shell).file_name().map(bare_name).unwrap_or_default();
+        match name.to_str() {
             Some("bash" | "zsh" | "sh") if self.place.exists(Path::new(&*shell)) => {
                 shell.into_owned()
             }
@@ -385,13 +390,17 @@ impl Resolver<'_> {
     }
 
     fn find(&self, name: &OsStr) -> Result<PathBuf, ToolError> {
-        self.place.find_program(name, self.workdir).map_err(|problem| {
+        let found = self.place.find_program(name, self.workdir).map_err(|problem| {
             let error = spawn_failed(&name.to_string_lossy(), &problem.to_string());
             match problem {
                 NoProgram::NotFound => error.detail("reason", "not_found"),
                 NoProgram::Invalid | NoProgram::NotExecutable(_) => error,
             }
-        })
+        })?;
+        match unfit_folder(&found, self.workdir) {
+            Some(why) => Err(unfit(&name.to_string_lossy(), why)),
+            None => Ok(found),
+        }
     }
 }
 
@@ -433,14 +442,16 @@ fn open_workdir(
 ) -> Result<Folder, ToolError> {
     let workspace = &ground.workspace.path;
     let only_workspace = [workspace.clone()];
-    let everywhere = [PathBuf::from("/")];
     let roots = match confinement {
         Confinement::Roots => &ground.roots,
-        Confinement::Workspace => &only_workspace[..],
-        Confinement::None => &everywhere[..],
+        Confinement::Workspace | Confinement::None => &only_workspace[..],
     };
+    let is_allowed = |path: &Path| {
+        confinement == Confinement::None || roots.iter().any(|root| is_below(path, root))
+    };
+    // On Windows a path can have a root and still depend on a drive.
     if confinement == Confinement::Workspace
-        && let Some(asked) = asked.filter(|asked| asked.is_absolute())
+        && let Some(asked) = asked.filter(|asked| asked.is_absolute() || asked.has_root())
     {
         return Err(absolute(&asked.display().to_string()));
     }
@@ -449,21 +460,23 @@ fn open_workdir(
     if named.as_os_str().as_bytes().contains(&0) {
         return Err(not_found(shown, "a NUL is in its name"));
     }
+    if let Some(problem) = path_problem(&named) {
+        return Err(not_found(shown, problem));
+    }
+    if confinement != Confinement::None && is_elsewhere(&named, roots) {
+        return Err(outside(shown, roots));
+    }
     let folder = match place.open_folder(&named) {
         Ok(folder) => folder,
         // Whether something outside exists is nobody's business.
-        Err(_) if !is_inside(&meant(place, &named), roots) => return Err(outside(shown, roots)),
+        Err(_) if !is_allowed(&meant(place, &named)) => return Err(outside(shown, roots)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(shown)),
         Err(error) => return Err(not_found(shown, &error.to_string())),
     };
-    if !is_inside(&folder.path, roots) {
+    if !is_allowed(&folder.path) {
         return Err(outside(shown, roots));
     }
     Ok(folder)
-}
-
-fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
-    roots.iter().any(|root| path.starts_with(root))
 }
 
 /// Where a folder would be that cannot be opened: links are followed as far as there are folders,

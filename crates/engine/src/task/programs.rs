@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -26,6 +26,12 @@ use crate::{
     store::ledger::Task,
 };
 
+/// Most words of persons that the outcome of a run passes on.
+const SAID_MAX: usize = 20;
+
+/// Most programs of a run of which it is kept why they may not be executed.
+const REFUSED_MAX: usize = 256;
+
 /// How long a warden may take to say which programs wait.
 const TOLD: Duration = Duration::from_secs(2);
 
@@ -36,11 +42,36 @@ pub(super) struct ProgramQuestions {
     /// The face of the caller, and whether that has let go of the command.
     asker: Option<(SharedAsker, Arc<AtomicBool>)>,
     waiting: JoinSet<()>,
-    refused: Arc<Mutex<Vec<RefusedQuestion>>>,
-    /// What the person who allowed a program says of it.
-    said: Arc<Mutex<Vec<String>>>,
-    /// Names that may not be connected to, with the reason.
-    refused_names: Arc<Mutex<Vec<(HeldName, String)>>>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+/// What was heard in answer, until the outcome of the run tells it. A command may give rise to the
+/// same question any number of times: each answer is kept once.
+#[derive(Default)]
+struct Heard {
+    /// Programs that may not be executed.
+    refused: Vec<RefusedQuestion>,
+    /// Names that may not be connected to, with the reason; a proxy asks about few.
+    refused_names: Vec<(HeldName, String)>,
+    /// What the persons who allowed something say of it.
+    said: Vec<String>,
+}
+
+impl Heard {
+    fn say(&mut self, words: String) {
+        if self.said.len() < SAID_MAX && !self.said.contains(&words) {
+            self.said.push(words);
+        }
+    }
+
+    fn refuse(&mut self, rule: String, program: String, why: String) {
+        let is_same = |it: &&mut RefusedQuestion| it.rule == rule && it.program == program;
+        if let Some(known) = self.refused.iter_mut().find(is_same) {
+            known.why = why;
+        } else if self.refused.len() < REFUSED_MAX {
+            self.refused.push(RefusedQuestion { rule, program, why });
+        }
+    }
 }
 
 /// A program that may not be executed, and why.
@@ -64,18 +95,20 @@ impl ProgramQuestions {
             control,
             asker: asker.map(|asker| (asker, promoted)),
             waiting: JoinSet::new(),
-            refused: Arc::default(),
-            said: Arc::default(),
-            refused_names: Arc::default(),
+            heard: Arc::default(),
         }
+    }
+
+    /// The face of the caller, while there is a call in which it could ask.
+    fn face(&self) -> Option<SharedAsker> {
+        let present = self.asker.as_ref().filter(|(_, gone)| !gone.load(Ordering::Relaxed));
+        present.map(|(asker, _)| asker.clone())
     }
 
     /// Asks about a name, beside everything else.
     pub(super) fn ask_about_name(&mut self, tasks: &Arc<Tasks>, held: HeldName) {
         let (tasks, task_id, control) = (tasks.clone(), self.task_id.clone(), self.control.clone());
-        let present = self.asker.as_ref().filter(|(_, gone)| !gone.load(Ordering::Relaxed));
-        let asker = present.map(|(asker, _)| asker.clone());
-        let (refused, said) = (self.refused_names.clone(), self.said.clone());
+        let (asker, heard) = (self.face(), self.heard.clone());
         self.waiting.spawn(async move {
             let answer = match task_of(&tasks, &task_id).await {
                 Ok(task) => tasks.judge.ask_about_name(&task, &held, asker.as_ref()).await,
@@ -85,13 +118,13 @@ impl ProgramQuestions {
             match answer {
                 Ok(Some(note)) => {
                     let words = format!("{}: the person who allowed it says: {note}", held.host);
-                    said.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                    lock(&heard).say(words);
                 }
                 Ok(None) => {}
                 Err(error) => {
                     let why = reason(&error);
                     tracing::info!(%task_id, host = held.host, "not connected: {why}");
-                    refused.lock().unwrap_or_else(PoisonError::into_inner).push((held, why));
+                    lock(&heard).refused_names.push((held, why));
                 }
             }
             control.answer_name(number, allowed);
@@ -101,9 +134,7 @@ impl ProgramQuestions {
     /// Asks about a program, beside everything else.
     pub(super) fn ask(&mut self, tasks: &Arc<Tasks>, held: HeldProgram) {
         let (tasks, task_id, control) = (tasks.clone(), self.task_id.clone(), self.control.clone());
-        let present = self.asker.as_ref().filter(|(_, gone)| !gone.load(Ordering::Relaxed));
-        let asker = present.map(|(asker, _)| asker.clone());
-        let (refused, said) = (self.refused.clone(), self.said.clone());
+        let (asker, heard) = (self.face(), self.heard.clone());
         self.waiting.spawn(async move {
             let answer = ask(&tasks, &task_id, &held, asker.as_ref()).await;
             let allowed = answer.is_ok();
@@ -111,7 +142,7 @@ impl ProgramQuestions {
                 Ok(Some(note)) => {
                     let words =
                         format!("`{}`: the person who allowed it says: {note}", line(&held));
-                    said.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                    lock(&heard).say(words);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -119,8 +150,7 @@ impl ProgramQuestions {
                     let program = name(&held.path).into_owned();
                     let why = reason(&error);
                     tracing::info!(%task_id, rule, program, "not executed: {why}");
-                    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-                    refused.push(RefusedQuestion { rule, program, why });
+                    lock(&heard).refuse(rule, program, why);
                 }
             }
             control.answer_program(held.number, allowed);
@@ -130,9 +160,9 @@ impl ProgramQuestions {
     /// Says of each program that was asked about and not executed why that was, and passes on what
     /// a person said of one that was.
     pub(super) fn explain(&self, outcome: &mut Outcome) {
-        outcome.warnings.append(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner));
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        for RefusedQuestion { rule, program, why } in &*refused {
+        let mut heard = lock(&self.heard);
+        outcome.warnings.append(&mut heard.said);
+        for RefusedQuestion { rule, program, why } in &heard.refused {
             let is_meant = |denial: &&mut Denial| {
                 denial.rule.as_ref() == Some(rule) && denial.program.as_ref() == Some(program)
             };
@@ -140,9 +170,12 @@ impl ProgramQuestions {
                 denial.because(why);
             }
         }
-        let names = self.refused_names.lock().unwrap_or_else(PoisonError::into_inner);
-        names::explain(&names, outcome);
+        names::explain(&heard.refused_names, outcome);
     }
+}
+
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks about one program, and returns what the person who allows it says of it; an error says why
@@ -258,4 +291,25 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_heard_any_number_of_times_is_kept_once_and_of_others_only_so_many() {
+        let mut heard = Heard::default();
+        for number in 0..10_000 {
+            heard.say("`make`: the person who allowed it says: with care".into());
+            heard.refuse("no-curl".into(), "curl".into(), format!("why {number}"));
+        }
+        assert_eq!((heard.said.len(), heard.refused.len()), (1, 1));
+        assert_eq!(heard.refused.first().unwrap().why, "why 9999", "the last answer counts");
+        for number in 0..10_000 {
+            heard.say(format!("`make {number}`: the person who allowed it says: with care"));
+            heard.refuse("no-curl".into(), format!("curl{number}"), "refused".into());
+        }
+        assert_eq!((heard.said.len(), heard.refused.len()), (SAID_MAX, REFUSED_MAX));
+    }
 }

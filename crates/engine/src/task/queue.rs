@@ -12,10 +12,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     Running, Submitted, Tasks,
+    drive::RunTrace,
     places::{out_of_reach, pass_input},
     plan::Plan,
     programs::ProgramQuestions,
-    run::{Progress, Run, RunControl, RunTrace},
+    progress::Progress,
+    run::{Run, RunControl},
     start::{into_plan, is_small_file, report_of},
     waiting::{Queued, Submission},
 };

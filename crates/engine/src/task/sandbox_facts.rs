@@ -99,6 +99,16 @@ pub(crate) fn told(sandbox: &SandboxReport) -> String {
         Level::None => {
             return "Commands run without a sandbox, with all rights of the user.".to_owned();
         }
+        // What is only wished for is not told as if it were so.
+        level if !sandbox.holds_files() => {
+            let missing: Vec<&str> = sandbox.missing.iter().map(|it| it.layer.as_str()).collect();
+            return format!(
+                "Commands run with all rights of the user: nothing on this machine holds them to the sandbox that was \
+                 asked for ({}). Missing: {}.",
+                level.as_str(),
+                missing.join(", ")
+            );
+        }
         Level::WorkspaceWrite => "the workspace, /tmp and the caches of package managers",
         Level::ReadOnly => "/tmp, and nothing else",
     };

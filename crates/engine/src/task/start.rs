@@ -23,12 +23,14 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Running, Submitted, Tasks,
     delayed::DelayedStart,
+    drive::{RunDriver, RunTrace},
     failures::{place_error, too_many_tasks},
     over,
     places::{no_warden, out_of_reach, pass_input},
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
-    run::{self, Progress, Run, RunControl, RunTrace},
+    progress::Progress,
+    run::{Run, RunControl},
 };
 use crate::{
     clock::now_ms,
@@ -87,9 +89,11 @@ impl Tasks {
         let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
         Failpoint::EngineBeforeRow.pass();
-        let registered = self.register(task, note.clone(), grant.plan().duplicates).await?;
-        if let Some(running) = registered {
-            return Ok(Submitted::AlreadyRunning(running));
+        let registered = self.register(task, note.clone(), grant.plan().duplicates).await;
+        if let Some(other) = registered.map(|it| it.map(Submitted::AlreadyRunning)).transpose() {
+            // It has got nothing, and is as clean as before.
+            place.give_back(warden);
+            return other;
         }
         Failpoint::EngineAfterRow.pass();
         let said = grant.explanation().note.clone();
@@ -198,25 +202,30 @@ impl Tasks {
     pub(super) fn drive(
         self: &Arc<Self>,
         id: &TaskId,
-        driven: (Warden, Option<DelayedStart>),
+        (warden, delayed): (Warden, Option<DelayedStart>),
         promoted: Arc<AtomicBool>,
         tamper_check: Option<TamperCheck>,
         asker: Option<SharedAsker>,
         trace: Option<Trace>,
     ) -> (RunControl, watch::Receiver<Progress>) {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (sender, progress) =
-            watch::channel(Progress::begin(&driven.0.name, driven.1.is_some()));
+        let (sender, progress) = watch::channel(Progress::begin(&warden.name, delayed.is_some()));
         let control = RunControl::new(orders);
         let handles = (control.clone(), progress.clone());
         let questions = ProgramQuestions::new(id.clone(), control.clone(), asker, promoted.clone());
         self.hold(id.clone(), Running { control, progress, promoted });
-        let (tasks, id) = (self.clone(), id.clone());
-        let traced = RunTrace::begin(trace, &id);
-        let ends = (inbox, sender);
-        let drive = run::drive(tasks, id, driven, ends, tamper_check, questions, traced);
+        let driver = RunDriver {
+            tasks: self.clone(),
+            task_id: id.clone(),
+            warden,
+            orders: inbox,
+            progress: sender,
+            tamper_check,
+            questions,
+            traced: RunTrace::begin(trace, id),
+        };
         // It is four kilobytes large, and the runtime moves what it is given around.
-        tokio::spawn(Box::pin(drive));
+        tokio::spawn(Box::pin(driver.drive(delayed)));
         handles
     }
 
@@ -463,7 +472,8 @@ fn environment(
         set.push(pair("TERM", TERM.as_bytes()));
         unset.extend(["LINES", "COLUMNS"].map(|name| name.as_bytes().to_vec()));
     }
-    if sandbox.is_some() && place.variable("TMPDIR").is_some() {
+    let holds_files = sandbox.is_some_and(|sandbox| sandbox.report.holds_files());
+    if holds_files && place.variable("TMPDIR").is_some() {
         // Wherever that is, it cannot be written; `/tmp` can.
         set.push(pair("TMPDIR", b"/tmp"));
     }

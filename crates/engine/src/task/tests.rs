@@ -58,10 +58,14 @@ fn tasks(state: &Path, place: Arc<Scripted>) -> Arc<Tasks> {
 }
 
 fn judging(state: &Path, place: Arc<Scripted>, policy: Policy) -> Arc<Tasks> {
+    with(state, place, policy, Settings::default())
+}
+
+fn with(state: &Path, place: Arc<Scripted>, policy: Policy, settings: Settings) -> Arc<Tasks> {
     let state = Arc::new(StateFolder::open(state).unwrap());
     let mask = SharedMask::new(Mask::default());
     let store = Store::open(state, mask.clone(), Arc::default(), false).unwrap();
-    let (settings, sandbox) = (Settings::default(), SandboxSettings::default());
+    let sandbox = SandboxSettings::default();
     let workspace = Folder { path: "/workspace".into(), handle: None };
     let judge = Judge::new(policy, settings, sandbox, &workspace.path, store.clone());
     let roots = vec![workspace.path.clone()];
@@ -256,6 +260,22 @@ fn whenever_the_engine_is_killed_the_next_one_brings_everything_to_its_end() {
             check(&tasks, &second).await;
         });
     }
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_its_warden_to_the_next() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = Arc::new(Scripted::new(1, SCRIPT));
+    runtime().block_on(async {
+        let policy = Policy::from_layers(&[], Mode::Open).unwrap();
+        let settings = Settings { tasks_max: 0, ..Settings::default() };
+        let tasks = with(scratch.path(), place.clone(), policy, settings);
+        for number in 0..10 {
+            let refused = tasks.submit(request(number), &Caller::operator("test")).await;
+            assert_eq!(refused.unwrap_err().kind, ErrorKind::LimitExceeded);
+        }
+        assert_eq!((place.forked(), place.busy_wires()), (1, 0));
+    });
 }
 
 /// What became of a text that was really submitted.

@@ -116,7 +116,7 @@ pub async fn until(
     observer: &mut Observer,
     wanted: &Until,
 ) -> Result<Option<Condition>, ToolError> {
-    let mut search = wanted.output_matches.clone().map(|(regex, from)| Search::new(regex, from));
+    let mut heeded = Heeded::begin(wanted);
     let place = observer.place();
     let confined = confinement(observer.task());
     let path = async {
@@ -130,24 +130,10 @@ pub async fn until(
     if watch != WatchFor::default() {
         observer.watch(watch).await;
     }
-    let mut silent_since = Instant::now();
-    let mut seen = Cursor::default();
     loop {
         let over = observer.is_over();
-        if search.is_some() || wanted.silence.is_some() {
-            let output = observer.output().await?;
-            let mask = observer.mask();
-            let look = |search: &mut Search| search.look(&mask, &output, over);
-            let found = search.as_mut().map(look).transpose();
-            let found = found.map_err(|error| observer.unreadable(&error))?;
-            if let Some(text) = found.flatten() {
-                return Ok(Some(Condition::OutputMatches(text)));
-            }
-            let size = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
-            if size != seen {
-                (seen, silent_since) = (size, Instant::now());
-            }
-            observer.follow(seen.stdout, seen.stderr).await;
+        if let Some(text) = heeded.look(observer).await? {
+            return Ok(Some(Condition::OutputMatches(text)));
         }
         if over && wanted.exit {
             return Ok(Some(Condition::Exit));
@@ -160,7 +146,7 @@ pub async fn until(
         let silence = async {
             match wanted.silence {
                 // What waits in a queue has nothing to say.
-                Some(silence) if !is_queued => sleep_until(silent_since + silence).await,
+                Some(silence) if !is_queued => sleep_until(heeded.silent_since + silence).await,
                 _ => std::future::pending().await,
             }
         };
@@ -170,7 +156,7 @@ pub async fn until(
                 Said::Met(Met::WaitingForInput) => return Ok(Some(Condition::WaitingForInput)),
                 Said::Grew => tokio::time::sleep(GATHER).await,
                 Said::Began => {
-                    silent_since = Instant::now();
+                    heeded.silent_since = Instant::now();
                     if watch != WatchFor::default() {
                         observer.watch(watch).await;
                     }
@@ -183,6 +169,50 @@ pub async fn until(
                 return Ok(wanted.path_exists.clone().map(Condition::PathExists));
             }
         }
+    }
+}
+
+/// The output as far as a condition heeds it.
+struct Heeded {
+    search: Option<Search>,
+    silence: bool,
+    /// How much there was at the last look.
+    seen: Cursor,
+    /// When it was last seen to grow.
+    silent_since: Instant,
+}
+
+impl Heeded {
+    fn begin(wanted: &Until) -> Self {
+        let search = wanted.output_matches.clone().map(|(regex, from)| Search::new(regex, from));
+        Self {
+            search,
+            silence: wanted.silence.is_some(),
+            seen: Cursor::default(),
+            silent_since: Instant::now(),
+        }
+    }
+
+    /// Looks at what is new, where a condition is about output, and asks to be told of more;
+    /// returns the text that matched.
+    async fn look(&mut self, observer: &mut Observer) -> Result<Option<String>, ToolError> {
+        if self.search.is_none() && !self.silence {
+            return Ok(None);
+        }
+        let over = observer.is_over();
+        let output = observer.output().await?;
+        if let Some(search) = &mut self.search {
+            let found = search.look(&observer.mask(), &output, over);
+            if let Some(text) = found.map_err(|error| observer.unreadable(&error))? {
+                return Ok(Some(text));
+            }
+        }
+        let size = Cursor { stdout: output.stdout.bytes(), stderr: output.stderr.bytes() };
+        if size != self.seen {
+            (self.seen, self.silent_since) = (size, Instant::now());
+        }
+        observer.follow(size.stdout, size.stderr).await;
+        Ok(None)
     }
 }
 

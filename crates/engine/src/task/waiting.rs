@@ -18,9 +18,10 @@ use tokio::{
 use super::{
     Tasks,
     adopt::record_again,
+    drive::{RunDriver, RunTrace, give},
     programs::ProgramQuestions,
+    progress::{Ended, Ending, Progress},
     queue::REFUSED,
-    run::{self, Ended, Ending, Progress, RunTrace},
 };
 use crate::{
     error::{ErrorKind, ToolError},
@@ -124,10 +125,19 @@ impl Queued {
         }
         let Self { tasks, id, warden: name, orders, progress, ordered, .. } = self;
         for order in ordered {
-            run::give(&tasks, &id, &mut warden, order).await;
+            give(&tasks, &id, &mut warden, order).await;
         }
-        let (ends, driven) = ((orders, progress), (*warden, None));
-        run::drive(tasks.clone(), id.clone(), driven, ends, check, questions, traced).await;
+        let driver = RunDriver {
+            tasks: tasks.clone(),
+            task_id: id.clone(),
+            warden: *warden,
+            orders,
+            progress,
+            tamper_check: check,
+            questions,
+            traced,
+        };
+        driver.drive(None).await;
         tasks.places.leave_task(&name, &id);
     }
 

@@ -4,34 +4,36 @@ use std::{io, time::Duration};
 
 use legwork_warden::folder::WindowSize;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, WAIT_MS_MAX,
+    BuiltIn, Definition, Manners, StartedTask, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
+    exec_result::{
+        AlreadyRunning, Completed, Disposition, ExecResult, PromotedToTask, RunningCommand,
+        TaskHandleEntry,
+    },
     progress, schema,
     task_output::full_screen,
-    task_view::{
-        ArtifactEntry, HeldByQuestion, ProcessEntry, TASK_KIND, held_tasks, lasted, processes,
-    },
+    task_view::{ArtifactEntry, held_tasks, lasted, processes},
 };
 use crate::{
     engine::Engine,
     error::ToolError,
     id::TaskId,
-    model::status::Status,
     model::{
-        Caller, ConnectionRecord, Denial, DuplicatePolicy, EndedBy, Flag, Outcome, Outputs,
-        OutsideChange, RefusedBy, Request, Stdin, changes_in_words, is_zero, signal_name,
+        Caller, DuplicatePolicy, Flag, Outcome, Outputs, Request, Stdin, signal_name,
+        status::Status,
     },
     output::{Artifact, Mask, Preview, Selection, TaskOutput, previews},
     platform::{ON_WINDOWS, SHELL_FIELD},
     store::ledger::Task,
     task::{
         Submitted,
-        run::{Ended, Promotion, Run},
+        progress::Ended,
+        run::{Promotion, Run},
     },
 };
 
@@ -48,9 +50,13 @@ printed to stdout and stderr. A command that takes longer than yield_time_ms goe
 to be followed with the Task tools. Long output is shown as head and tail, with the path of a file that \
 holds all of it.";
 
-const INSTRUCTIONS: &str = "\
-Use ExecCommand to run a shell script: builds, tests, git, searches, anything you would type.
-- `cmd` is passed to the shell as it is; pipes, redirects, `&&` and several lines work.
+/// The instructions: how they begin, when there is a terminal, and how they end differs between
+/// systems.
+macro_rules! instructions {
+    ($begin:literal, $terminal:literal, $end:literal) => {
+        concat!(
+            $begin,
+            "
 - Each call starts in the workspace, or in `workdir`; no `cd` and no variable carries over to the next.
 - A non-zero exit code is a result, not an error: read it.
 - When the receipt lists artifacts, part of the output was left out: search those files with your next
@@ -59,27 +65,35 @@ Use ExecCommand to run a shell script: builds, tests, git, searches, anything yo
   id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
   TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
 - The same command is not started twice: an equal one that still runs is named instead.
-- `tty: true` gives a terminal, for programs that need one (editors, REPLs, pagers): type with TaskInput, and
+- `tty: true` gives a terminal, ",
+            $terminal,
+            ": type with TaskInput, and
   look with TaskOutput and `view: screen`. `accepts_input: true` opens stdin without a terminal.
-- Processes that a command leaves running in the background are listed and go on.
-- `login: false` starts much faster, when the script needs nothing from your shell profile.";
+- Processes that a command leaves running in the background are listed and go on.",
+            $end
+        )
+    };
+}
 
-/// The same on Windows.
-const INSTRUCTIONS_WINDOWS: &str = "\
+const INSTRUCTIONS: &str = if ON_WINDOWS {
+    instructions!(
+        "\
 Use ExecCommand to run a command on Windows: builds, tests, git, searches, anything you would type.
-- `cmd` is passed to `cmd.exe /d /s /c` as it is: `&`, `&&`, `|` and redirects work; it is one line. For several lines, or for other words,
-  name another `shell`: powershell, pwsh or bash (Git's), where they are installed.
-- Each call starts in the workspace, or in `workdir`; no `cd` and no variable carries over to the next.
-- A non-zero exit code is a result, not an error: read it.
-- When the receipt lists artifacts, part of the output was left out: search those files with your next
-  command instead of running the same one again.
-- A command that is not through after `yield_time_ms` is not stopped: it goes on as a task, and you get its
-  id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
-  TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
-- The same command is not started twice: an equal one that still runs is named instead.
-- `tty: true` gives a terminal, where this Windows has one: type with TaskInput, and look with TaskOutput and
-  `view: screen`. `accepts_input: true` opens stdin without a terminal.
-- Processes that a command leaves running in the background are listed and go on.";
+- `cmd` is passed to `cmd.exe /d /s /c` as it is: `&`, `&&`, `|` and redirects work; it is one line. For several
+  lines, or for other words, name another `shell`: powershell, pwsh or bash (Git's), where they are installed.",
+        "where this Windows has one",
+        ""
+    )
+} else {
+    instructions!(
+        "\
+Use ExecCommand to run a shell script: builds, tests, git, searches, anything you would type.
+- `cmd` is passed to the shell as it is; pipes, redirects, `&&` and several lines work.",
+        "for programs that need one (editors, REPLs, pagers)",
+        "
+- `login: false` starts much faster, when the script needs nothing from your shell profile."
+    )
+};
 
 /// The schema of its input, which names the shells of this system.
 fn input_schema() -> Value {
@@ -101,7 +115,7 @@ pub(super) fn tool() -> BuiltIn {
             tags: &["command", "shell", "execute", "process", "task"],
             description: DESCRIPTION,
             input_schema: input_schema(),
-            instructions: if ON_WINDOWS { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
+            instructions: INSTRUCTIONS,
             read_only: false,
             by_default: true,
             turn: Turn::Waits,
@@ -146,179 +160,6 @@ struct Input {
     yield_time_ms: Option<u64>,
     /// How many tokens of output to show at most, up to 64000. Default: 8000.
     max_output_tokens: Option<u64>,
-}
-
-/// The result, told apart by `disposition`, with what is known of the command's text.
-#[derive(Debug, Serialize, Deserialize)]
-struct ExecResult {
-    #[serde(flatten)]
-    outcome: Disposition,
-    command_diagnostics: CommandDiagnostics,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "disposition", rename_all = "snake_case")]
-enum Disposition {
-    Completed(Completed),
-    PromotedToTask(PromotedToTask),
-    AlreadyRunning(AlreadyRunning),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Completed {
-    task_id: TaskId,
-    exit_status: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    signal: Option<i32>,
-    stdout_preview: Option<String>,
-    stderr_preview: Option<String>,
-    truncated: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    artifacts: Vec<ArtifactEntry>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    stdout_artifact: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    stderr_artifact: Option<usize>,
-    duration_ms: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    background_pids: Vec<u32>,
-    /// The same with their command lines.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    background_processes: Vec<ProcessEntry>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    ended_by: Option<EndedBy>,
-    #[serde(skip_serializing_if = "is_zero", default)]
-    dropped_bytes: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    flags: Vec<Flag>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    denials: Vec<Denial>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    connections: Vec<ConnectionRecord>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    warnings: Vec<String>,
-    /// What it changed outside the workspace, in its layer over the home folder.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    changes: Vec<OutsideChange>,
-    /// How many more such changes there are.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    more_changes: u64,
-    /// What the sandbox does to paths that the command complained of.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    sandbox_facts: Vec<String>,
-    /// What the person who approved it says.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    approval_note: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct PromotedToTask {
-    task_handle: TaskHandle,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    initial_output_preview: Option<String>,
-    initial_output_truncated: bool,
-    /// Why it waits in a queue, in the word of the scheduler.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    queued_for: Option<String>,
-    /// Whether the command is blocked reading its input; absent if that cannot be known.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    waiting_for_input: Option<bool>,
-    /// The program that it is about to run, and may not before somebody says so.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    waiting_for_approval: Option<HeldByQuestion>,
-    /// What the person who approved it says.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    approval_note: Option<String>,
-    /// From where `TaskOutput` goes on without a gap.
-    next_cursor: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct AlreadyRunning {
-    task_handle: TaskHandle,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    command: Option<RunningCommand>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    summary: Option<String>,
-    instructions: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct TaskHandle {
-    task_id: TaskId,
-    task_kind: String,
-    status: Status,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    initial_output: Option<String>,
-}
-
-impl TaskHandle {
-    fn new(task_id: TaskId, status: Status, initial_output: Option<String>) -> Self {
-        Self { task_id, task_kind: TASK_KIND.into(), status, initial_output }
-    }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct RunningCommand {
-    cmd: String,
-    cmd_digest: String,
-    workdir: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    shell: Option<String>,
-    login: bool,
-    tty: bool,
-}
-
-impl Completed {
-    /// Whether the record of the task and its output tell all of it: then it can be made again.
-    fn is_told_by_record(&self) -> bool {
-        let Self {
-            task_id: _,
-            exit_status,
-            signal,
-            stdout_preview: _,
-            stderr_preview: _,
-            truncated,
-            artifacts,
-            stdout_artifact: _,
-            stderr_artifact: _,
-            duration_ms: _,
-            background_pids,
-            background_processes,
-            ended_by,
-            dropped_bytes,
-            flags,
-            denials,
-            connections,
-            warnings,
-            changes,
-            more_changes: _,
-            sandbox_facts,
-            approval_note,
-        } = self;
-        let is_whole = !truncated && artifacts.is_empty() && *dropped_bytes == 0;
-        let is_alone = background_pids.is_empty() && background_processes.is_empty();
-        let is_plain = ended_by.is_none()
-            && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
-            && denials.is_empty()
-            && connections.is_empty();
-        let is_uncommented = warnings.is_empty()
-            && changes.is_empty()
-            && sandbox_facts.is_empty()
-            && approval_note.is_none();
-        let is_known = exit_status.is_some() || signal.is_some();
-        is_known && is_whole && is_alone && is_plain && is_uncommented
-    }
-}
-
-impl Receipt for ExecResult {
-    fn receipt(&self) -> String {
-        match &self.outcome {
-            Disposition::Completed(completed) => render_completed(completed),
-            Disposition::PromotedToTask(promoted) => render_promoted(promoted),
-            Disposition::AlreadyRunning(running) => render_already_running(running),
-        }
-    }
 }
 
 async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Success, ToolError> {
@@ -530,7 +371,7 @@ async fn promoted(
     super::note_seen(caller, task_id, cursor);
     PromotedToTask {
         next_cursor: cursor.to_text(task_id),
-        task_handle: TaskHandle::new(task_id.clone(), status, preview.text.clone()),
+        task_handle: TaskHandleEntry::new(task_id.clone(), status, preview.text.clone()),
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
         queued_for: None,
@@ -633,7 +474,7 @@ async fn how_it_is_doing(engine: &Engine, task: &Task) -> Option<String> {
 fn already_running(task: Task, summary: Option<String>) -> AlreadyRunning {
     let digest = Sha256::digest(task.command.as_bytes());
     AlreadyRunning {
-        task_handle: TaskHandle::new(task.task_id, task.status, None),
+        task_handle: TaskHandleEntry::new(task.task_id, task.status, None),
         command: Some(RunningCommand {
             cmd_digest: data_encoding::HEXLOWER.encode(&digest),
             cmd: task.command,
@@ -647,149 +488,4 @@ fn already_running(task: Task, summary: Option<String>) -> AlreadyRunning {
             TaskOutput shows what it printed. `duplicate_policy`: `start_new` starts a second copy."
             .into(),
     }
-}
-
-/// What stands above the words of a person who approved a command.
-const APPROVED: &str = "The person who approved it says";
-
-/// Who can have refused something, each with the heading for it.
-const REFUSED: [(RefusedBy, &str); 3] = [
-    (RefusedBy::Sandbox, "Refused by the sandbox"),
-    (RefusedBy::Rule, "Refused by a rule"),
-    (RefusedBy::Person, "Refused by a person"),
-];
-
-/// One thing that was refused, in a line.
-fn refusal(denial: &Denial) -> String {
-    match denial.program {
-        None if denial.rule.is_none() => format!("system call {}", denial.what),
-        _ => denial.what.clone(),
-    }
-}
-
-fn render_completed(completed: &Completed) -> String {
-    let mut text = match completed.exit_status {
-        Some(code) => format!("Process exited with code {code}"),
-        None => "Process exited".to_owned(),
-    };
-    if let Some(signal) = completed.signal {
-        text.push_str(&format!("\nSignal: {} ({signal})", signal_name(signal)));
-    }
-    if let Some(by) = completed.ended_by {
-        text.push_str(&format!("\nEnded by: {} ({})", by.as_str(), by.sentence()));
-    }
-    let mut block = |label: &str, content: &str| text.push_str(&format!("\n\n{label}:\n{content}"));
-    if let Some(note) = &completed.approval_note {
-        block(APPROVED, note);
-    }
-    if let Some(stdout) = &completed.stdout_preview {
-        block("stdout", stdout);
-    }
-    if let Some(stderr) = &completed.stderr_preview {
-        block("stderr", stderr);
-    }
-    if !completed.background_pids.is_empty() {
-        let pids = completed.background_pids.iter().map(|pid| {
-            let known = completed.background_processes.iter().find(|known| known.pid == *pid);
-            known.map_or_else(|| pid.to_string(), ToString::to_string)
-        });
-        let told = format!("They go on. TaskStop with the task {} ends them.", completed.task_id);
-        block("Background processes", &pids.chain([told]).collect::<Vec<_>>().join("\n"));
-    }
-    if completed.dropped_bytes > 0 {
-        let lost = format!("{} bytes of output are not stored", completed.dropped_bytes);
-        block("Incomplete", &format!("{lost}{}", why_dropped(&completed.flags)));
-    }
-    if completed.flags.contains(&Flag::ProcessLimitHit) {
-        block("Limited", "the command was refused more processes than processes_max");
-    }
-    if completed.flags.contains(&Flag::OutputMissing) {
-        block(
-            "Incomplete",
-            "stored output is not there any more: its folder was removed or altered",
-        );
-    }
-    for (by, heading) in REFUSED {
-        let refused = completed.denials.iter().filter(|denial| denial.refused_by() == by);
-        let refused: Vec<String> = refused.map(refusal).collect();
-        if !refused.is_empty() {
-            block(heading, &refused.join("\n"));
-        }
-    }
-    if !completed.sandbox_facts.is_empty() {
-        block("Sandbox", &completed.sandbox_facts.join("\n"));
-    }
-    if !completed.changes.is_empty() {
-        let changes = changes_in_words(&completed.changes, completed.more_changes);
-        block("Changed outside the workspace, only in a layer", &changes.join("\n"));
-    }
-    if !completed.warnings.is_empty() {
-        block("Warnings", &completed.warnings.join("\n"));
-    }
-    if !completed.artifacts.is_empty() {
-        let paths = completed.artifacts.iter().map(|artifact| artifact.path.display().to_string());
-        block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
-    }
-    text
-}
-
-/// Why output is not stored.
-fn why_dropped(flags: &[Flag]) -> &'static str {
-    let has = |flag| flags.contains(&flag);
-    match () {
-        () if has(Flag::DiskFull) => ": the disk was full",
-        () if has(Flag::LowDisk) => ": the disk has little room left",
-        () if has(Flag::WriteFailed) => ": the disk could not be written",
-        () => ": head and tail are kept (output_bytes_max)",
-    }
-}
-
-fn render_promoted(promoted: &PromotedToTask) -> String {
-    let mut text =
-        format!("Command promoted to background task\nTask: {}", promoted.task_handle.task_id);
-    if promoted.task_handle.status == Status::Queued {
-        let reason = promoted.queued_for.as_deref().map(|reason| format!(" ({reason})"));
-        text.push_str(&format!("\nStatus: queued{}", reason.unwrap_or_default()));
-    }
-    if promoted.waiting_for_input == Some(true) {
-        text.push_str("\nWaiting for input: yes");
-    }
-    if let Some(question) = &promoted.waiting_for_approval {
-        text.push_str(&format!("\nWaiting for approval: {question}; a person answers it"));
-    }
-    if let Some(note) = &promoted.approval_note {
-        text.push_str(&format!("\n\n{APPROVED}:\n{note}"));
-    }
-    let output = promoted.initial_output_preview.as_deref();
-    text.push_str("\n\nInitial output:\n");
-    text.push_str(output.unwrap_or("(none captured before promotion)"));
-    text.push_str(&format!("\n\nCursor: {}\n", promoted.next_cursor));
-    text.push_str(if promoted.waiting_for_input == Some(true) {
-        "Next: answer with TaskInput, or end it with TaskStop."
-    } else {
-        "Next: TaskWait waits for its end, a line of output or a port; TaskOutput reads what is new."
-    });
-    text
-}
-
-fn render_already_running(running: &AlreadyRunning) -> String {
-    let mut lines = vec![
-        "Command is already running".to_owned(),
-        format!("Task: {}", running.task_handle.task_id),
-        match running.task_handle.status {
-            Status::Queued => "Status: Queued".to_owned(),
-            _ => "Status: Running".to_owned(),
-        },
-    ];
-    if let Some(summary) = &running.summary {
-        lines.push(format!("Task summary: {summary}"));
-    }
-    if let Some(command) = &running.command {
-        lines.push(format!("Command: {}", command.cmd));
-        lines.push(format!("workdir={}", command.workdir));
-        lines.extend(command.shell.as_ref().map(|shell| format!("shell={shell}")));
-    }
-    lines.push(String::new());
-    lines.push(running.instructions.clone());
-    lines.join("\n")
 }

@@ -7,17 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::ArtifactEntry,
+    to_the_end::{self, AtTheEnd, EndResult, Everything},
 };
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
     model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
-    output::TaskOutput,
-    store::ledger::Task,
-    task::run::Run,
 };
 
 pub(super) const NAME: &str = "execute_command";
@@ -107,7 +105,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,
-        again,
+        again: to_the_end::again::<Executed>,
     }
 }
 
@@ -115,15 +113,9 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     let timeout = input.check()?;
     let line = input.is_line().then(|| input.command.clone());
-    let started = engine.start(input.into_request(timeout), caller).await;
-    let (mut executed, sandbox, started) = match started {
-        Ok(mut run) => {
-            let (executed, is_told_by_record) = attend(engine, &mut run).await?;
-            let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
-            (executed, Some(run.sandbox().clone()), Some(started))
-        }
-        Err(error) => (not_started(error)?, None, None),
-    };
+    let request = input.into_request(timeout);
+    let AtTheEnd { result: mut executed, sandbox, started } =
+        to_the_end::run::<Executed>(engine, request, caller).await?;
     if let (None, false, Some(line)) = (executed.return_code, executed.timed_out, line) {
         executed.stderr.push_str(&not_a_program(&line));
     }
@@ -193,72 +185,39 @@ impl Input {
     }
 }
 
-/// Waits for the end; a program that never started is a result too.
-async fn attend(engine: &Engine, run: &mut Run) -> Result<(Executed, bool), ToolError> {
-    match run.ended().await {
-        Ok(ended) => {
-            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
-            let output = run.output(&ended).map_err(unreadable)?;
-            let (executed, masked) = executed(engine, run.task_id(), &ended.outcome, &output)?;
-            let is_told_by_record = !masked && executed.is_told_by(&ended.outcome);
-            Ok((executed, is_told_by_record))
+impl EndResult for Executed {
+    fn of(_engine: &Engine, task_id: &TaskId, outcome: &Outcome, all: Everything) -> Self {
+        let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
+        let left_behind = !outcome.background_pids.is_empty();
+        Self {
+            stdout: all.stdout,
+            stderr: all.stderr,
+            return_code: match (outcome.exit_status, outcome.signal) {
+                _ if timed_out => None,
+                (Some(code), _) => Some(code),
+                (None, signal) => signal.map(|signal| -signal),
+            },
+            timed_out,
+            ended_by: outcome.ended_by.filter(|by| by.is_limit()),
+            denials: outcome.denials.clone(),
+            connections: outcome.connections.clone(),
+            background_pids: outcome.background_pids.clone(),
+            task_id: left_behind.then(|| task_id.clone()),
+            truncated: all.truncated,
+            artifacts: all.artifacts,
         }
-        Err(error) => Ok((not_started(error)?, false)),
     }
-}
 
-/// The result again, from what is stored of a task.
-fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
-    let outcome = task.outcome.as_ref()?;
-    let (executed, _) = executed(engine, &task.task_id, outcome, output).ok()?;
-    executed.is_told_by(outcome).then(|| super::success(executed, ""))
-}
-
-/// What a program that cannot be started gives; anything else stays an error.
-fn not_started(error: ToolError) -> Result<Executed, ToolError> {
-    match error.kind {
-        ErrorKind::CommandSpawnFailed | ErrorKind::WorkdirNotFound => {
-            let stderr = format!("Error: {}", error.message);
-            Ok(Executed { stderr, ..Executed::default() })
+    fn not_started(error: ToolError) -> Result<Self, ToolError> {
+        match error.kind {
+            ErrorKind::CommandSpawnFailed | ErrorKind::WorkdirNotFound => {
+                let stderr = format!("Error: {}", error.message);
+                Ok(Self { stderr, ..Self::default() })
+            }
+            _ => Err(error),
         }
-        _ => Err(error),
     }
-}
 
-fn executed(
-    engine: &Engine,
-    task_id: &TaskId,
-    outcome: &Outcome,
-    output: &TaskOutput,
-) -> Result<(Executed, bool), ToolError> {
-    if let Some(reason) = &outcome.lost {
-        return Err(super::lost(task_id, reason));
-    }
-    let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
-    let all = super::everything(engine, task_id, output)?;
-    let left_behind = !outcome.background_pids.is_empty();
-    let executed = Executed {
-        stdout: all.stdout,
-        stderr: all.stderr,
-        return_code: match (outcome.exit_status, outcome.signal) {
-            _ if timed_out => None,
-            (Some(code), _) => Some(code),
-            (None, signal) => signal.map(|signal| -signal),
-        },
-        timed_out,
-        ended_by: outcome.ended_by.filter(|by| by.is_limit()),
-        denials: outcome.denials.clone(),
-        connections: outcome.connections.clone(),
-        background_pids: outcome.background_pids.clone(),
-        task_id: left_behind.then(|| task_id.clone()),
-        truncated: all.truncated,
-        artifacts: all.artifacts,
-    };
-    Ok((executed, all.masked))
-}
-
-impl Executed {
-    /// Whether the record of the task and its output tell all of it.
     fn is_told_by(&self, outcome: &Outcome) -> bool {
         let Self {
             stdout: _,

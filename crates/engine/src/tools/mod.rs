@@ -4,6 +4,7 @@
 
 mod diagnostics;
 mod exec_command;
+mod exec_result;
 mod execute_command;
 mod progress;
 mod run_shell_command;
@@ -16,8 +17,9 @@ mod task_status;
 mod task_stop;
 mod task_view;
 mod task_wait;
+mod to_the_end;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub use legwork_gate::Manners;
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,7 +35,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::Caller,
-    output::{Artifact, Cursor, TaskOutput},
+    output::{Cursor, TaskOutput},
     store::ledger::Task,
 };
 
@@ -135,34 +137,6 @@ fn note_seen(caller: &Caller, task: &TaskId, cursor: Cursor) {
 /// A result as the JSON text that is all of its receipt.
 fn json_text(result: &impl Serialize) -> String {
     serde_json::to_string(result).unwrap_or_default()
-}
-
-/// Everything that a run printed, as the tools give it that promise so.
-struct Everything {
-    stdout: String,
-    stderr: String,
-    truncated: bool,
-    masked: bool,
-    /// The files, where a stream was too long.
-    artifacts: Vec<task_view::ArtifactEntry>,
-}
-
-/// Reads everything that a run printed.
-fn everything(
-    engine: &Engine,
-    task_id: &TaskId,
-    output: &TaskOutput,
-) -> Result<Everything, ToolError> {
-    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
-    let mask = engine.mask();
-    let complete = |artifact: &Artifact| {
-        artifact.complete(&mask, engine.settings().complete_bytes_max).map_err(unreadable)
-    };
-    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
-    let truncated = stdout.truncated || stderr.truncated;
-    let masked = stdout.masked || stderr.masked;
-    let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
-    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, masked, artifacts })
 }
 
 /// An end that cannot be known.

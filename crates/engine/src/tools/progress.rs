@@ -7,7 +7,10 @@ use tokio::sync::mpsc;
 use crate::{
     error::ToolError,
     output::{Cursor, Mask, Selection, SmallOutput, TaskOutput},
-    task::run::{Ended, Grown, Run},
+    task::{
+        progress::Ended,
+        run::{Grown, Run},
+    },
 };
 
 /// How often at most.

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BuiltIn, Definition, Manners, Receipt, StartedTask, Success, Turn, schema,
+    BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::ArtifactEntry,
+    to_the_end::{self, AtTheEnd, EndResult, Everything},
 };
 use crate::{
     engine::Engine,
@@ -18,10 +19,7 @@ use crate::{
     judge::config::Settings,
     model::limits::lower,
     model::{Caller, Confinement, ConnectionRecord, Denial, EndedBy, Outcome, Request},
-    output::TaskOutput,
     platform::{COMMON_SHELL, ON_WINDOWS},
-    store::ledger::Task,
-    task::run::Run,
 };
 
 pub(super) const NAME: &str = "run_shell_command";
@@ -40,26 +38,44 @@ const DESCRIPTION: &str = "This tool executes a given shell command. On Windows,
 platforms, it uses `bash -c`. It can start background processes. Command substitution (`$(...)`, backticks, \
 `<(...)`, `>(...)`) is refused before anything runs, and a command that is not allowed yet is asked for.";
 
-const INSTRUCTIONS: &str = "\
+/// The instructions: how they begin, and what of the result differs between systems.
+macro_rules! instructions {
+    ($begin:literal, $result:literal) => {
+        concat!(
+            $begin,
+            "
+- `directory` is relative to the project's root, which is the default; absolute paths are refused.
+- `description` tells the person who may be asked to approve what the command is for.
+- Each call is independent: no `cd` and no variable carries over.
+The result is JSON with `stdout`, `stderr` and ",
+            $result,
+            " `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise)."
+        )
+    };
+}
+
+const INSTRUCTIONS: &str = if ON_WINDOWS {
+    instructions!(
+        "\
+Use run_shell_command to run a command of cmd.exe to its end and get everything it printed.
+- `command` is given to `cmd.exe /d /s /c`: `&`, `&&`, `|` and redirects work, and so does `start /b`. `for /f` and
+  `$(...)` are refused.",
+        "\
+`exitCode`, the shell's `pid`, and the `taskId` by which TaskStop ends
+processes that it left running."
+    )
+} else {
+    instructions!(
+        "\
 Use run_shell_command to run a bash command to its end and get everything it printed.
 - `command` is given to `bash -c`: pipes, redirects, `&&`, `;` and `&` work. Command substitution is refused,
-  with the construct and its place: run the inner command by itself first, and use what it printed.
-- `directory` is relative to the project's root, which is the default; absolute paths are refused.
-- `description` tells the person who may be asked to approve what the command is for.
-- Each call is independent: no `cd` and no variable carries over.
-The result is JSON with `stdout`, `stderr` and `exitCode` (null if a signal ended it: then `signal` has its
+  with the construct and its place: run the inner command by itself first, and use what it printed.",
+        "\
+`exitCode` (null if a signal ended it: then `signal` has its
 number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
-TaskStop ends them. `denials` lists what the sandbox or a rule refused while it ran. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
-
-/// The same where the shell is `cmd.exe`.
-const INSTRUCTIONS_WINDOWS: &str = "\
-Use run_shell_command to run a command of cmd.exe to its end and get everything it printed.
-- `command` is given to `cmd.exe /d /s /c`: `&`, `&&`, `|` and redirects work, and so does `start /b`. `for /f` and `$(...)` are refused.
-- `directory` is relative to the project's root, which is the default; absolute paths are refused.
-- `description` tells the person who may be asked to approve what the command is for.
-- Each call is independent: no `cd` and no variable carries over.
-The result is JSON with `stdout`, `stderr` and `exitCode`, the shell's `pid`, and the `taskId` by which TaskStop ends processes that it
-left running. `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise).";
+TaskStop ends them. `denials` lists what the sandbox or a rule refused while it ran."
+    )
+};
 
 /// Input of `run_shell_command`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -110,7 +126,7 @@ pub(super) fn tool() -> BuiltIn {
             tags: &["command", "shell", "bash", "execute", "background"],
             description: DESCRIPTION,
             input_schema: schema::of::<Input>(),
-            instructions: if ON_WINDOWS { INSTRUCTIONS_WINDOWS } else { INSTRUCTIONS },
+            instructions: INSTRUCTIONS,
             read_only: false,
             by_default: false,
             turn: Turn::Waits,
@@ -122,7 +138,7 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,
-        again,
+        again: to_the_end::again::<Ran>,
     }
 }
 
@@ -130,14 +146,8 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let request = input.into_request(engine.settings().shell_timeout);
-    let (ran, sandbox, started) = match engine.start(request, caller).await {
-        Ok(mut run) => {
-            let (ran, is_told_by_record) = attend(engine, &mut run).await?;
-            let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
-            (ran, Some(run.sandbox().clone()), Some(started))
-        }
-        Err(error) => (not_started(error)?, None, None),
-    };
+    let AtTheEnd { result: ran, sandbox, started } =
+        to_the_end::run::<Ran>(engine, request, caller).await?;
     let summary = match (ran.exit_code, &ran.error) {
         (_, Some(error)) => error.clone(),
         (Some(code), None) => format!("command exited with status {code}"),
@@ -174,64 +184,6 @@ impl Input {
     }
 }
 
-/// Waits for the end; a shell that never started is a result too.
-async fn attend(engine: &Engine, run: &mut Run) -> Result<(Ran, bool), ToolError> {
-    match run.ended().await {
-        Ok(ended) => {
-            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
-            let output = run.output(&ended).map_err(unreadable)?;
-            let (ran, masked) = ran(engine, run.task_id(), &ended.outcome, &output)?;
-            let is_told_by_record = !masked && ran.is_told_by(&ended.outcome);
-            Ok((ran, is_told_by_record))
-        }
-        Err(error) => Ok((not_started(error)?, false)),
-    }
-}
-
-/// The result again, from what is stored of a task.
-fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
-    let outcome = task.outcome.as_ref()?;
-    let (ran, _) = ran(engine, &task.task_id, outcome, output).ok()?;
-    ran.is_told_by(outcome).then(|| super::success(ran, ""))
-}
-
-/// What a shell that cannot be started gives; anything else stays an error.
-fn not_started(error: ToolError) -> Result<Ran, ToolError> {
-    match error.kind {
-        ErrorKind::CommandSpawnFailed => Ok(Ran { error: Some(error.message), ..Ran::default() }),
-        _ => Err(error),
-    }
-}
-
-fn ran(
-    engine: &Engine,
-    task_id: &TaskId,
-    outcome: &Outcome,
-    output: &TaskOutput,
-) -> Result<(Ran, bool), ToolError> {
-    if let Some(reason) = &outcome.lost {
-        return Err(super::lost(task_id, reason));
-    }
-    let all = super::everything(engine, task_id, output)?;
-    let left_behind = !outcome.background_pids.is_empty();
-    let ran = Ran {
-        stdout: all.stdout,
-        stderr: all.stderr,
-        exit_code: outcome.exit_status,
-        signal: outcome.signal,
-        error: ended_by_us(outcome.ended_by, engine.settings()),
-        denials: outcome.denials.clone(),
-        connections: outcome.connections.clone(),
-        pid: Some(outcome.pid),
-        // On Windows the original has none to tell; the task ends them all the same.
-        background_pids: if ON_WINDOWS { Vec::new() } else { outcome.background_pids.clone() },
-        task_id: left_behind.then(|| task_id.clone()),
-        truncated: all.truncated,
-        artifacts: all.artifacts,
-    };
-    Ok((ran, all.masked))
-}
-
 /// What to say when the command did not end by itself.
 fn ended_by_us(by: Option<EndedBy>, settings: &Settings) -> Option<String> {
     let why = match by? {
@@ -245,8 +197,35 @@ fn ended_by_us(by: Option<EndedBy>, settings: &Settings) -> Option<String> {
     Some(why)
 }
 
-impl Ran {
-    /// Whether the record of the task and its output tell all of it.
+impl EndResult for Ran {
+    fn of(engine: &Engine, task_id: &TaskId, outcome: &Outcome, all: Everything) -> Self {
+        let left_behind = !outcome.background_pids.is_empty();
+        Self {
+            stdout: all.stdout,
+            stderr: all.stderr,
+            exit_code: outcome.exit_status,
+            signal: outcome.signal,
+            error: ended_by_us(outcome.ended_by, engine.settings()),
+            denials: outcome.denials.clone(),
+            connections: outcome.connections.clone(),
+            pid: Some(outcome.pid),
+            // On Windows the original has none to tell; the task ends them all the same.
+            background_pids: if ON_WINDOWS { Vec::new() } else { outcome.background_pids.clone() },
+            task_id: left_behind.then(|| task_id.clone()),
+            truncated: all.truncated,
+            artifacts: all.artifacts,
+        }
+    }
+
+    fn not_started(error: ToolError) -> Result<Self, ToolError> {
+        match error.kind {
+            ErrorKind::CommandSpawnFailed => {
+                Ok(Self { error: Some(error.message), ..Self::default() })
+            }
+            _ => Err(error),
+        }
+    }
+
     fn is_told_by(&self, outcome: &Outcome) -> bool {
         let Self {
             stdout: _,

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{TrialLayer, make_layer, stack::private, tree::remove_tree};
+use super::{TrialLayer, make_layer, stack::private, sweep::remove_tree};
 
 /// The folder in the state folder.
 const AHEAD: &str = "ahead";

@@ -63,6 +63,12 @@ impl TrialError {
         Self::Io { what: what.into(), error: copy }
     }
 
+    /// Whether it is that nothing more can be written.
+    pub(super) fn is_no_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+
     pub(super) fn at(path: &std::path::Path) -> impl Fn(io::Error) -> Self + '_ {
         move |error| Self::io(short(path), &error)
     }

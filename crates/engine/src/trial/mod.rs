@@ -23,6 +23,7 @@ mod record;
 mod shown;
 mod stack;
 mod stage;
+mod sweep;
 mod tree;
 
 use std::{
@@ -41,7 +42,7 @@ pub(crate) use self::{
     error::TrialError,
     outside::{OutsideLayers, OutsideView},
     shown::ShownPart,
-    tree::bytes_of as trial_bytes,
+    sweep::bytes_of as trial_bytes,
 };
 pub use self::{
     apply::Applied,
@@ -51,7 +52,7 @@ pub use self::{
 use self::{
     journal::ApplyJournal,
     record::{FileTime, LayerRecord, read_json, write_json, write_json_soon},
-    tree::remove_tree,
+    sweep::remove_tree,
 };
 use crate::{clock::now_ms, id::TaskId};
 
@@ -289,7 +290,12 @@ impl Trial {
 
     /// The changes that are not applied yet, at and below these paths; all of them without any.
     pub(crate) fn pending(&self, paths: &[PathBuf]) -> Result<TriedChanges, TrialError> {
-        let mut changes = self.changes()?;
+        let mut changes = match self.changes() {
+            // Whoever wants to see what fills a disk can. An apply insists on the list that is
+            // kept.
+            Err(error) if error.is_no_room() => changes::look(self)?,
+            changes => changes?,
+        };
         let set = |paths: &[PathBuf]| paths.iter().cloned().collect::<HashSet<PathBuf>>();
         let (wanted, applied) = (set(paths), set(&self.record.applied));
         changes.all.retain(|change| {
@@ -316,6 +322,6 @@ impl Trial {
 
     /// What the layers take on the disk.
     pub(crate) fn bytes(&self) -> u64 {
-        tree::bytes_of(&self.folder)
+        sweep::bytes_of(&self.folder)
     }
 }

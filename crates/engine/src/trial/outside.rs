@@ -26,7 +26,8 @@ use super::{
     },
     shown::ShownPart,
     stack::{LayerList, ListedLayer, MarkBelow, OPENED, OpenedLayer},
-    tree::{TreeTop, bytes_of, remove_tree},
+    sweep::{bytes_of, remove_tree},
+    tree::TreeTop,
 };
 use crate::{clock::now_ms, id::TaskId};
 

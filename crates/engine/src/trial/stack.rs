@@ -19,7 +19,8 @@ use super::{
     make_layer,
     outside::{IsAlive, OutsideLayers},
     record::{FileTime, lossless, read_json, write_json},
-    tree::{FileMark, TreeTop, bytes_of, remove_tree},
+    sweep::{bytes_of, remove_tree},
+    tree::{FileMark, TreeTop},
 };
 use crate::id::TaskId;
 

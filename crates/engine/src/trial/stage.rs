@@ -25,7 +25,8 @@ use rustix::{
 
 use super::{
     error::TrialError,
-    tree::{FileMark, TreeTop, attributes, is_folder, names, number_of, remove_in, stat_in},
+    sweep::remove_in,
+    tree::{FileMark, TreeTop, attributes, is_folder, names, number_of, stat_in},
 };
 
 /// Says what was seen at a path; none if nothing was.

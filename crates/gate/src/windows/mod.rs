@@ -5,9 +5,11 @@
 //! So only one program with arguments that no shell reads as anything else is understood. What can
 //! be seen of the programs in other texts is still compared with the rules that deny them.
 
+mod paths;
 mod visible;
 mod words;
 
+pub(crate) use self::paths::{folded, is_absolute, is_same_path, long_names};
 use crate::{
     plain::NotPlain,
     reading::{Reading, Refusal, SimpleCommand, Span, Substitution},
@@ -53,8 +55,13 @@ pub(crate) fn windows_shell(shell: &str) -> Option<WindowsShell> {
 /// letters, nor one separator from the other, and finds a file by its name without its end.
 pub fn program_name(text: &str) -> String {
     let name = text.replace('\\', "/").to_lowercase();
+    // Windows takes these away from the end of a name before it looks for the file.
+    let name = name.trim_end_matches(['.', ' ']);
+    if name.is_empty() {
+        return text.to_owned();
+    }
     let end = PROGRAM_ENDS.iter().find(|end| name.ends_with(**end) && name.len() > end.len());
-    end.and_then(|end| name.strip_suffix(end)).unwrap_or(&name).to_owned()
+    end.and_then(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
 }
 
 /// Reads a text for such a shell.
@@ -131,6 +138,8 @@ mod tests {
         let reading = read(r"C:\Git\GIT.exe push", WindowsShell::Cmd);
         assert_eq!(reading.runs.first().and_then(|run| run.name()), Some("c:/git/git"));
         assert_eq!(program_name(".exe"), ".exe");
+        assert_eq!(program_name("Git.exe. ."), "git");
+        assert_eq!(program_name(".."), "..");
     }
 
     #[test]

@@ -78,6 +78,11 @@ pub(super) fn words(text: &str, shell: WindowsShell) -> Result<Vec<Word>, NotPla
     if text.trim_start_matches(' ').starts_with('"') || first.text.starts_with([':', '-', '.']) {
         return not("a program that is not named plainly");
     }
+    // Such names are cut off somewhere before a file is looked for.
+    let in_file = first.text.get(2..).unwrap_or_default();
+    if first.text.ends_with('.') || in_file.contains(':') {
+        return not("a program that is not named plainly");
+    }
     if shell == WindowsShell::PowerShell && first.text.starts_with(|it: char| it.is_ascii_digit()) {
         return not("a number, which is an expression");
     }
@@ -176,7 +181,7 @@ fn is_of_name(character: char, shell: WindowsShell) -> bool {
 /// Characters that no shell reads as anything but themselves.
 fn is_bare(character: char, shell: WindowsShell) -> bool {
     let everywhere = matches!(character, '_' | '-' | '.' | '/' | '\\' | ':');
-    let in_cmd = shell == WindowsShell::Cmd && matches!(character, '+' | '=');
+    let in_cmd = shell == WindowsShell::Cmd && matches!(character, '+' | '=' | '~');
     character.is_ascii_alphanumeric() || everywhere || in_cmd
 }
 

@@ -17,6 +17,9 @@ const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
 /// One read of a channel; it is on the stack, which every waiting warden keeps.
 const READ_BYTES: usize = 4 * 1024;
 
+/// Most descriptors of a peer that no message has asked for; past it the peer is dropped.
+const DESCRIPTORS_MAX: usize = 16;
+
 /// Input of a peer that has not been written yet.
 #[derive(Debug)]
 pub(super) struct PendingInput {
@@ -123,6 +126,7 @@ impl Peer {
                 Ok(received) => {
                     self.is_read = received.bytes < READ_BYTES;
                     self.descriptors.extend(received.descriptors);
+                    self.closed |= self.descriptors.len() > DESCRIPTORS_MAX;
                     self.decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
@@ -140,5 +144,29 @@ impl Peer {
 impl AsFd for Peer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Order;
+
+    #[test]
+    fn a_peer_that_sends_descriptors_which_no_message_takes_is_dropped() {
+        let (ours, theirs) = socket::socket_pair().unwrap();
+        let mut peer = Peer::new(ours).unwrap();
+        let order = ToWarden::Order { task: "t_any".into(), order: Order::Report };
+        let frame = encode(&order).unwrap();
+        let mut send = |count: usize| {
+            let descriptors = vec![theirs.as_fd(); count];
+            socket::send(theirs.as_fd(), &frame, &descriptors).unwrap();
+            assert!(peer.next().is_some());
+            assert!(peer.next().is_none());
+            peer.closed
+        };
+        assert!(!send(2), "a command brings two");
+        assert!(!send(8));
+        assert!(send(8));
     }
 }

@@ -16,6 +16,23 @@ pub(super) fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {
     text.as_ref().encode_wide().chain([0]).collect()
 }
 
+/// A text of the system's.
+///
+/// # Safety
+///
+/// It ends with a zero, and nobody changes it meanwhile.
+pub(super) unsafe fn text_at(text: *const u16) -> String {
+    let mut length = 0;
+    // SAFETY: the caller says that there is an end, and nothing behind it is read.
+    let units = unsafe {
+        while *text.add(length) != 0 {
+            length += 1;
+        }
+        std::slice::from_raw_parts(text, length)
+    };
+    String::from_utf16_lossy(units)
+}
+
 /// Takes a handle that a call has made; an invalid one is the error of that call.
 ///
 /// # Safety

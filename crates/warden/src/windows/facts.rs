@@ -64,6 +64,11 @@ pub fn file_identity(file: BorrowedHandle<'_>) -> io::Result<(u64, u64)> {
     Ok((found.dwVolumeSerialNumber.into(), number))
 }
 
+/// Lets nobody but the current user open a file.
+pub fn make_private_file(path: &Path) -> io::Result<()> {
+    Private::file()?.give_to(path)
+}
+
 /// Makes a folder that only the current user can open, as everything in it; false is that there is
 /// one already.
 pub fn make_private_folder(path: &Path) -> io::Result<bool> {

@@ -31,6 +31,7 @@ pub(crate) fn make_folder(tasks: TasksPlace<'_>, task: &str) -> io::Result<()> {
 }
 
 /// Opens the folder of a task.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is that of Linux")]
 pub(crate) fn open_folder(tasks: TasksPlace<'_>, task: &str) -> io::Result<FolderOfTask> {
     Ok(tasks.join(task))
 }

@@ -51,16 +51,33 @@ struct List {
 impl Job {
     /// A job with these limits, whose changes are told to the port under this key.
     pub(super) fn new(limits: &Limits, port: &Port, key: usize) -> io::Result<Self> {
-        // SAFETY: makes a new handle.
-        let handle = unsafe { own(CreateJobObjectW(ptr::null(), ptr::null()))? };
-        let job = Self { handle };
-        job.set(JobObjectExtendedLimitInformation, &extended(limits))?;
+        let job = Self::limited(limits)?;
         let told = JOBOBJECT_ASSOCIATE_COMPLETION_PORT {
             CompletionKey: ptr::without_provenance_mut(key),
             CompletionPort: port.raw(),
         };
         job.set(JobObjectAssociateCompletionPortInformation, &told)?;
         Ok(job)
+    }
+
+    /// A job for a process that is being started: if this process ends before that is done, nobody
+    /// would ever let the other one run.
+    pub(super) fn while_starting() -> io::Result<Self> {
+        Self::limited(&Limits::default())
+    }
+
+    fn limited(limits: &Limits) -> io::Result<Self> {
+        // SAFETY: makes a new handle.
+        let handle = unsafe { own(CreateJobObjectW(ptr::null(), ptr::null()))? };
+        let job = Self { handle };
+        job.set(JobObjectExtendedLimitInformation, &extended(limits))?;
+        Ok(job)
+    }
+
+    /// Lets what is in it outlive it.
+    pub(super) fn let_go(self) -> io::Result<()> {
+        let no_limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
+        self.set(JobObjectExtendedLimitInformation, &no_limits)
     }
 
     pub(super) fn raw(&self) -> HANDLE {

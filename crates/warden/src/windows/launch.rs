@@ -18,6 +18,7 @@ use windows_sys::Win32::{
 
 use super::{
     api::{check, is_error, raw},
+    job::Job,
     pipe::{self, listen, make_inheritable},
     process::{Process, Start},
     terminal::{self, HELPER_ARGUMENT},
@@ -103,6 +104,7 @@ impl WardenOffer {
         let null = pipe::null()?;
         make_inheritable(raw(&self.server))?;
         let program = std::env::current_exe()?;
+        let starting = Job::while_starting()?;
         let start = |flags| {
             let owner = raw(&self.server).addr().to_string();
             let words = [OsStr::new(WARDEN_ARGUMENT), self.name.as_ref(), tasks.as_ref()];
@@ -119,7 +121,7 @@ impl WardenOffer {
                 flags: CREATE_NO_WINDOW | flags,
                 streams: Some([raw(&null); 3]),
                 with: vec![raw(&self.server)],
-                job: None,
+                job: Some(starting.raw()),
                 terminal: None,
             }
             .start()
@@ -129,6 +131,7 @@ impl WardenOffer {
             Err(error) if is_error(&error, ERROR_ACCESS_DENIED) => start(0)?,
             started => started?,
         };
+        starting.let_go()?;
         Ok(LaunchedWarden { process })
     }
 }

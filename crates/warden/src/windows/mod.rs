@@ -25,8 +25,8 @@ mod watching;
 
 pub(crate) use facts::since_boot;
 pub use facts::{
-    FileLock, awake_ms, command_line, file_identity, lock_file, make_private_folder,
-    process_started, replace_file, since_boot_ms, unlock_file,
+    FileLock, awake_ms, command_line, file_identity, lock_file, make_private_file,
+    make_private_folder, process_started, replace_file, since_boot_ms, unlock_file,
 };
 pub use job::is_held_by_job;
 pub use launch::{LaunchedWarden, WardenOffer, end_left_by, is_alive, take_over_if_spawner};

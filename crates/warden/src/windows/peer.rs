@@ -120,12 +120,8 @@ impl Peer {
 
     /// The next whole message of those that have come.
     pub(super) fn next(&mut self) -> Option<ToWarden> {
-        match self.decoder.next_frame() {
-            Ok(message) => message,
-            Err(_) => {
-                self.closed = true;
-                None
-            }
-        }
+        let message = self.decoder.next_frame();
+        self.closed |= message.is_err();
+        message.ok().flatten()
     }
 }

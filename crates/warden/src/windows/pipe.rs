@@ -153,7 +153,8 @@ pub(super) fn make_inheritable(handle: HANDLE) -> io::Result<()> {
     check(unsafe { SetHandleInformation(handle, HANDLE_FLAG_INHERIT, HANDLE_FLAG_INHERIT) })
 }
 
-/// Whether nothing waits in a pipe to be read.
+/// Whether nothing waits in a pipe to be read. Of one whose writer is gone that is not said: its
+/// end is told after all that is in it.
 pub(super) fn is_empty(pipe: &OwnedHandle) -> bool {
     let mut waiting = 0;
     // SAFETY: the pointer is to a local.
@@ -167,5 +168,5 @@ pub(super) fn is_empty(pipe: &OwnedHandle) -> bool {
             ptr::null_mut(),
         )
     };
-    peeked == 0 || waiting == 0
+    peeked != 0 && waiting == 0
 }

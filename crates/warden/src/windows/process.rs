@@ -97,7 +97,7 @@ impl Start<'_> {
         // to lives until the end of the call.
         unsafe {
             check(CreateProcessW(
-                program.as_ref().map_or(ptr::null(), |program| program.as_ptr()),
+                program.as_ref().map_or(ptr::null(), Vec::as_ptr),
                 line.as_mut_ptr(),
                 ptr::null(),
                 ptr::null(),
@@ -228,10 +228,6 @@ pub(super) fn environment_block(environment: &Environment) -> Option<Vec<u16>> {
             pairs.insert(key(&name), (name, value));
         }
     }
-    // Else a program in the current folder would be run in the place of the one that is meant.
-    pairs
-        .entry(key(OsStr::new(NO_CURRENT_FOLDER)))
-        .or_insert((NO_CURRENT_FOLDER.into(), "1".into()));
     for name in &environment.unset {
         pairs.remove(&key(OsStr::new(str::from_utf8(name).ok()?)));
     }
@@ -242,6 +238,9 @@ pub(super) fn environment_block(environment: &Environment) -> Option<Vec<u16>> {
         }
         pairs.insert(key(OsStr::new(name)), (name.into(), value.into()));
     }
+    // Else a program in the current folder would be run in the place of the one that is meant,
+    // whatever was set or unset.
+    pairs.insert(key(OsStr::new(NO_CURRENT_FOLDER)), (NO_CURRENT_FOLDER.into(), "1".into()));
     let mut block: Vec<u16> = Vec::new();
     for (name, value) in pairs.values() {
         block.extend(name.encode_wide().chain([u16::from(b'=')]).chain(value.encode_wide()));

@@ -15,7 +15,7 @@ use super::{
     process::Process,
     starting::{failure, suspended},
     stop::{INTERRUPT, KILL},
-    streams::Streams,
+    streams::{Input, Streams},
 };
 use crate::{
     deadline::Deadline,
@@ -86,7 +86,9 @@ impl CommandRun {
         let terminal = streams.terminal.as_ref().map(|terminal| terminal.size);
         let stdout = if terminal.is_some() { TERMINAL } else { Stream::Stdout.file_name() };
         let mut keep = Keep::new(spec.memory_bytes_max, &spec.limits, stdout);
-        terminal.into_iter().for_each(|size| keep.note_size(size));
+        if let Some(size) = terminal {
+            keep.note_size(size);
+        }
         // The screen of a terminal is made from files.
         let spill_at = started_at + if terminal.is_some() { Duration::ZERO } else { LONG };
         Ok(Self {
@@ -141,7 +143,10 @@ impl CommandRun {
             let end = CommandEnd::Exited(self.process.exit_code().cast_signed());
             self.end = Some((end, Instant::now()));
             self.deadline = None;
-            self.streams.input = None;
+            // What it has read before it ended may not be told to us yet.
+            if !self.streams.input.as_ref().is_some_and(Input::is_busy) {
+                self.streams.input = None;
+            }
             // It goes with its command, and whatever else is on it with it.
             self.streams.terminal = None;
         }
@@ -166,6 +171,11 @@ impl CommandRun {
     pub(super) fn is_drained(&self, now: Instant) -> bool {
         let Some(until) = self.drain_until() else { return false };
         self.streams.are_closed() || (now >= until && self.streams.are_caught_up())
+    }
+
+    /// Whether its pipes have ended, or at least have nothing in them where that is enough.
+    pub(super) fn has_read_all(&self, is_enough: bool) -> bool {
+        self.streams.are_closed() || (is_enough && self.streams.are_caught_up())
     }
 
     /// Moves everything into the task's folder: the run is long, or alone. Tries again if it fails.
@@ -243,7 +253,7 @@ impl CommandRun {
 
     /// Whether somebody can write to it: a terminal that takes no input has one all the same.
     pub(super) fn takes_input(&self) -> bool {
-        self.had_input && self.streams.input.is_some()
+        self.had_input && !self.has_ended() && self.streams.input.is_some()
     }
 
     /// Why no input is taken.

@@ -1,6 +1,6 @@
 //! Makes what only the current user may open.
 
-use std::{io, os::windows::io::OwnedHandle, ptr};
+use std::{io, os::windows::io::OwnedHandle, path::Path, ptr};
 
 use windows_sys::Win32::{
     Foundation::LocalFree,
@@ -9,13 +9,14 @@ use windows_sys::Win32::{
             ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW,
             SDDL_REVISION_1,
         },
-        GetTokenInformation, PSECURITY_DESCRIPTOR, SECURITY_ATTRIBUTES, TOKEN_QUERY, TOKEN_USER,
+        DACL_SECURITY_INFORMATION, GetTokenInformation, PROTECTED_DACL_SECURITY_INFORMATION,
+        PSECURITY_DESCRIPTOR, SECURITY_ATTRIBUTES, SetFileSecurityW, TOKEN_QUERY, TOKEN_USER,
         TokenUser,
     },
     System::Threading::{GetCurrentProcess, OpenProcessToken},
 };
 
-use super::api::{check, own, raw, size_of_u32, wide};
+use super::api::{check, own, raw, size_of_u32, text_at, wide};
 
 /// A description of who may open something: the current user, and nobody else.
 #[derive(Debug)]
@@ -27,6 +28,11 @@ impl Private {
     /// For an object without anything below it.
     pub(super) fn object() -> io::Result<Self> {
         Self::described(&format!("D:P(A;;GA;;;{})", own_sid()?))
+    }
+
+    /// For a file.
+    pub(super) fn file() -> io::Result<Self> {
+        Self::described(&format!("D:P(A;;FA;;;{})", own_sid()?))
     }
 
     /// For a folder: what is made in it is private, too.
@@ -47,6 +53,14 @@ impl Private {
             )
         })?;
         Ok(Self { descriptor })
+    }
+
+    /// Makes a file that is there so.
+    pub(super) fn give_to(&self, path: &Path) -> io::Result<()> {
+        let path = wide(path);
+        let what = DACL_SECURITY_INFORMATION | PROTECTED_DACL_SECURITY_INFORMATION;
+        // SAFETY: the text ends with a zero, and the description lives as long as this.
+        check(unsafe { SetFileSecurityW(path.as_ptr(), what, self.descriptor) })
     }
 
     /// As a call takes it, for as long as this lives.
@@ -83,8 +97,7 @@ fn own_sid() -> io::Result<String> {
         let user = &*room.as_ptr().cast::<TOKEN_USER>();
         let mut text = ptr::null_mut();
         check(ConvertSidToStringSidW(user.User.Sid, &raw mut text))?;
-        let length = (0..).take_while(|place| *text.add(*place) != 0).count();
-        let sid = String::from_utf16_lossy(std::slice::from_raw_parts(text, length));
+        let sid = text_at(text);
         LocalFree(text.cast());
         Ok(sid)
     }

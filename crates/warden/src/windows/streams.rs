@@ -91,7 +91,7 @@ impl Streams {
     fn on_terminal(size: WindowSize, port: &mut Port) -> io::Result<Self> {
         let (ours, input) = pipe::stream(Ours::Write)?;
         let (output, written) = Output::open(Stream::Stdout, port)?;
-        let terminal = Terminal::open(size, input, written)?;
+        let terminal = Terminal::open(size, &input, &written)?;
         let input = Some(Input::new(ours, port)?);
         Ok(Self { outputs: vec![output], input, terminal: Some(terminal) })
     }

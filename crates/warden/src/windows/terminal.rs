@@ -5,7 +5,7 @@
 //! matter which streams a process gets that is started in another console than that of its parent,
 //! which differs between systems.
 
-use std::{io, mem, os::windows::io::OwnedHandle, ptr, sync::OnceLock, thread};
+use std::{io, mem, os::windows::io::OwnedHandle, sync::OnceLock, thread};
 
 use windows_sys::{
     Win32::{
@@ -21,7 +21,7 @@ use windows_sys::{
 };
 
 use super::{
-    api::{raw, wide},
+    api::{raw, text_at, wide},
     console, pipe,
     process::Start,
 };
@@ -76,18 +76,18 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Makes one that reads from the one pipe and writes to the other, whose ends it takes.
+    /// Makes one that reads from the one pipe and writes to the other: it has ends of its own.
     pub(super) fn open(
         size: WindowSize,
-        input: OwnedHandle,
-        output: OwnedHandle,
+        input: &OwnedHandle,
+        output: &OwnedHandle,
     ) -> io::Result<Self> {
         let unsupported = || io::Error::from_raw_os_error(ERROR_NOT_SUPPORTED.cast_signed());
         let calls = calls().ok_or_else(unsupported)?;
         let mut handle = HPCON::default();
         // SAFETY: both handles are open, and the pointer is to a local.
         let made = unsafe {
-            (calls.create)(coordinates(size), raw(&input), raw(&output), 0, &raw mut handle)
+            (calls.create)(coordinates(size), raw(input), raw(output), 0, &raw mut handle)
         };
         if made < 0 { Err(unsupported()) } else { Ok(Self { calls, handle, size }) }
     }
@@ -169,15 +169,10 @@ fn run_on_console(program: &str, line: &str) -> io::Result<u32> {
 /// The command line of this process, as it is.
 fn own_line() -> String {
     // SAFETY: the system keeps the text, which ends with a zero, for as long as we live.
-    let line = unsafe {
+    unsafe {
         let line = GetCommandLineW();
-        if line == ptr::null() {
-            return String::new();
-        }
-        let length = (0..).take_while(|place| *line.add(*place) != 0).count();
-        std::slice::from_raw_parts(line, length)
-    };
-    String::from_utf16_lossy(line)
+        if line.is_null() { String::new() } else { text_at(line) }
+    }
 }
 
 #[cfg(test)]

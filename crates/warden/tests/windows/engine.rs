@@ -44,6 +44,7 @@ pub(crate) fn main() {
         a_tree_is_gone_after_a_stop(round);
         a_warden_is_adopted(round);
         a_tree_dies_with_its_warden(round);
+        a_warden_ends_whose_engine_leaves_at_once(round);
     }
     println!("all well, {rounds} rounds");
 }
@@ -73,7 +74,9 @@ fn play(role: &str) {
             if depth > 0 {
                 let me = std::env::current_exe().unwrap();
                 let mut child = std::process::Command::new(me);
-                child.args(["as-tree", &(depth - 1).to_string()]).spawn().unwrap();
+                let child = child.args(["as-tree", &(depth - 1).to_string()]).spawn();
+                // Nobody waits for it: it outlives its parent.
+                drop(child.unwrap());
             }
             println!("up {depth}");
             // The first does not wait for the others: they outlive it.
@@ -383,7 +386,7 @@ fn a_tree_is_gone_after_a_stop(round: usize) {
         _ => None,
     });
     assert_eq!(living, 3);
-    let grace_ms = if round % 2 == 0 { 2000 } else { 0 };
+    let grace_ms = if round.is_multiple_of(2) { 2000 } else { 0 };
     stage.order(Order::Stop { signal: 15, grace_ms, because: EndCause::Stopped });
     let end = stage.ended();
     assert_eq!(end.record.ended_by, Some(EndCause::Stopped));
@@ -415,6 +418,20 @@ fn a_warden_is_adopted(round: usize) {
     stage.order(Order::Stop { signal: 15, grace_ms: 100, because: EndCause::Stopped });
     assert_eq!(stage.ended().record.ended_by, Some(EndCause::Stopped));
     stage.leave();
+}
+
+/// Whatever moment of its start that is: before it is listened to, while it says hello, later.
+fn a_warden_ends_whose_engine_leaves_at_once(round: usize) {
+    let folder = std::env::temp_dir().join(format!("lw-left{round}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let offer = WardenOffer::new(&format!("test-{}-left{round}", std::process::id())).unwrap();
+    let pipe = open_pipe(&offer.path());
+    let warden = offer.launch(&folder, &folder).unwrap();
+    std::thread::sleep(Duration::from_millis(round as u64 * 7 % 120));
+    drop(pipe);
+    until(|| command_line(warden.pid()).is_none());
+    drop(warden);
+    until(|| fs::remove_dir_all(&folder).is_ok());
 }
 
 fn a_tree_dies_with_its_warden(round: usize) {

@@ -9,7 +9,10 @@ use legwork_warden::sandbox::SandboxLayer;
 use legwork_warden::{CgroupKill, cgroup_kill, cgroup_limits};
 use serde::Serialize;
 
-use crate::style::{Style, Tone, folded};
+use crate::{
+    platform::LAYERS_NOTE,
+    style::{Style, Tone, folded},
+};
 
 #[derive(Debug, Serialize)]
 pub(super) struct ProtectionLayer {
@@ -87,6 +90,9 @@ pub(super) fn report(layers: &[ProtectionLayer], style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let there = format!("Protection that this machine has: {}", there.join(", "));
     let mut text = format!("\n{}\n", folded(&there, width));
+    if let Some(note) = LAYERS_NOTE {
+        let _ = writeln!(text, "{}", folded(note, width));
+    }
     if missing(layers).next().is_some() {
         text.push_str("Missing here:\n");
     }

@@ -35,7 +35,7 @@ pub(super) fn compact(question: &OpenedQuestion, width: usize) -> Compact {
         add(tone, &line, 0);
     }
     let folder = visible(&from_home(&approval.workdir));
-    let sandbox = visible(&approval.sandbox);
+    let sandbox = visible(&approval.confinement());
     add(Tone::Faint, &format!("in {folder}, sandbox: {sandbox}"), 0);
     for path in &approval.refused {
         add(Tone::Notable, &format!("{} is not writable there", visible(path)), 0);

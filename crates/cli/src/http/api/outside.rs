@@ -1,13 +1,15 @@
 //! What commands changed outside their workspace, in layers over the home folder, and whether that
 //! is applied.
 
+use std::path::PathBuf;
+
 use axum::http::StatusCode;
 use legwork::{ErrorKind, OutsideState, ToolError};
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        refusal::{answer as respond, failed},
+        refusal::{HttpRefusal, answer as respond, failed},
         routes::{Call, Handled},
     },
     trials::{Meant, by, shown_changes, wanted},
@@ -39,12 +41,10 @@ pub(in crate::http) async fn changes(call: Call) -> Handled {
 }
 
 pub(in crate::http) async fn apply(call: Call) -> Handled {
-    let wanted: Meant = call.body()?;
-    let state = match meant(&call).await {
-        Ok(state) => state,
+    let (state, paths) = match chosen(&call).await? {
+        Ok(chosen) => chosen,
         Err(error) => return Ok(failed(&error)),
     };
-    let paths = wanted.within(&state.home)?;
     let engine = call.standing.engine();
     Ok(match engine.apply_outside(&state.workspace, paths, &by(&call)).await {
         Ok(applied) => respond(StatusCode::OK, &applied),
@@ -53,12 +53,10 @@ pub(in crate::http) async fn apply(call: Call) -> Handled {
 }
 
 pub(in crate::http) async fn discard(call: Call) -> Handled {
-    let wanted: Meant = call.body()?;
-    let state = match meant(&call).await {
-        Ok(state) => state,
+    let (state, paths) = match chosen(&call).await? {
+        Ok(chosen) => chosen,
         Err(error) => return Ok(failed(&error)),
     };
-    let paths = wanted.within(&state.home)?;
     let engine = call.standing.engine();
     Ok(match engine.discard_outside(&state.workspace, paths, &by(&call)).await {
         Ok(running) => {
@@ -66,6 +64,20 @@ pub(in crate::http) async fn discard(call: Call) -> Handled {
             respond(StatusCode::OK, &body)
         }
         Err(error) => failed(&error),
+    })
+}
+
+/// The layers that the path names, and what of them the body names.
+async fn chosen(
+    call: &Call,
+) -> Result<Result<(OutsideState, Vec<PathBuf>), ToolError>, HttpRefusal> {
+    let wanted: Meant = call.body()?;
+    Ok(match meant(call).await {
+        Ok(state) => {
+            let paths = wanted.within(&state.home)?;
+            Ok((state, paths))
+        }
+        Err(error) => Err(error),
     })
 }
 

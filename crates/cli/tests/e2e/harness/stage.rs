@@ -15,7 +15,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::signals;
+use super::{signals, windows};
 
 /// An ordinary user, whom tests that are run by root become.
 pub const NOBODY: u32 = 65534;
@@ -43,7 +43,11 @@ impl Stage {
     fn new() -> Self {
         signals::catch_ignored();
         let built = [Path::new(env!("CARGO_BIN_EXE_legwork")).to_owned(), build_fixture()];
-        let (folder, is_seen) = choose(&built);
+        let (folder, is_seen) = if windows::IS_TESTED.is_some() {
+            (windows::stage(&built[1]), false)
+        } else {
+            choose(&built)
+        };
         let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
         let keeper = Command::new(path("fixture"))
             .arg("keeper")
@@ -55,7 +59,10 @@ impl Stage {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (program, fixture) = (path("legwork"), path("fixture"));
+        let (program, mut fixture) = (path("legwork"), path("fixture"));
+        if let Some(portable) = windows::fixture(&folder) {
+            fixture = portable;
+        }
         let stage = Self { folder, program, fixture, is_seen, keeper: Mutex::new(keeper) };
         stage.keep(&stage.folder);
         stage

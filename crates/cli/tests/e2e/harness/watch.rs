@@ -15,7 +15,7 @@ use std::{
 
 use legwork_fixture::processes::{self, Process};
 
-use super::stage;
+use super::{stage, windows};
 
 /// How long the parts of a test may take.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,9 @@ impl Times {
         Self { limit, ..Self::USUAL }
     }
 }
+
+/// Time in which a program that is started has begun, if it will.
+const NEVER_BEGAN: Duration = Duration::from_secs(3);
 
 /// How often the clock is looked at.
 const TURN: Duration = Duration::from_millis(200);
@@ -90,7 +93,9 @@ impl Watch {
         let begin = Instant::now();
         let left = loop {
             let left = self.0.processes();
-            if left.is_empty() || thread::panicking() || begin.elapsed() > self.0.times.patience {
+            let is_idle = left.iter().all(windows::never_began);
+            let patience = if is_idle { NEVER_BEGAN } else { self.0.times.patience };
+            if left.is_empty() || thread::panicking() || begin.elapsed() > patience {
                 break left;
             }
             thread::sleep(Duration::from_millis(5));
@@ -98,6 +103,8 @@ impl Watch {
         if !left.is_empty() {
             processes::end(&self.0.folders);
         }
+        let left: Vec<Process> =
+            left.into_iter().filter(|process| !windows::never_began(process)).collect();
         if !thread::panicking() {
             let limit = self.0.times.limit;
             assert!(!self.0.is_over.load(Relaxed), "it took longer than {limit:?}");

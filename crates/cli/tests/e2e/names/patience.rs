@@ -45,6 +45,21 @@ fn result(call: Child) -> Value {
     envelope["result"].clone()
 }
 
+/// Runs the script up to its gate, sees that the proxy is idle there, and lets it go on to its end.
+#[track_caller]
+fn left_in_peace(network: &Network, policy: &str) -> Value {
+    let call = started(network, policy, "python3 script.py");
+    let [proxy] = proxies(network)[..] else { panic!("not one proxy") };
+    is_idle(proxy);
+    open(&network.file("gate"));
+    result(call)
+}
+
+/// A policy that lets commands connect to a server of the test, and nowhere else.
+fn to_server(port: &str) -> String {
+    format!("[network]\nmode = \"names\"\nallow = [\"index.test:{port}\", \"{ADDRESS}:{port}\"]\n")
+}
+
 /// What most scripts in here begin with.
 const HEAD: &str = "import os, socket, time\n\
     def connect(): return socket.create_connection(('127.0.0.1', 61128))\n\
@@ -132,11 +147,7 @@ fn a_client_that_keeps_sending_after_its_request_keeps_no_processor_busy() {
          \x20   print('still there')\n\
          except OSError: print('closed')\n",
     );
-    let call = started(&network, &network.policy(""), "python3 script.py");
-    let [proxy] = proxies(&network)[..] else { panic!("not one proxy") };
-    is_idle(proxy);
-    open(&network.file("gate"));
-    let result = result(call);
+    let result = left_in_peace(&network, &network.policy(""));
     assert_eq!(result["stdout_preview"], "closed", "{result:#}");
     let out = result["connections"][0]["bytes_out"].as_u64().unwrap();
     assert!(out < 1000, "nothing but the request went out: {result:#}");
@@ -225,14 +236,7 @@ fn a_server_that_speaks_and_closes_first_is_heard_and_keeps_no_processor_busy() 
              print(got.partition(b'\\r\\n\\r\\n')[2].decode())\n"
         ),
     );
-    let policy = format!(
-        "[network]\nmode = \"names\"\nallow = [\"index.test:{port}\", \"{ADDRESS}:{port}\"]\n"
-    );
-    let call = started(&network, &policy, "python3 script.py");
-    let [proxy] = proxies(&network)[..] else { panic!("not one proxy") };
-    is_idle(proxy);
-    open(&network.file("gate"));
-    let result = result(call);
+    let result = left_in_peace(&network, &to_server(port));
     assert_eq!(result["stdout_preview"], "220 and goodbye", "{result:#}");
     assert_eq!(result["connections"][0]["bytes_in"], 15, "{result:#}");
 }
@@ -270,14 +274,7 @@ fn whoever_says_much_and_waits_for_an_answer_is_heard_to_the_last_byte_and_then_
              print('all of it')\n"
         ),
     );
-    let policy = format!(
-        "[network]\nmode = \"names\"\nallow = [\"index.test:{port}\", \"{ADDRESS}:{port}\"]\n"
-    );
-    let call = started(&network, &policy, "python3 script.py");
-    let [proxy] = proxies(&network)[..] else { panic!("not one proxy") };
-    is_idle(proxy);
-    open(&network.file("gate"));
-    let result = result(call);
+    let result = left_in_peace(&network, &to_server(port));
     assert_eq!(result["stdout_preview"], "all of it", "{result:#}");
     let bytes = 4_486_445 + 8;
     assert_eq!(result["connections"][0]["bytes_in"], bytes, "{result:#}");

@@ -10,7 +10,7 @@ use std::{
 
 use super::{House, LAYERED};
 use crate::{
-    common::{eventually, has_program, in_namespace, parts, program},
+    common::{eventually, has_program, parts, program},
     sandbox::house::House as UserHouse,
     trials::can_try,
 };
@@ -200,20 +200,10 @@ fn on_a_full_disk_the_layer_that_filled_it_can_be_discarded() {
         return;
     }
     let house = House::new();
-    let disk = house.scratch.file("disk");
-    fs::create_dir(&disk).unwrap();
-    let script = format!(
-        "mount -t tmpfs -o size=12m none {disk}; LW={program}; S='--state {disk}/state'; \
-         P='--mode open --policy {policy}'; \
-         $LW sh $S $P 'head -c 100000000 /dev/zero > ~/big'; \
+    let script = "$LW sh $S $P 'head -c 100000000 /dev/zero > ~/big'; \
          $LW discard $S --outside; echo \"code $?\"; \
-         $LW sh $S $P 'ls ~/big; echo after'",
-        program = program(),
-        policy = house.home.join("policy.toml").display(),
-    );
-    let Some(mut command) = in_namespace(&script) else { return };
-    let output = command.current_dir(house.home.join("work")).env("HOME", &house.home).output();
-    let (_, stdout, stderr) = parts(&output.unwrap());
+         $LW sh $S $P 'ls ~/big; echo after'";
+    let Some((stdout, stderr)) = house.on_disk("size=12m", script) else { return };
     assert!(stdout.contains("code 0\nafter\n"), "{stdout}{stderr}");
 }
 
@@ -223,21 +213,11 @@ fn what_is_brought_over_is_said_to_be_though_no_room_is_left_to_note_it() {
         return;
     }
     let house = House::new();
-    let disk = house.scratch.file("disk");
-    fs::create_dir(&disk).unwrap();
-    let script = format!(
-        "mount -t tmpfs -o size=24m none {disk}; LW={program}; S='--state {disk}/state'; \
-         P='--mode open --policy {policy}'; \
-         $LW sh $S $P 'head -c 8000000 /dev/urandom > ~/big; echo 1 > ~/f1'; $LW changes $S --outside; \
-         head -c $(($(df -k --output=avail {disk} | tail -1) * 1024 - 6000000)) /dev/zero > {disk}/rest; \
-         $LW apply $S --outside ~/f1; echo \"code $?\"; cat ~/f1; rm {disk}/rest; $LW sh $S $P 'echo 2 > ~/f1'; \
-         $LW changes $S --outside; $LW apply $S --outside ~/f1; echo \"code $?\"; cat ~/f1",
-        program = program(),
-        policy = house.home.join("policy.toml").display(),
-    );
-    let Some(mut command) = in_namespace(&script) else { return };
-    let output = command.current_dir(house.home.join("work")).env("HOME", &house.home).output();
-    let (_, stdout, stderr) = parts(&output.unwrap());
+    let script = "$LW sh $S $P 'head -c 8000000 /dev/urandom > ~/big; echo 1 > ~/f1'; $LW changes $S --outside; \
+         head -c $(($(df -k --output=avail $D | tail -1) * 1024 - 6000000)) /dev/zero > $D/rest; \
+         $LW apply $S --outside ~/f1; echo \"code $?\"; cat ~/f1; rm $D/rest; $LW sh $S $P 'echo 2 > ~/f1'; \
+         $LW changes $S --outside; $LW apply $S --outside ~/f1; echo \"code $?\"; cat ~/f1";
+    let Some((stdout, stderr)) = house.on_disk("size=24m", script) else { return };
     assert!(!stderr.contains("nothing was brought over"), "{stdout}{stderr}");
     assert!(stdout.contains("code 0\n1\n"), "{stdout}{stderr}");
     assert!(stderr.contains("No space left"), "{stdout}{stderr}");

@@ -6,11 +6,18 @@ mod session;
 mod slurm;
 mod ssh;
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 
-use crate::{common::Scratch, mcp::Wire};
+use crate::{
+    common::{Scratch, parts, text},
+    mcp::Wire,
+};
 
 /// A place that is there for a test.
 trait There {
@@ -48,4 +55,27 @@ fn recorded(scratch: &Scratch, task: &str) -> Value {
 fn names_in(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Codes, streams and input of what is run there are those of a command here.
+fn assert_as_here(scratch: &Scratch, run: impl Fn(&[&str]) -> Command) {
+    let output = run(&["sh", "-c", "echo out; echo err >&2; pwd; exit 7"]).output().unwrap();
+    let folder = scratch.workspace.path().canonicalize().unwrap();
+    let expected = format!("out\n{}\n", folder.display());
+    assert_eq!(parts(&output), (Some(7), expected, "err\n".to_owned()));
+    // More than memory holds, byte for byte.
+    let output = run(&["seq", "1", "200000"]).output().unwrap();
+    assert_eq!(output.stdout, Command::new("seq").args(["1", "200000"]).output().unwrap().stdout);
+    // Input that comes bit by bit, and input that is a file.
+    let mut piped = run(&["cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = piped.stdin.take().unwrap();
+    stdin.write_all(b"a\n").unwrap();
+    stdin.write_all(b"b\n").unwrap();
+    drop(stdin);
+    assert_eq!(text(&piped.wait_with_output().unwrap().stdout), "a\nb\n");
+    fs::write(scratch.file("input"), "of a file\n").unwrap();
+    let file = fs::File::open(scratch.file("input")).unwrap();
+    assert_eq!(text(&run(&["cat"]).stdin(file).output().unwrap().stdout), "of a file\n");
+    let output = run(&["no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
 }

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::Write,
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
-    There, names_in, recorded, serving,
+    There, assert_as_here, names_in, recorded, serving,
     session::{assert_same, session},
     task_of, with,
 };
@@ -190,25 +189,7 @@ fn a_command_over_ssh_is_as_one_here_in_code_streams_and_input() {
         command.args(["--place", "there", "--"]).args(words);
         command
     };
-    let output = run(&["sh", "-c", "echo out; echo err >&2; pwd; exit 7"]).output().unwrap();
-    let folder = scratch.workspace.path().canonicalize().unwrap();
-    let expected = format!("out\n{}\n", folder.display());
-    assert_eq!(parts(&output), (Some(7), expected, "err\n".to_owned()));
-    // More than memory holds, byte for byte.
-    let output = run(&["seq", "1", "200000"]).output().unwrap();
-    assert_eq!(output.stdout, Command::new("seq").args(["1", "200000"]).output().unwrap().stdout);
-    // Input that comes bit by bit, and input that is a file.
-    let mut piped = run(&["cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdin = piped.stdin.take().unwrap();
-    stdin.write_all(b"a\n").unwrap();
-    stdin.write_all(b"b\n").unwrap();
-    drop(stdin);
-    assert_eq!(text(&piped.wait_with_output().unwrap().stdout), "a\nb\n");
-    fs::write(scratch.file("input"), "of a file\n").unwrap();
-    let file = fs::File::open(scratch.file("input")).unwrap();
-    assert_eq!(text(&run(&["cat"]).stdin(file).output().unwrap().stdout), "of a file\n");
-    let output = run(&["no-such-program"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert_as_here(&scratch, run);
     assert_eq!(names_in(&scratch.file("far/begun")), [""; 0]);
 }
 

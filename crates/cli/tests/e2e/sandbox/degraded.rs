@@ -99,6 +99,17 @@ fn what_is_missing_is_told_of_the_tasks_own_sandbox_and_not_of_the_callers() {
 }
 
 #[test]
+fn a_question_says_that_not_all_of_the_sandbox_is_in_force() {
+    let Some(house) = house() else { return };
+    let input = json!({ "command": "touch x" });
+    let refused = house.call(OPERATOR, "run_shell_command", &input);
+    assert_eq!(refused["error"]["kind"], "approval_unavailable", "{refused:#}");
+    let shown = house.verb("approvals").arg("a_").output().unwrap();
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("with network; not all of it is in force on this machine"), "{shown}");
+}
+
+#[test]
 fn without_namespaces_files_secrets_and_processes_are_still_kept() {
     let Some(house) = house() else { return };
     house.file("home/.ssh/id_ed25519", "a secret");

@@ -83,6 +83,9 @@ fn a_person_sees_what_would_go_says_no_and_the_model_reads_why() {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     assert!(shown.contains("-not in git"), "the difference: {shown}");
+    let sandbox =
+        "workspace-write, no network when it was tried; workspace-write, with network if it runs";
+    assert!(shown.contains(sandbox), "{shown}");
     let result = wire.read()["result"].clone();
     assert_eq!(result["isError"], true, "{result:#}");
     let told = result["content"][0]["text"].as_str().unwrap();

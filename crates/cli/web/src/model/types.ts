@@ -26,6 +26,8 @@ export interface Tried {
   task_id: string;
   /** How it ended, in words. */
   ended: string;
+  /** What it was confined to; not told by older programs. */
+  sandbox?: string;
   /** How many files it made, changed and removed, in words. */
   summary: string;
   /** The files, one a line, each with a sign before it. */
@@ -109,6 +111,8 @@ export interface Resources {
 export interface SandboxReport {
   level: string;
   network: boolean;
+  /** Whether that was of hosts that rules allow, by their names. */
+  network_by_name?: boolean;
   enforced: string[];
   missing: { layer: string; reason: string }[];
 }

@@ -237,6 +237,7 @@ function Circumstances({ question }: { question: Question }): JSX.Element {
       <Foreign text={text} />
     </code>
   );
+  const { tried } = question;
   return (
     <Facts
       rows={[
@@ -251,7 +252,8 @@ function Circumstances({ question }: { question: Question }): JSX.Element {
             <Foreign text={question.asked_by} /> ({question.trust}), through {question.tool}
           </>,
         ],
-        ["Sandbox", <SandboxWords text={question.sandbox} />],
+        ["Sandbox when tried", tried?.sandbox && <SandboxWords text={tried.sandbox} />],
+        [tried?.sandbox ? "Sandbox if it runs" : "Sandbox", <SandboxWords text={question.sandbox} />],
         [
           "It refuses",
           question.refused && question.refused.length > 0 && (
@@ -274,10 +276,16 @@ const LEVELS: [begin: string, text: string][] = [
   ["none", "It can do all that you can"],
 ];
 
+const NETWORKS: [words: string, text: string][] = [
+  ["no network", "; no network"],
+  ["network by name", "; it connects only to hosts that rules or a person allow"],
+  ["with network", "; it has the network"],
+];
+
 /** What a sandbox does and does not let a command do. */
 export function SandboxWords({ text }: { text: string }): JSX.Element {
   const level = LEVELS.find(([begin]) => text.startsWith(begin));
-  const network = text.includes("no network") ? "; no network" : "; it has the network";
+  const network = NETWORKS.find(([words]) => text.includes(words))?.[1] ?? "";
   return (
     <>
       {text}

@@ -45,7 +45,7 @@ export function Questions({ who }: { who: Session }): JSX.Element {
         {open === undefined && "Loading…"}
         {open?.length === 0 &&
           (isTried
-            ? "The command is tried on a copy. The next question shows what it did."
+            ? "The command is tried on a copy, without network. The next question shows what it did."
             : "No command waits for an answer. New questions appear here.")}
         {open && open.length > 0 && `${plural(open.length, "command")} waiting for an answer`}
       </p>

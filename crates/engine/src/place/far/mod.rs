@@ -47,7 +47,7 @@ use super::{Channel, Folder, Local, Place, Ready, Sandbox, Survey, Surveyed, War
 use crate::{
     id::TaskId,
     model::{
-        place::{PlaceSettings, at_place, place_of},
+        place::{PlaceSettings, SEPARATOR, place_of},
         sandbox::{SandboxReport, SandboxSettings, Wanted},
     },
     output::SharedMask,
@@ -164,6 +164,11 @@ impl Far {
             wardens: Mutex::default(),
             processes: Mutex::default(),
         }
+    }
+
+    /// The name of a warden there, with its place.
+    fn warden_name(&self, warden: &str) -> String {
+        format!("{}{SEPARATOR}{warden}", self.settings.name)
     }
 
     /// How it was configured.
@@ -329,7 +334,7 @@ impl Far {
         if let Some(sandbox) = &sandbox {
             lock(&self.known).insert(wanted, sandbox.clone());
         }
-        let name = at_place(&self.settings.name, &ready.name);
+        let name = self.warden_name(&ready.name);
         let mut wardens = lock(&self.wardens);
         // Those whose channels are gone are in nobody's hands.
         wardens.retain(|_, (_, is_reusable)| Arc::strong_count(is_reusable) > 1);

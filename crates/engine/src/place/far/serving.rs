@@ -10,7 +10,7 @@ use std::{
 };
 
 use legwork_warden::{
-    protocol::{RunCopies, Sandboxed, Spec},
+    protocol::Spec,
     record::{ExitRecord, RecordError},
 };
 use tokio::sync::watch;
@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::{AGAIN, Far, PostWay, lock, message::PostQuestion, own_name};
 use crate::{
     id::TaskId,
-    model::{place::at_place, sandbox::Wanted},
+    model::sandbox::Wanted,
     output::TaskOutput,
     place::{
-        Channel, Folder, Inheritance, LoginWish, Look, NewJob, NoProgram, Place, PlaceError, Ready,
-        Sandbox, Soon, Survey, Surveyed, TamperCheck, Warden,
+        Channel, Folder, Inheritance, Look, NewJob, NoProgram, Place, PlaceError, Ready, Sandbox,
+        Soon, Survey, Surveyed, TamperCheck, Warden,
         jobs::{JobLook, Jobs, driver::NotSubmitted},
     },
 };
@@ -67,7 +67,7 @@ impl Place for Far {
     }
 
     fn warden_of_job(&self, id: &TaskId) -> io::Result<String> {
-        Ok(at_place(&self.settings.name, &format!("{}-{id}", self.here.mark()?)))
+        Ok(self.warden_name(&format!("{}-{id}", self.here.mark()?)))
     }
 
     fn hear_of_job<'a>(&'a self, id: &'a TaskId) -> Soon<'a, io::Result<()>> {
@@ -187,17 +187,6 @@ impl Place for Far {
         })
     }
 
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed {
-            enforced: sandbox.enforcement.enforced.clone(),
-            artifacts: Vec::new(),
-            exec_rules: Vec::new(),
-            on_copy: false,
-            names: None,
-            copies: RunCopies::default(),
-        }
-    }
-
     fn tamper_check(&self, wanted: Wanted, warden: &str) -> Option<Soon<'static, TamperCheck>> {
         if Far::jobs(self).is_some() {
             // The files of the workspace are seen here, too, unless it is another folder there.
@@ -212,14 +201,6 @@ impl Place for Far {
             })
         };
         Some(Box::pin(async move { TamperCheck::Far(Box::pin(warnings)) }))
-    }
-
-    fn shorten_login(
-        &self,
-        _wish: LoginWish<'_>,
-        _spec: &mut Spec,
-    ) -> Option<Soon<'static, Vec<u8>>> {
-        None
     }
 
     fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {

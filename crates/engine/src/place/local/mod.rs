@@ -1,6 +1,7 @@
 //! `Local`: the place that is this machine.
 
 mod ahead;
+mod calling;
 mod dead;
 mod login;
 mod own;

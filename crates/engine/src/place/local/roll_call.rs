@@ -5,21 +5,19 @@
 
 use std::{
     fs,
-    io::{self, Read},
-    os::{fd::AsFd, unix::net::UnixStream},
+    io::{self, Read, Write},
     time::{Duration, Instant},
 };
 
-use legwork_warden::{
-    connect,
-    protocol::{Decoder, FromWarden, Order, ToWarden, WardenFrame, encode, is_understood},
-    send,
+use legwork_warden::protocol::{
+    Decoder, FromWarden, Order, ToWarden, WardenFrame, encode, is_understood,
 };
 
+use super::calling::held_by;
 use crate::state::{Holders, StateFolder};
 
 /// How long one warden may take to answer.
-const ANSWER: Duration = Duration::from_secs(1);
+pub(super) const ANSWER: Duration = Duration::from_secs(1);
 
 /// How long all of them together may take.
 const ALL: Duration = Duration::from_secs(10);
@@ -48,29 +46,24 @@ pub(super) fn roll_call(state: &StateFolder) -> Holders {
     holders
 }
 
-/// The task that a warden holds, once it is in its folder.
-fn held_by(state: &StateFolder, warden: &str) -> io::Result<Option<String>> {
-    let socket = connect(&state.wardens, warden)?;
-    rustix::io::ioctl_fionbio(&socket, false)?;
-    let mut stream = UnixStream::from(socket);
-    stream.set_read_timeout(Some(ANSWER))?;
+/// The task that the warden at the other end holds, once it is in its folder.
+pub(super) fn ask(stream: &mut (impl Read + Write)) -> io::Result<Option<String>> {
     let mut decoder = Decoder::default();
-    let hello = receive(&mut stream, &mut decoder)?.of_warden();
+    let hello = receive(stream, &mut decoder)?.of_warden();
     let Some(FromWarden::Hello { version, task: Some(task), .. }) = hello else { return Ok(None) };
     if !is_understood(version) {
         return Ok(None);
     }
     let order = ToWarden::Order { task: task.clone(), order: Order::Spill };
-    let frame = encode(&order).map_err(io::Error::other)?;
-    send(stream.as_fd(), &frame, &[])?;
+    stream.write_all(&encode(&order).map_err(io::Error::other)?)?;
     while !matches!(
-        receive(&mut stream, &mut decoder)?.of_run(&task),
+        receive(stream, &mut decoder)?.of_run(&task),
         Some(FromWarden::Spilled(_) | FromWarden::NotHeld)
     ) {}
     Ok(Some(task))
 }
 
-fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<WardenFrame> {
+fn receive(stream: &mut impl Read, decoder: &mut Decoder) -> io::Result<WardenFrame> {
     let mut buffer = [0; 4096];
     loop {
         if let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {

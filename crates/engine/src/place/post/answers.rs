@@ -231,7 +231,7 @@ pub(in crate::place) fn stored(folder: &TaskFolder) -> io::Result<StoredTask> {
         is_terminal: output.is_terminal(),
         stdout: stream(&output.stdout),
         stderr: stream(&output.stderr),
-        timeline_bytes: output.timeline_bytes(),
+        timeline_bytes: output.timeline().bytes(),
         exit,
         note: folder.note().unwrap_or_default(),
     })
@@ -249,7 +249,7 @@ pub(in crate::place) fn read(
     match file {
         StoredFile::Stdout | StoredFile::Terminal => output.stdout.read(offset, length),
         StoredFile::Stderr => output.stderr.read(offset, length),
-        StoredFile::Timeline => output.read_timeline(offset, length),
+        StoredFile::Timeline => output.timeline().read(offset, length),
     }
 }
 

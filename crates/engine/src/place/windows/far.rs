@@ -11,15 +11,12 @@ use std::{
 };
 
 use legwork_gate::ProgramRule;
-use legwork_warden::{
-    protocol::{RunCopies, Sandboxed, Spec},
-    record::{ExitRecord, RecordError},
-};
+use legwork_warden::record::{ExitRecord, RecordError};
 use tokio::sync::watch;
 
 use super::{
-    Channel, Folder, Inheritance, Local, LoginWish, Look, NoProgram, Place, PlaceError, Ready,
-    Sandbox, Soon, Survey, Surveyed, TamperCheck, Warden, jobs::Jobs,
+    Channel, Folder, Inheritance, Local, Look, NoProgram, Place, PlaceError, Ready, Sandbox, Soon,
+    Survey, Surveyed, Warden, jobs::Jobs,
 };
 use crate::{
     id::TaskId,
@@ -197,29 +194,6 @@ impl Place for Far {
 
     fn as_seen(&self, _wanted: Wanted, _path: PathBuf) -> Soon<'_, Option<PathBuf>> {
         Box::pin(async { None })
-    }
-
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed {
-            enforced: sandbox.enforcement.enforced.clone(),
-            artifacts: Vec::new(),
-            exec_rules: Vec::new(),
-            on_copy: false,
-            names: None,
-            copies: RunCopies::default(),
-        }
-    }
-
-    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
-        None
-    }
-
-    fn shorten_login(
-        &self,
-        _wish: LoginWish<'_>,
-        _spec: &mut Spec,
-    ) -> Option<Soon<'static, Vec<u8>>> {
-        None
     }
 
     fn dial<'a>(&'a self, _warden: &'a str) -> Soon<'a, io::Result<Channel>> {

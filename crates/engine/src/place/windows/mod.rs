@@ -4,14 +4,17 @@
 //! wait in the same pool. There is no sandbox and no login shell.
 
 mod ahead;
+mod calling;
 #[path = "../local/dead.rs"]
 mod dead;
 #[path = "../local/owner.rs"]
+#[expect(dead_code, reason = "no engine of another machine is served")]
 mod owner;
 mod pipe;
 #[path = "../local/pool.rs"]
 mod pool;
 mod programs;
+#[path = "../local/roll_call.rs"]
 mod roll_call;
 mod sandbox;
 mod spawning;
@@ -32,7 +35,6 @@ use std::{
 use legwork_gate::{Level, ProgramRule};
 use legwork_warden::{
     end_left_by, is_alive,
-    protocol::{Sandboxed, Spec},
     record::{ExitRecord, RecordError},
 };
 use tokio::{sync::watch, time::sleep};
@@ -40,8 +42,7 @@ use tokio::{sync::watch, time::sleep};
 pub(crate) use self::sandbox::LocalTamperCheck;
 use self::{owner::Owners, pipe::Pipe, pool::Pool, sandbox::Sandboxing, spawning::Spawning};
 use super::{
-    Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,
-    Soon, TamperCheck, Warden,
+    Channel, Folder, Inheritance, Look, NoProgram, Place, PlaceError, Ready, Sandbox, Soon, Warden,
 };
 use crate::{
     id::TaskId,
@@ -107,6 +108,10 @@ impl Look for Local {
 
     fn can_be_planted(&self, file: &Path) -> bool {
         self.sandboxing.can_be_written(file)
+    }
+
+    fn is_in_current_folder(&self, name: &OsStr, workdir: &Path) -> bool {
+        programs::is_in_folder(name, workdir)
     }
 
     fn open_folder(&self, path: &Path) -> io::Result<Folder> {
@@ -206,22 +211,6 @@ impl Place for Local {
 
     fn as_seen(&self, _wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
         Box::pin(async { Some(path) })
-    }
-
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxing::sandboxed(sandbox)
-    }
-
-    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
-        None
-    }
-
-    fn shorten_login(
-        &self,
-        _wish: LoginWish<'_>,
-        _spec: &mut Spec,
-    ) -> Option<Soon<'static, Vec<u8>>> {
-        None
     }
 
     fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {

@@ -34,7 +34,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// A pipe to a warden.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    pipe: NamedPipeClient,
+    client: NamedPipeClient,
     decoder: Decoder,
     /// The warden, if this engine has started it: only such a one can be given handles.
     warden: Option<LaunchedWarden>,
@@ -42,8 +42,8 @@ pub(super) struct Pipe {
 
 impl Pipe {
     /// A channel over a pipe that was opened before its warden was started.
-    pub(super) fn to_launched(pipe: NamedPipeClient, warden: LaunchedWarden) -> Channel {
-        Channel::new(Self { pipe, decoder: Decoder::default(), warden: Some(warden) })
+    pub(super) fn to_launched(client: NamedPipeClient, warden: LaunchedWarden) -> Channel {
+        Channel::new(Self { client, decoder: Decoder::default(), warden: Some(warden) })
     }
 
     /// Connects to a warden.
@@ -51,9 +51,9 @@ impl Pipe {
         let patience = Instant::now() + BUSY_FOR;
         loop {
             match ClientOptions::new().open(warden_pipe(warden)) {
-                Ok(pipe) => {
+                Ok(client) => {
                     return Ok(Channel::new(Self {
-                        pipe,
+                        client,
                         decoder: Decoder::default(),
                         warden: None,
                     }));
@@ -84,7 +84,7 @@ impl Wire for Pipe {
             }
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut self.pipe).poll_read(context, &mut buffer))?;
+            ready!(Pin::new(&mut self.client).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -94,22 +94,22 @@ impl Wire for Pipe {
 
     fn send(&self, frames: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<usize> {
         if with.is_empty() {
-            return self.pipe.try_write(frames);
+            return self.client.try_write(frames);
         }
         // A pipe takes all of a write or nothing.
         let given = self.given(with)?;
-        let sent = self.pipe.try_write(&[&given, frames].concat())?;
+        let sent = self.client.try_write(&[&given, frames].concat())?;
         Ok(sent.saturating_sub(given.len()))
     }
 
     fn writable(&self) -> Soon<'_, io::Result<()>> {
-        Box::pin(self.pipe.writable())
+        Box::pin(self.client.writable())
     }
 
     fn is_closed(&mut self) -> bool {
         let mut buffer = [0; 64];
         loop {
-            match self.pipe.try_read(&mut buffer) {
+            match self.client.try_read(&mut buffer) {
                 Ok(0) => return true,
                 Ok(read) => self.decoder.feed(buffer.get(..read).unwrap_or_default()),
                 Err(error) => return error.kind() != io::ErrorKind::WouldBlock,

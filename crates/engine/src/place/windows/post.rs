@@ -11,14 +11,12 @@ use std::{
 pub struct PostError(#[from] io::Error);
 
 /// Refuses: no engine elsewhere is served on Windows yet.
-#[expect(clippy::unused_async, reason = "the signature is that of Linux")]
 pub async fn serve(_state: Option<PathBuf>) -> Result<(), PostError> {
     let problem = "commands of another machine are not run on Windows yet";
     Err(io::Error::new(io::ErrorKind::Unsupported, problem).into())
 }
 
 /// Refuses: no scheduler starts commands on Windows yet.
-#[expect(clippy::unused_async, reason = "the signature is that of Linux")]
 pub async fn serve_job(
     _task: &str,
     _order: &Path,

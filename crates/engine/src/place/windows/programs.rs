@@ -8,11 +8,16 @@ use std::{
 
 use legwork_gate::windows_program_name;
 
-use crate::place::NoProgram;
+use crate::{place::NoProgram, platform::is_device};
 
 /// What can be executed, by the ends of its names, in the order in which they are tried where the
 /// user's `PATHEXT` says nothing.
 const EXECUTABLE: [&str; 4] = ["com", "exe", "bat", "cmd"];
+
+/// All that `cmd.exe` may run for a name without its end, also by programs that are started for
+/// it.
+const EVERY_END: [&str; 12] =
+    ["com", "exe", "bat", "cmd", "vbs", "vbe", "js", "jse", "wsf", "wsh", "msc", "lnk"];
 
 /// Shells of which Windows has one of its own that works in another system (WSL), and Git the one
 /// that is meant.
@@ -22,7 +27,14 @@ const GIT_SHELLS: [&str; 2] = ["bash", "sh"];
 /// without the end of its file's name. The folder that it runs in is not looked at for a name.
 pub(super) fn find(name: &OsStr, workdir: &Path) -> Result<PathBuf, NoProgram> {
     let text = name.to_str().unwrap_or_default();
-    if text.is_empty() || text.contains(['\0', '"', '*', '?', '<', '>', '|']) {
+    if text.is_empty() || text.contains(['\0', '"', '*', '<', '>', '|']) {
+        return Err(NoProgram::Invalid);
+    }
+    if text.split(['/', '\\']).any(is_device) {
+        return Err(NoProgram::Invalid);
+    }
+    // Behind a drive a colon means a stream of a file, which is no program that has been judged.
+    if text.get(2..).is_some_and(|rest| rest.contains(':')) {
         return Err(NoProgram::Invalid);
     }
     let ends = ends();
@@ -40,9 +52,15 @@ pub(super) fn find(name: &OsStr, workdir: &Path) -> Result<PathBuf, NoProgram> {
         }
     }
     let beside_git = is_git_shell.then(git_folders).into_iter().flatten();
-    let beside_git = beside_git.map(|folder| find_file(&folder.join(name), &ends));
-    let found = beside_git.filter_map(Result::ok).next();
+    let mut beside_git = beside_git.map(|folder| find_file(&folder.join(name), &ends));
+    let found = beside_git.find_map(Result::ok);
     found.ok_or_else(|| refused.map_or(NoProgram::NotFound, NoProgram::NotExecutable))
+}
+
+/// Whether a folder has a file that `cmd.exe` would run for a name, before it looks on `PATH`.
+pub(super) fn is_in_folder(name: &OsStr, folder: &Path) -> bool {
+    let is_bare = name.to_str().is_some_and(|text| !text.contains(['/', '\\', ':']));
+    is_bare && EVERY_END.iter().any(|end| with_end(&folder.join(name), end).is_file())
 }
 
 /// The folders of `PATH`. An empty entry would be the current folder.
@@ -88,14 +106,19 @@ fn find_file(path: &Path, ends: &[String]) -> Result<PathBuf, Option<PathBuf>> {
         return Ok(path.to_owned());
     }
     for end in ends {
-        let mut longer: OsString = path.as_os_str().to_owned();
-        longer.push(".");
-        longer.push(end);
-        if Path::new(&longer).is_file() {
-            return Ok(longer.into());
+        let longer = with_end(path, end);
+        if longer.is_file() {
+            return Ok(longer);
         }
     }
     Err(path.is_file().then(|| path.to_owned()))
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut longer: OsString = path.as_os_str().to_owned();
+    longer.push(".");
+    longer.push(end);
+    longer.into()
 }
 
 /// The meaning of the system's refusal to execute a program.

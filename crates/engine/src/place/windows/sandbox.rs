@@ -1,4 +1,7 @@
 //! The sandbox of a command, as there is none on Windows yet: what is missing is said by name.
+//!
+//! A restricted token of low integrity was tried under wine, which takes the calls and holds
+//! nothing (docs/windows.md): it is not used before somebody has seen it hold.
 
 use std::{
     collections::HashMap,
@@ -7,15 +10,13 @@ use std::{
 };
 
 use legwork_gate::NetworkMode;
-use legwork_warden::{
-    protocol::{RunCopies, Sandboxed},
-    sandbox::{Enforcement, Profile},
-};
+use legwork_warden::sandbox::{Enforcement, Profile};
 use sha2::{Digest, Sha256};
 
 use crate::{
     model::sandbox::{SandboxReport, Wanted},
     place::Sandbox,
+    platform::{is_below, real_path},
 };
 
 /// What was looked at before a command, to be compared with afterwards: nothing is.
@@ -45,21 +46,11 @@ pub(crate) struct Sandboxing {
 
 impl Sandboxing {
     pub(crate) fn new(roots: &[PathBuf], state: &Path) -> Self {
-        let mut writable = roots.to_vec();
-        writable.extend([state.to_owned(), std::env::temp_dir()]);
+        let temporary = std::env::temp_dir();
+        let folders = roots.iter().map(PathBuf::as_path).chain([state, &*temporary]);
+        // A file is compared by its real path, and these can be written in other ways.
+        let writable = folders.map(|it| real_path(it).unwrap_or_else(|_| it.to_owned())).collect();
         Self { writable, known: Mutex::default() }
-    }
-
-    /// What a warden is told about the sandbox that its next command starts in.
-    pub(crate) fn sandboxed(sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed {
-            enforced: sandbox.enforcement.enforced.clone(),
-            artifacts: Vec::new(),
-            exec_rules: Vec::new(),
-            on_copy: false,
-            names: None,
-            copies: RunCopies::default(),
-        }
     }
 
     /// The profile: a warden says what it can make of it, which is little.
@@ -98,7 +89,7 @@ impl Sandboxing {
 
     /// Whether a command can write there.
     pub(crate) fn can_be_written(&self, path: &Path) -> bool {
-        self.writable.iter().any(|folder| path.starts_with(folder))
+        self.writable.iter().any(|folder| is_below(path, folder))
     }
 
     #[expect(clippy::unused_self, reason = "the signature is that of Linux")]

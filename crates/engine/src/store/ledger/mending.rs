@@ -54,10 +54,11 @@ impl Writer {
                 Err(error) => damage = Some(Damage::of(&error).ok_or(error)?),
             }
         }
+        let found = opened.id();
         opened.abandon();
         let known = daybook.batch();
         let mut rebuilt = match damage {
-            Some(damage) => rebuild(&self.state, &damage, opened.id(), None)?,
+            Some(damage) => rebuild(&self.state, &damage, found, None)?,
             None => false,
         };
         let (new, mut new_daybook, at_open) =

@@ -25,7 +25,8 @@ use super::{
 };
 use crate::{
     platform::{
-        FileExt, FileLook, FlockOperation, OpenOptionsExt, flock, look_at, look_of, make_private,
+        FileExt, FileLook, FlockOperation, OPEN_FILES_KEEP_THEIR_NAMES, OpenOptionsExt, flock,
+        look_at, look_of, make_private,
     },
     state::{
         StateFolder,
@@ -179,9 +180,15 @@ impl Opened {
         self.commit(|_| Ok(()))
     }
 
-    /// Keeps the end of this connection from touching files that may not be its own.
-    pub(super) fn abandon(&self) {
+    /// Keeps the end of this connection from touching files that may not be its own. Where they
+    /// could not be set aside while it is open, it ends at once; an empty ledger, which is none of
+    /// ours, takes its place.
+    pub(super) fn abandon(&mut self) {
         let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        if OPEN_FILES_KEEP_THEIR_NAMES && let Ok(empty) = Connection::open_in_memory() {
+            self.connection = empty;
+            self.ledger_id = None;
+        }
     }
 }
 
@@ -222,10 +229,10 @@ pub(super) fn open(
     }
 }
 
-/// Whether the file could not even be opened.
+/// Whether the files could not be opened, or were taken away while they were.
 fn is_unopened(error: &LedgerError) -> bool {
     let LedgerError::Sqlite(error) = error else { return false };
-    error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure))
 }
 
 /// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has

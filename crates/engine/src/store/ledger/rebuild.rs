@@ -25,7 +25,9 @@ use super::{
 };
 use crate::{
     clock::now_ms,
-    platform::{FlockOperation, NO_WAIT, OpenOptionsExt, flock, replace},
+    platform::{
+        FlockOperation, NO_WAIT, OpenOptionsExt, flock, is_held_open, replace, sync_folder,
+    },
     state::{
         Rebuilt, Repair, StateFolder,
         aside::{FileKind, SET_ASIDE, set_aside_strange, strange},
@@ -39,6 +41,9 @@ pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
 
 /// What the daybook has behind the ledger's name.
 pub(super) const DAYBOOK: &str = "-daybook";
+
+/// How long others may take to let go of a damaged ledger. One that does not look at it keeps it.
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// Bytes of the time that names a rebuild, at most.
 const STAMP_BYTES_MAX: u64 = 64;
@@ -110,7 +115,7 @@ fn set_aside(state: &StateFolder, stamp: &str) -> io::Result<Option<String>> {
     let mut any = false;
     for file in FILES {
         let new = state.beside_ledger(&format!("{SET_ASIDE}{stamp}{file}"));
-        match fs::rename(state.beside_ledger(file), &new) {
+        match rename_patiently(&state.beside_ledger(file), &new) {
             Ok(()) => any = true,
             // An earlier try may have moved it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => any |= new.exists(),
@@ -118,6 +123,20 @@ fn set_aside(state: &StateFolder, stamp: &str) -> io::Result<Option<String>> {
         }
     }
     Ok(any.then(|| format!("ledger.db{SET_ASIDE}{stamp}")))
+}
+
+/// Renames a file that other processes may still have open: each that finds the same damage lets go
+/// of it, and waits for us.
+fn rename_patiently(old: &Path, new: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LET_GO;
+    loop {
+        match fs::rename(old, new) {
+            Err(error) if is_held_open(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            renamed => return renamed,
+        }
+    }
 }
 
 /// Makes the new ledger beside the place where it belongs, and moves it there when it is whole.
@@ -161,7 +180,7 @@ fn build(
     }
     replace(&path, &state.ledger())?;
     if !is_new {
-        File::open(state.path())?.sync_all()?;
+        sync_folder(state.path())?;
     }
     Ok(made)
 }

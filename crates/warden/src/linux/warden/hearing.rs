@@ -114,7 +114,7 @@ impl WardenProcess<'_> {
             ToWarden::Start(_) | ToWarden::Confine(_) | ToWarden::Handles(_) => {}
             ToWarden::Order { task, order } => {
                 if self.run.as_ref().is_some_and(|run| run.task == task) {
-                    self.obey_order(place, is_owner, &order);
+                    self.obey_order(place, is_owner, order);
                 } else if let Some(peer) = self.peers.get_mut(place) {
                     peer.tell(&task, FromWarden::NotHeld);
                 }
@@ -122,8 +122,8 @@ impl WardenProcess<'_> {
         }
     }
 
-    fn obey_order(&mut self, place: usize, is_owner: bool, order: &Order) {
-        match *order {
+    fn obey_order(&mut self, place: usize, is_owner: bool, order: Order) {
+        match order {
             Order::Follow { stdout_bytes, stderr_bytes } => {
                 if let Some(peer) = self.peers.get_mut(place) {
                     peer.follows = Some((stdout_bytes, stderr_bytes));
@@ -144,24 +144,9 @@ impl WardenProcess<'_> {
                 self.begin_stop(signal, bounded(grace_ms), because);
             }
             Order::Committed if is_owner => self.committed(),
-            Order::Spill => {
-                self.spill_now();
-                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    peer.tell(&run.task, FromWarden::Spilled(run.is_spilled()));
-                }
-            }
-            Order::Report => {
-                let background = if self.childless { Vec::new() } else { self.left_behind() };
-                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    peer.tell(&run.task, FromWarden::Report(Box::new(run.report(background))));
-                }
-            }
-            Order::Measure => {
-                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
-                    let measured = run.measure(|pid| self.sandboxes.is_ours(pid));
-                    peer.tell(&run.task, FromWarden::Measured(measured));
-                }
-            }
+            Order::Spill => self.spill_for(place),
+            Order::Report => self.report_to(place),
+            Order::Measure => self.measure_for(place),
             Order::Resize(size) => {
                 if let Some(run) = &mut self.run {
                     run.resize(size);
@@ -184,14 +169,30 @@ impl WardenProcess<'_> {
             }
             // Only the owner's word counts.
             Order::Committed | Order::AnswerProgram { .. } | Order::AnswerName { .. } => {}
-            Order::Input(ref bytes) => self.take_input(place, bytes),
+            Order::Input(bytes) => self.take_input(place, bytes),
             Order::WithdrawInput => self.withdraw_input(place),
-            Order::EndInput => {
-                if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &mut self.run) {
-                    let refusal = run.end_input();
-                    peer.answer_input(&run.task, 0, refusal);
-                }
-            }
+            Order::EndInput => self.end_input(place),
+        }
+    }
+
+    fn spill_for(&mut self, place: usize) {
+        self.spill_now();
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+            peer.tell(&run.task, FromWarden::Spilled(run.is_spilled()));
+        }
+    }
+
+    fn report_to(&mut self, place: usize) {
+        let background = if self.childless { Vec::new() } else { self.left_behind() };
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+            peer.tell(&run.task, FromWarden::Report(Box::new(run.report(background))));
+        }
+    }
+
+    fn measure_for(&mut self, place: usize) {
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
+            let measured = run.measure(|pid| self.sandboxes.is_ours(pid));
+            peer.tell(&run.task, FromWarden::Measured(measured));
         }
     }
 
@@ -222,9 +223,9 @@ impl WardenProcess<'_> {
         }
     }
 
-    fn take_input(&mut self, place: usize, bytes: &[u8]) {
+    fn take_input(&mut self, place: usize, bytes: Vec<u8>) {
         if let Some(peer) = self.peers.get_mut(place) {
-            peer.input = Some(PendingInput { rest: bytes.to_vec(), taken: 0 });
+            peer.input = Some(PendingInput { rest: bytes, taken: 0 });
         }
         self.feed();
     }
@@ -233,6 +234,13 @@ impl WardenProcess<'_> {
         if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &self.run) {
             let taken = peer.input.as_ref().map_or(0, |input| input.taken);
             peer.answer_input(&run.task, taken, None);
+        }
+    }
+
+    fn end_input(&mut self, place: usize) {
+        if let (Some(peer), Some(run)) = (self.peers.get_mut(place), &mut self.run) {
+            let refusal = run.end_input();
+            peer.answer_input(&run.task, 0, refusal);
         }
     }
 

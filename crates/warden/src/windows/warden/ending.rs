@@ -14,10 +14,15 @@ use crate::{
 };
 
 impl WardenProcess<'_> {
-    /// Whether anything of the command is left, once it has ended itself.
+    /// Whether anything of the command is left, once it has ended itself: a process, or something
+    /// that the last one has printed.
     pub(super) fn look_at_job(&mut self) {
         if let Some(run) = self.run.as_ref().filter(|run| run.has_ended() && !self.childless) {
-            self.childless = run.job.living().is_empty();
+            let is_empty = run.job.living().is_empty();
+            // What the last one has printed may still be on its way to us: at the next look it is
+            // here. Somebody outside may keep the pipe open for ever.
+            self.childless = is_empty && run.has_read_all(self.was_empty);
+            self.was_empty = is_empty;
         }
     }
 

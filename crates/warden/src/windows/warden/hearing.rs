@@ -133,7 +133,7 @@ impl WardenProcess<'_> {
             Ok(run) => {
                 Failpoint::WardenAfterStart.pass();
                 self.run = Some(run);
-                self.childless = false;
+                (self.childless, self.was_empty) = (false, false);
                 let hello = WardenFrame::about_warden(self.hello());
                 self.peers.iter_mut().skip(1).for_each(|peer| peer.send(&hello));
             }
@@ -206,15 +206,11 @@ impl WardenProcess<'_> {
         for peer in &mut self.peers {
             let Some(pending) = &peer.input else { continue };
             let taken = pending.taken;
-            let takes = run.takes_input();
-            match run.streams.input.as_mut().filter(|_| takes) {
-                None => {
-                    let refusal = run.refusal();
-                    peer.answer_input(&run.task, taken, Some(refusal));
-                }
+            let (takes, refusal) = (run.takes_input(), run.refusal());
+            match &mut run.streams.input {
                 Some(_) if pending.rest.is_empty() => peer.answer_input(&run.task, taken, None),
                 Some(input) if input.is_busy() => return,
-                Some(input) => {
+                Some(input) if takes => {
                     if input.write(&pending.rest).is_ok() {
                         return;
                     }
@@ -222,6 +218,7 @@ impl WardenProcess<'_> {
                     let refusal = run.refusal();
                     peer.answer_input(&run.task, taken, Some(refusal));
                 }
+                _ => peer.answer_input(&run.task, taken, Some(refusal)),
             }
         }
     }
@@ -243,6 +240,10 @@ impl WardenProcess<'_> {
             (Err(()), _) => run.streams.input = None,
         }
         self.feed();
+        // It was kept for this, where the command has ended meanwhile.
+        if let Some(run) = self.run.as_mut().filter(|run| run.has_ended()) {
+            run.streams.input = None;
+        }
     }
 
     /// Notes since when there is no engine. The time of the warden's file says until when the

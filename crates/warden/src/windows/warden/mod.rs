@@ -58,6 +58,7 @@ pub(super) fn run(setup: &Setup) -> io::Result<()> {
         stop: None,
         stopped: None,
         childless: true,
+        was_empty: false,
         committed: false,
         alone_since: None,
         given_up: false,
@@ -108,6 +109,8 @@ struct WardenProcess<'a> {
     stopped: Option<Vec<u32>>,
     /// Nothing of the command is left.
     childless: bool,
+    /// Its job was empty at the last look.
+    was_empty: bool,
     /// The engine has the outcome in the ledger.
     committed: bool,
     /// Since when there is no engine.
@@ -126,13 +129,13 @@ struct WardenProcess<'a> {
 impl WardenProcess<'_> {
     fn serve(mut self, owner: Peer) -> io::Result<()> {
         self.greet(owner);
-        loop {
+        // An owner that is gone already is told of by nothing that could be waited for.
+        self.turn(&[]);
+        while !(self.is_done() && self.has_said_all()) {
             let packets = self.port.wait(self.wake_at())?;
             self.turn(&packets);
-            if self.is_done() && self.has_said_all() {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Handles everything that has happened.

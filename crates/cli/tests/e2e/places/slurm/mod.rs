@@ -8,23 +8,18 @@ mod measure;
 mod queue;
 mod quick;
 
-use std::{
-    fs,
-    io::Write,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fs, path::Path, process::Command};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use self::cluster::Cluster;
 use super::{
-    There, names_in, recorded, serving,
+    There, assert_as_here, names_in, recorded, serving,
     session::{assert_same, session},
     task_of, with,
 };
-use crate::common::{Scratch, eventually, fixture, open, parts, signal, text};
+use crate::common::{Scratch, eventually, fixture, open, parts, signal};
 
 /// `legwork run --place there -- WORDS`.
 fn run(scratch: &Scratch, cluster: &Cluster, configuration: &str, words: &[&str]) -> Command {
@@ -56,43 +51,21 @@ fn a_session_reads_the_same_on_slurm_as_on_this_machine() {
     assert!(printed.status.success(), "{printed:?}");
 }
 
-/// Codes, streams and input are those of a command here.
-fn assert_as_here(cluster: &Cluster) {
-    let scratch = Scratch::new();
-    let configuration = cluster.configuration(&scratch);
-    let run = |words: &[&str]| run(&scratch, cluster, &configuration, words);
-    let output = run(&["sh", "-c", "echo out; echo err >&2; pwd; exit 7"]).output().unwrap();
-    let folder = scratch.workspace.path().canonicalize().unwrap();
-    let expected = format!("out\n{}\n", folder.display());
-    assert_eq!(parts(&output), (Some(7), expected, "err\n".to_owned()));
-    // More than memory holds, byte for byte.
-    let output = run(&["seq", "1", "200000"]).output().unwrap();
-    assert_eq!(output.stdout, Command::new("seq").args(["1", "200000"]).output().unwrap().stdout);
-    // Input that comes bit by bit, and input that is a file.
-    let mut piped = run(&["cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut stdin = piped.stdin.take().unwrap();
-    stdin.write_all(b"a\n").unwrap();
-    stdin.write_all(b"b\n").unwrap();
-    drop(stdin);
-    assert_eq!(text(&piped.wait_with_output().unwrap().stdout), "a\nb\n");
-    fs::write(scratch.file("input"), "of a file\n").unwrap();
-    let file = fs::File::open(scratch.file("input")).unwrap();
-    assert_eq!(text(&run(&["cat"]).stdin(file).output().unwrap().stdout), "of a file\n");
-    let output = run(&["no-such-program"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(127), "{output:?}");
-}
-
 #[test]
 fn a_command_on_slurm_is_as_one_here_in_code_streams_and_input() {
     let Some(cluster) = Cluster::start() else { return };
-    assert_as_here(&cluster);
+    let scratch = Scratch::new();
+    let configuration = cluster.configuration(&scratch);
+    assert_as_here(&scratch, |words| run(&scratch, &cluster, &configuration, words));
     all_is_clean(&cluster);
 }
 
 #[test]
 fn a_node_that_does_not_share_the_folder_is_read_through_its_post() {
     let Some(cluster) = Cluster::unshared() else { return };
-    assert_as_here(&cluster);
+    let scratch = Scratch::new();
+    let configuration = cluster.configuration(&scratch);
+    assert_as_here(&scratch, |words| run(&scratch, &cluster, &configuration, words));
     for node in cluster::NODES {
         let jobs = cluster.file(&format!("posts-{node}/jobs"));
         eventually("the node is clean", || names_in(&jobs).is_empty().then_some(()));

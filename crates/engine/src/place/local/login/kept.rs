@@ -70,8 +70,13 @@ pub(super) fn read(state: &StateFolder, key: &LoginKey) -> Option<Complaints> {
     read_all(state).into_iter().find(|login| login.key == key)?.complaints()
 }
 
+/// The file of what login profiles say to the sandbox.
+fn logins_file(state: &StateFolder) -> PathBuf {
+    state.path().join("logins.json")
+}
+
 fn read_all(state: &StateFolder) -> Vec<KeptLogin> {
-    let text = match read_text(&state.logins()) {
+    let text = match read_text(&logins_file(state)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
         text => text,
     };
@@ -116,12 +121,12 @@ fn try_write(state: &StateFolder, key: &LoginKey, complaints: &Complaints) -> io
     logins.push(login);
     logins.drain(..logins.len().saturating_sub(KEPT_MAX));
     let bytes = serde_json::to_vec(&KeptFile { version: VERSION, logins })?;
-    let new = state.logins().with_extension("json.new");
+    let new = logins_file(state).with_extension("json.new");
     // Whatever an interrupted write has left is not written to: it may be another kind of file.
     let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(&bytes)?;
-    fs::rename(&new, state.logins())
+    fs::rename(&new, logins_file(state))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -152,7 +157,7 @@ mod tests {
         assert_eq!(read(&state, &[1; 32]), Some(heard));
         assert_eq!(read(&state, &[2; 32]), Some(complaints("", &[])));
         assert_eq!(read(&state, &[3; 32]), None);
-        let mode = fs::metadata(state.logins()).unwrap().permissions().mode();
+        let mode = fs::metadata(logins_file(&state)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         fs::write(&source, "another").unwrap();
         assert_eq!(read(&state, &[1; 32]), None);
@@ -164,7 +169,7 @@ mod tests {
         let state = StateFolder::open(scratch.path()).unwrap();
         let (heard, key) = (complaints("x: Permission denied\n", &[]), [7; 32]);
         write(&state, &key, &heard);
-        let text = fs::read_to_string(state.logins()).unwrap();
+        let text = fs::read_to_string(logins_file(&state)).unwrap();
         let now = now_ms();
         let at = |text: &str, ms: i64| {
             let begin = text.split_once("heard_at_ms\":").unwrap().0;
@@ -179,7 +184,7 @@ mod tests {
             ("too old", at(&text, now - 2 * 60 * 60 * 1000)),
         ] {
             assert_ne!(spoilt, text, "{case}");
-            fs::write(state.logins(), spoilt).unwrap();
+            fs::write(logins_file(&state), spoilt).unwrap();
             assert_eq!(read(&state, &key), None, "{case}");
             write(&state, &key, &heard);
             assert_eq!(read(&state, &key).as_ref(), Some(&heard), "{case}");

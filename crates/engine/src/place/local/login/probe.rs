@@ -5,7 +5,7 @@
 //! that a granted command has just read. Whatever a look leaves running or stored is taken away
 //! with it.
 
-use std::{fs, os::fd::AsFd, sync::Arc, time::Duration};
+use std::{fs, os::fd::AsFd, path::PathBuf, sync::Arc, time::Duration};
 
 use legwork_gate::Level;
 use legwork_warden::{
@@ -140,7 +140,7 @@ impl Logins {
         } else {
             end_all(&mut warden, &task).await;
         }
-        let _ = fs::remove_dir_all(self.state.look(&task));
+        let _ = fs::remove_dir_all(self.kept(&task));
         printed.filter(|_| is_clean)
     }
 
@@ -157,11 +157,16 @@ impl Logins {
                 Some(_) => {}
                 None => {
                     end_all(warden, task).await;
-                    let _ = fs::remove_dir_all(self.state.look(task));
+                    let _ = fs::remove_dir_all(self.kept(task));
                     return None;
                 }
             }
         }
+    }
+
+    /// Where what a look prints is kept if it takes long.
+    fn kept(&self, task: &str) -> PathBuf {
+        self.state.path().join("tasks").join(task)
     }
 
     /// What was printed, wherever it is kept.
@@ -170,7 +175,7 @@ impl Logins {
             return Some(Printed { stdout, stderr });
         }
         let stream = |stream: Stream| {
-            let path = self.state.look(task).join(stream.file_name());
+            let path = self.kept(task).join(stream.file_name());
             // A stream that brought nothing has no file.
             let bytes = fs::metadata(&path).map_or(0, |data| data.len());
             (bytes <= PRINTED_BYTES_MAX).then(|| fs::read(&path).unwrap_or_default())

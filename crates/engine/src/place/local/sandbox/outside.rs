@@ -9,12 +9,12 @@ use std::{
 };
 
 use legwork_gate::Level;
-use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile, SandboxLayer};
+use legwork_warden::sandbox::{CopyOnWrite, Enforcement, Profile};
 
 use super::{
     Sandboxing,
     places::short_name,
-    trial::{across_file_systems, knows_copies, mounts_below},
+    trial::{across_file_systems, knows_copies, mounts_below, why_no_view},
 };
 use crate::{
     id::TaskId,
@@ -131,10 +131,7 @@ impl Sandboxing {
         wanted: Wanted,
         enforcement: Enforcement,
     ) -> Result<Arc<Sandbox>, PlaceError> {
-        if !enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
-            let missing = enforcement.missing.iter();
-            let view = missing.into_iter().find(|it| it.layer == SandboxLayer::MountNamespace);
-            let reason = view.map_or("no view of the files", |it| it.reason.as_str());
+        if let Some(reason) = why_no_view(&enforcement) {
             return Err(PlaceError::NoLayer(reason.to_owned()));
         }
         let known = self.learn(wanted, enforcement);

@@ -105,10 +105,7 @@ impl Sandboxing {
         wanted: Wanted,
         enforcement: Enforcement,
     ) -> Result<Arc<Sandbox>, PlaceError> {
-        if !enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
-            let missing = enforcement.missing.iter();
-            let mount = missing.into_iter().find(|it| it.layer == SandboxLayer::MountNamespace);
-            let reason = mount.map_or("no view of the files", |it| it.reason.as_str());
+        if let Some(reason) = why_no_view(&enforcement) {
             return Err(PlaceError::NoCopies(reason.to_owned()));
         }
         let report = Arc::new(SandboxReport::new(wanted, &enforcement));
@@ -116,6 +113,15 @@ impl Sandboxing {
         variables.push(across_file_systems());
         Ok(Arc::new(Sandbox { enforcement, report, variables, mark: [0; 32] }))
     }
+}
+
+/// Why a command has no view of the files of its own, if it has none.
+pub(super) fn why_no_view(enforcement: &Enforcement) -> Option<&str> {
+    if enforcement.enforced.contains(&SandboxLayer::MountNamespace) {
+        return None;
+    }
+    let view = enforcement.missing.iter().find(|it| it.layer == SandboxLayer::MountNamespace);
+    Some(view.map_or("no view of the files", |it| it.reason.as_str()))
 }
 
 /// Lets git look for its repository in the folders around a copy: to git that is another file

@@ -450,7 +450,7 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                return Err(io::Error::from(error).into());
+                return Err(error.into());
             }
             Err(_) if matches!(wait, Wait::Until(until) if Instant::now() < until) => {
                 std::thread::sleep(Duration::from_millis(1));

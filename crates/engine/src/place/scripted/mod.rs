@@ -6,42 +6,27 @@
 //! this one keeps; whatever a real one leaves open, this one varies. What really became of each
 //! task is known ([`Truth`]), whatever the library records of it.
 
+mod line;
+mod place;
+
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
-    ffi::{OsStr, OsString},
-    future::Future,
-    io,
-    path::{Path, PathBuf},
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
-    task::{Context, Poll, Waker},
+    task::Waker,
     time::Duration,
 };
 
 use legwork_warden::{
     protocol::{
-        Decoder, EndCause, FromWarden, KeptOutput, LiveResources, NewOutput, Order, Report,
-        RunCopies, RunEnd, Sandboxed, Spec, StartFailure, StartStage, ToWarden, WardenFrame,
-        version,
+        EndCause, FromWarden, KeptOutput, LiveResources, NewOutput, Order, Report, RunEnd, Spec,
+        StartFailure, StartStage, WardenFrame, version,
     },
-    record::{CommandEnd, ExitRecord, LimitsInForce, RecordError, StreamTotal},
+    record::{CommandEnd, ExitRecord, LimitsInForce, StreamTotal},
 };
-use tokio::{
-    sync::watch,
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 
-use super::{
-    Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,
-    Soon, TamperCheck, Warden, Wire,
-};
-use crate::{
-    id::TaskId,
-    model::sandbox::Wanted,
-    output::{SmallOutput, TaskOutput},
-    platform::BorrowedFd,
-};
+use super::Warden;
+use crate::output::SmallOutput;
 
 /// Numbers that look random and are the same for the same seed.
 #[derive(Debug, Clone)]
@@ -209,6 +194,11 @@ impl Scripted {
         let world = self.world();
         let open = world.wardens.values().flat_map(|warden| &warden.wires);
         open.filter(|wire| wire.open).count() - world.idle.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// How many wardens there have ever been.
+    pub(crate) fn forked(&self) -> usize {
+        self.world().wardens.len()
     }
 
     /// Wardens that live, but for idle ones.
@@ -516,308 +506,5 @@ impl Running {
             used: None,
             connections: Vec::new(),
         }
-    }
-}
-
-/// One end of a connection.
-#[derive(Debug)]
-struct Line {
-    world: Arc<Mutex<World>>,
-    warden: String,
-    wire: usize,
-    decoder: Mutex<Decoder>,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Line {
-    fn channel(world: &Arc<Mutex<World>>, warden: &str, wire: usize) -> Channel {
-        Channel::new(Self {
-            world: world.clone(),
-            warden: warden.to_owned(),
-            wire,
-            decoder: Mutex::default(),
-            sleep: None,
-        })
-    }
-}
-
-impl Wire for Line {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<WardenFrame>> {
-        loop {
-            let next = {
-                let mut world = self.world.lock().unwrap();
-                world.pass(&self.warden);
-                let warden = world.wardens.get_mut(&self.warden).unwrap();
-                let (alive, run) = (warden.alive, &warden.run);
-                let awaited = run.as_ref().filter(|_| alive).and_then(|run| {
-                    let end = run.ended.is_none().then_some(run.ends_at);
-                    end.into_iter().chain(run.killed_at).min()
-                });
-                let outbox = warden.wires.get_mut(self.wire).unwrap();
-                let due = outbox.messages.front().map(|(due, _)| *due);
-                match due {
-                    Some(due) if due <= Instant::now() => {
-                        let (_, message) = outbox.messages.pop_front().unwrap();
-                        return Poll::Ready(Ok(message));
-                    }
-                    // What was said before the death is still to be read.
-                    None if !alive => {
-                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                    _ => {}
-                }
-                outbox.waker = Some(context.waker().clone());
-                due.into_iter().chain(awaited).min()
-            };
-            let Some(at) = next else { return Poll::Pending };
-            let sleep = self.sleep.insert(Box::pin(sleep_until(at)));
-            if sleep.as_mut().poll(context).is_pending() {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    fn send(&self, frames: &[u8], _with: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let mut world = self.world.lock().unwrap();
-        if !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive) {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let mut decoder = self.decoder.lock().unwrap();
-        decoder.feed(frames);
-        while let Some(message) = decoder.next_frame().map_err(io::Error::other)? {
-            // It may have been killed before it read this one.
-            world.pass(&self.warden);
-            if !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive) {
-                break;
-            }
-            match message {
-                ToWarden::Start(spec) => world.start(&self.warden, &spec),
-                ToWarden::Order { task, order } => {
-                    world.obey(&self.warden, self.wire, &task, &order);
-                }
-                ToWarden::Confine(_) | ToWarden::Handles(_) => {}
-            }
-        }
-        Ok(frames.len())
-    }
-
-    fn writable(&self) -> Soon<'_, io::Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn is_closed(&mut self) -> bool {
-        let world = self.world.lock().unwrap();
-        !world.wardens.get(&self.warden).is_some_and(|warden| warden.alive)
-    }
-
-    fn resume(&self) {}
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let Ok(mut world) = self.world.lock() else { return };
-        let Some(warden) = world.wardens.get_mut(&self.warden) else { return };
-        if let Some(outbox) = warden.wires.get_mut(self.wire) {
-            outbox.open = false;
-        }
-        let run = warden.run.as_mut();
-        if run.is_none() && warden.owner == Some(self.wire) {
-            // Nothing to hold, and nobody who could bring it anything.
-            warden.alive = false;
-        } else if let Some(run) = run
-            && warden.owner == Some(self.wire)
-            && !run.spilled
-        {
-            // Alone, it stores what it has.
-            run.spilled = true;
-            let small = SmallOutput { stdout: run.printed.clone(), ..SmallOutput::default() };
-            let (task, record) = (run.task.clone(), run.ended.clone());
-            world.truths.entry(task.clone()).or_default().stored |= record.is_some();
-            world.folders.insert(task, (small, record));
-        }
-        let name = self.warden.clone();
-        world.retire(&name);
-    }
-}
-
-impl Look for Scripted {
-    fn variable(&self, _name: &str) -> Option<OsString> {
-        None
-    }
-
-    fn find_program(&self, name: &OsStr, _workdir: &Path) -> Result<PathBuf, NoProgram> {
-        Ok(Path::new("/nowhere").join(name))
-    }
-
-    fn real_program(&self, program: &Path) -> Option<PathBuf> {
-        Some(program.to_owned())
-    }
-
-    fn can_be_planted(&self, _file: &Path) -> bool {
-        false
-    }
-
-    fn open_folder(&self, path: &Path) -> io::Result<Folder> {
-        Ok(Folder { path: path.to_owned(), handle: None })
-    }
-
-    fn is_still_there(&self, _folder: &Folder) -> bool {
-        true
-    }
-
-    fn exists(&self, _path: &Path) -> bool {
-        false
-    }
-}
-
-impl Place for Scripted {
-    fn boot_id(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.boot_id)
-    }
-
-    fn refusal_to_execute(&self, _program: &Path, _errno: i32) -> String {
-        "the script says so".into()
-    }
-
-    fn appears<'a>(&'a self, _path: &'a Path) -> Soon<'a, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn warm_up(&self, _usual: Wanted) -> Soon<'_, io::Result<Option<u32>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn close(&self) -> Soon<'_, ()> {
-        Box::pin(async {})
-    }
-
-    fn ready(&self, _wanted: Wanted) -> Soon<'_, Result<Ready, PlaceError>> {
-        let mut world = self.world();
-        while let Some(warden) = world.idle.entry(self.mark.clone()).or_default().pop() {
-            if world.wardens.get(&warden.name).is_some_and(|actor| actor.alive) {
-                return Box::pin(async { Ok((warden, None)) });
-            }
-            // Its line is closed under the lock that we hold: later.
-            let lost = warden;
-            drop(world);
-            drop(lost);
-            world = self.world();
-        }
-        let name = format!("{}-{}", self.mark, world.next);
-        world.next += 1;
-        let outbox = Outbox { open: true, ..Outbox::default() };
-        let actor = Actor { alive: true, run: None, wires: vec![outbox], owner: Some(0) };
-        world.wardens.insert(name.clone(), actor);
-        drop(world);
-        let channel = Line::channel(&self.world, &name, 0);
-        Box::pin(async { Ok((Warden::forked(name, channel), None)) })
-    }
-
-    fn give_back(&self, warden: Warden) {
-        self.world().idle.entry(self.mark.clone()).or_default().push(warden);
-    }
-
-    fn known_sandbox(&self, _wanted: Wanted) -> Option<Arc<Sandbox>> {
-        None
-    }
-
-    fn as_seen(&self, _wanted: Wanted, path: PathBuf) -> Soon<'_, Option<PathBuf>> {
-        Box::pin(async { Some(path) })
-    }
-
-    fn refused_writes(&self, _wanted: Wanted, _paths: Vec<PathBuf>) -> Soon<'_, Vec<PathBuf>> {
-        Box::pin(async { Vec::new() })
-    }
-
-    fn sandboxed(&self, sandbox: &Sandbox) -> Sandboxed {
-        Sandboxed {
-            enforced: sandbox.enforcement.enforced.clone(),
-            artifacts: Vec::new(),
-            exec_rules: Vec::new(),
-            on_copy: false,
-            names: None,
-            copies: RunCopies::default(),
-        }
-    }
-
-    fn tamper_check(&self, _wanted: Wanted, _warden: &str) -> Option<Soon<'static, TamperCheck>> {
-        None
-    }
-
-    fn shorten_login(
-        &self,
-        _wish: LoginWish<'_>,
-        _spec: &mut Spec,
-    ) -> Option<Soon<'static, Vec<u8>>> {
-        None
-    }
-
-    fn dial<'a>(&'a self, warden: &'a str) -> Soon<'a, io::Result<Channel>> {
-        let mut world = self.world();
-        world.pass(warden);
-        let Some(actor) = world.wardens.get_mut(warden).filter(|actor| actor.alive) else {
-            return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
-        };
-        actor.wires.push(Outbox { open: true, ..Outbox::default() });
-        let wire = actor.wires.len() - 1;
-        let task = actor.run.as_ref().map(|run| run.task.clone());
-        world.say(warden, wire, FromWarden::Hello { version: version(), pid: 1, task });
-        world.tell_end(warden);
-        drop(world);
-        let channel = Line::channel(&self.world, warden, wire);
-        Box::pin(async { Ok(channel) })
-    }
-
-    fn is_alive(&self, warden: &str) -> io::Result<bool> {
-        let mut world = self.world();
-        world.pass(warden);
-        Ok(world.wardens.get(warden).is_some_and(|actor| actor.alive))
-    }
-
-    fn is_owned(&self, warden: &str) -> bool {
-        let mark = warden.split('-').next().unwrap_or_default();
-        self.world().engines.iter().any(|engine| engine == mark)
-    }
-
-    fn inherit(&self, warden: &str) -> Option<Inheritance> {
-        (!self.is_owned(warden)).then(Inheritance::default)
-    }
-
-    fn engines_ended(&self) -> watch::Receiver<u64> {
-        self.ends.subscribe()
-    }
-
-    fn end_left_by(&self, _warden: &str) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn clear_dead(&self, _dry_run: bool) -> u64 {
-        0
-    }
-
-    fn output(&self, id: &TaskId) -> io::Result<TaskOutput> {
-        let world = self.world();
-        let (small, _) = world.folders.get(id.as_str()).ok_or(io::ErrorKind::NotFound)?;
-        Ok(TaskOutput::from(small))
-    }
-
-    fn exit_record(&self, id: &TaskId) -> io::Result<Result<ExitRecord, RecordError>> {
-        let world = self.world();
-        let (_, record) = world.folders.get(id.as_str()).ok_or(io::ErrorKind::NotFound)?;
-        Ok(record.clone().ok_or(RecordError::Empty))
-    }
-
-    fn has_stored(&self, id: &TaskId) -> bool {
-        self.world().folders.contains_key(id.as_str())
-    }
-
-    fn note_stored(&self, _id: &TaskId) {}
-
-    fn command_line(&self, _pid: u32) -> Option<String> {
-        None
-    }
-
-    fn tell(&self, _program: Vec<String>, _line: String) -> Soon<'static, io::Result<()>> {
-        Box::pin(async { Ok(()) })
     }
 }

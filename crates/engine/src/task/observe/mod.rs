@@ -1,46 +1,37 @@
 //! Looking at a task through its warden, from any process: what the task tools, `logs -f`, `attach`
-//! and
-//! `stop` share.
+//! and `stop` share.
 //!
 //! An observer speaks with the warden over its adoption socket and owns nothing: letting go of it
 //! changes nothing. Whoever hears of the end first writes it into the ledger; the first outcome
 //! stays.
+
+mod input;
+mod reach;
 
 use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 
 use legwork_warden::{
     folder::WindowSize,
     protocol::{
-        self, EndCause, FromWarden, InputRefusal, LiveResources, Met, NewOutput, Order, Report,
-        ToWarden, WatchFor, is_understood,
+        self, EndCause, FromWarden, LiveResources, Met, NewOutput, Order, Report, ToWarden,
+        WatchFor,
     },
 };
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{DEATH, Tasks, places::out_of_reach, run::small_output};
+pub use self::input::InputTaken;
+use super::{DEATH, Tasks, progress::small_output};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
-    events::Interest,
-    id::TaskId,
     model::{Outcome, status::Status},
     output::{Mask, TaskOutput},
     place::{Channel, Place},
-    store::ledger::{LedgerError, Task},
+    store::ledger::Task,
 };
 
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
-
-/// A warden of an older program does not say that it has taken a task: after this long it is dialed
-/// once more, and then after pauses that grow.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// How often it is looked whether a task has left its queue, where nobody tells.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Bytes of input that are handed over at a time.
-const INPUT_BYTES: usize = 32 * 1024;
 
 /// A task, seen through its warden while it has one.
 #[derive(Debug)]
@@ -69,15 +60,6 @@ pub enum Change {
     Ended,
 }
 
-/// What became of input.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct InputTaken {
-    /// Bytes that the command's stdin or terminal took.
-    pub bytes: u64,
-    /// Why the rest was not taken; none also when the time was over.
-    pub refusal: Option<InputRefusal>,
-}
-
 /// What a warden says.
 #[derive(Debug)]
 pub(crate) enum Said {
@@ -94,30 +76,6 @@ pub(crate) enum Said {
     Ended,
     /// There is no warden (any more).
     Gone,
-}
-
-/// Who answers for a warden's name.
-enum Dialed {
-    /// The warden, with the task.
-    Holds(Channel),
-    /// The warden, without the task or with another one.
-    HoldsNot(Channel),
-    /// Nobody.
-    Nobody,
-    /// Nobody can be asked: its place is out of reach.
-    OutOfReach(Box<ToolError>),
-}
-
-/// Waits until a warden says that it holds a task, or is gone; for ever if there is none.
-async fn takes(warden: &mut Option<Channel>, task: &TaskId) -> bool {
-    let Some(warden) = warden else { return std::future::pending().await };
-    loop {
-        match warden.receive_of_warden().await {
-            Ok(FromWarden::Hello { task: Some(held), .. }) if held == task.as_str() => return true,
-            Ok(_) => {}
-            Err(_) => return false,
-        }
-    }
 }
 
 impl Observer {
@@ -137,68 +95,6 @@ impl Observer {
         Ok(observer)
     }
 
-    async fn connect(&mut self) -> Result<(), ToolError> {
-        let deadline = Instant::now() + ANSWER;
-        let mut pause = PAUSE;
-        let mut news = None;
-        let mut problem = None;
-        loop {
-            if self.has_left_nothing() {
-                return Ok(());
-            }
-            if self.is_queued() {
-                let seen = Box::pin(self.tasks.seen_in_queue(self.task.clone())).await;
-                self.task = seen.map_err(|error: LedgerError| ToolError::from(error))?;
-                if self.is_queued() {
-                    return Ok(());
-                }
-            }
-            let mut idle = match self.dial(deadline).await? {
-                Dialed::Holds(channel) => {
-                    self.channel = Some(channel);
-                    return Ok(());
-                }
-                Dialed::HoldsNot(channel) => Some(channel),
-                Dialed::Nobody => None,
-                Dialed::OutOfReach(error) => {
-                    problem = Some(error);
-                    None
-                }
-            };
-            // It may have ended, and its warden have another task by now.
-            let settled = async {
-                let task = self.tasks.read_again(self.task.clone()).await?;
-                self.tasks.settle_if_gone(task).await
-            };
-            // Rare, and long: what is boxed keeps the way of others short.
-            let settled = Box::pin(settled).await;
-            self.task = settled.map_err(|error: LedgerError| ToolError::from(error))?;
-            if self.task.status.is_final() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(problem.map_or_else(|| self.no_answer(), |problem| *problem));
-            }
-            let Some((events, ended)) = &mut news else {
-                // What has happened by then is seen at the next look.
-                let events = self.tasks.store.ledger.events(None, Interest::Changes).await?;
-                news = Some((events, self.tasks.place.engines_ended()));
-                continue;
-            };
-            // It is just about to start, its end is just being committed, or its engine has ended.
-            let task = &self.task.task_id;
-            tokio::select! {
-                is_held = takes(&mut idle, task) => if is_held {
-                    self.channel = idle;
-                    return Ok(());
-                },
-                () = events.of_task(task) => {}
-                _ = ended.changed() => {}
-                () = sleep_until(deadline.min(Instant::now() + pause)) => pause *= 4,
-            }
-        }
-    }
-
     /// Whether it waits in a queue.
     pub fn is_queued(&self) -> bool {
         self.task.status == Status::Queued
@@ -211,63 +107,10 @@ impl Observer {
         }
     }
 
-    /// Waits until it runs or is over.
-    async fn begins(&mut self) -> Said {
-        let Ok(mut events) = self.tasks.store.ledger.events(None, Interest::Changes).await else {
-            return Said::Gone;
-        };
-        loop {
-            if let Ok(task) = self.tasks.read_again(self.task.clone()).await {
-                self.task = task;
-            }
-            if Box::pin(self.connect()).await.is_ok() && self.channel.is_some() {
-                return Said::Began;
-            }
-            if self.is_over() {
-                return Said::Ended;
-            }
-            tokio::select! {
-                () = events.of_task(&self.task.task_id) => {}
-                () = sleep_until(Instant::now() + LOOK) => {}
-            }
-        }
-    }
-
     /// Whether the command has ended and no process is left of it: then its warden has nothing more
     /// to say.
     fn has_left_nothing(&self) -> bool {
         self.task.outcome.as_ref().is_some_and(|outcome| outcome.background_pids.is_empty())
-    }
-
-    /// Dials the warden.
-    async fn dial(&mut self, deadline: Instant) -> Result<Dialed, ToolError> {
-        let place = self.place();
-        let mut channel = match place.dial(&self.task.warden).await {
-            Ok(channel) => channel,
-            Err(error) if !place.is_connected() => {
-                return Ok(Dialed::OutOfReach(Box::new(out_of_reach(&error))));
-            }
-            Err(_) => return Ok(Dialed::Nobody),
-        };
-        let mut hello = timeout(ANSWER / 3, channel.receive_of_warden()).await;
-        if hello.is_err() {
-            channel.resume();
-            hello = timeout_at(deadline, channel.receive_of_warden()).await;
-        }
-        match hello {
-            Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
-                self.version = version;
-                let holds = task.as_deref() == Some(self.task.task_id.as_str());
-                Ok(if holds { Dialed::Holds(channel) } else { Dialed::HoldsNot(channel) })
-            }
-            Ok(Ok(FromWarden::Hello { version, .. })) => Err(ToolError::new(
-                ErrorKind::ToolExecutionFailed,
-                format!("the task's supervisor speaks version {version} of the protocol"),
-            )
-            .hint("use the program that started the task")),
-            Ok(_) => Ok(Dialed::Nobody),
-            Err(_) => Err(self.no_answer()),
-        }
     }
 
     fn no_answer(&self) -> ToolError {
@@ -421,66 +264,6 @@ impl Observer {
         let (stdout_bytes, stderr_bytes) =
             (stdout_bytes.max(self.told.0), stderr_bytes.max(self.told.1));
         self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
-    }
-
-    /// Writes to the command's stdin or types on its terminal, for as long as it takes or this
-    /// long.
-    pub async fn input(&mut self, bytes: &[u8], patience: Duration) -> InputTaken {
-        let deadline = Instant::now() + patience;
-        let mut taken = InputTaken::default();
-        if timeout_at(deadline, self.begun()).await.is_err() {
-            return taken;
-        }
-        for piece in bytes.chunks(INPUT_BYTES) {
-            self.order(Order::Input(piece.to_vec())).await;
-            let answer = match timeout_at(deadline, self.input_answer()).await {
-                Ok(answer) => answer,
-                Err(_) => self.withdraw_input(piece.len() as u64).await,
-            };
-            taken.bytes += answer.bytes;
-            taken.refusal = answer.refusal;
-            if answer.bytes < piece.len() as u64 {
-                break;
-            }
-        }
-        taken
-    }
-
-    async fn input_answer(&mut self) -> InputTaken {
-        loop {
-            match self.receive().await {
-                Said::InputTaken(taken) => return taken,
-                Said::Gone => {
-                    return InputTaken { bytes: 0, refusal: Some(InputRefusal::Ended) };
-                }
-                // Output that was told of is told of once.
-                other => self.events.push_back(other),
-            }
-        }
-    }
-
-    /// Takes back what has not been written; how much was is then exact.
-    async fn withdraw_input(&mut self, piece_bytes: u64) -> InputTaken {
-        self.order(Order::WithdrawInput).await;
-        let answered = async {
-            let answer = self.input_answer().await;
-            // The input was answered just before it was taken back: that is answered too.
-            if answer.bytes == piece_bytes || answer.refusal.is_some() {
-                let _ = self.input_answer().await;
-            }
-            answer
-        };
-        timeout(ANSWER, answered).await.unwrap_or_default()
-    }
-
-    /// Ends the input: closes a pipe, types the end-of-file character on a terminal. Returns why it
-    /// could not.
-    pub async fn end_input(&mut self) -> Option<InputRefusal> {
-        self.order(Order::EndInput).await;
-        match timeout(ANSWER, self.input_answer()).await {
-            Ok(answer) => answer.refusal,
-            Err(_) => Some(InputRefusal::Full),
-        }
     }
 
     /// Gives the terminal another size.

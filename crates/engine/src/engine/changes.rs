@@ -1,0 +1,104 @@
+//! What commands changed on a copy, in trials and in layers over the home folder: shown, brought
+//! over, forgotten.
+
+use std::path::{Path, PathBuf};
+
+use super::Engine;
+use crate::{
+    error::ToolError,
+    store::ledger::Task,
+    task::{
+        outside::OutsideState,
+        trials::{ShownChanges, TrialChanges, TrialState},
+    },
+    trial::Applied,
+};
+
+impl Engine {
+    /// Whether commands can be tried here, as far as that can be known without trying one.
+    pub fn can_try(&self) -> bool {
+        self.tasks.place.can_try()
+    }
+
+    /// The trials of all workspaces, newest first.
+    pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
+        self.tasks.trials().await
+    }
+
+    /// The task of the trial whose id begins with this text; `@` is the newest trial.
+    pub async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
+        self.tasks.trial(prefix).await
+    }
+
+    /// Whether nothing of a trial runs any more: only then it can be shown, applied or discarded.
+    pub async fn is_trial_over(&self, trial: &Task) -> bool {
+        self.tasks.is_trial_over(trial).await
+    }
+
+    /// What a trial changed that was not brought over yet: all of it, or what is at and below some
+    /// absolute paths. An error while its command, or anything that it left behind, still runs.
+    pub async fn trial_changes(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.tasks.trial_changes(trial, paths, shown).await
+    }
+
+    /// Brings over what a trial changed: all of it, or what is at and below some absolute paths.
+    /// All of that is brought over, or nothing is: what was changed underneath meanwhile is an
+    /// error. `by` is who says so, for the audit log: a person, never a model.
+    pub async fn apply_trial(
+        &self,
+        trial: &Task,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.tasks.apply_trial(trial, paths, by).await
+    }
+
+    /// Forgets what a trial changed; its task stays.
+    pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
+        self.tasks.discard_trial(trial, by).await
+    }
+
+    /// The workspaces whose finished commands have changed something outside of them, in layers
+    /// over the home folder; the latest first.
+    pub async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
+        self.tasks.outside().await
+    }
+
+    /// What finished commands of the workspace that a folder is in have changed outside of it, in
+    /// layers over the home folder: all of it, or what is at and below some absolute paths.
+    pub async fn outside_changes(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        shown: ShownChanges,
+    ) -> Result<TrialChanges, ToolError> {
+        self.tasks.outside_changes(folder, paths, shown).await
+    }
+
+    /// Brings that over, as [`apply_trial`](Self::apply_trial) does: only what
+    /// [`outside_changes`](Self::outside_changes) has shown, as it was then.
+    pub async fn apply_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<Applied, ToolError> {
+        self.tasks.apply_outside(folder, paths, by).await
+    }
+
+    /// Forgets it: all of it, or what is at and below some absolute paths. How many commands still
+    /// run: what they write is not forgotten.
+    pub async fn discard_outside(
+        &self,
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        by: &str,
+    ) -> Result<usize, ToolError> {
+        self.tasks.discard_outside(folder, paths, by).await
+    }
+}

@@ -1,0 +1,119 @@
+//! Tools that wait for the end of their command, whatever it takes: how it is waited for, and how
+//! its result is made again.
+
+use std::{io, sync::Arc};
+
+use super::{Receipt, StartedTask, Success, task_view};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    id::TaskId,
+    model::{Caller, Outcome, Request, sandbox::SandboxReport},
+    output::{Artifact, TaskOutput},
+    store::ledger::Task,
+    task::run::Run,
+};
+
+/// The result of such a tool.
+pub(super) trait EndResult: Receipt {
+    /// The result from what is recorded.
+    fn of(engine: &Engine, task_id: &TaskId, outcome: &Outcome, all: Everything) -> Self;
+
+    /// What a command that cannot be started gives; anything else stays an error.
+    fn not_started(error: ToolError) -> Result<Self, ToolError>;
+
+    /// Whether the record of the task and its output tell all of it.
+    fn is_told_by(&self, outcome: &Outcome) -> bool;
+}
+
+/// A result, with what is known of the task if one was started.
+pub(super) struct AtTheEnd<R> {
+    pub result: R,
+    pub sandbox: Option<Arc<SandboxReport>>,
+    pub started: Option<StartedTask>,
+}
+
+/// Runs a command to its end; one that never started is a result too.
+pub(super) async fn run<R: EndResult>(
+    engine: &Engine,
+    request: Request,
+    caller: &Caller,
+) -> Result<AtTheEnd<R>, ToolError> {
+    let mut run = match engine.start(request, caller).await {
+        Ok(run) => run,
+        Err(error) => {
+            let result = R::not_started(error)?;
+            return Ok(AtTheEnd { result, sandbox: None, started: None });
+        }
+    };
+    let (result, is_told_by_record) = attend(engine, &mut run).await?;
+    let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
+    Ok(AtTheEnd { result, sandbox: Some(run.sandbox().clone()), started: Some(started) })
+}
+
+async fn attend<R: EndResult>(engine: &Engine, run: &mut Run) -> Result<(R, bool), ToolError> {
+    match run.ended().await {
+        Ok(ended) => {
+            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
+            let output = run.output(&ended).map_err(unreadable)?;
+            let (result, masked) = result_of::<R>(engine, run.task_id(), &ended.outcome, &output)?;
+            let is_told_by_record = !masked && result.is_told_by(&ended.outcome);
+            Ok((result, is_told_by_record))
+        }
+        Err(error) => Ok((R::not_started(error)?, false)),
+    }
+}
+
+/// The result from what is recorded, and whether something of it was masked.
+fn result_of<R: EndResult>(
+    engine: &Engine,
+    task_id: &TaskId,
+    outcome: &Outcome,
+    output: &TaskOutput,
+) -> Result<(R, bool), ToolError> {
+    if let Some(reason) = &outcome.lost {
+        return Err(super::lost(task_id, reason));
+    }
+    let all = everything(engine, task_id, output)?;
+    let masked = all.masked;
+    Ok((R::of(engine, task_id, outcome, all), masked))
+}
+
+/// The result again, from what is stored of a task.
+pub(super) fn again<R: EndResult>(
+    engine: &Engine,
+    task: &Task,
+    output: &TaskOutput,
+) -> Option<Success> {
+    let outcome = task.outcome.as_ref()?;
+    let (result, _) = result_of::<R>(engine, &task.task_id, outcome, output).ok()?;
+    result.is_told_by(outcome).then(|| super::success(result, ""))
+}
+
+/// Everything that a run printed, as the tools give it that promise so.
+pub(super) struct Everything {
+    pub stdout: String,
+    pub stderr: String,
+    pub truncated: bool,
+    masked: bool,
+    /// The files, where a stream was too long.
+    pub artifacts: Vec<task_view::ArtifactEntry>,
+}
+
+/// Reads everything that a run printed.
+fn everything(
+    engine: &Engine,
+    task_id: &TaskId,
+    output: &TaskOutput,
+) -> Result<Everything, ToolError> {
+    let unreadable = |error: io::Error| ToolError::unreadable(task_id.as_str(), &error);
+    let mask = engine.mask();
+    let complete = |artifact: &Artifact| {
+        artifact.complete(&mask, engine.settings().complete_bytes_max).map_err(unreadable)
+    };
+    let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
+    let truncated = stdout.truncated || stderr.truncated;
+    let masked = stdout.masked || stderr.masked;
+    let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
+    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, masked, artifacts })
+}
