@@ -200,6 +200,15 @@ impl Tasks {
         }
     }
 
+    /// The same, and waits until it is marked there: a process that settles a task may end right
+    /// after that, and whoever drives the task finds nothing left to do.
+    pub(super) async fn forget_now(&self, warden: &str, id: &TaskId, is_stored: bool) {
+        self.forget_there(warden, id, is_stored);
+        if let Some(jobs) = self.jobs_of(warden) {
+            jobs.forgotten().await;
+        }
+    }
+
     /// Plans a request for the place that it is for.
     pub(super) async fn plan_at(
         &self,

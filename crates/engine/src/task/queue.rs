@@ -205,7 +205,7 @@ impl Tasks {
         let withdrawn = withdrawn.map_err(|error| out_of_reach(&error))?;
         if withdrawn {
             self.finish_stopped(&task.task_id).await?;
-            self.forget_there(&task.warden, &task.task_id, false);
+            self.forget_now(&task.warden, &task.task_id, false).await;
         }
         Ok(withdrawn)
     }

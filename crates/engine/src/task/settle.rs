@@ -251,7 +251,7 @@ impl Tasks {
         }
         Failpoint::EngineBeforeSettlement.pass();
         if Box::pin(self.settle_unstarted(&task)).await? {
-            self.forget_there(&task.warden, &task.task_id, false);
+            self.forget_now(&task.warden, &task.task_id, false).await;
             return self.read_again(task).await;
         }
         let rebooted = task.boot_id != self.place_of(&task.warden).boot_id();
@@ -265,7 +265,7 @@ impl Tasks {
         }
         explain(&mut outcome);
         self.finish(&task.task_id, &outcome, None).await?;
-        self.forget_there(&task.warden, &task.task_id, true);
+        self.forget_now(&task.warden, &task.task_id, true).await;
         self.read_again(task).await
     }
 }

@@ -323,8 +323,15 @@ impl Queued {
         let (begun, failed) = self.jobs.said(&self.id).await;
         let is_final = task.status.is_final();
         let explain = |outcome: &mut Outcome| questions.explain(outcome);
-        let settled =
-            if is_final { Ok(task) } else { self.tasks.settle_with(task, check, explain).await };
+        let settled = if is_final {
+            // Whoever has settled it may have been killed before its job was forgotten.
+            let never_ran = matches!(begun, Some(Begun::Withdrawn | Begun::Refused(_)));
+            let is_stored = !never_ran && failed.is_none();
+            self.tasks.forget_there(&self.warden, &self.id, is_stored);
+            Ok(task)
+        } else {
+            self.tasks.settle_with(task, check, explain).await
+        };
         let (status, outcome) = match settled {
             Ok(task) => (task.status, task.outcome),
             Err(error) => {

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write,
+    os::unix::process::ExitStatusExt,
     process::Command,
 };
 
@@ -13,7 +14,7 @@ use super::{Cluster, all_is_clean, faults::Held};
 use crate::{
     common::{Scratch, eventually, is_alive, open, signal},
     mcp::Wire,
-    places::{There, recorded, serving, task_of},
+    places::{There, names_in, recorded, serving, task_of},
 };
 
 /// A task whose job waits until it is released.
@@ -70,6 +71,33 @@ fn a_task_that_is_stopped_while_the_controller_is_down_leaves_no_job() {
     assert!(said.contains("place_unreachable"), "{said}");
     cluster.start_controller();
     waiting.assert_never_ran("cancelled", "stopped");
+    all_is_clean(&cluster);
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_stops_a_waiting_task_leaves_nothing_there() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut waiting = Waiting::submit(&scratch, &cluster);
+    let mut stop = scratch.legwork("stop");
+    stop.envs(cluster.variables()).env("LEGWORK_FAILPOINT", "engine-after-outcome");
+    let output = stop.arg(&waiting.task).output().unwrap();
+    assert_eq!(output.status.signal(), Some(Signal::KILL.as_raw()), "{output:?}");
+    waiting.assert_never_ran("cancelled", "stopped");
+    all_is_clean(&cluster);
+}
+
+#[test]
+fn a_waiting_task_that_no_engine_has_is_gone_when_its_stop_has_ended() {
+    let scratch = Scratch::new();
+    let Some(cluster) = Cluster::start() else { return };
+    let mut waiting = Waiting::submit(&scratch, &cluster);
+    signal(waiting.wire.child.id(), Signal::KILL);
+    waiting.wire.child.wait().unwrap();
+    let mut stop = scratch.legwork("stop");
+    let output = stop.envs(cluster.variables()).arg(&waiting.task).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(names_in(&format!("{}/jobs", cluster.posts())), [""; 0]);
     all_is_clean(&cluster);
 }
 
