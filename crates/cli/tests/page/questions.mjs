@@ -61,6 +61,8 @@ await script(async () => {
     // A key is for a question that was there for a moment.
     await desk.page.locator(".question.takes-keys").waitFor();
   };
+  // The model may hear of an answer before this page does.
+  const answered = () => desk.page.getByText("No command waits for an answer").waitFor();
   fs.mkdirSync(path.join(given.workspace, "build"));
   const once = model("rm -rf build");
   await settled();
@@ -69,12 +71,14 @@ await script(async () => {
   await desk.page.keyboard.press("a");
   assert((await once).startsWith("Process exited with code 0"), await once);
   assert(!made("build"));
+  await answered();
 
   // For the session: the same command is not asked about again.
   const session = model("rm -rf session-folder");
   await settled();
   await desk.page.keyboard.press("s");
   assert((await session).startsWith("Process exited with code 0"));
+  await answered();
   assert((await model("rm -rf session-folder")).startsWith("Process exited with code 0"));
 
   // d asks for a note, in which keys are letters; Enter sends it.
@@ -105,6 +109,8 @@ await script(async () => {
   await desk.page.keyboard.type("a note with a, s and r");
   await desk.page.keyboard.press("Enter");
   assert((await third).includes("the person says: a note with a, s and r"), await third);
+
+  await answered();
 
   // Nothing hides in a question, and nothing of it is taken as HTML.
   const hostile = "rm -rf x # \u202e\u200b<img src=x onerror=alert(1)>";
