@@ -5,8 +5,8 @@
 //! memory they share. It is a child of the warden, which alone collects it: until then its number
 //! is nobody else's, so no pidfd is needed for it. It dies with the warden, whoever kills that.
 //! `posix_spawn` was rejected because it can neither change to an opened folder nor be told the
-//! rest of what happens here. A sandboxed command has a process already ([`super::sandbox`]): it
-//! takes the same last steps.
+//! rest of what happens here. A sandboxed command has a process already ([`super::sandbox`]), which
+//! lives in the warden's memory, too: it takes the same last steps.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -46,24 +46,25 @@ pub(super) struct Prepared<'a> {
 }
 
 /// What the child reads, and where it writes why it failed.
-struct Handover {
+#[derive(Clone, Copy)]
+pub(super) struct Handover {
     /// The warden, as the child sees it.
-    parent: libc::pid_t,
+    pub parent: libc::pid_t,
     program: *const c_char,
     argv: *const *const c_char,
     environment: *const *const c_char,
-    workdir: RawFd,
-    streams: [RawFd; 3],
+    pub workdir: RawFd,
+    pub streams: [RawFd; 3],
     terminal: bool,
     umask: u32,
     open_files: libc::rlimit,
-    limits: *const PreparedLimits,
-    failure: Option<(StartStage, c_int)>,
+    pub limits: *const PreparedLimits,
+    pub failure: Option<(StartStage, c_int)>,
 }
 
 impl Handover {
     /// Valid for as long as what it is made of.
-    fn new(
+    pub(super) fn new(
         prepared: &Prepared<'_>,
         parent: libc::pid_t,
         argv: &[*const c_char],
@@ -125,25 +126,14 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     Ok(pid)
 }
 
-/// Takes the last steps in the process that is to become the command; returns only when one failed.
-pub(super) fn execute(prepared: &Prepared<'_>) -> StartFailure {
-    let argv = pointers(&prepared.argv);
-    let environment = pointers(&prepared.environment);
-    // Zero if it is outside of our pid namespace. If it were gone, so would we be.
-    let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
-    let shared = Handover::new(prepared, parent, &argv, &environment);
-    // SAFETY: everything that `shared` points to lives on in this process until it executes.
-    let (stage, errno) = unsafe { prepare_and_execute(&shared) };
-    StartFailure { stage, errno }
-}
-
 /// A text as programs get it.
 pub(super) fn c_string(bytes: &[u8]) -> Result<CString, StartFailure> {
     CString::new(bytes)
         .map_err(|_| StartFailure { stage: StartStage::Execute, errno: libc::EINVAL })
 }
 
-fn pointers(strings: &[impl AsRef<CStr>]) -> Vec<*const c_char> {
+/// Texts as system calls get a list of them; valid for as long as they are.
+pub(super) fn pointers(strings: &[impl AsRef<CStr>]) -> Vec<*const c_char> {
     strings.iter().map(|text| text.as_ref().as_ptr()).chain([ptr::null()]).collect()
 }
 
@@ -162,9 +152,14 @@ extern "C" fn child(argument: *mut c_void) -> c_int {
     }
 }
 
-/// Returns only when a step failed.
-unsafe fn prepare_and_execute(shared: &Handover) -> (StartStage, c_int) {
-    // SAFETY: every pointer comes from `start` and is valid until this process executes; the calls
+/// Takes the last steps in the process that is to become the command; returns only when one failed.
+///
+/// # Safety
+///
+/// Everything that `shared` points to is valid until this process executes or ends. The process may
+/// live in the warden's memory: only system calls are made.
+pub(super) unsafe fn prepare_and_execute(shared: &Handover) -> (StartStage, c_int) {
+    // SAFETY: every pointer is valid until this process executes, as the caller says; the calls
     // are async-signal-safe and touch only this process, not the warden (CLONE_FILES, CLONE_FS and
     // CLONE_SIGHAND are not set).
     unsafe {

@@ -5,7 +5,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    fs::{self, File},
+    io::{self, Read},
     os::fd::{AsRawFd, OwnedFd},
     ptr,
     time::Duration,
@@ -35,6 +36,14 @@ struct Member {
 /// Whether nothing is below this process, or only what `ours` says and nothing below that.
 pub(super) fn is_empty_but(ours: impl Fn(u32) -> bool) -> bool {
     let root = std::process::id();
+    // Ours have one thread each, as this process has. Whoever loses its parent becomes a child of
+    // one of them before that parent is gone, so two looks are enough to see that nobody is left.
+    let is_alone = |pid| children_of_thread(pid).is_some_and(|below| below.is_empty());
+    let all_ours = children_of_thread(root)
+        .is_some_and(|children| children.into_iter().all(|pid| ours(pid) && is_alone(pid)));
+    if all_ours {
+        return true;
+    }
     for _ in 0..SEARCH_PASSES_MAX {
         let mut walk = Walk::default();
         walk.pass(&mut |_| {});
@@ -356,6 +365,15 @@ fn children_of(pid: u32) -> Vec<u32> {
             text.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>()
         })
         .collect()
+}
+
+/// The children of a process that has one thread; none if they cannot be read at once.
+fn children_of_thread(pid: u32) -> Option<Vec<u32>> {
+    let mut buffer = [0; 512];
+    let mut file = File::open(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let bytes = file.read(&mut buffer).ok().filter(|bytes| *bytes < buffer.len())?;
+    let text = str::from_utf8(buffer.get(..bytes)?).ok()?;
+    text.split_ascii_whitespace().map(|pid| pid.parse().ok()).collect()
 }
 
 /// For kernels without the `children` files: every parent with its children.

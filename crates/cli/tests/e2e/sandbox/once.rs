@@ -3,10 +3,14 @@
 
 use std::{fs, os::unix::net::UnixListener, process::Command};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::house::{House, OPERATOR, TRUSTS, UNTRUSTED};
-use crate::{common::fixture, mcp::Wire};
+use crate::{
+    common::{children, fixture, is_alive},
+    mcp::Wire,
+};
 
 /// A server of this house, which has just run a command and has a sandbox ready for the next.
 fn server(house: &House, trust: &str) -> Wire {
@@ -81,6 +85,84 @@ fn a_socket_that_came_after_the_sandbox_was_made_is_not_reached() {
     let path = house.name("outside/socket");
     let _listener = UnixListener::bind(&path).unwrap();
     assert_refused(&mut wire, &format!("stream {path}"));
+}
+
+/// The processes of ours below a process that have this name.
+fn ours_below(pid: u32, name: &str) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    children(pid).into_iter().filter(is_one).collect()
+}
+
+/// The wardens of a server.
+fn wardens(wire: &Wire) -> Vec<u32> {
+    let spawners = children(wire.child.id());
+    spawners.into_iter().flat_map(|spawner| ours_below(spawner, "legwork-warden")).collect()
+}
+
+#[test]
+fn a_warden_stays_whole_when_whoever_waits_in_its_sandbox_is_killed() {
+    for house in House::each() {
+        let mut wire = server(&house, OPERATOR);
+        let known = wardens(&wire);
+        let mut killed = 0;
+        for round in 0..60 {
+            for warden in wardens(&wire) {
+                for sleeper in ours_below(warden, "legwork-warden") {
+                    let pid = Pid::from_raw(sleeper.cast_signed()).unwrap();
+                    killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
+                }
+            }
+            // What is killed in the moment that it is woken fails, and says so.
+            let words = json!({ "cmd": format!("echo round-{round}"), "login": false });
+            let answer = wire.tool("ExecCommand", &words);
+            let is_told = answer.contains("exited with code 0") || answer.contains("sandbox");
+            assert!(is_told || answer.contains("signal 9"), "{answer}");
+            let again = wire.tool("ExecCommand", &words);
+            assert!(again.contains(&format!("round-{round}")), "{again}");
+        }
+        assert!(killed >= 20, "only {killed} were met");
+        let gone: Vec<u32> = known.into_iter().filter(|warden| !is_alive(*warden)).collect();
+        assert_eq!(gone, [0; 0]);
+    }
+}
+
+#[test]
+fn a_command_without_memory_to_begin_with_ends_alone() {
+    let Some(house) = House::own() else { return };
+    let house = house.with_policy("[limits]\nmemory_bytes_max = 65536\n");
+    let mut wire = server(&house, OPERATOR);
+    let known = wardens(&wire);
+    for _ in 0..5 {
+        // Its arguments alone are more than that.
+        let cmd = format!("true {}", "x".repeat(100_000));
+        let answer = wire.tool("ExecCommand", &json!({ "cmd": cmd, "login": false }));
+        assert!(!answer.contains("interrupted"), "{answer}");
+    }
+    let gone: Vec<u32> = known.into_iter().filter(|warden| !is_alive(*warden)).collect();
+    assert_eq!(gone, [0; 0], "wardens");
+}
+
+#[test]
+fn a_warden_does_not_grow_with_its_sandboxes() {
+    let Some(house) = House::own() else { return };
+    let mut wire = server(&house, OPERATOR);
+    let mut grown = |calls: usize| {
+        for _ in 0..calls {
+            let told = wire.tool("ExecCommand", &json!({ "cmd": "true", "login": false }));
+            assert!(told.contains("exited with code 0"), "{told}");
+        }
+        let data = |warden: &u32| {
+            let status = fs::read_to_string(format!("/proc/{warden}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        wardens(&wire).iter().map(data).max().unwrap()
+    };
+    let before = grown(30);
+    let after = grown(200);
+    assert!(after < before + 1024, "from {before} to {after} kB");
 }
 
 /// Does something in the mount namespace of a process.

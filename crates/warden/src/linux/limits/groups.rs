@@ -111,6 +111,9 @@ pub(super) struct TaskGroup {
     refusals: Option<File>,
 }
 
+/// The limit of memory in version 2.
+const MEMORY_MAX: &str = "memory.max";
+
 impl TaskGroup {
     /// Makes it with its limits.
     pub(super) fn create(
@@ -146,6 +149,15 @@ impl TaskGroup {
                 let _ = fs::remove_dir(&folder);
                 Err(error)
             }
+        }
+    }
+
+    /// Limits its memory anew.
+    pub(super) fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        if self.is_second() {
+            fs::write(self.folder.join(MEMORY_MAX), bytes.to_string())
+        } else {
+            set_first(&self.folder, bytes)
         }
     }
 
@@ -205,7 +217,7 @@ fn set_first(folder: &Path, memory_bytes_max: u64) -> io::Result<()> {
 }
 
 fn set_second(folder: &Path, memory_bytes_max: u64, processes_max: Option<u64>) -> io::Result<()> {
-    fs::write(folder.join("memory.max"), memory_bytes_max.to_string())?;
+    fs::write(folder.join(MEMORY_MAX), memory_bytes_max.to_string())?;
     // All or nothing: half a tree is of no use to anybody.
     fs::write(folder.join("memory.oom.group"), "1")?;
     let swap = folder.join("memory.swap.max");

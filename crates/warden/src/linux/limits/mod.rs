@@ -83,6 +83,10 @@ pub(super) struct Limiter<'a> {
     user_tasks: Option<u64>,
 }
 
+/// Least memory of a cgroup until a sandboxed command has executed: more than its arguments may
+/// take. Whoever is killed for memory before that takes the warden along, whose memory it uses.
+const START_BYTES: u64 = 16 * 1024 * 1024;
+
 /// What the child enters between its birth and its program, prepared so that it allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct PreparedLimits {
@@ -95,6 +99,8 @@ pub(super) struct PreparedLimits {
 pub(super) struct Held {
     limits: Limits,
     group: Option<TaskGroup>,
+    /// Memory that counts once the command has executed.
+    tighter: Option<u64>,
     cpu: Option<CpuWatch>,
     pub report: LimitsInForce,
 }
@@ -127,15 +133,17 @@ impl<'a> Limiter<'a> {
     pub(super) fn prepare(&mut self, limits: &Limits, sandboxed: bool) -> (PreparedLimits, Held) {
         let mut prepared = PreparedLimits::default();
         let mut report = LimitsInForce::default();
-        let mut group = None;
+        let (mut group, mut tighter) = (None, None);
         let ours = if sandboxed { OURS_SANDBOXED } else { OURS };
         self.limit_processes(limits, ours, &mut prepared, &mut report);
         if let Some(bytes) = limits.memory_bytes_max {
-            match self.limit_memory(bytes, limits.processes_max) {
+            let first = if sandboxed { bytes.max(START_BYTES) } else { bytes };
+            match self.limit_memory(first, limits.processes_max) {
                 Ok((entrance, made)) => {
                     report.cgroup_limits = true;
                     prepared.entrance = Some(entrance);
                     group = Some(made);
+                    tighter = (bytes < first).then_some(bytes);
                 }
                 Err(problem) => limit_address_space(bytes, &problem, &mut prepared, &mut report),
             }
@@ -149,7 +157,7 @@ impl<'a> Limiter<'a> {
         prepared.add(libc::RLIMIT_CPU, cpu_seconds);
         report.rlimits = !prepared.rlimits.is_empty();
         let cpu = limits.cpu_ms_max.map(|limit| self.watch_cpu(limit));
-        (prepared, Held { limits: *limits, group, cpu, report })
+        (prepared, Held { limits: *limits, group, tighter, cpu, report })
     }
 
     /// The same without the cgroup that could not be entered.
@@ -261,20 +269,9 @@ impl PreparedLimits {
         })
     }
 
-    /// The limits of the process, for one that shares no memory with the warden.
-    pub(super) fn to_numbers(&self) -> Vec<(LimitNumber, u64, u64)> {
-        let numbers = |(resource, limit): &(LimitNumber, libc::rlimit)| {
-            (*resource, limit.rlim_cur, limit.rlim_max)
-        };
-        self.rlimits.iter().map(numbers).collect()
-    }
-
-    /// Reads them back.
-    pub(super) fn from_numbers(numbers: &[(LimitNumber, u64, u64)]) -> Self {
-        let limit = |(resource, rlim_cur, rlim_max): &(LimitNumber, u64, u64)| {
-            (*resource, libc::rlimit { rlim_cur: *rlim_cur, rlim_max: *rlim_max })
-        };
-        Self { entrance: None, rlimits: numbers.iter().map(limit).collect() }
+    /// The same for a process that has entered the cgroup already.
+    pub(super) fn once_entered(&self) -> Self {
+        Self { entrance: None, rlimits: self.rlimits.clone() }
     }
 
     /// Lowers a limit of each process; one that is lower already stays.
@@ -317,6 +314,14 @@ fn last_errno() -> libc::c_int {
 }
 
 impl Held {
+    /// The command has executed: its own limit of memory counts from here on.
+    pub(super) fn tighten(&mut self) {
+        let Some((bytes, group)) = self.tighter.take().zip(self.group.as_ref()) else { return };
+        if let Err(error) = group.limit_memory(bytes) {
+            self.report.missing.push(format!("memory_bytes_max: {error}"));
+        }
+    }
+
     /// When the processor time is to be looked at again.
     pub(super) fn look_at(&self) -> Option<Instant> {
         self.cpu.as_ref().map(|cpu| cpu.look_at)

@@ -13,7 +13,6 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use self::end::ProcessEnd;
-pub(super) use self::start::{environment, environment_set};
 use super::{copied::CopyMeter, limits::Held, notices::Notices, streams::Streams};
 use crate::{
     deadline::Deadline,

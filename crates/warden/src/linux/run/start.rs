@@ -23,7 +23,7 @@ use crate::{
         spawner::Setup,
         streams::{Given, Streams},
     },
-    protocol::{Environment, Spec, StartFailure, StartStage, StdinSource},
+    protocol::{Environment, OutputRoute, Spec, StartFailure, StartStage, StdinSource},
     record::UsedResources,
 };
 
@@ -52,14 +52,13 @@ impl CommandRun {
         let lent = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let terminal = streams.terminal.is_some();
         let (mut entered, mut limits) = limiter.prepare(&spec.limits, sandbox.is_some());
-        let start = |entered: &PreparedLimits| match sandbox {
-            Some(ready) => ready.enter(&spec, workdir, lent, terminal, entered),
-            None => start_plainly(setup, &spec, workdir, lent, terminal, entered),
-        };
+        let start =
+            |entered: &PreparedLimits| begin(setup, &spec, (workdir, lent), entered, sandbox);
         let started_at = Instant::now();
         let mut started = start(&entered);
         if let Err(StartFailure { stage: StartStage::Limits, errno }) = started
             && entered.enters_group()
+            && sandbox.is_none_or(ReadySandbox::is_waiting)
         {
             // A cgroup that takes no process is no reason to fail: what it would hold is reported
             // as missing.
@@ -68,6 +67,7 @@ impl CommandRun {
             started = start(&entered);
         }
         let (pid, notices) = started?;
+        limits.tighten();
         streams.started(ends);
         streams.leave_out(spec.stderr_preamble);
         let stdout_name = if terminal { TERMINAL } else { Stream::Stdout.file_name() };
@@ -104,14 +104,13 @@ impl CommandRun {
     }
 }
 
-/// Starts a command that is not confined.
-fn start_plainly(
+/// Starts the process of a command, in a sandbox if it is to be in one.
+fn begin(
     setup: &Setup,
     spec: &Spec,
-    workdir: BorrowedFd<'_>,
-    streams: [BorrowedFd<'_>; 3],
-    terminal: bool,
+    (workdir, streams): (BorrowedFd<'_>, [BorrowedFd<'_>; 3]),
     limits: &PreparedLimits,
+    sandbox: Option<&ReadySandbox>,
 ) -> Result<(Pid, Option<Notices>), StartFailure> {
     let set = environment_set(&spec.environment.set)?;
     let prepared = Prepared {
@@ -120,23 +119,24 @@ fn start_plainly(
         environment: environment(setup, &spec.environment, &set),
         workdir,
         streams,
-        terminal,
+        terminal: matches!(spec.outputs, OutputRoute::Terminal(_)),
         umask: setup.umask,
         open_files: setup.open_files,
         limits,
     };
-    Ok((command::start(&prepared)?, None))
+    match sandbox {
+        Some(ready) => ready.enter(spec, &prepared),
+        None => Ok((command::start(&prepared)?, None)),
+    }
 }
 
 /// What is set, as the C strings that the program gets.
-pub(in crate::linux) fn environment_set(
-    set: &[(Vec<u8>, Vec<u8>)],
-) -> Result<Vec<CString>, StartFailure> {
+fn environment_set(set: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<CString>, StartFailure> {
     set.iter().map(|(name, value)| c_string(&[name, &b"="[..], value].concat())).collect()
 }
 
 /// The whole environment: what is inherited and not set anew, then what is set.
-pub(in crate::linux) fn environment<'a>(
+fn environment<'a>(
     setup: &'a Setup,
     environment: &Environment,
     set: &'a [CString],

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    Confined, Init, Made, Pending, ReadySandbox, Template, end,
+    Confined, Going, Init, Made, Pending, ReadySandbox, Template, end,
     fresh::FilesAround,
     init::{self, InitReport, Kinds, MAPPED, Part},
     landlock::{self, FileRules},
@@ -25,7 +25,7 @@ use super::{
     view::DEVICES,
 };
 use crate::{
-    linux::{socket, spawner::Setup},
+    linux::socket,
     sandbox::{Enforcement, Profile, SandboxLayer},
 };
 
@@ -50,7 +50,7 @@ fn rungs(profile: &Profile) -> Vec<Kinds> {
 
 impl Confined {
     /// The next sandbox, made now if it has not been begun.
-    pub(super) fn next(&mut self, setup: &Setup, going: &mut Vec<Pid>) -> io::Result<ReadySandbox> {
+    pub(super) fn next(&mut self, going: &mut Vec<Going>) -> io::Result<ReadySandbox> {
         if let Some(ready) = self.ready.take() {
             return Ok(ready);
         }
@@ -59,10 +59,10 @@ impl Confined {
                 self.begin(going)?;
             }
             let Some(pending) = self.pending.take() else {
-                return self.without_namespaces(setup);
+                return self.without_namespaces();
             };
             let init = pending.init.pid;
-            match self.complete(setup, pending, going) {
+            match self.complete(pending, going) {
                 Ok(ready) => {
                     (self.proven, self.failures) = (true, 0);
                     return Ok(ready);
@@ -94,7 +94,7 @@ impl Confined {
         Ok(())
     }
 
-    pub(super) fn throw_away(&mut self, going: &mut Vec<Pid>) {
+    pub(super) fn throw_away(&mut self, going: &mut Vec<Going>) {
         if let Some(pending) = self.pending.take() {
             end(pending.init.pid, going);
         }
@@ -105,7 +105,7 @@ impl Confined {
     }
 
     /// Begins to make a sandbox, of the strongest kind that can be begun.
-    pub(super) fn begin(&mut self, going: &mut Vec<Pid>) -> io::Result<()> {
+    pub(super) fn begin(&mut self, going: &mut Vec<Going>) -> io::Result<()> {
         while let Some(kinds) = rungs(&self.surroundings.profile).get(self.rung).copied() {
             // A temporary folder in memory is a part of the view, and each command's own: that view
             // is not copied.
@@ -125,11 +125,11 @@ impl Confined {
     }
 
     /// Begins a copy of the template, which is made first where there is none.
-    fn copy(&mut self, kinds: Kinds, going: &mut Vec<Pid>) -> Result<Pending, String> {
+    fn copy(&mut self, kinds: Kinds, going: &mut Vec<Going>) -> Result<Pending, String> {
         if self.template.is_none() {
             let outer = Kinds { user: kinds.user, pid: false, network: false, small: false };
             let pending = self.fork(outer, Part::Template, going)?;
-            going.push(pending.init.pid);
+            going.push(pending.init.pid.into());
             let InitMade { made, no_rules, .. } = receive(&pending)?;
             let Made { namespaces, rules, .. } = made;
             self.template = Some(Template { namespaces, rules, no_rules });
@@ -144,11 +144,11 @@ impl Confined {
         Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own })
     }
 
-    fn fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Pid>) -> Result<Pending, String> {
+    fn fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Going>) -> Result<Pending, String> {
         self.try_fork(kinds, part, going).map_err(|error| error.to_string())
     }
 
-    fn try_fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Pid>) -> io::Result<Pending> {
+    fn try_fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Going>) -> io::Result<Pending> {
         let (socket, other) = socket::socket_pair()?;
         let number = init::fork(kinds)?;
         if number == 0 {
@@ -168,9 +168,8 @@ impl Confined {
     /// Waits for what the init has made, and puts a sleeper into it.
     fn complete(
         &mut self,
-        setup: &Setup,
         pending: Pending,
-        going: &mut Vec<Pid>,
+        going: &mut Vec<Going>,
     ) -> Result<ReadySandbox, String> {
         let InitMade { mut made, terminals, listener, mut no_rules } = receive(&pending)?;
         if let Some(template) = &self.template {
@@ -178,20 +177,24 @@ impl Confined {
             no_rules.clone_from(&template.no_rules);
         }
         let enforcement = self.enforcement(Some(pending.kinds), no_rules.as_deref());
-        let sleeper = self.sleeper(setup, &made).map_err(|error| error.to_string())?;
+        let sleeper = self.sleeper(&made).map_err(|error| error.to_string())?;
         let init = if pending.kinds.pid {
             Some(pending.init)
         } else {
             // It has gone by itself.
-            going.push(pending.init.pid);
+            going.push(pending.init.pid.into());
             None
         };
         let shown = self.shown.clone();
         Ok(ReadySandbox { init, sleeper, made, terminals, listener, shown, enforcement })
     }
 
-    fn sleeper(&self, setup: &Setup, made: &Made) -> io::Result<Sleeper> {
-        Sleeper::make(setup, made.confines(&self.filter), &names(&self.shown))
+    fn sleeper(&self, made: &Made) -> io::Result<Sleeper> {
+        let has_pids = made.namespaces.iter().any(|(_, kind)| *kind == libc::CLONE_NEWPID);
+        if !has_pids && rustix::process::geteuid().is_root() {
+            close_memory();
+        }
+        Sleeper::make(made.confines(&self.filter), &names(&self.shown))
     }
 
     /// Shows artifacts that a sandbox does not show yet.
@@ -208,7 +211,7 @@ impl Confined {
     }
 
     /// What is left where namespaces are refused: Landlock and the filter.
-    fn without_namespaces(&mut self, setup: &Setup) -> io::Result<ReadySandbox> {
+    fn without_namespaces(&mut self) -> io::Result<ReadySandbox> {
         let FilesAround { profile, writable, unreadable, state, .. } = &self.surroundings;
         if !profile.network {
             // There is no other way to keep it from sending datagrams.
@@ -239,7 +242,7 @@ impl Confined {
         let made = Made { rules, ..Made::default() };
         Ok(ReadySandbox {
             init: None,
-            sleeper: self.sleeper(setup, &made)?,
+            sleeper: self.sleeper(&made)?,
             made,
             terminals: None,
             // Without a network of its own there is nothing that a proxy would be the way out of.
@@ -277,6 +280,14 @@ impl Confined {
         }
         found
     }
+}
+
+/// Keeps the memory of this process, which its sleepers use, from commands of other sandboxes. They
+/// see those where there is no pid namespace, and root's have their user, without the rights that
+/// would keep them off.
+fn close_memory() {
+    // SAFETY: plain numbers, about this process alone.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
 /// What a missing view of the files means.

@@ -37,9 +37,9 @@ use self::{
     fresh::FilesAround,
     init::{Kinds, LAST_OUT},
     seccomp::{Filter, Sockets},
-    sleeper::{Confines, Sleeper},
+    sleeper::{Confines, Sleeper, Stack},
 };
-use super::{limits::PreparedLimits, notices::Notices, proxy::Doorway, spawner::Setup};
+use super::{command::Prepared, notices::Notices, proxy::Doorway};
 use crate::{
     network::{ConnectionTotal, NameRules},
     protocol::{Spec, StartFailure},
@@ -57,8 +57,22 @@ pub(super) struct Sandboxes {
     current: Option<Init>,
     /// The way out of that sandbox, where its command may connect by name.
     pub door: Option<Doorway>,
-    /// Processes of ours that are going; each is collected like any child.
-    going: Vec<Pid>,
+    /// Processes of ours that are going.
+    going: Vec<Going>,
+}
+
+/// A process of ours that is going: it is collected like any child.
+#[derive(Debug)]
+struct Going {
+    pid: Pid,
+    /// What it may use until then, if it was a sleeper.
+    _stack: Option<Stack>,
+}
+
+impl From<Pid> for Going {
+    fn from(pid: Pid) -> Self {
+        Self { pid, _stack: None }
+    }
 }
 
 /// What commands are confined to, and how far that goes here.
@@ -170,26 +184,26 @@ impl ReadySandbox {
         ClosedReader::of(&self.made.namespaces)
     }
 
+    /// Whether the process in it can still be given a command.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.sleeper.is_asleep()
+    }
+
     /// Gives the process in it its command. On failure that process is ending.
     pub(super) fn enter(
         &self,
         spec: &Spec,
-        workdir: BorrowedFd<'_>,
-        streams: [BorrowedFd<'_>; 3],
-        terminal: bool,
-        limits: &PreparedLimits,
+        prepared: &Prepared<'_>,
     ) -> Result<(Pid, Option<Notices>), StartFailure> {
-        limits.enter_as(self.sleeper.pid)?;
-        let order = sleeper::order(spec, workdir, terminal, limits)?;
-        let rules = spec.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.exec_rules[..]);
-        let notices = self.sleeper.wake(&order, streams, rules)?;
+        prepared.limits.enter_as(self.sleeper.pid)?;
+        let notices = self.sleeper.wake(prepared, spec)?;
         Ok((self.sleeper.pid, notices))
     }
 }
 
 impl Sandboxes {
     /// Makes this what commands are confined to from now on, and says how far that goes here.
-    pub(super) fn confine(&mut self, setup: &Setup, profile: Profile) -> io::Result<Enforcement> {
+    pub(super) fn confine(&mut self, profile: Profile) -> io::Result<Enforcement> {
         self.forget();
         let is_root = rustix::process::geteuid().is_root();
         let sockets = match (profile.network, profile.writable.is_empty()) {
@@ -209,7 +223,7 @@ impl Sandboxes {
             pending: None,
             ready: None,
         });
-        let ready = confined.next(setup, &mut self.going)?;
+        let ready = confined.next(&mut self.going)?;
         Ok(confined.ready.insert(ready).enforcement.clone())
     }
 
@@ -233,11 +247,11 @@ impl Sandboxes {
     }
 
     /// Finishes the next sandbox; if that fails, the command that needs it tries again and is told.
-    pub(super) fn finish(&mut self, setup: &Setup) {
+    pub(super) fn finish(&mut self) {
         if let Some(confined) = &mut self.confined
             && confined.pending.is_some()
         {
-            confined.ready = confined.next(setup, &mut self.going).ok();
+            confined.ready = confined.next(&mut self.going).ok();
         }
     }
 
@@ -245,7 +259,6 @@ impl Sandboxes {
     /// these names by now, if it has any.
     pub(super) fn take(
         &mut self,
-        setup: &Setup,
         artifacts: &[String],
         copies: &[CopyOnWrite],
     ) -> io::Result<ReadySandbox> {
@@ -262,7 +275,7 @@ impl Sandboxes {
             confined.throw_away(&mut self.going);
             confined.surroundings = FilesAround::of(confined.surroundings.profile.clone());
         }
-        let mut ready = confined.next(setup, &mut self.going)?;
+        let mut ready = confined.next(&mut self.going)?;
         let on_copy = !confined.surroundings.profile.copies.is_empty();
         if on_copy && !ready.enforces(&[SandboxLayer::MountNamespace]) {
             throw_away(ready, &mut self.going);
@@ -275,6 +288,7 @@ impl Sandboxes {
     /// A command has entered, that may connect by these rules.
     pub(super) fn entered(&mut self, ready: ReadySandbox, rules: Option<NameRules>) {
         self.current = ready.init;
+        ready.sleeper.give_back();
         let door = ready.listener.zip(rules);
         self.door = door.map(|(listener, rules)| Doorway::new(listener, rules));
     }
@@ -307,12 +321,12 @@ impl Sandboxes {
         let sleeper = ready.map(|ready| ready.sleeper.pid);
         let proxy = self.door.as_ref().and_then(Doorway::pid);
         let inits = inits.map(|init| init.pid).chain(pending);
-        inits.chain(sleeper).chain(proxy).chain(self.going.iter().copied())
+        inits.chain(sleeper).chain(proxy).chain(self.going.iter().map(|it| it.pid))
     }
 
     /// A child was collected.
     pub(super) fn collected(&mut self, pid: Pid) {
-        self.going.retain(|other| *other != pid);
+        self.going.retain(|other| other.pid != pid);
         if let Some(door) = &mut self.door {
             door.collected(pid);
         }
@@ -324,7 +338,7 @@ impl Sandboxes {
         {
             // Somebody has killed a part of it: the rest is of no use.
             throw_away(ready, &mut self.going);
-            self.going.retain(|other| *other != pid);
+            self.going.retain(|other| other.pid != pid);
         }
     }
 
@@ -342,7 +356,7 @@ impl Sandboxes {
     pub(super) fn close_door(&mut self) -> Vec<ConnectionTotal> {
         let Some(door) = self.door.take() else { return Vec::new() };
         let later = door.later();
-        self.going.extend(door.end());
+        self.going.extend(door.end().into_iter().map(Going::from));
         later
     }
 
@@ -372,14 +386,16 @@ impl ReadySandbox {
 }
 
 /// Kills a process of ours; an init takes everything in its namespace along.
-fn end(pid: Pid, going: &mut Vec<Pid>) {
+fn end(pid: Pid, going: &mut Vec<Going>) {
     // Until it is collected, its number is nobody else's.
     let _ = kill_process(pid, Signal::KILL);
-    going.push(pid);
+    going.push(pid.into());
 }
 
-fn throw_away(ready: ReadySandbox, going: &mut Vec<Pid>) {
-    end(ready.sleeper.pid, going);
+fn throw_away(ready: ReadySandbox, going: &mut Vec<Going>) {
+    let pid = ready.sleeper.pid;
+    let _ = kill_process(pid, Signal::KILL);
+    going.push(Going { pid, _stack: Some(ready.sleeper.into_stack()) });
     if let Some(init) = ready.init {
         end(init.pid, going);
     }

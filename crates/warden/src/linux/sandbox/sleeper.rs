@@ -1,42 +1,52 @@
 //! The process that waits in a sandbox for its command: made ahead, without privileges.
 //!
 //! It is a child of the warden, made by an [usher](super::usher) inside the sandbox. It gives up
-//! its rights, hands over where its refused system calls are told, and waits. What it is then sent,
-//! it executes.
+//! its rights, hands over where its refused system calls are told, and waits. What it is then
+//! shown, it executes.
+//!
+//! It lives in the warden's memory, on a stack of its own: so no memory is copied for it, and none
+//! is taken down when it executes. The warden waits while it runs: after its birth until it sleeps,
+//! and after it was woken until it has executed or ended. It makes system calls only and allocates
+//! nothing, so that whoever kills it at whatever moment leaves the warden's memory whole.
 
 use std::{
-    convert::Infallible,
-    ffi::{CString, c_int},
-    io,
+    cell::{Cell, RefCell},
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    io::{self, IoSliceMut, Write},
+    mem::{ManuallyDrop, MaybeUninit},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    ptr,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, fstat, open},
-    process::{Pid, Signal},
+    io::Errno,
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        command::{self, Prepared},
-        libcs::LimitNumber,
-        limits::PreparedLimits,
+        command::{self, Handover, Prepared, pointers},
         notices::Notices,
-        run::{environment, environment_set},
         socket,
-        spawner::Setup,
     },
     capabilities::drop_capabilities,
     init::keep_only,
     seccomp::Filter,
     usher::{Birth, Errand, last_errno},
 };
-use crate::{
-    exec::ExecRule,
-    protocol::{Decoder, Environment, Spec, StartFailure, StartStage, encode},
-};
+use crate::protocol::{Spec, StartFailure, StartStage};
+
+/// Stack of a sleeper; the deepest calls are `execve` and the look at its working directory.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// What a sleeper says when it is confined, with where its refused calls are told beside it.
+const CONFINED: u8 = b'c';
+
+/// What it says last before it sleeps.
+const ASLEEP: u8 = b's';
 
 /// What a sleeper is confined by, besides the namespaces that it is born in.
 #[derive(Debug, Clone, Copy)]
@@ -53,138 +63,170 @@ pub(super) struct Confines<'a> {
 pub(super) struct Sleeper {
     pub pid: Pid,
     socket: OwnedFd,
+    /// Where its refused calls are told, if they are.
+    listener: RefCell<Option<OwnedFd>>,
+    was_woken: Cell<bool>,
+    /// Never given back by itself: the process may use it still.
+    stack: ManuallyDrop<Stack>,
 }
 
-/// A command, as a sleeper gets it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct SleeperOrder {
-    program: Vec<u8>,
-    argv: Vec<Vec<u8>>,
-    environment: Environment,
-    terminal: bool,
-    workdir: Vec<u8>,
-    /// Device and number of the folder that it has to be; none if it may be a copy, which has
-    /// others.
-    folder: Option<(u64, u64)>,
-    /// The limits of the process.
-    rlimits: Vec<(LimitNumber, u64, u64)>,
+/// The memory that a sleeper uses until it executes or is collected.
+pub(super) struct Stack(Vec<MaybeUninit<u8>>);
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Stack").finish_non_exhaustive()
+    }
 }
 
-/// What a sleeper answers.
-#[derive(Debug, Serialize, Deserialize)]
-enum SleeperAnswer {
-    /// It is confined; beside this frame stands where its refused calls are told, if they are.
-    Confined,
-    Failed(StartFailure),
+impl Stack {
+    fn new() -> Self {
+        Self(Vec::with_capacity(STACK_BYTES))
+    }
+
+    /// Where it begins: it grows down.
+    fn top(&mut self) -> *mut c_void {
+        // SAFETY: the end of a live allocation, aligned down inside it.
+        unsafe {
+            let top = self.0.as_mut_ptr().add(STACK_BYTES);
+            top.sub(top.addr() & 15).cast()
+        }
+    }
 }
 
 impl Sleeper {
-    /// Makes one.
-    pub(super) fn make(
-        setup: &Setup,
-        confines: Confines<'_>,
-        shown: &[CString],
-    ) -> io::Result<Self> {
+    /// Makes one, and waits until it sleeps.
+    pub(super) fn make(confines: Confines<'_>, shown: &[CString]) -> io::Result<Self> {
         let (socket, other) = socket::socket_pair()?;
-        let life = Life { setup, confines, socket: other.as_fd() };
-        let until_it_executes = || -> Infallible { life.live() };
+        let mut life = Life { confines, socket: other.as_raw_fd(), failure: 0 };
+        let mut stack = Stack::new();
         let mut errand = Errand::new(confines.namespaces.iter());
         errand.show(confines.artifacts, shown);
-        errand.birth = Some(Birth { flags: 0, live: &until_it_executes });
-        Ok(Self { pid: errand.run()?, socket })
+        let with = (&raw mut life).cast::<c_void>();
+        errand.birth = Some(Birth::Sharing { stack: stack.top(), live, with });
+        let pid = errand.run()?;
+        let mut stack = ManuallyDrop::new(stack);
+        // Its end is seen, too: only it has the other end from here on.
+        drop(other);
+        match hear_confined(socket.as_fd()) {
+            Ok(listener) => {
+                let (listener, was_woken) = (RefCell::new(listener), Cell::new(false));
+                Ok(Self { pid, socket, listener, was_woken, stack })
+            }
+            Err(error) => {
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::empty());
+                // SAFETY: its process is gone, and nobody uses it again.
+                unsafe { ManuallyDrop::drop(&mut stack) };
+                // SAFETY: a plain read of what the sleeper may have written before it ended.
+                match unsafe { ptr::read_volatile(&raw const life.failure) } {
+                    0 => Err(error),
+                    errno => Err(io::Error::from_raw_os_error(errno)),
+                }
+            }
+        }
     }
 
     /// Gives it its command. Returns where refused calls are told, if they are; on failure the
     /// process is ending.
     pub(super) fn wake(
         &self,
-        order: &SleeperOrder,
-        streams: [BorrowedFd<'_>; 3],
-        rules: &[ExecRule],
+        prepared: &Prepared<'_>,
+        spec: &Spec,
     ) -> Result<Option<Notices>, StartFailure> {
-        let frame = encode(order).map_err(|_| failure(StartStage::Execute, libc::E2BIG))?;
-        let mut sent = 0;
-        while let Some(rest) = frame.get(sent..).filter(|rest| !rest.is_empty()) {
-            let with = if sent == 0 { &streams[..] } else { &[] };
-            let piece = socket::send(self.socket.as_fd(), rest, with);
-            sent += piece.map_err(failed(StartStage::Sandbox))?;
-        }
-        self.hear(rules)
-    }
-
-    /// Its socket closes when it executes. Until that is heard the command may have gone on to
-    /// execute others: rules on programs hold from the first question of the kernel on.
-    fn hear(&self, rules: &[ExecRule]) -> Result<Option<Notices>, StartFailure> {
-        let mut decoder = Decoder::default();
-        let (mut notices, mut confined): (Option<Notices>, bool) = (None, false);
-        loop {
-            if let Some(notices) = &mut notices {
-                self.wait_answering(notices).map_err(failed(StartStage::Sandbox))?;
-            }
-            let mut buffer = [0; 256];
-            let received = socket::receive(self.socket.as_fd(), &mut buffer)
-                .map_err(failed(StartStage::Sandbox))?;
-            let listener = received.descriptors.into_iter().next();
-            let heard = listener.map(|listener| Notices::new(listener, rules, self.pid));
-            notices = heard.or(notices);
-            if received.bytes == 0 {
-                let ended = failure(StartStage::Sandbox, libc::ECHILD);
-                return if confined { Ok(notices) } else { Err(ended) };
-            }
-            decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
-            while let Ok(Some(answer)) = decoder.next_frame() {
-                match answer {
-                    SleeperAnswer::Confined => confined = true,
-                    SleeperAnswer::Failed(failure) => return Err(failure),
-                }
-            }
+        let (argv, environment) = (pointers(&prepared.argv), pointers(&prepared.environment));
+        let limits = prepared.limits.once_entered();
+        let (workdir, folder) = folder_of(prepared.workdir, spec)?;
+        let mut handover = Handover::new(prepared, 0, &argv, &environment);
+        handover.limits = &raw const limits;
+        // Whoever ends before it has read this has not started anything.
+        handover.failure = Some((StartStage::Sandbox, libc::ECHILD));
+        let mut order = SleeperOrder { handover, workdir: workdir.as_ptr(), folder };
+        self.was_woken.set(true);
+        let place = (&raw mut order).expose_provenance().to_ne_bytes();
+        socket::send(self.socket.as_fd(), &place, &prepared.streams)
+            .map_err(failed(StartStage::Sandbox))?;
+        let rules = spec.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.exec_rules[..]);
+        let listener = self.listener.borrow_mut().take();
+        let mut notices = listener.map(|listener| Notices::new(listener, rules, self.pid));
+        self.wait_answering(notices.as_mut());
+        // SAFETY: a plain read of what the sleeper wrote before it ended, whatever the compiler
+        // remembers.
+        match unsafe { ptr::read_volatile(&raw const order.handover.failure) } {
+            Some((stage, errno)) => Err(failure(stage, errno)),
+            None => Ok(notices),
         }
     }
-}
 
-impl Sleeper {
-    /// Waits until it says something, and answers what the kernel asks about it meanwhile.
-    fn wait_answering(&self, notices: &mut Notices) -> io::Result<()> {
+    /// Waits until it has executed or ended: its socket closes with either, once it has let go of
+    /// the warden's memory. Until then the command may have gone on to execute others: rules on
+    /// programs hold from the first question of the kernel on.
+    fn wait_answering(&self, mut notices: Option<&mut Notices>) {
         loop {
-            let listener = notices.listener();
+            let listener = notices.as_ref().and_then(|notices| notices.listener());
             let mut waiting = vec![PollFd::new(&self.socket, PollFlags::IN)];
             waiting.extend(listener.iter().map(|it| PollFd::new(it, PollFlags::IN)));
-            match poll(&mut waiting, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            if poll(&mut waiting, None).is_err() {
+                // Whatever the reason: it still uses this memory.
+                std::thread::yield_now();
+                continue;
             }
-            let said = waiting.first().is_some_and(|socket| !socket.revents().is_empty());
+            let is_over = waiting.first().is_some_and(|socket| !socket.revents().is_empty());
             let asked = waiting.get(1).is_some_and(|listener| !listener.revents().is_empty());
-            if asked {
+            if asked && let Some(notices) = &mut notices {
                 notices.answer();
             }
-            if said {
-                return Ok(());
+            if is_over {
+                return;
             }
+        }
+    }
+
+    /// Whether it can still be given a command.
+    pub(super) fn is_asleep(&self) -> bool {
+        !self.was_woken.get()
+    }
+
+    /// Gives its stack back: it has executed.
+    pub(super) fn give_back(mut self) {
+        // SAFETY: taken once, from what is dropped here; the process has let go of this memory.
+        drop(unsafe { ManuallyDrop::take(&mut self.stack) });
+    }
+
+    /// Its stack, which is to be kept until the process is collected.
+    pub(super) fn into_stack(mut self) -> Stack {
+        // SAFETY: taken once, from what is dropped here.
+        unsafe { ManuallyDrop::take(&mut self.stack) }
+    }
+}
+
+/// Waits until a sleeper sleeps; returns where its refused calls are told, if they are.
+fn hear_confined(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let mut listener = None;
+    loop {
+        let mut heard = [0; 2];
+        let received = socket::receive(socket, &mut heard)?;
+        listener = received.descriptors.into_iter().next().or(listener);
+        match heard.get(..received.bytes) {
+            Some([.., ASLEEP]) => return Ok(listener),
+            Some([CONFINED]) => {}
+            _ => return Err(io::Error::from_raw_os_error(libc::ECHILD)),
         }
     }
 }
 
-/// Writes down what a sleeper is to become.
-pub(super) fn order(
-    spec: &Spec,
+/// The working directory by its path, and what it has to be: a device and a number; none if it may
+/// be a copy, which has others.
+fn folder_of(
     workdir: BorrowedFd<'_>,
-    terminal: bool,
-    limits: &PreparedLimits,
-) -> Result<SleeperOrder, StartFailure> {
-    let lost = |errno: rustix::io::Errno| failed(StartStage::WorkingDirectory)(errno.into());
+    spec: &Spec,
+) -> Result<(CString, Option<(u64, u64)>), StartFailure> {
+    let lost = |errno: Errno| failed(StartStage::WorkingDirectory)(errno.into());
     let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new()).map_err(lost)?;
     let on_copy = spec.sandbox.as_ref().is_some_and(|sandbox| sandbox.on_copy);
-    Ok(SleeperOrder {
-        program: spec.program.clone(),
-        argv: spec.argv.clone(),
-        environment: spec.environment.clone(),
-        terminal,
-        workdir: rustix::fs::readlink(link, Vec::new()).map_err(lost)?.into_bytes(),
-        folder: (!on_copy).then_some((stat.st_dev, stat.st_ino)),
-        rlimits: limits.to_numbers(),
-    })
+    Ok((path, (!on_copy).then_some((stat.st_dev, stat.st_ino))))
 }
 
 fn failure(stage: StartStage, errno: i32) -> StartFailure {
@@ -195,121 +237,171 @@ fn failed(stage: StartStage) -> impl Fn(io::Error) -> StartFailure {
     move |error| failure(stage, error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// What a sleeper needs to live.
+/// A command, as a sleeper reads it in the warden's memory.
+struct SleeperOrder {
+    handover: Handover,
+    workdir: *const c_char,
+    folder: Option<(u64, u64)>,
+}
+
+/// What a sleeper needs until it sleeps, and where it writes why it does not.
 struct Life<'a> {
-    setup: &'a Setup,
     confines: Confines<'a>,
-    socket: BorrowedFd<'a>,
+    /// In its own descriptors, which are a copy of the warden's.
+    socket: RawFd,
+    failure: c_int,
+}
+
+/// The whole life of a sleeper, until it executes.
+extern "C" fn live(life: *mut c_void) -> c_int {
+    let life = life.cast::<Life<'_>>();
+    // Where there is no init that would take it along, the warden's end is its end all the same.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // SAFETY: `life` is that of `Sleeper::make`, which waits until it is told that this process
+    // sleeps. After that nothing of it is used.
+    let asleep = unsafe {
+        let asleep = (*life).confine().and_then(|()| (*life).fall_asleep());
+        if let Err(errno) = asleep {
+            ptr::write_volatile(&raw mut (*life).failure, errno);
+        }
+        asleep
+    };
+    if let Ok(socket) = asleep {
+        // It closes with this process: until then the warden waits, whose memory this is.
+        obey(ManuallyDrop::new(socket).as_fd());
+    }
+    // SAFETY: ends this process at once: what the warden had registered for its own end is not ours
+    // to run.
+    unsafe { libc::_exit(127) }
 }
 
 impl Life<'_> {
-    /// The whole life of a sleeper, until it executes.
-    fn live(&self) -> ! {
-        // Where there is no init that would take it along, the warden's end is its end all the
-        // same.
-        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-        let confined = self.confine();
-        // Whatever else is the warden's must not be held open by it.
-        if let Ok(socket) = keep_only(self.socket)
-            && let Err(failure) = confined.and_then(|()| self.obey(socket.as_fd()))
-        {
-            let answer = encode(&SleeperAnswer::Failed(failure)).unwrap_or_default();
-            let _ = socket::send(socket.as_fd(), &answer, &[]);
-        }
-        // SAFETY: ends this process at once: what the warden had registered for its own end is not
-        // ours to run.
-        unsafe { libc::_exit(127) }
-    }
-
     /// Gives up what can be given up: capabilities, new rights, files by Landlock, system calls by
     /// the filter.
-    fn confine(&self) -> Result<(), StartFailure> {
+    fn confine(&self) -> Result<(), c_int> {
         const SET_FILTER: c_int = 1;
         const TELL: c_int = 1 << 3;
-        let refused = || failure(StartStage::Sandbox, last_errno());
         let program = self.confines.filter.program();
         let flags = if self.confines.filter.told { TELL } else { 0 };
         // SAFETY: plain numbers, a ruleset's descriptor and a program that outlives the call; all
         // of it is about this process alone. The descriptor that comes back is nobody else's.
         let listener = unsafe {
             if !drop_capabilities() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
-                return Err(refused());
+                return Err(last_errno());
             }
             if let Some(rules) = self.confines.rules
                 && libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) != 0
             {
-                return Err(refused());
+                return Err(last_errno());
             }
             let given = libc::syscall(libc::SYS_seccomp, SET_FILTER, flags, &raw const program);
             if given < 0 {
-                return Err(refused());
+                return Err(last_errno());
             }
             let told = self.confines.filter.told;
             told.then(|| BorrowedFd::borrow_raw(RawFd::try_from(given).unwrap_or_default()))
         };
-        let answer = encode(&SleeperAnswer::Confined).unwrap_or_default();
-        let with: Vec<BorrowedFd<'_>> = listener.into_iter().collect();
-        socket::send(self.socket, &answer, &with).map_err(failed(StartStage::Sandbox))?;
+        socket::send(self.socket(), &[CONFINED], listener.as_slice()).map_err(errno_of)?;
         Ok(())
     }
 
-    /// Waits for the command, and becomes it.
-    fn obey(&self, socket: BorrowedFd<'_>) -> Result<(), StartFailure> {
-        let mut decoder = Decoder::default();
-        let (mut streams, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
-        let order: SleeperOrder = loop {
-            let received =
-                socket::receive(socket, &mut buffer).map_err(failed(StartStage::Sandbox))?;
-            if received.bytes == 0 {
-                // Nobody needs it.
-                // SAFETY: ends this process at once.
-                unsafe { libc::_exit(0) }
-            }
-            streams.extend(received.descriptors);
-            decoder.feed(buffer.get(..received.bytes).unwrap_or_default());
-            let malformed = |_| failure(StartStage::Sandbox, libc::EPROTO);
-            if let Some(order) = decoder.next_frame().map_err(malformed)? {
-                break order;
-            }
-        };
-        let [stdin, stdout, stderr] = &streams[..] else {
-            return Err(failure(StartStage::Descriptors, libc::EBADF));
-        };
-        let workdir = enter_folder(&order).map_err(failed(StartStage::WorkingDirectory))?;
-        let set = environment_set(&order.environment.set)?;
-        Err(command::execute(&Prepared {
-            program: command::c_string(&order.program)?,
-            argv: order
-                .argv
-                .iter()
-                .map(|text| command::c_string(text))
-                .collect::<Result<_, _>>()?,
-            environment: environment(self.setup, &order.environment, &set),
-            workdir: workdir.as_fd(),
-            streams: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            terminal: order.terminal,
-            umask: self.setup.umask,
-            open_files: self.setup.open_files,
-            limits: &PreparedLimits::from_numbers(&order.rlimits),
-        }))
+    fn socket(&self) -> BorrowedFd<'_> {
+        // SAFETY: nobody closes it in this process before it is used the last time.
+        unsafe { BorrowedFd::borrow_raw(self.socket) }
     }
+
+    /// Lets go of whatever is the warden's, and says last that it sleeps.
+    fn fall_asleep(&self) -> Result<OwnedFd, c_int> {
+        let socket = keep_only(self.socket()).map_err(errno_of)?;
+        socket::send(socket.as_fd(), &[ASLEEP], &[]).map_err(errno_of)?;
+        Ok(socket)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it maps an error")]
+fn errno_of(error: io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Waits for the command, and becomes it; returns if it could not, or nobody needs it.
+fn obey(socket: BorrowedFd<'_>) {
+    let Some((order, streams)) = receive_order(socket) else { return };
+    // SAFETY: it is that of `Sleeper::wake`, which waits until this process has executed or ended.
+    unsafe {
+        ptr::write_volatile(&raw mut (*order).handover.failure, None);
+        let (stage, errno) = execute(&*order, &streams);
+        ptr::write_volatile(&raw mut (*order).handover.failure, Some((stage, errno)));
+    }
+}
+
+/// Where the order is, and the command's streams.
+fn receive_order(socket: BorrowedFd<'_>) -> Option<(*mut SleeperOrder, [OwnedFd; 3])> {
+    let mut place = [0; size_of::<usize>()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut buffer = [IoSliceMut::new(&mut place)];
+        match recvmsg(socket, &mut buffer, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received.ok()?,
+        }
+    };
+    let rights = beside.drain().find_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    let mut rights = rights?;
+    let streams = [rights.next()?, rights.next()?, rights.next()?];
+    if received.bytes != place.len() {
+        return None;
+    }
+    Some((ptr::with_exposed_provenance_mut(usize::from_ne_bytes(place)), streams))
+}
+
+/// Takes the last steps; returns when one failed.
+///
+/// # Safety
+///
+/// The order is valid until this process executes or ends.
+unsafe fn execute(order: &SleeperOrder, streams: &[OwnedFd; 3]) -> (StartStage, c_int) {
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(order.workdir) };
+    let workdir = match enter_folder(path, order.folder) {
+        Ok(workdir) => workdir,
+        Err(errno) => return (StartStage::WorkingDirectory, errno.raw_os_error()),
+    };
+    let mut handover = order.handover;
+    // Zero if it is outside of our pid namespace. If it were gone, so would we be.
+    handover.parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
+    handover.workdir = workdir.as_raw_fd();
+    handover.streams = streams.each_ref().map(AsRawFd::as_raw_fd);
+    // SAFETY: as the caller says; the descriptors are this process's own.
+    unsafe { command::prepare_and_execute(&handover) }
 }
 
 /// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
 /// own mounts. It has to be the same folder, or at the same path without any link on the way.
-fn enter_folder(order: &SleeperOrder) -> io::Result<OwnedFd> {
+fn enter_folder(path: &CStr, expected: Option<(u64, u64)>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = open(&order.workdir[..], flags, Mode::empty())?;
-    let Some(expected) = order.folder else {
-        // The filter has taken the call that follows no links: the kernel is asked where this is.
-        let link = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        let is_there = rustix::fs::readlink(link, Vec::new())?.to_bytes() == order.workdir;
-        return is_there.then_some(folder).ok_or(io::Error::from_raw_os_error(libc::ESTALE));
+    let folder = open(path, flags, Mode::empty())?;
+    let is_it = match expected {
+        Some(expected) => {
+            let stat = fstat(&folder)?;
+            (stat.st_dev, stat.st_ino) == expected
+        }
+        None => is_straight(&folder, path)?,
     };
-    let stat = fstat(&folder)?;
-    if (stat.st_dev, stat.st_ino) == expected {
-        Ok(folder)
-    } else {
-        Err(io::Error::from_raw_os_error(libc::ESTALE))
-    }
+    if is_it { Ok(folder) } else { Err(Errno::STALE) }
+}
+
+/// Whether a folder is at this path without any link on the way. The filter has taken the call that
+/// follows no links: the kernel is asked where the folder is.
+fn is_straight(folder: &OwnedFd, path: &CStr) -> Result<bool, Errno> {
+    const PATH_BYTES_MAX: usize = 4096;
+    let mut link = [0; 32];
+    write!(&mut link[..], "/proc/self/fd/{}\0", folder.as_raw_fd()).map_err(|_| Errno::INVAL)?;
+    let link = CStr::from_bytes_until_nul(&link).map_err(|_| Errno::INVAL)?;
+    let mut place = [MaybeUninit::<u8>::uninit(); PATH_BYTES_MAX];
+    let (there, _) = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut place[..])?;
+    Ok(*there == *path.to_bytes())
 }

@@ -5,7 +5,8 @@
 //! by one.
 
 use std::{
-    fs,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -18,7 +19,7 @@ const COLUMNS: usize = 7;
 /// Those that a command would reach who may write there and whose state is there, by their real
 /// paths. Asks in the network namespace of this process.
 pub(super) fn reachable(writable: &[PathBuf], state: &Path) -> Vec<PathBuf> {
-    let text = fs::read("/proc/self/net/unix").unwrap_or_default();
+    let text = kernel_list().unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let mut named: Vec<&Path> = text.lines().filter_map(path_of).collect();
     named.sort_unstable();
@@ -39,6 +40,21 @@ pub(super) fn reachable(writable: &[PathBuf], state: &Path) -> Vec<PathBuf> {
     real.sort();
     real.dedup();
     real
+}
+
+/// The kernel's list of sockets. It says no size, so that a plain read would ask for a few bytes at
+/// a time.
+fn kernel_list() -> io::Result<Vec<u8>> {
+    let (mut file, mut text) = (File::open("/proc/self/net/unix")?, Vec::new());
+    let mut buffer = [0; 4096];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(text),
+            Ok(bytes) => text.extend_from_slice(buffer.get(..bytes).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The path in a line, if it has one that says where it is.

@@ -36,7 +36,7 @@ pub(super) fn bear<'a>(
     live: &dyn Fn() -> Infallible,
 ) -> io::Result<Pid> {
     let mut errand = Errand::new(namespaces);
-    errand.birth = Some(Birth { flags, live });
+    errand.birth = Some(Birth::Copy { flags, live });
     errand.run()
 }
 
@@ -64,11 +64,40 @@ pub(super) struct Errand<'a> {
 }
 
 /// A child to be made.
-pub(super) struct Birth<'a> {
-    /// Namespaces that are made for it.
-    pub flags: c_int,
-    /// Its life.
-    pub live: &'a dyn Fn() -> Infallible,
+pub(super) enum Birth<'a> {
+    /// One with a copy of the warden's memory, and with namespaces of its own by the flags.
+    Copy { flags: c_int, live: &'a dyn Fn() -> Infallible },
+    /// One that lives in the warden's memory, on a stack that ends here: what it runs, and with
+    /// what.
+    Sharing { stack: *mut c_void, live: extern "C" fn(*mut c_void) -> c_int, with: *mut c_void },
+}
+
+impl Birth<'_> {
+    /// # Safety
+    ///
+    /// In an usher. What lives in the warden's memory makes system calls only, or is waited for.
+    unsafe fn make(&self) -> Result<c_int, c_int> {
+        const SIBLING: c_int = libc::CLONE_PARENT | libc::SIGCHLD;
+        // SAFETY: a copy of the memory in which nothing is half-done, and which never returns into
+        // the warden's code; or a stack that nobody else uses, for a function that does not return.
+        unsafe {
+            match self {
+                Self::Copy { flags, live } => {
+                    match libc::syscall(libc::SYS_clone, SIBLING | flags, 0, 0, 0, 0) {
+                        0 => lead(live),
+                        pid if pid < 0 => Err(last_errno()),
+                        pid => Ok(c_int::try_from(pid).unwrap_or(0)),
+                    }
+                }
+                Self::Sharing { stack, live, with } => {
+                    match libc::clone(*live, *stack, SIBLING | libc::CLONE_VM, *with) {
+                        pid if pid < 0 => Err(last_errno()),
+                        pid => Ok(pid),
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Errand<'_> {
@@ -111,32 +140,30 @@ impl Errand<'_> {
         let (errno, made) = unsafe {
             (ptr::read_volatile(&raw const self.errno), ptr::read_volatile(&raw const self.made))
         };
-        match errno {
-            0 => Ok(Some(made).filter(|pid| *pid > 0).and_then(Pid::from_raw).unwrap_or(usher)),
-            errno => Err(io::Error::from_raw_os_error(errno)),
+        let made = Some(made).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+        match (errno, made) {
+            (0, Some(made)) => Ok(made),
+            (0, None) if self.birth.is_none() => Ok(usher),
+            // It was killed on its way.
+            (0, None) => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+            (errno, _) => Err(io::Error::from_raw_os_error(errno)),
         }
     }
+}
+
+/// Leads a life to its end.
+fn lead(live: &dyn Fn() -> Infallible) -> ! {
+    match live() {}
 }
 
 /// Enters the namespaces, shows what is to be seen there, and makes the sleeper.
 extern "C" fn usher(argument: *mut c_void) -> c_int {
     let errand = argument.cast::<Errand<'_>>();
     // SAFETY: `argument` is the errand of `run`, which sleeps until this process ends. Between the
-    // clone and the end only system calls are made here. The sleeper is no such child: it has a
-    // copy of the memory, in which nothing was half-done, and it never returns into the warden's
-    // code.
+    // clone and the end only system calls are made here.
     unsafe {
-        let done = enter(&*errand).and_then(|()| match &(*errand).birth {
-            None => Ok(0),
-            Some(Birth { flags, live }) => {
-                let flags = libc::CLONE_PARENT | libc::SIGCHLD | flags;
-                match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
-                    0 => match live() {},
-                    pid if pid < 0 => Err(last_errno()),
-                    pid => Ok(c_int::try_from(pid).unwrap_or(0)),
-                }
-            }
-        });
+        let done = enter(&*errand)
+            .and_then(|()| (*errand).birth.as_ref().map_or(Ok(0), |birth| birth.make()));
         match done {
             Ok(pid) => ptr::write_volatile(&raw mut (*errand).made, pid),
             Err(errno) => ptr::write_volatile(&raw mut (*errand).errno, errno),

@@ -103,7 +103,7 @@ impl WardenProcess<'_> {
         match message {
             ToWarden::Start(spec) if is_owner && self.run.is_none() => self.start(place, *spec),
             ToWarden::Confine(profile) if is_owner => {
-                let confined = self.sandboxes.confine(self.setup, *profile);
+                let confined = self.sandboxes.confine(*profile);
                 if let Some(peer) = self.peers.get_mut(place) {
                     peer.send(&WardenFrame::about_warden(match confined {
                         Ok(enforcement) => FromWarden::Confined(enforcement),

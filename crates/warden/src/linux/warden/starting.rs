@@ -57,7 +57,7 @@ impl WardenProcess<'_> {
         };
         let names = sandbox.names.clone();
         let (artifacts, copies) = (&sandbox.artifacts, &sandbox.copies.places);
-        let ready = self.sandboxes.take(self.setup, artifacts, copies);
+        let ready = self.sandboxes.take(artifacts, copies);
         let ready = ready.map_err(|error| sandbox_failure(&error))?;
         // It was agreed upon with certain protections: not with fewer.
         let entered = if ready.enforces(&sandbox.enforced) {

@@ -170,7 +170,7 @@ impl WardenProcess<'_> {
             self.hear_peers();
         }
         if ready.sandbox {
-            self.sandboxes.finish(self.setup);
+            self.sandboxes.finish();
         }
         self.check_clock();
         self.settle();
