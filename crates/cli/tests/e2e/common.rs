@@ -238,10 +238,14 @@ pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The number that a fixture announced in a file, such as a port.
+pub fn announced_number(path: &str) -> u32 {
+    eventually(path, || fs::read_to_string(path).ok()?.parse().ok())
+}
+
 /// The pid that a fixture announced in a file.
 pub fn announced(path: &str) -> u32 {
-    let told = eventually(path, || fs::read_to_string(path).ok()?.parse().ok());
-    windows::pid_here(told, path)
+    windows::pid_here(announced_number(path), path)
 }
 
 /// Whether a process exists and is no zombie.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::{
     common::{
-        Scratch, announced, eventually, fixture, is_alive, open, parent, signal, text,
-        without_times,
+        Scratch, announced, announced_number, eventually, fixture, is_alive, open, parent, signal,
+        text, without_times,
     },
     mcp::Wire,
 };
@@ -347,7 +347,7 @@ fn a_server_pattern_takes_three_calls() {
     let cmd = format!("{} serve {port_file}", fixture());
     let told = wire.tool("ExecCommand", &json!({ "cmd": cmd, "login": false, "yield_time_ms": 0 }));
     let task = told.lines().nth(1).unwrap().strip_prefix("Task: ").unwrap().to_owned();
-    let port = announced(&port_file);
+    let port = announced_number(&port_file);
     let waited = wire.tool("TaskWait", &json!({ "task_ids": [task], "until": { "port": port } }));
     assert!(waited.starts_with(&format!("Condition met: port {port} is open")), "{waited}");
     let stopped = wire.tool("TaskStop", &json!({ "task_id": task }));

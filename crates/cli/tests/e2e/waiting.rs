@@ -5,7 +5,7 @@ use std::{fs, thread, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Scratch, announced, eventually, fixture, is_alive, open, parent},
+    common::{Scratch, announced, announced_number, eventually, fixture, is_alive, open, parent},
     mcp::Wire,
 };
 
@@ -56,7 +56,7 @@ fn a_port_counts_only_if_it_is_of_the_task_or_new() {
     // The one that listens may be a grandchild.
     let server =
         scratch.promote(&format!("sh -c '{} serve {port_file}; :'", fixture()), &json!({}));
-    let port = announced(&port_file);
+    let port = announced_number(&port_file);
     let waited = scratch.wait(&server, &json!({ "port": port }));
     assert_eq!(waited["condition"], json!({ "port": port }));
 }
@@ -73,7 +73,7 @@ fn a_port_that_the_background_of_a_finished_task_opens_counts() {
     let result = scratch.result(&cmd);
     assert_eq!(result["exit_status"], 0);
     open(&gate);
-    let port = announced(&port_file);
+    let port = announced_number(&port_file);
     let task = result["task_id"].as_str().unwrap();
     assert_eq!(scratch.wait(task, &json!({ "port": port }))["condition"], json!({ "port": port }));
     scratch.get("TaskStop", &json!({ "task_id": task }));
