@@ -99,16 +99,28 @@ impl Sleeper {
     pub(super) fn make(confines: Confines<'_>, shown: &[CString]) -> io::Result<Self> {
         let (socket, other) = socket::socket_pair()?;
         let mut life = Life { confines, socket: other.as_raw_fd(), failure: 0 };
-        let mut stack = Stack::new();
+        let mut stack = ManuallyDrop::new(Stack::new());
         let mut errand = Errand::new(confines.namespaces.iter());
         errand.show(confines.artifacts, shown);
         let with = (&raw mut life).cast::<c_void>();
         errand.birth = Some(Birth::Sharing { stack: stack.top(), live, with });
-        let pid = errand.run()?;
-        let mut stack = ManuallyDrop::new(stack);
+        let made = errand.run();
         // Its end is seen, too: only it has the other end from here on.
         drop(other);
-        match hear_confined(socket.as_fd()) {
+        let heard = hear_confined(socket.as_fd());
+        let pid = match made {
+            Ok(pid) => pid,
+            Err(error) => {
+                // An usher that was killed may have made one all the same, who sleeps by now: it
+                // goes with the socket, and nobody knows when, so that its stack is given up.
+                if heard.is_err() {
+                    // SAFETY: whoever had the other end of the socket is gone.
+                    unsafe { ManuallyDrop::drop(&mut stack) };
+                }
+                return Err(error);
+            }
+        };
+        match heard {
             Ok(listener) => {
                 let (listener, was_woken) = (RefCell::new(listener), Cell::new(false));
                 Ok(Self { pid, socket, listener, was_woken, stack })
@@ -144,11 +156,11 @@ impl Sleeper {
         let mut order = SleeperOrder { handover, workdir: workdir.as_ptr(), folder };
         self.was_woken.set(true);
         let place = (&raw mut order).expose_provenance().to_ne_bytes();
-        socket::send(self.socket.as_fd(), &place, &prepared.streams)
-            .map_err(failed(StartStage::Sandbox))?;
         let rules = spec.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.exec_rules[..]);
         let listener = self.listener.borrow_mut().take();
         let mut notices = listener.map(|listener| Notices::new(listener, rules, self.pid));
+        socket::send(self.socket.as_fd(), &place, &prepared.streams)
+            .map_err(failed(StartStage::Sandbox))?;
         self.wait_answering(notices.as_mut());
         // SAFETY: a plain read of what the sleeper wrote before it ended, whatever the compiler
         // remembers.
