@@ -20,6 +20,7 @@ use rustix::process::{Pid, Rlimit};
 use super::{
     libcs::close_range,
     limits::{self, PreparedLimits},
+    stack::Stack,
 };
 use crate::protocol::{StartFailure, StartStage};
 
@@ -96,20 +97,13 @@ pub(super) fn start(prepared: &Prepared<'_>) -> Result<Pid, StartFailure> {
     let environment = pointers(&prepared.environment);
     let own = rustix::process::getpid().as_raw_pid();
     let mut shared = Handover::new(prepared, own, &argv, &environment);
-    let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
-    // SAFETY: the stack is a live allocation and its end is aligned down to 16 bytes; `shared` and
-    // everything `shared` points to outlive the call, and the child uses them only while
-    // this thread is suspended by CLONE_VFORK, so there is no concurrent access. All signals are
-    // blocked, so no handler runs in the child.
+    let mut stack = Stack::new(STACK_BYTES);
+    // SAFETY: `shared` and everything `shared` points to outlive the call, as the stack does, and
+    // the child uses them only while this thread is suspended by CLONE_VFORK, so there is no
+    // concurrent access. All signals are blocked, so no handler runs in the child.
     let pid = unsafe {
-        let top = stack.as_mut_ptr().add(STACK_BYTES);
-        let top = top.sub(top.addr() & 15);
-        libc::clone(
-            child,
-            top.cast::<c_void>(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            (&raw mut shared).cast::<c_void>(),
-        )
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        libc::clone(child, stack.top(), flags, (&raw mut shared).cast::<c_void>())
     };
     let failed = |stage, errno| Err(StartFailure { stage, errno });
     // In this order: it is no number of a process when the call has failed.

@@ -22,6 +22,7 @@ mod sandbox;
 mod signals;
 mod socket;
 mod spawner;
+mod stack;
 mod stop;
 mod streams;
 mod tree;

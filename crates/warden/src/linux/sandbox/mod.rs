@@ -37,9 +37,9 @@ use self::{
     fresh::FilesAround,
     init::{Kinds, LAST_OUT},
     seccomp::{Filter, Sockets},
-    sleeper::{Confines, Sleeper, Stack},
+    sleeper::{Confines, Sleeper},
 };
-use super::{command::Prepared, notices::Notices, proxy::Doorway};
+use super::{command::Prepared, notices::Notices, proxy::Doorway, stack::Stack};
 use crate::{
     network::{ConnectionTotal, NameRules},
     protocol::{Spec, StartFailure},
@@ -386,16 +386,16 @@ impl ReadySandbox {
 }
 
 /// Kills a process of ours; an init takes everything in its namespace along.
-fn end(pid: Pid, going: &mut Vec<Going>) {
+fn end(one: impl Into<Going>, going: &mut Vec<Going>) {
+    let one = one.into();
     // Until it is collected, its number is nobody else's.
-    let _ = kill_process(pid, Signal::KILL);
-    going.push(pid.into());
+    let _ = kill_process(one.pid, Signal::KILL);
+    going.push(one);
 }
 
 fn throw_away(ready: ReadySandbox, going: &mut Vec<Going>) {
     let pid = ready.sleeper.pid;
-    let _ = kill_process(pid, Signal::KILL);
-    going.push(Going { pid, _stack: Some(ready.sleeper.into_stack()) });
+    end(Going { pid, _stack: Some(ready.sleeper.into_stack()) }, going);
     if let Some(init) = ready.init {
         end(init.pid, going);
     }

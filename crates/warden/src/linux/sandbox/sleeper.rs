@@ -31,6 +31,7 @@ use super::{
         command::{self, Handover, Prepared, pointers},
         notices::Notices,
         socket,
+        stack::Stack,
     },
     capabilities::drop_capabilities,
     init::keep_only,
@@ -70,36 +71,12 @@ pub(super) struct Sleeper {
     stack: ManuallyDrop<Stack>,
 }
 
-/// The memory that a sleeper uses until it executes or is collected.
-pub(super) struct Stack(Vec<MaybeUninit<u8>>);
-
-impl std::fmt::Debug for Stack {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Stack").finish_non_exhaustive()
-    }
-}
-
-impl Stack {
-    fn new() -> Self {
-        Self(Vec::with_capacity(STACK_BYTES))
-    }
-
-    /// Where it begins: it grows down.
-    fn top(&mut self) -> *mut c_void {
-        // SAFETY: the end of a live allocation, aligned down inside it.
-        unsafe {
-            let top = self.0.as_mut_ptr().add(STACK_BYTES);
-            top.sub(top.addr() & 15).cast()
-        }
-    }
-}
-
 impl Sleeper {
     /// Makes one, and waits until it sleeps.
     pub(super) fn make(confines: Confines<'_>, shown: &[CString]) -> io::Result<Self> {
         let (socket, other) = socket::socket_pair()?;
         let mut life = Life { confines, socket: other.as_raw_fd(), failure: 0 };
-        let mut stack = ManuallyDrop::new(Stack::new());
+        let mut stack = ManuallyDrop::new(Stack::new(STACK_BYTES));
         let mut errand = Errand::new(confines.namespaces.iter());
         errand.show(confines.artifacts, shown);
         let with = (&raw mut life).cast::<c_void>();

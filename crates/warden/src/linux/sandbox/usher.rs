@@ -9,14 +9,13 @@ use std::{
     convert::Infallible,
     ffi::{CString, c_char, c_int, c_void},
     io,
-    mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr,
 };
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::sleeper::Confines;
+use super::{super::stack::Stack, sleeper::Confines};
 
 /// Stack of the usher, and of what it makes until that executes.
 const STACK_BYTES: usize = 256 * 1024;
@@ -121,15 +120,13 @@ impl Errand<'_> {
 
     /// Sends an usher, and waits until it is through.
     pub(super) fn run(&mut self) -> io::Result<Pid> {
-        let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK_BYTES);
-        // SAFETY: the stack is a live allocation, its end aligned down inside it; this errand and
-        // everything it points to outlive the call; the usher uses them only while this thread is
-        // suspended by CLONE_VFORK; all signals are blocked, so no handler runs in it.
+        let mut stack = Stack::new(STACK_BYTES);
+        // SAFETY: this errand and everything it points to outlive the call, as the stack does; the
+        // usher uses them only while this thread is suspended by CLONE_VFORK; all signals are
+        // blocked, so no handler runs in it.
         let usher = unsafe {
-            let top = stack.as_mut_ptr().add(STACK_BYTES);
-            let top = top.sub(top.addr() & 15).cast::<c_void>();
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            libc::clone(usher, top, flags, ptr::from_mut(self).cast::<c_void>())
+            libc::clone(usher, stack.top(), flags, ptr::from_mut(self).cast::<c_void>())
         };
         let Some(usher) = Some(usher).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
             return Err(io::Error::last_os_error());
