@@ -5,6 +5,7 @@ mod keyboard;
 #[cfg(windows)]
 #[path = "asking/windows.rs"]
 mod keyboard;
+mod prompt;
 
 use std::{
     io,
@@ -14,10 +15,13 @@ use std::{
     },
 };
 
-use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, user_file};
+use legwork::{Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, user_file};
 
-use self::keyboard::AskingTerminal;
-use crate::signals::{Caught, ENDING};
+use self::{
+    keyboard::AskingTerminal,
+    prompt::{Prompt, line},
+};
+use crate::answering::{DENY, DENY_WITH_NOTE};
 
 /// Whether a question is on the terminal right now.
 static OPEN: AtomicBool = AtomicBool::new(false);
@@ -46,88 +50,80 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
             let by = "the person at the terminal";
-            let decision = match ask(&approval, &approval.replies()).await.ok()? {
-                PersonSaid::Reply(decision) => {
+            let Ok(said) = ask(&approval, &approval.replies()).await else {
+                return FaceAnswer::NotShown;
+            };
+            let (decision, note) = match said {
+                PersonSaid::Reply(decision, note) => {
                     let _ = confirm(&approval, decision);
-                    decision
+                    (decision, note)
                 }
                 PersonSaid::Cancelled => {
                     CANCELLED.store(true, Ordering::Relaxed);
-                    Reply::Deny
+                    (Reply::Deny, None)
                 }
             };
-            Some(Answered { decision, note: None, by: by.into() })
+            FaceAnswer::Answered(Answered { decision, note, by: by.into() })
         })
     }
 }
 
 /// What a person did about a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PersonSaid {
-    /// Answered it.
-    Reply(Reply),
+    /// Answered it, perhaps with a note.
+    Reply(Reply, Option<String>),
     /// Pressed Ctrl-C, or had us end in another way.
     Cancelled,
 }
 
-/// The answers, each with its key and its name.
-pub(crate) const ANSWER_KEYS: [(Reply, &str, &str); 6] = [
-    (Reply::TryFirst, "t", "try it first"),
-    (Reply::Apply, "a", "apply what it did"),
-    (Reply::AllowOnce, "y", "once"),
-    (Reply::AllowOnceUnconfined, "o", "once, outside the sandbox"),
-    (Reply::AllowSession, "s", "for this session"),
-    (Reply::AllowRule, "r", "save the rule"),
+/// The answers that let something happen, each with its letter and its name: the same on all faces.
+pub(crate) const ANSWER_KEYS: [(Reply, char, &str); 6] = [
+    (Reply::TryFirst, 't', "try it first"),
+    (Reply::Apply, 'a', "apply what it did"),
+    (Reply::AllowOnce, 'y', "allow once"),
+    (Reply::AllowOnceUnconfined, 'o', "allow once OUTSIDE the sandbox"),
+    (Reply::AllowSession, 's', "allow for this session"),
+    (Reply::AllowRule, 'r', "allow always, save the rule"),
 ];
 
-/// The line that offers these answers.
-fn choices(replies: &[Reply]) -> String {
+/// What a letter that waits for Enter is told to do.
+pub(crate) const CONFIRM: &str = "Enter confirms, Esc cancels";
+
+/// What is said when a letter does not wait for Enter any more.
+pub(crate) const CANCELLED_LETTER: &str = "Cancelled: nothing was answered";
+
+/// The letters that answer, denies first.
+pub(crate) fn letters(replies: &[Reply]) -> String {
     let offered = ANSWER_KEYS.iter().filter(|(reply, ..)| replies.contains(reply));
-    let offered: String = offered.map(|(_, key, words)| format!("[{key}] {words}  ")).collect();
-    format!("{offered}[N] no > ")
+    [DENY, DENY_WITH_NOTE].into_iter().chain(offered.map(|(_, letter, _)| *letter)).collect()
 }
 
-/// The answer that was typed; none if it is none of those that were offered.
-fn meant(typed: &str, replies: &[Reply]) -> Option<Reply> {
-    match typed.trim().to_ascii_lowercase().as_str() {
-        "" | "n" | "no" => Some(Reply::Deny),
-        "yes" => Some(Reply::AllowOnce),
-        key => {
-            let found =
-                ANSWER_KEYS.iter().find(|(_, known, _)| *known == key).map(|(reply, ..)| *reply);
-            found.filter(|reply| replies.contains(reply))
-        }
-    }
+/// The answer of a letter, with its name.
+pub(crate) fn answer_of(letter: char) -> Option<(Reply, &'static str)> {
+    let found = ANSWER_KEYS.iter().find(|(_, known, _)| *known == letter);
+    found.map(|(reply, _, words)| (*reply, *words))
 }
 
 /// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
 /// typed later is taken from whoever reads the terminal then.
 pub(crate) async fn ask(approval: &Approval, replies: &[Reply]) -> io::Result<PersonSaid> {
-    let mut terminal = AskingTerminal::open()?;
-    let mut signals = Caught::new(&ENDING);
+    let terminal = AskingTerminal::open()?;
     let _open = Opened::new();
-    terminal.write(&format!("\n{}\n", approval.question()))?;
-    // What was typed before the question could be read does not answer it.
-    terminal.forget_typed();
-    terminal.write(&choices(replies))?;
-    loop {
-        let line = tokio::select! {
-            line = terminal.line() => line?,
-            _ = signals.next() => {
-                terminal.write("\n")?;
-                return Ok(PersonSaid::Cancelled);
-            }
-        };
-        let Some(line) = line else {
-            terminal.write("\n")?;
-            return Ok(PersonSaid::Reply(Reply::Deny));
-        };
-        if let Some(reply) = meant(&line, replies) {
-            return Ok(PersonSaid::Reply(reply));
-        }
-        let typed = crate::render::one_line(line.trim(), 20);
-        terminal.write(&format!("`{typed}` is none of the answers\n{}", choices(replies)))?;
+    Prompt::new(terminal, approval, replies).ask().await
+}
+
+/// Asks the person at the terminal to type a word; whether it was that one. None without a person.
+pub(crate) async fn confirmed(question: &str, word: &str) -> io::Result<Option<bool>> {
+    if !keyboard::is_there() {
+        return Ok(None);
     }
+    let mut terminal = AskingTerminal::open()?;
+    let _open = Opened::new();
+    terminal.write(question)?;
+    terminal.typed_before();
+    let line = line(&mut terminal).await?;
+    Ok(Some(line.is_some_and(|line| line.trim() == word)))
 }
 
 /// Tells the person what an answer does.
@@ -138,8 +134,8 @@ fn confirm(approval: &Approval, reply: Reply) -> io::Result<()> {
 /// What an answer does, in a sentence.
 pub(crate) fn consequence(approval: &Approval, reply: Reply) -> String {
     match reply {
-        Reply::Deny if !approval.lineage.is_empty() => "Refused: the program does not run.".into(),
-        Reply::Deny => "Refused: the command does not run.".into(),
+        Reply::Deny if !approval.lineage.is_empty() => "Denied: the program does not run.".into(),
+        Reply::Deny => "Denied: the command does not run.".into(),
         Reply::TryFirst => {
             "It is tried on a copy, without network; the next question says what it did.".into()
         }
@@ -169,27 +165,5 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         OPEN.store(false, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_offered_is_an_answer() {
-        let replies = [Reply::Deny, Reply::AllowOnce, Reply::AllowSession];
-        for (typed, expected) in [
-            ("y\n", Some(Reply::AllowOnce)),
-            (" YES \n", Some(Reply::AllowOnce)),
-            ("s\n", Some(Reply::AllowSession)),
-            ("\n", Some(Reply::Deny)),
-            ("no\n", Some(Reply::Deny)),
-            ("r\n", None),
-            ("o\n", None),
-            ("ja\n", None),
-        ] {
-            assert_eq!(meant(typed, &replies), expected, "{typed:?}");
-        }
     }
 }

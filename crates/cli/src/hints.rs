@@ -25,11 +25,14 @@ pub(crate) fn for_the_user(error: &ToolError, state: &StateFolder) -> Option<Str
     match error.kind {
         ErrorKind::ApprovalUnavailable | ErrorKind::ApprovalExpired => {
             let id = error.text_detail("approval_id")?;
-            Some(format!(
-                "legwork approve{place} {id} (or deny); legwork approvals{place} --watch answers as questions come"
-            ))
+            Some(format!("legwork approve{place} {id} (or deny)"))
         }
         ErrorKind::SandboxUnavailable => Some(format!("legwork doctor{place}")),
+        // A caller that only sees a task.
+        ErrorKind::CommandDenied if error.text_detail("less").is_some() => {
+            let id = error.text_detail("task_id")?;
+            Some(format!("legwork attach{place} {id}, or legwork stop{place} {id}"))
+        }
         _ => None,
     }
 }

@@ -8,11 +8,13 @@ mod acp;
 #[cfg(windows)]
 #[path = "windows/acp.rs"]
 mod acp;
+mod answering;
 mod arguments;
 mod asking;
 mod commands;
 mod hints;
 mod http;
+mod keys;
 mod log;
 mod mcp;
 mod platform;
@@ -34,7 +36,7 @@ mod traces;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use crate::arguments::{Arguments, Verb};
+use crate::arguments::{Arguments, ServeVerb, Verb};
 
 /// Exit code for failures of our own.
 const OUR_FAILURE: u8 = 125;
@@ -87,11 +89,14 @@ async fn dispatch(arguments: Arguments) -> ExitCode {
         return commands::overview::overview(arguments.state).await;
     };
     match verb {
-        Verb::Setup(options) => commands::setup::setup(&options),
+        Verb::Setup(options) => commands::setup::setup(&options).await,
         Verb::Hook(options) => commands::hook::hook(options).await,
         Verb::Mcp(options) => Box::pin(mcp::serve(options)).await,
         Verb::Acp(options) => Box::pin(acp::serve(options)).await,
-        Verb::Serve(options) => Box::pin(http::serve(options)).await,
+        Verb::Serve(options) => match &options.verb {
+            Some(ServeVerb::Link(options)) => http::links::print_link(options),
+            None => Box::pin(http::serve(options)).await,
+        },
         Verb::Token(verb) => commands::token::token(verb),
         Verb::Call(options) => commands::call::call(options).await,
         Verb::Run(options) => commands::run::run(options).await,

@@ -1,7 +1,7 @@
 //! Prints for people: data on stdout, errors and hints on stderr, times, commands in one line.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -27,14 +27,14 @@ pub(crate) fn say(text: &str) {
     say_at(Level::WARN, text);
 }
 
-/// Says something that is for a person alone: on stderr, or on stdout where stderr is a log, which
-/// keeps what it gets.
-pub(crate) fn say_unlogged(text: &str) {
-    let _ = if log::is_kept() {
-        writeln!(io::stdout(), "{text}")
+/// Says something to the person at the terminal alone, on stderr, or on stdout where stderr is a
+/// log: whether there is such a person. Files and pipes keep what they get.
+pub(crate) fn tell_person(text: &str) -> bool {
+    if log::is_kept() {
+        io::stdout().is_terminal() && writeln!(io::stdout(), "{text}").is_ok()
     } else {
-        writeln!(io::stderr(), "{text}")
-    };
+        io::stderr().is_terminal() && writeln!(io::stderr(), "{text}").is_ok()
+    }
 }
 
 fn say_at(level: Level, text: &str) {
@@ -52,7 +52,10 @@ pub(crate) fn complain(problem: &str) -> ExitCode {
 /// Says what a call met, with its hint, and fails with the code of that kind.
 pub(crate) fn complain_of(error: &ToolError) -> ExitCode {
     say_at(Level::ERROR, &format!("legwork: {}", error.message));
-    if let Some(hint) = hints::of(error).or_else(|| error.recovery_hint.clone()) {
+    // Whoever refused a command needs no advice to ask whoever refused it.
+    let is_own = error.kind == ErrorKind::ApprovalRefused && io::stderr().is_terminal();
+    let hint = hints::of(error).or_else(|| error.recovery_hint.clone());
+    if let Some(hint) = hint.filter(|_| !is_own) {
         say(&format!("hint: {hint}"));
     }
     ExitCode::from(error_code(error.kind))

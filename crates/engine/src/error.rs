@@ -165,6 +165,12 @@ impl ToolError {
         self
     }
 
+    /// The same with what helps most before its hint.
+    pub(crate) fn hint_before(self, hint: &str) -> Self {
+        let general = self.recovery_hint.clone().unwrap_or_default();
+        self.hint(format!("{hint}; {general}"))
+    }
+
     /// The same as it may leave: without secrets, and whatever it quotes of its caller's words cut
     /// down to a few lines.
     pub(crate) fn told(self, mask: &Mask) -> Self {
@@ -231,7 +237,8 @@ impl ToolError {
             ErrorKind::InvalidToolInput,
             format!("the input of {tool} does not match its schema: {problem}"),
         );
-        error.details = as_map(json!({ "tool_name": tool }));
+        let problem = problem.to_string();
+        error.details = as_map(json!({ "tool_name": tool, "parse_error": problem }));
         error.hint(schema_hint(tool))
     }
 
@@ -240,7 +247,8 @@ impl ToolError {
         let problem = problem.into();
         let mut error =
             Self::new(ErrorKind::InvalidToolInput, format!("{tool}: `{field}` {problem}"));
-        error.details = as_map(json!({ "tool_name": tool, "field": field }));
+        error.details =
+            as_map(json!({ "tool_name": tool, "field": field, "validation_error": problem }));
         error.hint(schema_hint(tool))
     }
 }

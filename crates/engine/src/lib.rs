@@ -176,13 +176,14 @@ mod trial;
 
 pub use engine::{
     Answer, Chunk, Command, CommandFuture, Definition, Discarded, Engine, Envelope, Finished,
-    Options, OutputStream, Registry, Relief, TaskHandle, Tool,
+    Options, OutputStream, Registry, Relief, StateContent, TaskHandle, Tool,
 };
 pub use error::{ErrorKind, StateProblem, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
 pub use id::TaskId;
-pub use judge::config::{
-    Config, ConfigError, Guarding, Settings, UserPrograms, Variables, user_file,
+pub use judge::{
+    config::{Config, ConfigError, Guarding, Settings, UserPrograms, Variables, user_file},
+    files::ConfigFiles,
 };
 pub use legwork_gate as gate;
 pub use legwork_gate::Level;
@@ -196,11 +197,16 @@ pub use meters::{ConnectionMeter, Meters, Timings, WardenCount};
 pub use model::{
     Caller, Confinement, ConnectionCheck, ConnectionRecord, ConnectionVerdict, Denial,
     DuplicatePolicy, EndedBy, Flag, LimitLayer, LimitsKnown, NetworkSettings, Outcome, Outputs,
-    Program, RefusedBy, Request, Resources, ShownOutput, Stdin, Total, TrialWish, Trust,
+    Program, RefusedBy, Request, Resources, Session, Stdin, Total, TrialWish, Trust,
     limits::TaskLimits,
     place::{LOCAL_PLACE, PlaceReach, PlaceReport, PlaceSettings},
-    question::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker, TriedCommand},
-    sandbox::{HeldRule, Hold, MissingLayer, Outside, SandboxReport, SandboxSettings},
+    question::{
+        Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, TriedCommand,
+    },
+    sandbox::{
+        HeldRule, Hold, MissingLayer, Outside, SandboxReport, SandboxSettings,
+        hidden_from_commands, hide_from_commands,
+    },
     signal_name,
     status::Status,
 };
@@ -216,7 +222,7 @@ pub use store::{
 };
 pub use task::{
     Checker, ForeignShell, ForeignVerdict, Submitted,
-    observe::{Change, InputTaken, Observer},
+    observe::{Change, Controls, InputTaken, Observer},
     outside::OutsideState,
     progress::Ended,
     run::{Grown, Run, RunControl},

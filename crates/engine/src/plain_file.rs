@@ -33,19 +33,30 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     read(path, NO_WAIT)
 }
 
+/// The same of a file that may have bytes which are no text: those are replaced.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_lossily(path: &Path) -> io::Result<String> {
+    read_bytes(path, NO_WAIT).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The same, of the file itself: a link is not followed.
 pub(crate) fn read_text_itself(path: &Path) -> io::Result<String> {
     read(path, NO_WAIT | NO_FOLLOW)
 }
 
 fn read(path: &Path, flags: i32) -> io::Result<String> {
+    let text = String::from_utf8(read_bytes(path, flags)?);
+    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn read_bytes(path: &Path, flags: i32) -> io::Result<Vec<u8>> {
     let file = open_with(path, flags)?;
     if file.metadata()?.len() > BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

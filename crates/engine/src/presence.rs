@@ -13,6 +13,10 @@ use crate::platform::{NO_WAIT, OpenOptionsExt, look_at, look_of, rename_new};
 /// How often a file is opened that somebody else removes meanwhile.
 const OPENS_MAX: u32 = 10;
 
+/// The kernel tells that a file is closed just before it lets go of the lock: this long after that
+/// it is looked again whether it has.
+pub(crate) const RELEASE_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
+
 /// The name under which the file of one who has left waits for the next. A new file is what takes
 /// long where many come and go: file systems look at all that were removed a short time ago.
 pub(crate) const SPARE: &str = ".spare";

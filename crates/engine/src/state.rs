@@ -47,6 +47,34 @@ const BELONGS: [(&str, FileKind); 21] = [
     ("ledger.db-daybook.new", FileKind::File),
 ];
 
+/// What belongs there besides, made by the rooms and the program when they need it.
+const MADE_LATER: [&str; 7] =
+    ["ledger.db", "ahead", "applying", "setup", "sign-in.html", "tokens.json", "watchers"];
+
+/// What is behind the names of files that are written anew, set aside or belong to a database.
+const BEHIND: [&str; 10] = [
+    ".1",
+    ".damaged-",
+    ".lock",
+    ".new",
+    ".rebuild",
+    "-daybook",
+    "-journal",
+    "-shm",
+    "-wal",
+    ".old",
+];
+
+/// Whether a name in a state folder is one of ours.
+pub(crate) fn is_of_a_state_folder(name: &str) -> bool {
+    let all = BELONGS.iter().map(|(name, _)| *name).chain(MADE_LATER);
+    let is_one = |known: &str| {
+        name.strip_prefix(known)
+            .is_some_and(|rest| rest.is_empty() || BEHIND.iter().any(|it| rest.starts_with(it)))
+    };
+    name.starts_with(REMOVED) || all.into_iter().any(is_one)
+}
+
 /// What the name of a folder begins with that is being removed.
 pub(crate) const REMOVED: &str = ".removed-";
 

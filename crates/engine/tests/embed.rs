@@ -14,7 +14,8 @@ use std::{
 
 use legwork::{
     Caller, Change, Chunk, Condition, EndedBy, Engine, ErrorKind, Limits, Options, OutputStream,
-    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Until, WindowSize, output::Cursor,
+    StateProblem, Status, Stdin, Stream, TaskHandle, ToolError, Trust, Until, WindowSize,
+    output::Cursor,
 };
 use tempfile::TempDir;
 use tokio::{
@@ -30,16 +31,36 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A state folder, a workspace and an engine of its own.
 struct Host {
-    scratch: TempDir,
+    /// Ends before its folders are removed.
     engine: Engine,
+    scratch: Folder,
+}
+
+/// A folder that is removed also while an engine or its spawner still writes into it.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        legwork_fixture::remove_folder(self.path());
+    }
 }
 
 impl Host {
     fn new() -> Self {
-        let scratch = tempfile::tempdir().unwrap();
+        let scratch = Folder::new();
         fs::create_dir(scratch.path().join("workspace")).unwrap();
         let engine = Engine::open(Self::options(scratch.path())).unwrap();
-        Self { scratch, engine }
+        Self { engine, scratch }
     }
 
     fn options(scratch: &Path) -> Options {
@@ -294,7 +315,8 @@ async fn what_is_printed_while_somebody_types_is_told_to_them() {
     let mut other = host.engine.attach(task.task_id()).await.unwrap();
     other.send("one\n").await.unwrap();
     assert_eq!(next(&mut other.output().await.unwrap()).await.unwrap().1, "answer\n");
-    assert_eq!(observer.input(b"two\n", PATIENCE).await.bytes, 4);
+    let mut controls = observer.controls(&Caller::operator("observer")).unwrap();
+    assert_eq!(controls.input(b"two\n", PATIENCE).await.bytes, 4);
     assert_eq!(soon(observer.changed(0, 0)).await, Change::Grown);
 }
 
@@ -341,6 +363,20 @@ async fn a_detached_command_goes_on_and_another_engine_attaches_to_it() {
     assert_eq!(next(&mut output).await.unwrap().1, "begun\n");
     // A handle that owns nothing ends nothing.
     drop(task);
+    // One that is held for a caller of lower trust only reads.
+    let mut caller = Caller::operator("elsewhere");
+    caller.trust = Trust::TrustedIntegration;
+    let mut task = other.attach_as(&id, &caller).await.unwrap();
+    let mut read = task.output().await.unwrap();
+    assert_eq!(next(&mut read).await.unwrap().1, "begun\n");
+    for refused in [
+        task.send("typed\n").await,
+        task.end_input().await,
+        task.resize(WindowSize { rows: 9, cols: 9 }).await,
+        task.stop(GRACE).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::CommandDenied);
+    }
     let mut task = other.attach(&id).await.unwrap();
     task.send("typed by another\n").await.unwrap();
     assert_eq!(next(&mut output).await.unwrap().1, "typed by another\n");
@@ -570,7 +606,7 @@ async fn a_shell_and_a_caller_can_be_chosen() {
 }
 
 async fn a_state_folder_that_cannot_be_used_is_an_error_with_its_reason() {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = Folder::new();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
     let error = Engine::open(Options::new(scratch.path()).state(&file)).unwrap_err();
@@ -588,7 +624,7 @@ async fn a_state_folder_that_cannot_be_used_is_an_error_with_its_reason() {
 }
 
 async fn a_face_has_its_own_words() {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = Folder::new();
     let mut options = Options::new(scratch.path()).state(scratch.path().join("state"));
     let word = |error: &ToolError| {
         (error.kind == ErrorKind::UnknownTask).then(|| "press the button".to_owned())

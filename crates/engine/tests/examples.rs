@@ -17,7 +17,10 @@ fn example(name: &str) -> String {
     assert!(build.status().unwrap().success());
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     let program = target.join(profile).join("examples").join(name);
-    let output = Command::new(program).env("SHELL", "/bin/sh").output().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Command::new(program);
+    let output = run.env("SHELL", "/bin/sh").env("TMPDIR", folder.path()).output().unwrap();
+    legwork_fixture::remove_folder(folder.path());
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -64,5 +64,6 @@ fn main() {
         drop(observer);
         assert_eq!(stopped(&engine, &seen).await.as_deref(), Some("abandoned"));
     });
+    legwork_fixture::remove_folder(scratch.path());
     println!("test orphans ... ok");
 }

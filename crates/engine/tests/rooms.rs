@@ -29,7 +29,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("output", &["id", "plain_file"]),
     ("error", &["output"]),
     ("state", &["clock", "id", "output"]),
-    ("trial", &["clock", "id"]),
+    ("trial", &["clock", "id", "model"]),
     ("events", &["clock", "id", "inotify", "model"]),
     (
         "place",
@@ -85,7 +85,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
         "task",
         &[
             "clock", "error", "events", "id", "judge", "meters", "model", "output", "place",
-            "store", "threads", "trace", "trial",
+            "state", "store", "threads", "trace", "trial",
         ],
     ),
     (

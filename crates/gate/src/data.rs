@@ -245,6 +245,13 @@ pub(crate) fn short_form(name: &str) -> Option<&'static str> {
     value_of(SHORT_FORMS, name)
 }
 
+/// Whether a name is one of the short forms, but for a few letters or their case.
+pub(crate) fn is_nearly_short_form(name: &str) -> bool {
+    let fold = |text: &str| text.to_lowercase().replace('-', "_");
+    let near = |known: &str| strsim::osa_distance(&fold(name), &fold(known)) <= known.len() / 4;
+    SHORT_FORMS.iter().any(|(known, _)| near(known))
+}
+
 /// The names of a set that comes with Legwork.
 pub fn shipped_set(name: &str) -> Option<TextList> {
     value_of(SETS, name)

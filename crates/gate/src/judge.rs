@@ -7,6 +7,7 @@ use std::{cell::OnceCell, collections::HashSet};
 use crate::{
     data, downloads,
     explain::Explanation,
+    guess,
     matching::Certainty,
     names::NetworkMode,
     plain::NotPlain,
@@ -27,8 +28,8 @@ pub(crate) struct Finding {
     pub decision: Decision,
     pub explanation: Explanation,
     pub substitution: Option<Substitution>,
-    /// Whether the text is plain, of what has to be asked about.
-    pub is_plain: bool,
+    /// Whether all that runs is in the text, of what has to be asked about.
+    pub is_complete: bool,
 }
 
 /// A subject with its reading.
@@ -53,7 +54,7 @@ pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
     let explanation = finding.explanation;
     match finding.decision {
         Decision::Allow => Verdict::Allow(Grant::new(plan, explanation)),
-        Decision::Ask => Verdict::Ask(Question::new(plan, explanation, finding.is_plain)),
+        Decision::Ask => Verdict::Ask(Question::new(plan, explanation, finding.is_complete)),
         Decision::Deny => Verdict::Deny(Denied { explanation, substitution: finding.substitution }),
     }
 }
@@ -118,6 +119,9 @@ impl<'c> Case<'c> {
         let strictest = self.findings.iter().map(|finding| finding.decision).max();
         let first = self.findings.iter().find(|finding| Some(finding.decision) == strictest);
         let mut finding = first.cloned().unwrap_or_else(|| self.default());
+        if finding.decision == Decision::Ask && self.runs_nothing() {
+            finding = self.syntax_error();
+        }
         if finding.decision == Decision::Ask && self.policy.mode == Mode::Open {
             finding.decision = Decision::Allow;
             finding.explanation = Explanation {
@@ -132,8 +136,35 @@ impl<'c> Case<'c> {
         finding.explanation.sandbox = self.level();
         finding.explanation.tries = self.tries && finding.decision == Decision::Ask;
         finding.explanation.network = self.network();
-        finding.is_plain = finding.decision == Decision::Ask && self.is_plain();
+        finding.is_complete = finding.decision == Decision::Ask && self.is_complete();
         finding
+    }
+
+    /// Whether the shell refuses the text before it runs anything: there is nothing to ask about.
+    fn runs_nothing(&self) -> bool {
+        let shell = self.subject.shell().unwrap_or("bash");
+        self.reading.runs_nothing
+            && basename(shell) == "bash"
+            && !self.subject.can_be_planted(shell)
+    }
+
+    /// The finding that the shell is to say what is wrong with the text.
+    fn syntax_error(&self) -> Finding {
+        let why = self.reading.refusal.map_or(String::new(), describe_refusal);
+        let explanation = Explanation {
+            rule: "syntax-error".into(),
+            reason: format!("bash cannot parse this and runs nothing of it: {why}"),
+            ..Explanation::default()
+        };
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
+    }
+
+    /// Whether all that runs is in the text: one answer can count for equal texts.
+    fn is_complete(&self) -> bool {
+        let is_known = |run: &Invocation| !run.unresolved && run.name() != Some("?");
+        let reading = self.reading;
+        let is_all = reading.substitution.is_none() && reading.later.is_empty();
+        reading.understood && is_all && reading.runs.iter().all(is_known)
     }
 
     /// How far the rules want it to be confined: the strictest over all runs, and never less than
@@ -210,7 +241,7 @@ impl<'c> Case<'c> {
             },
         };
         let explanation = Explanation { rule: "default".into(), reason, ..Explanation::default() };
-        Finding { decision: Decision::Allow, explanation, substitution: None, is_plain: false }
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
     }
 
     /// The finding that a rule allows a run, and with it the text.
@@ -224,7 +255,7 @@ impl<'c> Case<'c> {
             span: Some(run.span),
             ..Explanation::default()
         };
-        Finding { decision: Decision::Allow, explanation, substitution: None, is_plain: false }
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
     }
 
     /// Keeps a finding, if it is the first of its kind.
@@ -256,10 +287,11 @@ impl<'c> Case<'c> {
             tries: false,
             network: None,
             note: None,
+            denies_tool: false,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };
         let substitution = None;
-        self.findings.push(Finding { decision, explanation, substitution, is_plain: false });
+        self.findings.push(Finding { decision, explanation, substitution, is_complete: false });
     }
 
     /// Refuses substitutions where the tool does.
@@ -296,6 +328,9 @@ impl<'c> Case<'c> {
             self.find(Decision::Deny, &rule.id, span, remedy, |case| {
                 format!("the policy denies {} as a whole", case.subject.tool())
             });
+            for finding in self.findings.iter_mut().filter(|it| it.explanation.rule == rule.id) {
+                finding.explanation.denies_tool = true;
+            }
         }
     }
 
@@ -319,8 +354,10 @@ impl<'c> Case<'c> {
                 }
                 Certainty::Yes => {
                     self.tries |= rule.tries;
-                    let verb = if rule.decision == Decision::Deny { "denied" } else { "asked for" };
-                    let remedy = "use another command, or change that rule in the policy";
+                    let (verb, remedy) = match rule.decision {
+                        Decision::Deny => ("denied", "take that rule out, or make it narrower"),
+                        _ => ("asked for", "approve it when asked, or change that rule"),
+                    };
                     self.find(rule.decision, &rule.id, run.span, remedy, |case| {
                         let why =
                             rule.because.as_deref().map_or(String::new(), |why| format!(": {why}"));
@@ -394,13 +431,13 @@ impl<'c> Case<'c> {
         let reading = self.reading;
         if let Some(refusal) = reading.refusal {
             let start = refusal.offset.min(self.text.len());
-            let end = (start + refusal.construct.len()).min(self.text.len());
-            self.doubt("not-understood", Span { start, end }, |_| {
-                let Refusal { construct, offset, reason } = refusal;
-                format!("the text is not understood: {reason} (`{construct}` at byte {offset})")
+            self.doubt("not-understood", self.part_at(start), |_| {
+                format!("the text is not understood: {}", describe_refusal(refusal))
             });
+            self.guess_danger(Span { start: 0, end: self.text.len() });
         }
         for later in &reading.later {
+            self.guess_danger(later.span);
             self.doubt("code-later", later.span, |_| {
                 format!("`{}` makes code of text that cannot be judged now", later.construct)
             });
@@ -419,12 +456,28 @@ impl<'c> Case<'c> {
         }
     }
 
+    /// Asks about a danger that may be in a part of the text that could not be read.
+    fn guess_danger(&mut self, span: Span) {
+        let text = self.text.get(span.start..span.end).unwrap_or_default();
+        if let Some(run) = guess::danger(text, span, self.is_on_windows()) {
+            self.judge_danger(&run);
+        }
+    }
+
     /// Asks, unless nothing could be evaded.
     fn doubt(&mut self, rule: &str, span: Span, reason: impl FnOnce(&Self) -> String) {
         if !self.is_default_allow() || self.policy.restricts() || !self.subject.sandboxed() {
             let remedy = "write it plainly, or approve it when asked";
             self.find(Decision::Ask, rule, span, remedy, reason);
         }
+    }
+
+    /// The whole part of the text around a place: the innermost simple command, or all of it.
+    fn part_at(&self, at: usize) -> Span {
+        let around = |span: &Span| span.start <= at && at < span.end;
+        let spans = self.reading.commands.iter().map(|command| command.span).filter(around);
+        let innermost = spans.min_by_key(|span| span.end - span.start);
+        innermost.unwrap_or(Span { start: 0, end: self.text.len() })
     }
 
     /// Whether the tool allows what no rule speaks of.
@@ -451,4 +504,10 @@ impl<'c> Case<'c> {
         let text: String = text.chars().take(60).collect();
         if more { format!("{}…", text.trim_end()) } else { text.trim_end().to_owned() }
     }
+}
+
+/// What was refused, and where.
+fn describe_refusal(refusal: Refusal) -> String {
+    let Refusal { construct, offset, reason } = refusal;
+    format!("{reason} (`{construct}` at byte {offset})")
 }

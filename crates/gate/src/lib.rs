@@ -33,6 +33,7 @@ mod content;
 mod data;
 mod downloads;
 mod explain;
+mod guess;
 mod harmless;
 mod held;
 mod interpreters;
@@ -41,6 +42,7 @@ pub mod keys;
 mod matching;
 mod names;
 mod near;
+mod parts;
 mod plain;
 mod policy;
 mod proposal;
@@ -63,6 +65,7 @@ pub use judge::judge;
 pub use names::{
     ConnectRule, NamePattern, NetworkMode, PatternHost, PatternPorts, connect_proposal,
 };
+pub use parts::{Part, parts};
 pub use plain::{Dialect, NotPlain, PlainCommand, plain};
 pub use policy::{Layer, Mode, Policy, PolicyError};
 pub use proposal::proposal;

@@ -38,7 +38,10 @@ fn miss(
     }
     let rest = run.words.get(1..).unwrap_or_default();
     if !begins_with(rest, args) {
-        return Some((5, format!("allows it with other arguments: {}", shown(name, args))));
+        if rule.exact {
+            return None; // It is about one other command.
+        }
+        return Some((5, format!("covers other arguments: {}", shown(name, args))));
     }
     if rule.exact && rest.len() != args.len() {
         let only = shown(name, args);
@@ -52,12 +55,12 @@ fn miss(
         return Some((3, format!("does not allow it with `{flag}`")));
     }
     if rule.short && !is_ordinary(basename(name), rest) {
-        let why = "allows it, but not with these options, which may run or write something";
+        let why = "does not cover these options, which may run or write something";
         return Some((3, why.to_owned()));
     }
     if let Some(redirect) = redirects.iter().find(|redirect| !rule.redirect.covers(redirect)) {
         let target = redirect.target.text.chars().take(60).collect::<String>();
-        return Some((2, format!("allows it, but not the redirect to or from `{target}`")));
+        return Some((2, format!("does not cover the redirect to or from `{target}`")));
     }
     if rule.counts_for(subject) {
         return None;

@@ -14,7 +14,7 @@ use crate::{
     reading::Invocation,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
     settings::Values,
-    verdict::Trust,
+    verdict::{Subject, Trust},
     windows::is_absolute,
 };
 
@@ -90,6 +90,8 @@ pub struct Policy {
     pub(crate) rules: Vec<Rule>,
     pub(crate) connects: Vec<ConnectRule>,
     pub(crate) mode: Mode,
+    windows: bool,
+    ignored: Vec<PolicyError>,
 }
 
 impl Policy {
@@ -106,8 +108,19 @@ impl Policy {
     /// The same policy for Windows, where one program has many names.
     #[must_use]
     pub fn for_windows(mut self) -> Self {
+        self.windows = true;
         self.rules = self.rules.into_iter().map(Rule::for_windows).collect();
         self
+    }
+
+    /// Whether names are compared as Windows does.
+    pub(crate) fn is_for_windows(&self) -> bool {
+        self.windows
+    }
+
+    /// What the files name that has no effect here: tools of other programs.
+    pub fn ignored(&self) -> &[PolicyError] {
+        &self.ignored
     }
 
     /// The rules on names.
@@ -124,6 +137,18 @@ impl Policy {
     #[must_use]
     pub fn in_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
+    }
+
+    /// The level and the network that a rule of this id gives to what it allows a subject, if there
+    /// is one and it says so.
+    pub fn given_by(
+        &self,
+        rule: &str,
+        subject: &dyn Subject,
+    ) -> Option<(Option<Level>, Option<NetworkMode>)> {
+        let allows = |it: &&Rule| it.decision == Decision::Allow && it.id == rule;
+        let found = self.rules.iter().filter(allows).find(|rule| rule.counts_for(subject))?;
+        Some((found.sandbox, found.network))
     }
 
     /// Whether a rule of the user denies or asks for anything, so that something could be evaded.
@@ -161,16 +186,15 @@ impl<'t> LayerReader<'_, 't> {
 
     /// Reads all rules of the layer, and checks everything else in it.
     fn read_into(&self, policy: &mut Policy) -> Result<(), PolicyError> {
-        let rules = &mut policy.rules;
         let table = self.parse()?;
         let table = table.get_ref();
         self.check_keys(table, "")?;
         for (key, value) in table {
             match key.get_ref().as_ref() {
-                "rule" => self.read_rules(value, rules)?,
+                "rule" => self.read_rules(value, &mut policy.rules)?,
                 "connect" => self.read_connects(value, &mut policy.connects)?,
-                "coreTools" => self.read_short_forms(value, Decision::Allow, rules)?,
-                "excludeTools" => self.read_short_forms(value, Decision::Deny, rules)?,
+                "coreTools" => self.read_short_forms(value, Decision::Allow, policy)?,
+                "excludeTools" => self.read_short_forms(value, Decision::Deny, policy)?,
                 "place" => self.check_places(value)?,
                 section if is_section(section) => self.check_section(section, value)?,
                 name => self.setting("", name, value, &mut Values::default())?,
@@ -195,11 +219,13 @@ impl<'t> LayerReader<'_, 't> {
     /// Rejects keys that are not known in a table.
     pub(crate) fn check_keys(&self, table: &DeTable<'_>, section: &str) -> Result<(), PolicyError> {
         let known = names_in(section);
-        for key in table.keys() {
+        for (key, value) in table {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
                 let problem = format!("unknown key `{name}`");
-                return Err(self.error(key.span().start, &problem, &hint(section, name)));
+                let mode = value.get_ref().as_str().filter(|_| name == "mode");
+                let remedy = mode.and_then(mode_as_keys).unwrap_or_else(|| hint(section, name));
+                return Err(self.error(key.span().start, &problem, &remedy));
             }
         }
         Ok(())
@@ -273,19 +299,26 @@ impl<'t> LayerReader<'_, 't> {
         &self,
         value: &Placed<'_>,
         decision: Decision,
-        rules: &mut Vec<Rule>,
+        policy: &mut Policy,
     ) -> Result<(), PolicyError> {
         let key = if decision == Decision::Allow { "coreTools" } else { "excludeTools" };
         for item in self.array(value, key)? {
             let text = self.string(item, key)?;
             self.check_direction(decision, item.span().start)?;
+            if is_foreign_tool(text) {
+                let problem =
+                    format!("`{text}` is no tool of Legwork, so this entry of `{key}` is ignored");
+                let remedy = format!("a program is written `run_shell_command({text})`");
+                policy.ignored.push(self.error(item.span().start, &problem, &remedy));
+                continue;
+            }
             let rule = short_form(text, decision).ok_or_else(|| {
                 let problem = format!("`{text}` is not understood");
                 let remedy = "write `run_shell_command`, `run_shell_command(git status)`, \
                     `ExecCommand(…)`, `execute_command(…)` or `Bash(cargo test:*)`";
                 self.error(item.span().start, &problem, remedy)
             })?;
-            rules.push(rule);
+            policy.rules.push(rule);
         }
         Ok(())
     }
@@ -459,9 +492,10 @@ impl<'t> LayerReader<'_, 't> {
 
     /// The error of a value that is none of a few.
     pub(crate) fn choice(&self, text: &str, at: usize, known: &[&str]) -> PolicyError {
+        let mode = || mode_as_keys(text).filter(|_| known == NetworkMode::NAMES);
         let remedy = match nearest(text, known) {
             Some(near) => format!("did you mean `\"{near}\"`?"),
-            None => format!("write one of: {}", known.join(", ")),
+            None => mode().unwrap_or_else(|| format!("write one of: {}", known.join(", "))),
         };
         self.error(at, &format!("`{text}` is not known here"), &remedy)
     }
@@ -510,6 +544,15 @@ fn is_matched(rule: &Rule, example: &str) -> bool {
     reading.runs.iter().any(|run| rule.speaks_of(run, None) == Certainty::Yes)
 }
 
+/// Whether an entry is the name of another program's tool: `read_file`. One that is nearly ours was
+/// meant to be ours.
+fn is_foreign_tool(text: &str) -> bool {
+    let text = text.trim();
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    begins && text.bytes().all(is_name) && !crate::data::is_nearly_short_form(text)
+}
+
 /// Reads a short form like `run_shell_command(git status)` or `Bash(cargo test:*)`.
 fn short_form(text: &str, decision: Decision) -> Option<Rule> {
     let text = text.trim();
@@ -554,4 +597,14 @@ fn program_of(text: &str) -> Option<Target> {
     let mut words = command.words.iter().map(|word| word.text.clone());
     let name = words.next().filter(|name| !name.is_empty() && reading.understood)?;
     Some(Target::Program { name, args: words.map(|word| vec![word]).collect() })
+}
+
+/// The keys that say in a file what a mode says on the command line.
+fn mode_as_keys(mode: &str) -> Option<String> {
+    let ask = |asks: &str| format!("write `ask = \"{asks}\"` above the first section");
+    match mode {
+        "strict" | "guarded" => Some(ask(mode)),
+        "open" => Some(format!("{}, and `level = \"none\"` into `[sandbox]`", ask("never"))),
+        _ => None,
+    }
 }

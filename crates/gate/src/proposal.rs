@@ -3,8 +3,10 @@
 use crate::{
     data,
     interpreters::is_interpreter,
-    judge::read_script,
+    judge::{read_script, weigh},
+    policy::{Layer, Policy},
     reading::{Reading, Word},
+    rule::{Decision, Origin},
     unwrap::basename,
     verdict::{Script, Subject, argv_words},
     windows::{self, windows_shell},
@@ -28,8 +30,21 @@ const AS_GENERAL: [&str; 13] = [
 ];
 
 /// The rule, in TOML, that allows exactly this command: for this tool, in this workspace, and for
-/// no caller who is trusted less; none where that cannot be said.
-pub fn proposal(subject: &impl Subject, id: &str) -> Option<String> {
+/// no caller who is trusted less; none where that cannot be said, or where the command would be
+/// asked about all the same.
+pub fn proposal(policy: &Policy, subject: &impl Subject, id: &str) -> Option<String> {
+    let rule = rule_for(subject, id)?;
+    let layer = Layer { origin: Origin::User, name: "proposal", text: &rule };
+    let added = Policy::from_layers(&[layer], policy.mode).ok()?;
+    let added = if policy.is_for_windows() { added.for_windows() } else { added };
+    let mut amended = policy.clone();
+    amended.rules.extend(added.rules);
+    let (_, finding) = weigh(&amended, subject);
+    (finding.decision == Decision::Allow).then_some(rule)
+}
+
+/// The rule itself.
+fn rule_for(subject: &impl Subject, id: &str) -> Option<String> {
     let words = match subject.script() {
         script @ Script::Shell(_) => single(&read_script(&script, subject.shell()))?,
         Script::Argv(argv) => argv_words(argv),
@@ -107,7 +122,7 @@ fn is_general(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Circumstances, Decision, Layer, Manners, Mode, Origin, Policy, Trust, check};
+    use crate::{Circumstances, Manners, Mode, Trust, check};
 
     /// A command that is asked about.
     struct Asked<'a> {
@@ -139,7 +154,11 @@ mod tests {
     }
 
     fn proposed(script: Script<'_>, trust: Trust, shell: Option<&str>) -> Option<String> {
-        proposal(&Asked { script, trust, shell }, "x")
+        let asked = Asked { script, trust, shell };
+        let windows = shell.and_then(windows_shell).is_some();
+        let policy = Policy::default();
+        let policy = if windows { policy.for_windows() } else { policy };
+        proposal(&policy, &asked, "x")
     }
 
     fn policy_of(rule: &str) -> Policy {

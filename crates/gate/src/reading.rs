@@ -1,12 +1,12 @@
 //! The result of reading a text: its simple commands, its substitutions, and what was not
 //! understood.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::plain::NotPlain;
 
 /// A range of bytes in the text that was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Span {
     /// The first byte.
     pub start: usize,
@@ -201,6 +201,9 @@ pub struct Reading {
     /// Why a text that one of the programs hands to a shell is not plain.
     #[serde(skip)]
     pub(crate) inner_not_plain: Option<NotPlain>,
+    /// Whether bash refuses the text before it runs anything of it.
+    #[serde(skip)]
+    pub(crate) runs_nothing: bool,
     /// How many steps the reading took: at most a constant times the length of the text.
     pub steps: usize,
 }

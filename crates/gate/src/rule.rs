@@ -26,6 +26,17 @@ pub enum Decision {
     Deny,
 }
 
+impl Decision {
+    /// The name in JSON and for a person.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// How far a command is confined, from lax to strict.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -217,6 +228,7 @@ impl Rule {
 pub(crate) fn is_ordinary(name: &str, rest: &[Word]) -> bool {
     harmless::is_harmless(name, rest)
         || !harmless::is_known(name) && !data::runs_or_writes(name, rest)
+        || matches!(rest, [only] if matches!(only.literal(), Some("--version" | "--help")))
 }
 
 /// Whether a program is named inside an argument that may be code, as in `awk 'BEGIN{system("rm

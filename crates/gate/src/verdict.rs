@@ -216,13 +216,13 @@ impl<P> Grant<P> {
 pub struct Question<P> {
     plan: P,
     explanation: Explanation,
-    is_plain: bool,
+    is_complete: bool,
 }
 
 impl<P> Question<P> {
     /// Only the gate asks.
-    pub(crate) fn new(plan: P, explanation: Explanation, is_plain: bool) -> Self {
-        Self { plan, explanation, is_plain }
+    pub(crate) fn new(plan: P, explanation: Explanation, is_complete: bool) -> Self {
+        Self { plan, explanation, is_complete }
     }
 
     /// The plan, to show.
@@ -236,8 +236,8 @@ impl<P> Question<P> {
     }
 
     /// Whether all that runs is in the text, so that one answer can count for equal texts.
-    pub fn is_plain(&self) -> bool {
-        self.is_plain
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// A person said yes: the question becomes a grant.

@@ -17,7 +17,10 @@ Legwork reads TOML files in this order: `/etc/legwork/config.toml`, `~/.config/l
 `.legwork.toml` in the workspace, and files that are given with `--policy` or `--config`. A later file
 replaces what an earlier one sets, and adds to its lists. A command may have written the workspace's
 own file, so the column *project* says what that file may do with a key; the rest of it is ignored. A
-mistake is an error at the start, with file, line, column and what to write instead.
+mistake is an error, with file, line, column and what to write instead: nothing starts with it.
+
+Servers that run read a file again before the next command when it has changed, also one that was not
+there before ([policy](policy.md#changes-count-at-once)).
 
 This page is generated from the table in `crates/gate/src/keys.rs`:
 `LEGWORK_UPDATE_DOCS=1 cargo test -p legwork-gate --test configuration` updates it.

@@ -17,7 +17,7 @@ use generator::{Random, list, soup};
 use legwork_gate::{Reading, read};
 
 /// Texts that one isolated driver runs.
-const BATCH: usize = 200;
+const BATCH: usize = 1000;
 
 /// The seed of a run that names none: the same every time, so that a change is judged by what it
 /// changes.
@@ -25,7 +25,7 @@ const BATCH: usize = 200;
 const SEED: u64 = 1_794_749_749;
 
 /// What is said where nothing can be compared.
-const SKIPPED: &str = "skipped: bash and unshare with user namespaces are needed";
+const SKIPPED: &str = "bash and unshare with user namespaces are needed";
 
 /// Runs texts and gives the names that each would have run; nothing where isolation is not to be
 /// had.
@@ -37,6 +37,43 @@ fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     let records = isolated::run(driver, &[empty.as_os_str(), setup.as_os_str()], texts)?;
     let names = |record: &String| record.lines().map(str::to_owned).collect();
     Some(records.iter().map(names).collect())
+}
+
+/// Runs texts, each in a fork of one shell, and gives the names that each would have run: much
+/// faster, and what it finds is for [`run_isolated`] to confirm.
+fn run_quickly(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
+    let empty = folder.join("empty");
+    fs::create_dir_all(&empty).ok()?;
+    let driver = include_str!("differential/quick.sh");
+    let answers = isolated::answers(driver, &[empty.as_os_str()], texts)?;
+    let mut ran = vec![Vec::new(); texts.len()];
+    for line in answers.lines() {
+        let Some((number, name)) = line.split_once(' ') else { continue };
+        let place = number.parse().ok().and_then(|number: usize| ran.get_mut(number));
+        place?.push(name.to_owned());
+    }
+    Some(ran)
+}
+
+/// Checks one batch of made texts; says how many were understood and ran something. Where the
+/// reading leaves nothing to complain about, nothing is run.
+fn check_quickly(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Option<usize> {
+    let read_each = texts.iter().map(|text| (read(text), text));
+    let telling: Vec<(Reading, &String)> = read_each
+        .filter(|(reading, _)| reading.substitution.is_none() || reading.understood)
+        .collect();
+    let asked: Vec<String> = telling.iter().map(|(_, text)| (*text).clone()).collect();
+    let runs = run_quickly(&asked, folder)?;
+    let suspects =
+        telling.iter().zip(&runs).filter(|((reading, _), ran)| complaint(reading, ran).is_some());
+    let suspects: Vec<String> = suspects.map(|((_, text), _)| (*text).clone()).collect();
+    if !suspects.is_empty() {
+        check(&suspects, folder, wrong)?;
+    }
+    let ran_something = |((reading, _), ran): &(&(Reading, &String), &Vec<String>)| {
+        reading.understood && !ran.is_empty()
+    };
+    Some(telling.iter().zip(&runs).filter(ran_something).count())
 }
 
 /// Whether the reading says that more may run than it names; literal `eval` is read and has to be
@@ -88,7 +125,7 @@ fn bash_agrees_on_what_was_hard_before() {
     let texts: Vec<String> = lines.map(|line| line.replace('⏎', "\n")).collect();
     let mut wrong = Vec::new();
     if check(&texts, &folder, &mut wrong).is_none() {
-        println!("{SKIPPED}");
+        skips::skip(SKIPPED);
     }
     drop(fs::remove_dir_all(&folder));
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -114,8 +151,8 @@ fn bash_runs_nothing_that_the_gate_did_not_see() {
                 _ => list(&mut random, 1 + index % 4, false),
             })
             .collect();
-        let Some(told) = check(&texts, &folder, &mut wrong) else {
-            println!("{SKIPPED}");
+        let Some(told) = check_quickly(&texts, &folder, &mut wrong) else {
+            skips::skip(SKIPPED);
             return;
         };
         total += texts.len();

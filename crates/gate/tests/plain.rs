@@ -29,7 +29,7 @@ use legwork_gate::{Dialect, Form, PlainCommand, Word, plain};
 
 const SEED: u64 = 1_794_749_749;
 const BATCH: usize = 150;
-const SKIPPED: &str = "skipped: the shell, or unshare with user namespaces, is not to be had";
+const SKIPPED: &str = "the shell, or unshare with user namespaces, is not to be had";
 
 /// What a stub does: it tells its name and its arguments, and fails if its name ends with `f`.
 const STUB: &str = "#!/bin/sh\nprintf '%s\\036' \"$(printf '%s\\037' \"${0##*/}\" \"$@\")\" >&9\n\
@@ -140,7 +140,7 @@ fn fuzz(shell: &'static str, dialect: Dialect) {
     let seconds = number("LEGWORK_FUZZ_SECONDS").unwrap_or(10);
     println!("LEGWORK_FUZZ_SEED={seed}");
     if !Path::new(shell).exists() {
-        println!("{SKIPPED}");
+        skips::skip(SKIPPED);
         return;
     }
     let oracle = Oracle::new(shell);
@@ -157,7 +157,7 @@ fn fuzz(shell: &'static str, dialect: Dialect) {
             }
         }
         let Some(told) = check(&oracle, dialect, made, &mut wrong) else {
-            println!("{SKIPPED}");
+            skips::skip(SKIPPED);
             return;
         };
         telling += told;
@@ -189,7 +189,7 @@ fn a_straight_text_runs_all_of_it() {
     .map(str::to_owned)
     .to_vec();
     let Some(all) = oracle.run(&texts) else {
-        println!("{SKIPPED}");
+        skips::skip(SKIPPED);
         return;
     };
     for (text, ran) in texts.iter().zip(all) {

@@ -64,17 +64,66 @@ fn mistakes_are_told_with_place_and_remedy() {
             "p.toml:4:11: the workspace `here` is not an absolute path; write the whole path, as in `\"/home/me/project\"`",
         ),
         (
+            "mode = \"strict\"",
+            "p.toml:1:1: unknown key `mode`; write `ask = \"strict\"` above the first section",
+        ),
+        (
+            "[sandbox]\nmode = \"open\"",
+            "p.toml:2:1: unknown key `mode`; write `ask = \"never\"` above the first section, and `level = \"none\"` into `[sandbox]`",
+        ),
+        (
+            "[network]\nmode = \"strict\"",
+            "p.toml:2:8: `strict` is not known here; write `ask = \"strict\"` above the first section",
+        ),
+        (
+            "[sandbox]\nmode = \"names\"",
+            "p.toml:2:1: unknown key `mode`; it belongs into `[network]`",
+        ),
+        (
             "[[rule]]\ndecision=\"ask\"\nprogram=\"x\"\nredirect=\"no\"",
             "p.toml:4:10: `no` is not known here; did you mean `\"none\"`?",
         ),
     ] {
         assert_eq!(mistake(text), expected, "{text}");
     }
-    assert!(
-        mistake("coreTools = [\"Shell(x)\"]")
-            .starts_with("p.toml:1:14: `Shell(x)` is not understood")
-    );
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_its_place() {
     assert!(mistake("x = ").starts_with("p.toml:1:"));
+}
+
+#[test]
+fn tools_of_other_programs_are_ignored_with_a_note_and_the_rest_counts() {
+    let text = "coreTools = [\"read_file\", \"run_shell_command(git)\", \"GlobTool\"]\n\
+        excludeTools = [\"write_file\", \"mcp__db__query\", \"ShellTool(rm)\", \"run_shell_command(dd)\"]";
+    let policy = load(Origin::User, text).unwrap();
+    let told: Vec<String> = policy.ignored().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 4, "{told:#?}");
+    assert!(
+        told.contains(
+            &"p.toml:1:14: `read_file` is no tool of Legwork, so this entry of `coreTools` is ignored; \
+              a program is written `run_shell_command(read_file)`"
+                .to_owned()
+        ),
+        "{told:#?}"
+    );
+    let look = |text: &str| {
+        let circumstances = Circumstances { sandboxed: true, ..Circumstances::default() };
+        check(&policy, "run_shell_command", Script::Shell(text), circumstances).verdict
+    };
+    assert_eq!(
+        [look("git status"), look("rm x"), look("dd")],
+        [Decision::Allow, Decision::Deny, Decision::Deny]
+    );
+    // What was meant to be ours, or names a program, is a mistake: its deny would be lost.
+    for near in
+        ["run_shel_command", "Runshellcommand", "Bahs", "execcommand", "Shell(rm)", "rm -rf"]
+    {
+        let told = mistake(&format!("excludeTools = [\"{near}\"]"));
+        assert!(told.starts_with(&format!("p.toml:1:17: `{near}` is not understood")), "{told}");
+    }
+    assert!(load(Origin::Project, "coreTools = [\"read_file\"]").is_err());
 }
 
 #[test]
@@ -236,7 +285,7 @@ fn an_explanation_says_what_to_change() {
     assert_eq!(
         checked.explanation.render(text),
         "  ls && rm -f x\n        ^^^^^^^\nreason: `rm -f x` is denied by the rule `run_shell_command(rm)`\n\
-         rule:   run_shell_command(rm)\nto change it: use another command, or change that rule in the policy"
+         rule:   run_shell_command(rm)\nto change it: take that rule out, or make it narrower"
     );
 }
 

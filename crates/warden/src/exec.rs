@@ -98,6 +98,18 @@ pub(crate) fn find<'r>(
     denies.or_else(|| rules.iter().filter(|rule| rule.asks).find(speaks))
 }
 
+/// The rule that denies a program which waits to be executed, its own name among the arguments.
+pub fn denial<'r>(
+    rules: &'r [ExecRule],
+    path: &[u8],
+    file: &[u8],
+    argv: &[Vec<u8>],
+) -> Option<&'r ExecRule> {
+    let (called, arguments) = argv.split_first().map_or((path, argv), |(it, rest)| (&**it, rest));
+    let [named, file, called] = [path, file, called].map(name_of_program);
+    find(rules, ProgramNames { named, file, called }, arguments).filter(|rule| !rule.asks)
+}
+
 fn is_many_in_one(name: &[u8]) -> bool {
     MANY_IN_ONE.contains(&name)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use legwork::{Answered, Approval, AskFuture, Asker, Reply, SharedAsker};
+use legwork::{Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
@@ -23,9 +23,9 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         let (desk, session) = (self.desk.clone(), self.session.clone());
         Box::pin(async move {
-            let desk = desk.upgrade()?;
-            let answer = desk.ask("session/request_permission", form(&approval, &session)).await?;
-            answered(&answer)
+            let Some(desk) = desk.upgrade() else { return FaceAnswer::NotShown };
+            let asked = desk.ask("session/request_permission", form(&approval, &session)).await;
+            asked.map_or(FaceAnswer::NotShown, |answer| answered(&answer))
         })
     }
 }
@@ -60,13 +60,14 @@ fn option(reply: Reply) -> Value {
     json!({ "optionId": reply.as_str(), "name": name, "kind": kind })
 }
 
-/// What the person said; none if the question was put away, or the editor cannot ask.
-fn answered(answer: &Value) -> Option<Answered> {
-    let outcome = answer.pointer("/result/outcome")?;
+/// Asks the person, if the editor can ask.
+fn answered(answer: &Value) -> FaceAnswer {
+    let Some(outcome) = answer.pointer("/result/outcome") else { return FaceAnswer::NotShown };
     if outcome.get("outcome").and_then(Value::as_str) != Some("selected") {
-        return None;
+        return FaceAnswer::Closed;
     }
     let chosen = outcome.get("optionId").and_then(Value::as_str).and_then(Reply::from_name);
     let decision = chosen.unwrap_or(Reply::Deny);
-    Some(Answered { decision, note: None, by: "the person at the editor (ACP)".into() })
+    let by = "the person at the editor (ACP)".into();
+    FaceAnswer::Answered(Answered { decision, note: None, by })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
-use super::common::{Rules, StateChoice};
+use super::common::{Rules, StateChoice, chosen};
 
 /// The clients that can be set up, in the order of their table.
 pub(crate) const SETUP_CLIENTS: [&str; 15] = [
@@ -38,8 +38,16 @@ pub(crate) struct SetupOptions {
     pub print: bool,
     /// Remove Legwork from the clients' files; those that nobody else has changed since are then as
     /// they were before
-    #[arg(long, conflicts_with_all = ["hooks", "shell_off", "workspace"])]
+    #[arg(long, conflicts_with_all = ["hooks", "shell_off", "workspace", "tools"])]
     pub remove: bool,
+    /// Remove everything of Legwork but the program, after a question: stop what runs, discard
+    /// trials and layers, delete the state folder and your configuration, and take Legwork out of
+    /// all clients
+    #[arg(long, requires = "remove", conflicts_with_all = ["clients", "json", "scope"])]
+    pub all: bool,
+    /// Ask nothing before `--all` removes
+    #[arg(long, requires = "all")]
+    pub yes: bool,
     /// Your own files, or those of the project in the current folder
     #[arg(long, value_enum, default_value = "user")]
     pub scope: ScopeName,
@@ -56,11 +64,20 @@ pub(crate) struct SetupOptions {
     /// that it has open]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+    /// Tools that the client is offered: names with commas, or `all` [default: ExecCommand and the
+    /// task tools; the others are `execute_command` and `run_shell_command`]
+    #[arg(long, value_name = "LIST", value_parser = tools_by_name)]
+    pub tools: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
     pub state: StateChoice,
+}
+
+/// A list of tools, all of which there are.
+fn tools_by_name(list: &str) -> Result<String, String> {
+    chosen(list).map(|_| list.to_owned())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

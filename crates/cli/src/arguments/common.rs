@@ -47,6 +47,9 @@ impl StatePlace {
     pub(crate) fn options(&self, rules: &Rules) -> Result<Options, ToolError> {
         let workspace = self.folder();
         let config = rules.config(&workspace)?;
+        for ignored in config.policy.ignored() {
+            tracing::warn!("{ignored}");
+        }
         let mut options = Options::configured(workspace, config);
         options.state = self.state.chosen();
         options.on_repair = tell_of_repair;

@@ -37,6 +37,7 @@ Examples:
   legwork setup claude-code codex
   legwork setup claude-code --shell-off
   legwork setup --hooks                 judge what the clients' own shells run, too
+  legwork setup --tools all             with execute_command and run_shell_command, too
   legwork setup --remove";
 
 pub(super) const HOOK: &str = "\
@@ -68,16 +69,25 @@ server ends. Other machines reach it with TLS, here or in a proxy (--behind-prox
 
 Examples:
   legwork serve
+  legwork serve link
   legwork serve --listen 127.0.0.1:0 --workspace ~/project
   legwork serve --listen unix:/run/user/1000/legwork.sock
   legwork serve --listen 0.0.0.0:7117 --tls-cert cert.pem --tls-key key.pem \
 --allow-host legwork.example";
+
+pub(super) const SERVE_LINK: &str = "\
+The link signs in once, within ten minutes. Without a link, sign in with a token.
+
+Examples:
+  legwork serve link
+  legwork serve link --state ~/other";
 
 pub(super) const TOKEN_ADD: &str = "\
 The token is printed once; only its hash is kept.
 
 Examples:
   legwork token add laptop --role operator
+  legwork token add laptop --role operator --save
   legwork token add ci --role agent --workspace ~/project --expires 30d
   legwork token add dashboard --role viewer";
 

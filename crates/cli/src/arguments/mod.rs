@@ -15,7 +15,8 @@ use std::{
 };
 
 use clap::{
-    Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind,
+    Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use legwork::tools::export::Format;
 
@@ -30,7 +31,8 @@ pub(crate) use self::{
         DenyOptions, PolicyCheckOptions, PolicyCircumstances, PolicyTestOptions, PolicyVerb,
     },
     serving::{
-        AcpOptions, ServeOptions, TokenAddOptions, TokenListOptions, TokenRevokeOptions, TokenVerb,
+        AcpOptions, ServeLinkOptions, ServeOptions, ServeVerb, TokenAddOptions, TokenListOptions,
+        TokenRevokeOptions, TokenVerb,
     },
     tasks::{
         AttachOptions, LogsOptions, PsOptions, RunCommon, RunOptions, SendOptions, ShOptions,
@@ -64,7 +66,7 @@ impl Arguments {
         {
             return Ok(Self { state: StateChoice::default(), verb: Some(verb) });
         }
-        let mut arguments = Self::try_parse_from(words)?;
+        let mut arguments = Self::of_all_verbs(words)?;
         let (Some(verb), Some(given)) = (&mut arguments.verb, &arguments.state.state) else {
             return Ok(arguments);
         };
@@ -75,6 +77,21 @@ impl Arguments {
         // What stands behind the verb goes before.
         state.state.get_or_insert_with(|| given.clone());
         Ok(arguments)
+    }
+
+    /// Reads any verb. For a word that is none, only verbs of the help are suggested.
+    fn of_all_verbs(words: Vec<OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(words).map_err(|mut problem| {
+            let suggested = problem.remove(ContextKind::SuggestedSubcommand);
+            if let Some(ContextValue::Strings(mut names)) = suggested {
+                let verbs = Self::command();
+                names.retain(|name| !verbs.find_subcommand(name).is_some_and(Command::is_hide_set));
+                if !names.is_empty() {
+                    problem.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+                }
+            }
+            problem
+        })
     }
 }
 
@@ -228,7 +245,10 @@ impl Verb {
             Self::Hook(options) => &mut options.state,
             Self::Mcp(options) => &mut options.place.state,
             Self::Acp(options) => &mut options.state,
-            Self::Serve(options) => &mut options.place.state,
+            Self::Serve(options) => match &mut options.verb {
+                Some(ServeVerb::Link(options)) => &mut options.state,
+                None => &mut options.place.state,
+            },
             Self::Token(TokenVerb::Add(options)) => &mut options.file.state,
             Self::Token(TokenVerb::List(options)) => &mut options.file.state,
             Self::Token(TokenVerb::Revoke(options)) => &mut options.file.state,
@@ -467,6 +487,21 @@ mod tests {
             ["run", "run --help", "sh -V", "mcp --nonsense", "call", "ps", "runs", "help run", "-h"]
         {
             assert!(alone(line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_verb_suggests_verbs_of_the_help_alone() {
+        for (word, tip) in [
+            ("pss", Some("a similar subcommand exists: 'ps'")),
+            ("pots", None),
+            ("aprove", Some("'approve'")),
+        ] {
+            let words = ["legwork", word].map(OsString::from).to_vec();
+            let problem = Arguments::of_all_verbs(words).unwrap_err().to_string();
+            assert_eq!(problem.contains("tip:"), tip.is_some(), "{problem}");
+            assert!(problem.contains(tip.unwrap_or(word)), "{problem}");
+            assert!(!problem.contains("post"), "{problem}");
         }
     }
 }

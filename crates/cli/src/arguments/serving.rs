@@ -34,7 +34,10 @@ pub(crate) struct AcpOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ServeOptions {
+    #[command(subcommand)]
+    pub verb: Option<ServeVerb>,
     /// Address to listen on: HOST:PORT (port 0 is any free one) or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7117")]
     pub listen: Listen,
@@ -69,6 +72,19 @@ pub(crate) struct ServeOptions {
     pub structured: bool,
     #[command(flatten)]
     pub log: LogChoice,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServeVerb {
+    /// Print a link that signs in to the page of the running server, once
+    #[command(after_help = examples::SERVE_LINK)]
+    Link(ServeLinkOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeLinkOptions {
+    #[command(flatten)]
+    pub state: StateChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -115,6 +131,10 @@ pub(crate) struct TokenAddOptions {
     /// How long it counts, such as 12h or 30d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = values::seconds)]
     pub expires: Option<Duration>,
+    /// Save the token in the state folder, which sandboxed commands cannot read, and print that
+    /// file instead; `curl --header @FILE` sends it
+    #[arg(long)]
+    pub save: bool,
     #[command(flatten)]
     pub file: TokenFileChoice,
 }

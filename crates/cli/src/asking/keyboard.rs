@@ -1,4 +1,4 @@
-//! The terminal of a person who is asked: what is written there, and the lines that are typed.
+//! The terminal of a person who is asked: what is written there, and the keys that are pressed.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,9 +8,15 @@ use std::{
 
 use rustix::{
     fs::OFlags,
-    termios::{QueueSelector, tcflush},
+    process::Signal,
+    termios::{
+        LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
+        tcsetattr,
+    },
 };
 use tokio::net::unix::pipe::Receiver;
+
+use crate::signals::Caught;
 
 /// Where the person is.
 const TERMINAL: &str = "/dev/tty";
@@ -28,11 +34,17 @@ pub(super) fn tell(text: &str) -> io::Result<()> {
     writeln!(terminal, "{text}")
 }
 
-/// Our terminal, whatever our streams are.
+/// Has the terminal tell a pasted text from keys, and no longer.
+const PASTES: (&str, &str) = ("\x1b[?2004h", "\x1b[?2004l");
+
+/// Our terminal, whatever our streams are. While this lives, each key comes as it is pressed and is
+/// not shown by the terminal itself.
 pub(super) struct AskingTerminal {
     screen: File,
     /// It is no pipe, but it is read like one.
     keyboard: Receiver,
+    before: Termios,
+    continued: Caught,
 }
 
 impl AskingTerminal {
@@ -40,33 +52,64 @@ impl AskingTerminal {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let keyboard = OpenOptions::new().read(true).custom_flags(flags).open(TERMINAL)?;
         let screen = File::options().read(true).write(true).open(TERMINAL)?;
-        Ok(Self { screen, keyboard: Receiver::from_owned_fd_unchecked(keyboard.into())? })
+        let before = tcgetattr(&screen)?;
+        let keyboard = Receiver::from_owned_fd_unchecked(keyboard.into())?;
+        let continued = Caught::new(&[Signal::CONT]);
+        let mut terminal = Self { screen, keyboard, before, continued };
+        terminal.enter()?;
+        Ok(terminal)
+    }
+
+    /// Whoever had the terminal while we were stopped gave it other modes.
+    fn enter(&mut self) -> io::Result<()> {
+        let mut modes = self.before.clone();
+        modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(&self.screen, OptionalActions::Now, &modes)?;
+        self.write(PASTES.0)
     }
 
     pub(super) fn write(&mut self, text: &str) -> io::Result<()> {
         self.screen.write_all(text.as_bytes())
     }
 
-    /// Forgets what was typed so far.
-    pub(super) fn forget_typed(&self) {
+    /// Takes what was typed so far, and says whether there was something.
+    pub(super) fn typed_before(&self) -> bool {
+        let mut buffer = [0; 1024];
+        let mut was_typed = false;
+        while self.keyboard.try_read(&mut buffer).is_ok_and(|read| read > 0) {
+            was_typed = true;
+        }
         let _ = tcflush(&self.screen, QueueSelector::IFlush);
+        was_typed
     }
 
-    /// The next line; none at the end of the input.
-    pub(super) async fn line(&mut self) -> io::Result<Option<String>> {
-        let mut line = Vec::new();
+    /// What is typed next; nothing where the terminal was somebody else's meanwhile, none at its
+    /// end. Safe to cancel.
+    pub(super) async fn bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
-            self.keyboard.readable().await?;
+            tokio::select! {
+                readable = self.keyboard.readable() => readable?,
+                _ = self.continued.next() => {
+                    self.enter()?;
+                    return Ok(Some(Vec::new()));
+                }
+            }
             let mut buffer = [0; 1024];
             match self.keyboard.try_read(&mut buffer) {
-                Ok(0) if line.is_empty() => return Ok(None),
-                Ok(read) => line.extend_from_slice(buffer.get(..read).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Ok(0) => return Ok(None),
+                Ok(read) => return Ok(buffer.get(..read).map(<[u8]>::to_vec)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            if line.ends_with(b"\n") || line.len() > buffer.len() {
-                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
-            }
         }
+    }
+}
+
+impl Drop for AskingTerminal {
+    fn drop(&mut self) {
+        let _ = self.write(PASTES.1);
+        let _ = tcsetattr(&self.screen, OptionalActions::Now, &self.before);
     }
 }

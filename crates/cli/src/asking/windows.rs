@@ -25,14 +25,14 @@ impl AskingTerminal {
         match self.0 {}
     }
 
-    /// Forgets what was typed so far.
-    pub(super) fn forget_typed(&self) {
+    /// Takes what was typed so far, and says whether there was something.
+    pub(super) fn typed_before(&self) -> bool {
         match self.0 {}
     }
 
-    /// The next line; none at the end of the input.
+    /// What is typed next; none at the end of the input.
     #[expect(clippy::unused_async, reason = "the signature is that of Unix")]
-    pub(super) async fn line(&mut self) -> io::Result<Option<String>> {
+    pub(super) async fn bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.0 {}
     }
 }

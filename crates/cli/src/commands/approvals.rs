@@ -183,14 +183,15 @@ async fn watch(engine: &Engine) -> ExitCode {
 /// Asks one question after another; an end without an error is somebody's Ctrl-C.
 async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
     // For as long as this lives, callers know that somebody is here.
-    let _here = engine.watch_approvals()?;
+    let _here = engine.watch_approvals(None)?;
     let mut events = engine.events(None, Interest::Changes).await?;
     let mut signals = Caught::new(&ENDING);
     print("Waiting for questions; Ctrl-C ends it\n");
     loop {
         for approval in engine.approvals().await? {
-            let decision = match asking::ask(&approval, &engine.replies(&approval)).await {
-                Ok(PersonSaid::Reply(decision)) => decision,
+            let said = asking::ask(&approval, &engine.replies(&approval)).await;
+            let (decision, note) = match said {
+                Ok(PersonSaid::Reply(decision, note)) => (decision, note),
                 // It stays open for whoever else can answer.
                 Ok(PersonSaid::Cancelled) => return Err(None),
                 Err(error) => {
@@ -199,7 +200,7 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
                 }
             };
             let by = "the command line".into();
-            let answered = Answered { decision, note: None, by };
+            let answered = Answered { decision, note, by };
             match engine.answer(&approval.approval_id, answered).await {
                 Ok(approval) => print(&format!("{}\n", consequence(&approval, decision))),
                 Err(error) => print(&format!("{}\n", error.message)),

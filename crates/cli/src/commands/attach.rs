@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use legwork::{Change, ErrorKind, Observer, ToolError, output::Screen};
+use legwork::{Caller, Change, ErrorKind, Observer, ToolError, output::Screen};
 
 use super::{copy::Copier, run::code_of_task};
 use crate::{
@@ -40,10 +40,11 @@ pub(crate) async fn attach(options: AttachOptions) -> ExitCode {
         Ok(observer) => observer,
         Err(error) => return complain_of(&error),
     };
+    let person = Caller::person("attach");
     let left = if observer.task().tty && terminal::is_interactive() && !observer.is_over() {
-        join_terminal(&mut observer).await
+        join_terminal(&mut observer, &person).await
     } else {
-        stream(&mut observer).await
+        stream(&mut observer, &person).await
     };
     let left = match left {
         Ok(left) => left,
@@ -71,9 +72,13 @@ pub(super) enum Left {
 
 /// Gives our terminal to a task that has one, until Ctrl-], its end or a signal; then the terminal
 /// is as it was.
-pub(super) async fn join_terminal(observer: &mut Observer) -> Result<Left, ToolError> {
+pub(super) async fn join_terminal(
+    observer: &mut Observer,
+    caller: &Caller,
+) -> Result<Left, ToolError> {
+    observer.controls(caller)?;
     say("legwork: attached; Ctrl-] detaches, and the task goes on\r");
-    let left = take_part(observer, true).await;
+    let left = take_part(observer, caller, true).await;
     // The program goes on and will not tidy up on this terminal.
     if !matches!(left, Ok(Left::Ended)) {
         let _ = std::io::stdout().write_all(CALM);
@@ -83,7 +88,11 @@ pub(super) async fn join_terminal(observer: &mut Observer) -> Result<Left, ToolE
 }
 
 /// Joins our terminal with the task's: keys go there, its bytes come here, its size follows ours.
-pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Result<Left, ToolError> {
+pub(super) async fn take_part(
+    observer: &mut Observer,
+    caller: &Caller,
+    can_leave: bool,
+) -> Result<Left, ToolError> {
     let Ok(_raw) = Raw::enter() else {
         let problem = "this terminal cannot be set to raw mode";
         return Err(ToolError::new(ErrorKind::ToolExecutionFailed, problem));
@@ -92,7 +101,7 @@ pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Resul
     let mut resized = window_changes().ok();
     let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
     if let Some(size) = terminal::size() {
-        observer.resize(size).await;
+        observer.controls(caller)?.resize(size).await;
     }
     let mut copier = Copier::new();
     let output = observer.output().await?;
@@ -123,11 +132,11 @@ pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Resul
                 if can_leave && typed.contains(&DETACH) {
                     return Ok(Left::Detached);
                 }
-                observer.input(&typed, PATIENCE).await;
+                observer.controls(caller)?.input(&typed, PATIENCE).await;
             }
             _ = next_size => {
                 if let Some(size) = terminal::size() {
-                    observer.resize(size).await;
+                    observer.controls(caller)?.resize(size).await;
                 }
             }
             number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
@@ -136,7 +145,7 @@ pub(super) async fn take_part(observer: &mut Observer, can_leave: bool) -> Resul
 }
 
 /// Copies the task's streams to ours, and our stdin to its.
-async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
+async fn stream(observer: &mut Observer, caller: &Caller) -> Result<Left, ToolError> {
     let takes_input = observer.report().await?.is_some_and(|report| report.takes_input);
     let mut typed = if takes_input { Typed::listen() } else { Typed::nothing() };
     // A file or a pipe has an end that means something; a person may just have had enough.
@@ -156,8 +165,8 @@ async fn stream(observer: &mut Observer) -> Result<Left, ToolError> {
         tokio::select! {
             _ = observer.changed(copier.stdout.written, copier.stderr.written) => {}
             line = typed.next_or_end() => match line {
-                Some(line) => drop(observer.input(&line, PATIENCE).await),
-                None if passes_end => drop(observer.end_input().await),
+                Some(line) => drop(observer.controls(caller)?.input(&line, PATIENCE).await),
+                None if passes_end => drop(observer.controls(caller)?.end_input().await),
                 None => {}
             },
             number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),

@@ -1,19 +1,19 @@
 //! `legwork call`: calls one tool, as a model would, and prints its receipt.
 
 use std::{
-    io::{self, Read},
+    io::{self, IsTerminal as _, Read},
     process::ExitCode,
     time::Duration,
 };
 
-use legwork::{Answer, Caller, Registry, ToolError, gate::units::shown_bytes};
-use serde_json::Value;
+use legwork::{Answer, Caller, Definition, Registry, ToolError, gate::units::shown_bytes};
+use serde_json::{Value, json};
 
 use crate::{
     arguments::{CallOptions, Rules, StatePlace},
     asking, hints,
     progress::waiting,
-    render::{CANCELLED, complain, error_code, print, print_json, say},
+    render::{CANCELLED, complain, complain_of, error_code, print, print_json, say},
     signals,
 };
 
@@ -33,13 +33,17 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Ok(registry) => registry,
         Err(problem) => return complain(&problem),
     };
-    let known = registry.get(tool).is_some();
+    let hint = registry.get(tool).map(|tool| json_hint(tool.definition()));
     let rules = &options.guard.rules;
-    let answer = match parse(&text) {
+    let answer = match (parse(&text), hint) {
         // A tool that does not exist comes before everything that may be wrong with its input.
-        Err(problem) if known => Answer::failed(tool, ToolError::unparsable(tool, &problem)),
-        Err(_) => unknown(options.place, registry, rules, tool).await,
-        Ok(input) => match options.place.open(registry, rules) {
+        (Err(problem), Some(hint)) => {
+            let error = ToolError::unparsable(tool, &problem);
+            let general = error.recovery_hint.clone().unwrap_or_default();
+            Answer::failed(tool, error.hint(format!("{hint}; {general}")))
+        }
+        (Err(_), None) => unknown(options.place, registry, rules, tool).await,
+        (Ok(input), _) => match options.place.open(registry, rules) {
             Err(error) => not_opened(tool, error),
             Ok(engine) => {
                 let mut caller = Caller::operator("call");
@@ -74,8 +78,12 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
             }
         },
     };
+    let is_read = std::io::stdout().is_terminal();
     let printed = if options.json {
         print_json(answer.envelope())
+    } else if let Some(error) = answer.error().filter(|_| is_read) {
+        // A person reads it, and no model.
+        complain_of(error)
     } else {
         print(&format!("{}\n", answer.receipt().trim_end_matches('\n')))
     };
@@ -83,6 +91,24 @@ pub(crate) async fn call(options: CallOptions) -> ExitCode {
         Some(error) => ExitCode::from(error_code(error.kind)),
         None => printed,
     }
+}
+
+/// What to give instead of a text that is no JSON: the first field that a tool wants.
+fn json_hint(tool: &Definition) -> String {
+    let schema = &tool.input_schema;
+    let first = schema.pointer("/required/0").and_then(Value::as_str);
+    let is_list = |field: &str| {
+        schema.pointer(&format!("/properties/{field}/type")).is_some_and(|it| it == "array")
+    };
+    let (example, instead) = match first {
+        None => (json!({}), ""),
+        Some(field @ ("cmd" | "command")) => {
+            (json!({ field: "ls" }), ", while `legwork sh 'ls'` takes the command itself")
+        }
+        Some(field) if is_list(field) => (json!({ field: [] }), ""),
+        Some(field) => (json!({ field: "…" }), ""),
+    };
+    format!("the input is a JSON object such as {example}{instead}")
 }
 
 async fn unknown(place: StatePlace, registry: Registry, rules: &Rules, tool: &str) -> Answer {

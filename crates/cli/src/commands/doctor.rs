@@ -165,7 +165,11 @@ fn configuration(workspace: &Path, rules: &Rules) -> (Vec<Check>, Config) {
         Ok(config) if files.is_empty() => {
             (vec![Check::ok("configuration", "defaults: there is no file")], config)
         }
-        Ok(config) => (vec![Check::ok("configuration", files.join(", "))], config),
+        Ok(config) => {
+            let ignored = config.policy.ignored().iter().map(ToString::to_string);
+            let told: Vec<String> = [files.join(", ")].into_iter().chain(ignored).collect();
+            (vec![Check::ok("configuration", told.join("; "))], config)
+        }
         Err(error) => (vec![Check::failed("configuration", error.to_string())], Config::default()),
     }
 }
@@ -288,6 +292,7 @@ impl Trial {
             options.state = Some(state.path().to_owned());
             // The doctor's own command is for this machine.
             options.default_place = None;
+            options.files = None;
             options.hint = hints::of;
             options.for_the_user = hints::for_the_user;
             Engine::open_with(options, Registry::builtin())
@@ -322,7 +327,8 @@ impl Trial {
 
     /// Whether each place can be reached, and has what commands need.
     async fn places(&self) -> Vec<Check> {
-        let names: Vec<String> = self.guarded.places().map(|place| place.name.clone()).collect();
+        let names: Vec<String> =
+            self.guarded.places().into_iter().map(|place| place.name).collect();
         let mut checks = Vec::new();
         for name in names {
             checks.push(match self.guarded.check_place(&name).await {
@@ -357,6 +363,11 @@ impl Trial {
                 Check::failed("command", answer.envelope().summary_text.clone().unwrap_or_default())
             }
         });
+        if let Some(folder) = self.guarded.unsearched().await {
+            let folder = folder.display();
+            let detail = format!("too many folders: not guarded in {folder} and others");
+            checks.push(Check::ok("repositories", detail));
+        }
         checks
     }
 }

@@ -119,7 +119,7 @@ impl Listed {
             row.extend(is_alone.then(|| TableCell::new(Tone::Notable, stops(alone))));
             row.extend(has_left.then(|| TableCell::new(Tone::Notable, left)));
             row.extend(folders.then(|| TableCell::new(Tone::Faint, folder)));
-            row.push(escaped(&task.command).into());
+            row.push(command(task));
             table.add(row);
         }
         table.render(style)
@@ -151,7 +151,7 @@ impl Listed {
                 escaped(&task.tool).into(),
                 escaped(&task.asked_by).into(),
                 escaped(&task.workdir).into(),
-                escaped(&task.command).into(),
+                command(task),
             ]);
         }
         table.render(style.uncut())
@@ -233,6 +233,18 @@ fn exit(task: &Task) -> (Tone, String) {
             let name = signal_name(signal);
             (Tone::Bad, format!("{} {}", 128 + signal, name.trim_start_matches("SIG")))
         }
-        (None, None) => (Tone::Bad, "not started".into()),
+        (None, None) => (Tone::Bad, "no start".into()),
+    }
+}
+
+/// Marks a command that a rule or a person let run outside the sandbox.
+pub(super) const OUTSIDE: &str = "OUTSIDE";
+
+/// A command, with its mark.
+fn command(task: &Task) -> TableCell {
+    let command = escaped(&task.command);
+    match &task.sandbox.outside {
+        Some(_) => TableCell::new(Tone::Bad, format!("{OUTSIDE} {command}")),
+        None => command.into(),
     }
 }

@@ -61,7 +61,8 @@ fn listed(engine: &Engine) -> Vec<ListedPlace> {
         checked: None,
     };
     let here = place(LOCAL_PLACE, LOCAL_PLACE, "this machine");
-    let others = engine.places().map(|it| place(&it.name, it.reach.kind(), it.reach.target()));
+    let others = engine.places().into_iter();
+    let others = others.map(|it| place(&it.name, it.reach.kind(), it.reach.target()));
     [here].into_iter().chain(others).collect()
 }
 

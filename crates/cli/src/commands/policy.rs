@@ -58,6 +58,9 @@ impl Bench {
     fn open(circumstances: &PolicyCircumstances, more: &[PathBuf]) -> Result<Self, ToolError> {
         let workspace = workspace(circumstances);
         let config = circumstances.rules.with(more).config(&workspace)?;
+        for ignored in config.policy.ignored() {
+            eprintln!("note: {ignored}");
+        }
         let state =
             tempfile::Builder::new().prefix("legwork-check-").tempdir().map_err(|error| {
                 let problem = format!("cannot create a temporary folder: {error}");
@@ -130,7 +133,7 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
         return batch(bench, tool).await;
     }
     if let Some(connect) = &options.connect {
-        return check_connection(bench, connect, options.json);
+        return check_connection(bench, connect, options.json).await;
     }
     let text = options.command.as_deref().unwrap_or_default();
     if text.trim().is_empty() {
@@ -139,6 +142,7 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
     let judged = bench.judged(tool, text).await;
     let around = bench.circumstances(tool).await;
     let held = bench.engine.held_rules(bench.trust).await.unwrap_or_default();
+    let parts = bench.checker(tool).await.map(|checker| checker.parts()).unwrap_or_default();
     let (checked, around) = match (judged, around) {
         (Ok(checked), Ok(around)) => (checked, around),
         (Err(problem), _) | (_, Err(problem)) => return complain(&problem),
@@ -146,6 +150,7 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
     let printed = if options.json {
         let mut described = described(&checked);
         if let Value::Object(fields) = &mut described {
+            fields.insert("parts".into(), json!(parts));
             fields.insert("circumstances".into(), around);
             if !held.is_empty() {
                 fields.insert("held".into(), json!(held));
@@ -168,23 +173,19 @@ async fn check_verb(bench: &mut Bench, options: &PolicyCheckOptions, tool: &str)
 }
 
 /// Prints the verdict on a connection by name.
-fn check_connection(bench: &Bench, connect: &str, json: bool) -> ExitCode {
+async fn check_connection(bench: &Bench, connect: &str, json: bool) -> ExitCode {
     let parts = connect.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let Some((host, port)) = parts else {
         return complain("name a host and a port, such as pypi.org:443");
     };
-    let checked = match bench.engine.check_connection(bench.trust, host, port) {
+    let checked = match bench.engine.check_connection(bench.trust, host, port).await {
         Ok(checked) => checked,
         Err(error) => return complain_of(&error),
     };
     let printed = if json {
         print_json(&json!(checked))
     } else {
-        let verdict = match checked.verdict {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
-        };
+        let verdict = checked.verdict.as_str();
         let mut told = format!(
             "{verdict}  {}:{}\nreason: {}\nrule:   {}\n",
             checked.host, checked.port, checked.reason, checked.rule
@@ -250,7 +251,11 @@ fn holds(held: &[HeldRule]) -> String {
         let holds: Vec<&str> = rule.held.iter().map(|hold| hold.as_str()).collect();
         let only = if holds.len() == 1 { " only" } else { "" };
         let shown = crate::render::one_line(&rule.rule, 60);
-        out.push_str(&format!("  {} {shown}: {}{only}\n", name(rule.decision), holds.join(", ")));
+        out.push_str(&format!(
+            "  {} {shown}: {}{only}\n",
+            rule.decision.as_str(),
+            holds.join(", ")
+        ));
     }
     out
 }
@@ -260,18 +265,13 @@ fn told(around: &Value) -> String {
     let of = |name: &str| around.get(name).and_then(Value::as_str).unwrap_or_default();
     let whole = around.get("sandbox_whole").and_then(Value::as_bool).unwrap_or(false);
     let sandbox = of("sandbox");
-    let missing =
-        if whole || sandbox == "none" { "" } else { " (layers are missing here: legwork doctor)" };
+    let missing = if whole || sandbox.starts_with("none") {
+        ""
+    } else {
+        " (layers are missing here: legwork doctor)"
+    };
     let workspace = from_home(of("workspace"));
     format!("judged for: {} in {workspace}, sandbox {sandbox}{missing}", of("trust"))
-}
-
-fn name(verdict: Decision) -> &'static str {
-    match verdict {
-        Decision::Allow => "allow",
-        Decision::Ask => "ask",
-        Decision::Deny => "deny",
-    }
 }
 
 /// A name for a rule that allows what was judged.
@@ -283,7 +283,7 @@ pub(crate) fn rule_id(checked: &Checked) -> String {
 
 /// The verdict for a person: every simple command, then what decided and why.
 fn explained(checked: &Checked, text: &str) -> String {
-    let name = name(checked.verdict);
+    let name = checked.verdict.as_str();
     let mut out = format!("{name}\n\n");
     for command in read(text).commands {
         let span = command.span;
@@ -401,7 +401,7 @@ async fn test_verb(bench: &mut Bench, options: &PolicyTestOptions) -> ExitCode {
     let mut failed = 0;
     for case in &cases.case {
         let (got, reason) = match bench.judged(&case.tool, &case.input).await {
-            Ok(checked) => (name(checked.verdict).to_owned(), checked.reason),
+            Ok(checked) => (checked.verdict.as_str().to_owned(), checked.reason),
             Err(problem) => ("error".into(), problem),
         };
         if got != case.verdict {

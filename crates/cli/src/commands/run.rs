@@ -5,7 +5,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use legwork::{
     Caller, Confinement, Denial, EndedBy, Engine, ErrorKind, Grown, LOCAL_PLACE, Outcome, Outputs,
-    Registry, Request, Run, RunControl, Stdin, Task, ToolError, TrialWish, output::Mask,
+    Registry, Request, Run, RunControl, Status, Stdin, Task, ToolError, TrialWish, output::Mask,
 };
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     arguments::{RunCommon, RunOptions, ShOptions, StatePlace, TryOptions},
     asking,
     platform::{self, Signal},
-    render::{CANCELLED, DENIED, NOT_FOUND, complain, complain_of, one_line, print, say},
+    render::{CANCELLED, DENIED, NOT_FOUND, complain, complain_of, one_line, print, reason, say},
     signals::Caught,
     terminal,
 };
@@ -87,7 +87,7 @@ async fn perform(mut request: Request, common: RunCommon) -> ExitCode {
     };
     let task_id = run.task_id().clone();
     let over = if terminal.is_some() {
-        on_terminal(&engine, run).await
+        on_terminal(&engine, run, &caller).await
     } else {
         let mask = common.mask.then(|| engine.mask());
         on_streams(run, signals, mask.as_ref()).await
@@ -125,7 +125,7 @@ impl From<&Outcome> for Over {
 }
 
 fn caller(request: &Request) -> Caller {
-    let mut caller = Caller::operator(request.tool.clone());
+    let mut caller = Caller::person(request.tool.clone());
     caller.asker = asking::person();
     caller
 }
@@ -160,14 +160,14 @@ async fn not_allowed(engine: &Engine, error: &ToolError, common: &RunCommon) -> 
 }
 
 /// Gives the command a terminal that is joined with ours.
-async fn on_terminal(engine: &Engine, mut run: Run) -> Over {
+async fn on_terminal(engine: &Engine, mut run: Run, caller: &Caller) -> Over {
     let joined = async {
         let task = engine.task(run.task_id().as_str()).await?;
         let mut observer = engine.observe(task).await?;
         if observer.is_over() {
             return Ok(Left::Ended);
         }
-        take_part(&mut observer, false).await
+        take_part(&mut observer, caller, false).await
     };
     match joined.await {
         // Our terminal went away, or somebody asked us to end: so does the command, when it is
@@ -302,19 +302,30 @@ fn own_outputs() -> Outputs {
 
 /// The exit code that a task stands for.
 pub(super) fn code_of_task(task: &Task) -> ExitCode {
+    let is_unknown = |outcome: &Outcome| {
+        outcome.exit_status.is_none() && outcome.signal.is_none() && outcome.lost.is_none()
+    };
     match &task.outcome {
+        Some(outcome) if task.status == Status::Failed && is_unknown(outcome) => {
+            let why = task.reason.as_deref().map(|name| format!(": {}", reason(name)));
+            let id = &task.task_id;
+            complain(&format!("task {id} never started{}", why.unwrap_or_default()))
+        }
         Some(outcome) => code_of(outcome),
         None => complain("the command's outcome is not known yet"),
     }
 }
 
 /// The exit code that an outcome stands for; a limit that ended the command is named, and so are
-/// programs that a rule has kept from being executed and connections that it has refused. What
-/// covers a program has said so itself.
+/// programs that a rule has kept from being executed, connections that it has refused, and files
+/// that others run or trust. What covers a program has said so itself.
 fn code_of(outcome: &Outcome) -> ExitCode {
     let is_silent = |denial: &&Denial| denial.rule.is_some() && denial.layer != "covered";
     for denial in outcome.denials.iter().filter(is_silent) {
         say(&format!("legwork: {}", one_line(&denial.what, 200)));
+    }
+    for warning in &outcome.warnings {
+        say(&format!("legwork: warning: {}", one_line(warning, 400)));
     }
     let is_told = |by: &EndedBy| {
         by.is_limit() || matches!(by, EndedBy::Timeout | EndedBy::StoppedByScheduler)

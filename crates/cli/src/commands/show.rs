@@ -13,7 +13,7 @@ use super::{background, listed::age, resources};
 use crate::{
     arguments::{ShowOptions, StateChoice},
     render::{complain, complain_of, escaped, print, print_json, reason, time},
-    style::{Style, labelled},
+    style::{Style, Tone, labelled},
 };
 
 pub(crate) async fn show(options: ShowOptions) -> ExitCode {
@@ -82,6 +82,9 @@ fn describe(
         lines.add("Place", place);
     }
     lines.add("Folder", &escaped(&task.workdir));
+    let sandbox = escaped(&task.sandbox.words());
+    let tone = if task.sandbox.outside.is_some() { Tone::Bad } else { Tone::Plain };
+    lines.add("Sandbox", &lines.style.paint(tone, &sandbox));
     if let Some(shell) = &task.shell {
         lines.add("Shell", &format!("{shell}{}", if task.login { " (login)" } else { "" }));
     }
@@ -151,6 +154,9 @@ fn describe_outcome(lines: &mut Lines, outcome: &Outcome) {
     let flags: Vec<String> = outcome.flags.iter().map(|flag| flag.as_str().to_owned()).collect();
     if !flags.is_empty() {
         lines.add("Flags", &flags.join(", "));
+    }
+    for warning in &outcome.warnings {
+        lines.add("Warning", &escaped(warning));
     }
     for missing in &outcome.limits.missing {
         lines.add("Not limited", missing);

@@ -1,6 +1,11 @@
 //! `legwork token`: the tokens of `legwork serve`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use legwork::open_state;
 use serde_json::json;
@@ -12,6 +17,7 @@ use crate::{
         chosen, tell_of_repair,
     },
     http::tokens::{Token, TokenFile, new_secret, shown_digest},
+    platform::{make_folder, make_private, private_file},
     render::{complain, complain_of, escaped, now_ms, print, print_json, say},
     style::{Style, Tone},
     table::{Table, TableCell},
@@ -34,10 +40,10 @@ fn file(named: Option<&PathBuf>, state: &StateChoice) -> Result<TokenFile, Strin
 
 fn add(options: TokenAddOptions) -> Result<ExitCode, String> {
     let file = file(options.file.token_file.as_ref(), &options.file.state)?;
-    if options.file.token_file.is_none() {
-        let path = options.file.state.path().map_err(|error| error.to_string())?;
+    let state = options.file.state.path().map_err(|error| error.to_string())?;
+    if options.file.token_file.is_none() || options.save {
         // It is made, readable by its owner only.
-        if let Err(error) = open_state(&path, tell_of_repair) {
+        if let Err(error) = open_state(&state, tell_of_repair) {
             return Ok(complain_of(&error.into()));
         }
     }
@@ -72,8 +78,33 @@ fn add(options: TokenAddOptions) -> Result<ExitCode, String> {
         tokens.push(token);
         Ok(())
     })?;
+    if options.save {
+        let saved = save(&state, &name, &secret)?;
+        say(&format!("Token `{name}` ({role}), for `curl --header @FILE`:"));
+        return Ok(print(&format!("{}\n", saved.display())));
+    }
     say(&format!("Token `{name}` ({role}). It is shown only now:"));
     Ok(print(&format!("{secret}\n")))
+}
+
+/// The file in the state folder that has a token which was saved.
+fn saved(state: &Path, name: &str) -> PathBuf {
+    state.join("saved").join(format!("{name}.header"))
+}
+
+/// Saves a token as the header that sends it, and returns the file.
+fn save(state: &Path, name: &str, secret: &str) -> Result<PathBuf, String> {
+    let path = saved(state, name);
+    let written = make_folder(&state.join("saved"), 0o700).and_then(|()| {
+        // What a token of this name left behind.
+        let _ = fs::remove_file(&path);
+        let mut file = private_file().create_new(true).open(&path)?;
+        make_private(&path)?;
+        writeln!(file, "Authorization: Bearer {secret}")
+    });
+    let failed = |error: io::Error| format!("cannot save the token in {}: {error}", path.display());
+    written.map_err(failed)?;
+    Ok(path)
 }
 
 fn list(options: &TokenListOptions) -> Result<ExitCode, String> {
@@ -128,5 +159,8 @@ fn revoke(options: &TokenRevokeOptions) -> Result<ExitCode, String> {
         tokens.retain(|token| token.name != *name);
         if tokens.len() == before { Err(unknown()) } else { Ok(()) }
     })?;
+    if let Ok(state) = options.file.state.path() {
+        let _ = fs::remove_file(saved(&state, name));
+    }
     Ok(print(&format!("Token `{name}` revoked\n")))
 }

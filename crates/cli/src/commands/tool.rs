@@ -34,7 +34,7 @@ pub(super) async fn call(
     input: Value,
     json: bool,
 ) -> Result<Called, ExitCode> {
-    let answer = engine.call(tool, input, &Caller::operator("cli")).await;
+    let answer = engine.call(tool, input, &Caller::person("cli")).await;
     if json {
         print_json(answer.envelope());
     }

@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, Bytes, HttpBody},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header},
     response::IntoResponse,
 };
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::{body::Incoming, service::Service as _};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     HttpFace,
@@ -30,6 +31,12 @@ use super::{
 
 /// Most bytes of a request's body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Most bytes of the body of one who signs in with a code: of whom nothing is known.
+const SIGN_IN_BYTES_MAX: usize = 1024;
+
+/// Most bytes of all bodies that are here at once.
+pub(super) const BODIES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How long a body may take to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
@@ -119,24 +126,61 @@ impl Door {
         if signin::brings_code(request.method(), request.uri(), headers) {
             return self.sign_in(peer, request).await;
         }
-        let holder = self.holder(peer, request.method(), headers).await?;
-        let Ok(_place) = holder.places.clone().try_acquire_owned() else {
-            face.metrics.limit(HttpLimit::Requests);
-            let message = "too many requests of this token are under way";
-            return Err(HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
-                .hint("wait for some of their answers, then try again"));
-        };
+        let holder = self.holder(peer, (request.method(), request.uri()), headers).await?;
+        let place = self.place(&holder.places, "requests of this token are under way")?;
         let (mut parts, body) = request.into_parts();
-        let body = collected(body).await.inspect_err(|refusal| match refusal.status {
-            StatusCode::PAYLOAD_TOO_LARGE => face.metrics.limit(HttpLimit::BodyBytes),
-            StatusCode::REQUEST_TIMEOUT => face.metrics.limit(HttpLimit::BodyTime),
-            _ => {}
-        })?;
+        let (body, bytes) = self.collected(body, BODY_BYTES_MAX).await?;
+        // They are here for as long as the handler has them.
+        parts.extensions.insert(Arc::new(bytes));
         parts.extensions.insert(holder.clone());
         let request = Request::from_parts(parts, Body::from(body));
         let Ok(mut response) = TowerToHyperService::new(self.routes.clone()).call(request).await;
-        LoggedRequest::note_holder(&mut response, holder);
-        Ok(response)
+        LoggedRequest::note_holder(&mut response, holder.clone());
+        if response.body().size_hint().exact().is_some() {
+            return Ok(response);
+        }
+        // What is written bit by bit keeps its places until it ends.
+        let stream = self.place(&holder.streams, "streams of this token are open")?;
+        Ok(response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _held = (&place, &stream);
+                frame
+            }))
+        }))
+    }
+
+    /// A place among those that a token has.
+    fn place(
+        &self,
+        places: &Arc<Semaphore>,
+        what: &str,
+    ) -> Result<OwnedSemaphorePermit, HttpRefusal> {
+        places.clone().try_acquire_owned().map_err(|_| {
+            self.face.metrics.limit(HttpLimit::Requests);
+            let message = format!("too many {what}");
+            HttpRefusal::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message)
+                .hint("wait for some of their answers, then try again")
+        })
+    }
+
+    /// A whole body of at most so many bytes, and its share of all bytes that may be here.
+    async fn collected(
+        &self,
+        body: Incoming,
+        most: usize,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), HttpRefusal> {
+        let arrived = tokio::time::timeout(BODY_TIME_MAX, arrived(body, most, &self.face.bodies));
+        let arrived = arrived.await.unwrap_or_else(|_| {
+            let message = "the body did not arrive in time";
+            Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message))
+        });
+        arrived.inspect_err(|refusal| match refusal.status {
+            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::SERVICE_UNAVAILABLE => {
+                self.face.metrics.limit(HttpLimit::BodyBytes);
+            }
+            StatusCode::REQUEST_TIMEOUT => self.face.metrics.limit(HttpLimit::BodyTime),
+            _ => {}
+        })
     }
 
     /// Signs somebody in who brings the code of a link.
@@ -146,14 +190,13 @@ impl Door {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, HttpRefusal> {
         let (parts, body) = request.into_parts();
-        signin::check_own_page(&parts.method, &parts.headers, self.face.behind_proxy)?;
-        let body = collected(body).await?;
+        let (body, _bytes) = self.collected(body, SIGN_IN_BYTES_MAX).await?;
         if let Some(signed_in) = self.face.sign_ins.by_code(&body) {
             return signed_in;
         }
         self.slow_down(peer, &parts.headers).await;
         let message = "the code is wrong, used or expired";
-        let hint = "send the server the signal USR1, and it prints a new link";
+        let hint = "`legwork serve link` on the machine of the server prints a new link";
         Err(self.unknown(&parts.headers, message, "").hint(hint))
     }
 
@@ -167,18 +210,17 @@ impl Door {
         }
     }
 
-    /// The holder of the token, or of the session, that a request brings.
+    /// The holder of the token, the session or the ticket that a request brings.
     async fn holder(
         &self,
         peer: HttpPeer,
-        method: &Method,
+        target: (&Method, &Uri),
         headers: &HeaderMap,
     ) -> Result<Arc<Holder>, HttpRefusal> {
         if !headers.contains_key(header::AUTHORIZATION)
-            && let Some(holder) = self.face.sign_ins.holder(&self.face.keyring, headers)
+            && let Some(found) = self.face.sign_ins.holder(&self.face.keyring, target, headers)
         {
-            signin::check_own_page(method, headers, self.face.behind_proxy)?;
-            return Ok(holder);
+            return found.map_err(|why| self.unknown(headers, why, ""));
         }
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let secret = match (given.next(), given.next()) {
@@ -248,35 +290,83 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(secret.trim())
 }
 
-/// Addresses end up in logs, histories and Referer headers: a token there is refused, so that
-/// nobody gets used to it.
+/// Addresses end up in logs, histories and Referer headers: a token there is refused, however it is
+/// written, so that nobody gets used to it.
 fn refuse_token_in(uri: &Uri) -> Result<(), HttpRefusal> {
-    let fields = uri.query().unwrap_or_default().split('&');
-    let is_named = |field: &str| {
-        let name = field.split('=').next().unwrap_or_default();
-        name.eq_ignore_ascii_case("access_token") || name.eq_ignore_ascii_case("token")
+    let (fields, path) = (decoded(uri.query().unwrap_or_default()), decoded(uri.path()));
+    let is_named = |(name, _): &(String, String)| {
+        ["access_token", "token"].iter().any(|known| name.eq_ignore_ascii_case(known))
     };
-    let mut fields = fields.filter(|field| is_named(field));
-    if fields.next().is_none() && !uri.to_string().contains(PREFIX) {
+    let has_one = |text: &str| text.to_ascii_lowercase().contains(PREFIX);
+    let mut all = fields.iter().chain(&path);
+    if !fields.iter().any(is_named) && !all.any(|(name, text)| has_one(name) || has_one(text)) {
         return Ok(());
     }
     Err(HttpRefusal::invalid("a token does not belong into an address: it is kept in logs there")
         .hint("send it as Authorization: Bearer TOKEN, and revoke this one if it is in use"))
 }
 
-/// A whole body, within limits.
-async fn collected(body: Incoming) -> Result<Bytes, HttpRefusal> {
-    let body = Limited::new(body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_TIME_MAX, body).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("the body is over the limit of {BODY_BYTES_MAX} bytes");
-            Err(HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
+/// The names and values of a part of an address, without percent signs.
+fn decoded(part: &str) -> Vec<(String, String)> {
+    let uri = format!("/?{part}").parse().unwrap_or_default();
+    axum::extract::Query::try_from_uri(&uri).map(|query| query.0).unwrap_or_default()
+}
+
+/// A body as it arrives, as long as there is room.
+async fn arrived(
+    mut body: Incoming,
+    most: usize,
+    room: &Arc<Semaphore>,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), HttpRefusal> {
+    let (mut bytes, mut share) = (Vec::new(), None::<OwnedSemaphorePermit>);
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|error| HttpRefusal::invalid(format!("the body cannot be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > most {
+            let message = format!("the body is over the limit of {most} bytes");
+            return Err(HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
         }
-        Ok(Err(error)) => Err(HttpRefusal::invalid(format!("the body cannot be read: {error}"))),
-        Err(_) => {
-            let message = "the body did not arrive in time";
-            Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message))
+        let wanted = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let Ok(more) = room.clone().try_acquire_many_owned(wanted) else {
+            let message = "too many bytes of requests are here at once";
+            return Err(HttpRefusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "limit_exceeded",
+                message,
+            )
+            .hint("try again later"));
+        };
+        match &mut share {
+            Some(share) => share.merge(more),
+            None => share = Some(more),
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok((bytes.into(), share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_an_address_is_seen_however_it_is_written() {
+        let allowed = |text: &str| refuse_token_in(&text.parse().unwrap()).is_ok();
+        for fine in ["/", "/api/v1/tasks?limit=1", "/api/v1/tasks?ticket=abc", "/?tokens=1"] {
+            assert!(allowed(fine), "{fine}");
+        }
+        for refused in [
+            "/?token=x",
+            "/?%74oken=x",
+            "/?a=1&Access%5FToken=x",
+            "/?q=lwt%5fabc",
+            "/lwt_abc",
+            "/lwt%5Fabc",
+            "/a?b&lw%74_x",
+            "/?q=LWT_abc",
+        ] {
+            assert!(!allowed(refused), "{refused}");
         }
     }
 }

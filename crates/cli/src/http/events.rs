@@ -66,8 +66,11 @@ pub(super) async fn stream(call: Call) -> Handled {
     let interest = if wanted.live { Interest::Live } else { Interest::Changes };
     // One stream for everybody, so that a cursor means the same to all.
     let engine = call.face.realms.own.engine();
+    // Who sees the questions of one workspace alone keeps nobody waiting elsewhere.
+    let own = &call.standing.workspace;
     let opened = async {
-        let answerer = wanted.answering.then(|| engine.watch_approvals()).transpose()?;
+        let answerer =
+            wanted.answering.then(|| engine.watch_approvals(own.as_deref())).transpose()?;
         Ok::<_, ToolError>((engine.events(after, interest).await?, answerer))
     };
     let (events, answerer) = match opened.await {

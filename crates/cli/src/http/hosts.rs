@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
 
 use super::{listen::Listen, refusal::HttpRefusal};
 
-/// The names that are allowed, in lower case and without a port.
+/// The names that are allowed, in lower case and without a port. Names below `.localhost` are, too:
+/// no DNS has them (RFC 6761), and the page has such a name of its own.
 #[derive(Debug)]
 pub(super) struct Hosts(Vec<String>);
 
@@ -30,7 +31,7 @@ impl Hosts {
             (Some(one), None) => one.to_str().ok().and_then(host),
             _ => None,
         };
-        if !named.is_some_and(|named| self.0.contains(&named)) {
+        if !named.is_some_and(|named| self.has(&named)) {
             let message = "the Host header does not name this server";
             return Err(HttpRefusal::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message)
                 .hint("start the server with --allow-host NAME to serve it under another name"));
@@ -47,7 +48,11 @@ impl Hosts {
     /// Whether an origin is a page of a server on the list.
     fn is_ours(&self, origin: &str) -> bool {
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        authority.and_then(host).is_some_and(|named| self.0.contains(&named))
+        authority.and_then(host).is_some_and(|named| self.has(&named))
+    }
+
+    fn has(&self, name: &String) -> bool {
+        name.ends_with(".localhost") || self.0.contains(name)
     }
 }
 
@@ -80,8 +85,14 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_served() {
-        for ours in ["localhost", "LOCALHOST:80", "127.0.0.1:7117", "[::1]:7117", "legwork.example"]
-        {
+        for ours in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1:7117",
+            "[::1]:7117",
+            "legwork.example",
+            "lw.localhost:1",
+        ] {
             assert!(allowed(ours, None), "{ours}");
         }
         let others =

@@ -1,7 +1,7 @@
 //! The tokens that count now: read anew whenever their file has changed.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -23,6 +23,9 @@ use crate::{
 /// Most requests of one token that are worked on at once.
 const REQUESTS_MAX: usize = 512;
 
+/// Most answers of one token at once that are written bit by bit, for as long as it likes.
+const STREAMS_MAX: usize = 256;
+
 /// How long the wall clock is trusted to go on as it does: a stream looks at it again after this.
 const CLOCK_TRUSTED: Duration = Duration::from_secs(30);
 
@@ -34,28 +37,37 @@ pub(super) struct Holder {
     pub revoked: CancellationToken,
     /// Places for its requests.
     pub places: Arc<Semaphore>,
+    /// Places for those of them whose answers do not end by themselves.
+    pub streams: Arc<Semaphore>,
     /// What it stands on, once it has come.
     pub standing: OnceCell<Arc<Standing>>,
     /// Its sessions of MCP, once it has one.
     pub sessions: OnceCell<Sessions>,
+    /// What it has started.
+    pub known: legwork::Session,
 }
 
 impl Holder {
     pub(super) fn new(token: Token) -> Option<Self> {
         let digest = HEXLOWER.decode(token.sha256.as_bytes()).ok()?.try_into().ok()?;
-        let (revoked, places) = (CancellationToken::new(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+        let revoked = CancellationToken::new();
+        let [places, streams] =
+            [REQUESTS_MAX, STREAMS_MAX].map(|most| Arc::new(Semaphore::new(most)));
         let (standing, sessions) = (OnceCell::new(), OnceCell::new());
-        Some(Self { token, digest, revoked, places, standing, sessions })
+        let known = legwork::Session::default();
+        Some(Self { token, digest, revoked, places, streams, standing, sessions, known })
     }
 
-    /// The holder of a session with this token: all that it may be, until this time at most.
+    /// The holder of a session with this token: all that it may be, until this time at most, and
+    /// with its places: sessions do not make more of them.
     pub(super) fn session(&self, end_ms: i64) -> Self {
         let mut token = self.token.clone();
         token.expires_at_ms = Some(token.expires_at_ms.map_or(end_ms, |own| own.min(end_ms)));
-        let (revoked, places) =
-            (self.revoked.child_token(), Arc::new(Semaphore::new(REQUESTS_MAX)));
+        let revoked = self.revoked.child_token();
+        let (places, streams) = (self.places.clone(), self.streams.clone());
         let (standing, sessions) = (OnceCell::new(), OnceCell::new());
-        Self { token, digest: self.digest, revoked, places, standing, sessions }
+        let known = self.known.clone();
+        Self { token, digest: self.digest, revoked, places, streams, standing, sessions, known }
     }
 
     /// Whether it is neither revoked nor expired.
@@ -107,6 +119,12 @@ impl Keyring {
     /// How many tokens there are.
     pub(super) fn count(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).holders.len()
+    }
+
+    /// The workspaces that tokens are confined to.
+    pub(super) fn workspaces(&self) -> Vec<PathBuf> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.holders.iter().filter_map(|holder| holder.token.workspace.clone()).collect()
     }
 
     /// The holder of a token, if it counts now.

@@ -2,15 +2,19 @@
 
 use std::{
     fmt, fs, io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     str::FromStr,
     time::Duration,
 };
 
+use axum::http::uri::Authority;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 
 use crate::platform::{UnixListener, UnixStream, listen_unix, notice_silence};
+
+/// The addresses that `localhost`, and every name below it, stands for.
+const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// How long a client may be silent before it is asked for, and then until it is given up.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -116,30 +120,32 @@ impl Listener {
         }
     }
 
-    /// The port, where there is one.
-    pub(super) fn port(&self) -> Option<u16> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().ok().map(|address| address.port()),
-            Self::Unix(..) => None,
-        }
-    }
-
-    /// The address of the page for a browser: behind a proxy, under the first name that is allowed.
-    /// None where no browser connects.
+    /// The address of the page for a browser: under the first name that is allowed, else under a
+    /// name of our own where only this machine connects. None where no browser does.
     pub(super) fn page(
         &self,
         scheme: &str,
         behind_proxy: bool,
         names: &[String],
+        own: Option<String>,
     ) -> Option<String> {
         if let Some(name) = names.first().filter(|_| behind_proxy) {
             return Some(format!("https://{name}"));
         }
         let Self::Tcp(listener) = self else { return None };
         let address = listener.local_addr().ok()?;
-        // Nobody connects to "every address"; this machine does to its own.
-        let is_any = address.ip().is_unspecified();
-        let host = if is_any { "localhost".into() } else { host_of(address) };
+        let is_local = LOCALHOST.contains(&address.ip()) && scheme == "http";
+        let host = match (names.first(), own) {
+            // A name may say its port: that of a forwarding in front of us.
+            (Some(name), _) if name.parse::<Authority>().is_ok_and(|it| it.port().is_some()) => {
+                return Some(format!("{scheme}://{name}"));
+            }
+            (Some(name), _) => name.clone(),
+            (None, Some(own)) if is_local => own,
+            // Nobody connects to "every address"; this machine does to its own.
+            (None, _) if address.ip().is_unspecified() => "localhost".into(),
+            (None, _) => host_of(address),
+        };
         Some(format!("{scheme}://{host}:{}", address.port()))
     }
 

@@ -98,8 +98,11 @@ async fn open(call: &Call) -> Result<Sessions, HttpRefusal> {
         .with_json_response(true)
         .with_sse_retry(Some(RETRY))
         .with_cancellation_token(over.clone());
-    let factory = move || Ok(Server::new(offer.clone(), service.client()));
-    tokio::spawn(close_in_time(call, over, manager.clone()));
+    // Whoever holds the token is one caller, also after a connection has ended.
+    let known = offer.session(call.holder.known.clone());
+    service.note_session(&known);
+    tokio::spawn(close_in_time(call, over, manager.clone(), known.clone()));
+    let factory = move || Ok(Server::new(offer.clone(), service.client(), known.another()));
     Ok(Sessions { service: StreamableHttpService::new(factory, manager.clone(), config), manager })
 }
 
@@ -108,9 +111,11 @@ fn close_in_time(
     call: &Call,
     over: CancellationToken,
     manager: Arc<ResumableSessions>,
+    known: legwork::Session,
 ) -> impl Future<Output = ()> + Send + use<> {
     // The token's holder is not held on to: it has the sessions.
     let (closing, ended) = (call.face.closing.clone(), call.holder.ended());
+    let engine = call.standing.engine().clone();
     async move {
         tokio::select! {
             () = closing.cancelled() => {}
@@ -121,5 +126,6 @@ fn close_in_time(
         for id in open {
             let _ = manager.close_session(&id).await;
         }
+        engine.end_session(&known).await;
     }
 }

@@ -12,6 +12,7 @@ mod events;
 mod health;
 mod hosts;
 mod keyring;
+pub(crate) mod links;
 mod listen;
 mod mcp;
 mod metrics;
@@ -30,11 +31,13 @@ mod tls;
 pub(crate) mod tokens;
 
 use std::{
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use legwork::hide_from_commands;
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +48,7 @@ use self::{
     door::Door,
     hosts::Hosts,
     keyring::Keyring,
+    links::LinkDesk,
     listen::{Accepted, Listener},
     metrics::Metrics,
     realms::Realms,
@@ -55,8 +59,8 @@ use self::{
 use crate::{
     arguments::ServeOptions,
     log,
-    platform::Signal,
-    render::{complain, complain_of, now_ms, print, say, say_unlogged},
+    platform::stderr_file,
+    render::{complain, complain_of, now_ms, print, say},
     signals::{Caught, ENDING},
     traces,
 };
@@ -81,6 +85,8 @@ pub(super) struct HttpFace {
     hosts: Hosts,
     sign_ins: SignIns,
     attempts: Attempts,
+    /// Room for the bytes of bodies.
+    bodies: Arc<Semaphore>,
     /// A proxy stands in front of us, and what it says of its clients is believed.
     behind_proxy: bool,
     /// What connections come over, in the words of OpenTelemetry.
@@ -111,6 +117,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         Err(problem) => return complain(&problem),
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
+    // Before a sandbox is made.
+    let log_file = stderr_file();
+    log_file.iter().cloned().for_each(hide_from_commands);
     let realms = match Realms::open(options.place, options.rules).await {
         Ok(realms) => realms,
         Err(error) => return complain_of(&error),
@@ -124,8 +133,9 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         realms,
         keyring: Keyring::new(tokens),
         hosts: Hosts::new(&options.listen, &options.allow_host),
-        sign_ins: SignIns::new(listener.port(), options.behind_proxy || tls.is_some()),
+        sign_ins: SignIns::new(),
         attempts: Attempts::default(),
+        bodies: Arc::new(Semaphore::new(door::BODIES_BYTES_MAX)),
         behind_proxy: options.behind_proxy,
         transport: options.listen.transport(),
         tls,
@@ -136,16 +146,16 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
         structured: options.structured,
         began_at_ms: now_ms(),
     });
+    if let Some(file) = &log_file {
+        warn_of_log(&face, file);
+    }
+    let page = |own| listener.page(scheme, options.behind_proxy, &options.allow_host, own);
+    let desk = LinkDesk::open(&face, page, options.open, &state);
     let address = listener.address(scheme);
     print(&format!("{address}\n"));
     tracing::info!(address, version = env!("CARGO_PKG_VERSION"), "serving");
     if face.keyring.count() == 0 {
         say("There are no tokens yet: `legwork token add NAME --role operator` makes one");
-    }
-    let mut wanted = Caught::new(&[Signal::USR1]);
-    let base = listener.page(scheme, options.behind_proxy, &options.allow_host);
-    if let Some(link) = print_link(&face, base.as_deref()).filter(|_| options.open) {
-        opener::open(&link, &state);
     }
     let door = Arc::new(Door { face: face.clone(), routes: routes::router(&face) });
     let mut connections = JoinSet::new();
@@ -153,7 +163,7 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     tokio::select! {
         () = accept_all(&door, &listener, &places, &mut connections) => {}
         () = face.keyring.watch() => {}
-        () = print_links(&face, base.as_deref(), &mut wanted) => {}
+        () = desk.attend(&face) => {}
         () = face.metrics.follow(face.realms.own.engine()) => {}
         _ = signals.next() => {}
     }
@@ -161,6 +171,21 @@ pub(crate) async fn serve(options: ServeOptions) -> ExitCode {
     drop(listener);
     leave(&face, connections, &places, &mut signals).await;
     ExitCode::SUCCESS
+}
+
+/// Says it if the file of our stderr lies where commands write: they cannot read it now, but could
+/// when this server has ended.
+fn warn_of_log(face: &HttpFace, file: &Path) {
+    let mut workspaces = face.keyring.workspaces();
+    workspaces.push(face.realms.own.engine().workspace().to_owned());
+    if let Some(workspace) = workspaces.iter().find(|it| file.starts_with(it)) {
+        say(&format!(
+            "legwork: stderr goes to {}, in the workspace {}: send it to a file outside of every \
+             workspace, since commands may read this one when the server has ended",
+            file.display(),
+            workspace.display()
+        ));
+    }
 }
 
 /// Lets those go who are here: what is waited for ends, and its answers leave.
@@ -203,22 +228,6 @@ async fn listen(options: &ServeOptions) -> Result<(Listener, Option<Tls>), Strin
     };
     let protected = options.behind_proxy || tls.is_some();
     Ok((Listener::open(&options.listen, protected).await?, tls))
-}
-
-/// Prints a link that signs in to the page once, and returns it; none where no browser connects.
-fn print_link(face: &HttpFace, base: Option<&str>) -> Option<String> {
-    let code = face.sign_ins.new_code();
-    let link = format!("{}/#code={}", base?, code.ok()?);
-    say_unlogged(&format!("Sign in once, within 10 minutes: {link}"));
-    Some(link)
-}
-
-/// Prints another link at each signal; never ends.
-async fn print_links(face: &HttpFace, base: Option<&str>, wanted: &mut Caught) {
-    loop {
-        wanted.next().await;
-        print_link(face, base);
-    }
 }
 
 /// Accepts connections; never ends.

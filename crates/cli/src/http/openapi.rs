@@ -33,8 +33,7 @@ fn described(engine: &Engine) -> Value {
         "components": {
             "securitySchemes": {
                 "token": { "type": "http", "scheme": "bearer" },
-                // Its name has the server's port.
-                "session": { "type": "apiKey", "in": "cookie", "name": "legwork" },
+                "session": { "type": "apiKey", "in": "header", "name": "X-Legwork" },
             },
             "schemas": { "Error": error_schema() },
         },

@@ -9,7 +9,10 @@ use std::{
 use legwork::{Caller, Client, Engine, Meters, Registry, Service, ToolError};
 use tokio::sync::Mutex;
 
-use super::tokens::{Token, TokenRole};
+use super::{
+    keyring::Holder,
+    tokens::{Token, TokenRole},
+};
 use crate::{
     arguments::{Rules, StatePlace},
     log,
@@ -93,9 +96,13 @@ impl Standing {
 }
 
 /// The holder of a token as a caller.
-pub(super) fn caller(token: &Token) -> Caller {
+pub(super) fn caller(holder: &Holder) -> Caller {
+    let token = &holder.token;
     let mut caller = Caller::operator(format!("token {}", token.name));
     caller.trust = token.trust;
+    caller.is_person = token.role == TokenRole::Operator;
+    // Each request shows what it was asked for.
+    caller.session = holder.known.another();
     caller
 }
 

@@ -1,10 +1,14 @@
-//! Signing in to the page: a one-time code, or a token, becomes a cookie.
+//! Signing in to the page: a one-time code, or a token, becomes the secret of a session.
 //!
-//! A browser cannot put a token into a link or a WebSocket's headers, so the page has a session: a
-//! secret in a cookie that scripts cannot read and that other sites' pages do not send. Whoever
-//! brings a code has read it where this server printed it, on its terminal or in its log: that is
-//! the operator. A session that was begun with a token is that token's, with all its limits, and
-//! ends with it. Sessions are kept in memory only, as hashes: a server that starts anew knows none.
+//! A browser sends a cookie to every port of a host, so to every development server on it. The
+//! secret of a session therefore is no cookie: the page has it from the answer to its sign-in,
+//! keeps it where pages of another origin (scheme, host and port) cannot read, and brings it with
+//! each request: in the header X-Legwork, or as a subprotocol of a WebSocket, which can have no
+//! such header. A download, which the browser begins, brings a ticket for one use.
+//!
+//! A code is read where this server printed it: who has it is the operator. A session that was
+//! begun with a token is that token's, with all its limits, and ends with it. Sessions are kept in
+//! memory only, as hashes: a server that starts anew knows none.
 
 use std::{
     collections::VecDeque,
@@ -12,10 +16,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    body::Body,
-    http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header, uri::Authority},
-};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,19 +25,30 @@ use super::{
     keyring::{Holder, Keyring, is_equal},
     refusal::{HttpRefusal, answer},
     routes::{Call, Handled},
-    tokens::{Token, TokenRole, digest, new_secret, shown_digest},
+    tokens::{PREFIX, Token, TokenRole, digest, new_secret, shown_digest},
 };
 use crate::render::now_ms;
 
-/// The header that a page of another site cannot send: browsers ask first whether they may, and
-/// are not answered.
-const OWN_HEADER: &str = "x-legwork";
+/// The header that has a session's secret.
+const SESSION_HEADER: &str = "x-legwork";
+
+/// Where a session begins.
+const SESSION_PATH: &str = "/api/v1/session";
+
+/// What a WebSocket of the page speaks; the session's secret stands beside it.
+pub(super) const SUBPROTOCOL: &str = "legwork";
 
 /// How long a code can be used.
 const CODE_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Most codes at once; the oldest goes.
 const CODES_MAX: usize = 8;
+
+/// How long a ticket can be used: the page does so at once.
+const TICKET_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Most tickets at once; the oldest goes.
+const TICKETS_MAX: usize = 64;
 
 /// How long a session lasts.
 const SESSION_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -47,50 +59,72 @@ const SESSIONS_MAX: usize = 64;
 /// What the audit log calls whoever signed in by a code: no token can have this name.
 const NAME: &str = "of the page";
 
-/// The codes and the sessions.
-pub(super) struct SignIns {
-    /// The cookie's name: cookies are not kept apart by port, and there may be several servers.
-    cookie: String,
-    /// Whether browsers reach us by TLS alone.
-    secure: bool,
-    known: Mutex<KnownSignIns>,
-}
+/// The codes, the sessions and the tickets.
+pub(super) struct SignIns(Mutex<KnownSignIns>);
 
-#[derive(Default)]
 struct KnownSignIns {
-    codes: VecDeque<([u8; 32], Instant)>,
+    codes: OneUse<()>,
+    tickets: OneUse<Ticket>,
     sessions: VecDeque<([u8; 32], Arc<Holder>)>,
 }
 
+/// What a ticket lets its bearer read: an address, known by its hash, as this holder.
+struct Ticket {
+    path: [u8; 32],
+    holder: Arc<Holder>,
+}
+
+/// Secrets that can be used once, and for a while.
+struct OneUse<T> {
+    kept: VecDeque<([u8; 32], Instant, T)>,
+    most: usize,
+    lifetime: Duration,
+}
+
+impl<T> OneUse<T> {
+    fn new(most: usize, lifetime: Duration) -> Self {
+        Self { kept: VecDeque::new(), most, lifetime }
+    }
+
+    fn put(&mut self, secret: &str, what: T) {
+        self.kept.push_back((digest(secret), Instant::now() + self.lifetime, what));
+        if self.kept.len() > self.most {
+            self.kept.pop_front();
+        }
+    }
+
+    /// Takes what a secret stands for; the secret is spent then.
+    fn take(&mut self, secret: &str) -> Option<T> {
+        let (sought, now) = (digest(secret), Instant::now());
+        self.kept.retain(|(_, until, _)| now < *until);
+        let mut found = None;
+        for (place, (known, ..)) in self.kept.iter().enumerate() {
+            if is_equal(known, &sought) {
+                found = Some(place);
+            }
+        }
+        self.kept.remove(found?).map(|(.., what)| what)
+    }
+}
+
 impl SignIns {
-    pub(super) fn new(port: Option<u16>, secure: bool) -> Self {
-        let cookie = port.map_or_else(|| "legwork".into(), |port| format!("legwork_{port}"));
-        Self { cookie, secure, known: Mutex::default() }
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(KnownSignIns {
+            codes: OneUse::new(CODES_MAX, CODE_LIFETIME),
+            tickets: OneUse::new(TICKETS_MAX, TICKET_LIFETIME),
+            sessions: VecDeque::new(),
+        }))
     }
 
     fn known(&self) -> MutexGuard<'_, KnownSignIns> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new code.
     pub(super) fn new_code(&self) -> Result<String, String> {
         let code = new_secret()?;
-        let mut known = self.known();
-        known.codes.push_back((digest(&code), Instant::now() + CODE_LIFETIME));
-        if known.codes.len() > CODES_MAX {
-            known.codes.pop_front();
-        }
+        self.known().codes.put(&code, ());
         Ok(code)
-    }
-
-    /// Takes a code, which is spent then: whether it was one.
-    fn take_code(&self, code: &str) -> bool {
-        let (sought, now) = (digest(code), Instant::now());
-        let mut known = self.known();
-        known.codes.retain(|(_, until)| now < *until);
-        let before = known.codes.len();
-        known.codes.retain(|(known, _)| !is_equal(known, &sought));
-        known.codes.len() < before
     }
 
     /// Signs in with the code in a body; none if it is wrong.
@@ -101,9 +135,7 @@ impl SignIns {
             code: String,
         }
         let brought: Brought = serde_json::from_slice(body).ok()?;
-        if !self.take_code(&brought.code) {
-            return None;
-        }
+        self.known().codes.take(&brought.code)?;
         let token = Token {
             name: NAME.into(),
             role: TokenRole::Operator,
@@ -129,41 +161,46 @@ impl SignIns {
                 oldest.revoked.cancel();
             }
         }
-        let mut response = answer(StatusCode::OK, &described(&session));
-        known.sessions.push_back((digest(&secret), session));
-        drop(known);
-        let age = SESSION_LIFETIME.as_secs();
-        self.set_cookie(&mut response, &format!("{secret}; Max-Age={age}"));
-        Ok(response)
-    }
-
-    fn set_cookie(&self, response: &mut Response<Body>, value: &str) {
-        let secure = if self.secure { "; Secure" } else { "" };
-        let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Strict{secure}", self.cookie);
-        if let Ok(cookie) = HeaderValue::try_from(cookie) {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
+        let mut begun = described(&session);
+        if let Some(begun) = begun.as_object_mut() {
+            begun.insert("secret".to_owned(), json!(secret));
         }
+        known.sessions.push_back((digest(&secret), session));
+        Ok(answer(StatusCode::OK, &begun))
     }
 
-    /// The session of a request's cookie, if it counts.
-    pub(super) fn holder(&self, keyring: &Keyring, headers: &HeaderMap) -> Option<Arc<Holder>> {
-        let sought = digest(self.secret(headers)?);
+    /// The holder of the session, or of the ticket, that a request brings; none if it brings
+    /// neither.
+    pub(super) fn holder(
+        &self,
+        keyring: &Keyring,
+        (method, uri): (&Method, &Uri),
+        headers: &HeaderMap,
+    ) -> Option<Result<Arc<Holder>, &'static str>> {
+        let found = if let Some(secret) = session_secret(headers) {
+            self.session(secret).ok_or("the session has ended: sign in again")
+        } else {
+            let ticket = ticket_of(uri).filter(|_| *method == Method::GET)?;
+            let ticket =
+                self.known().tickets.take(ticket).filter(|it| it.path == digest(uri.path()));
+            ticket.map(|it| it.holder).ok_or("the ticket is wrong, used or expired")
+        };
         // A token that was revoked just now ends its sessions.
         keyring.refresh();
-        let known = self.known();
+        let ended = "the token that you signed in with was revoked or has expired";
+        Some(found.and_then(|holder| if holder.counts() { Ok(holder) } else { Err(ended) }))
+    }
+
+    /// The session of a secret; it may have ended.
+    fn session(&self, secret: &str) -> Option<Arc<Holder>> {
+        let sought = digest(secret);
         let mut found = None;
-        for (known, session) in &known.sessions {
+        for (known, session) in &self.known().sessions {
             if is_equal(known, &sought) {
                 found = Some(session.clone());
             }
         }
-        found.filter(|session| session.counts())
-    }
-
-    fn secret<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
-        let mut pairs = cookies.flat_map(|it| it.split(';')).filter_map(|it| it.split_once('='));
-        pairs.find(|(name, _)| name.trim() == self.cookie).map(|(_, value)| value.trim())
+        found
     }
 
     /// Ends the session of a request.
@@ -184,53 +221,26 @@ fn no_secret() -> HttpRefusal {
     HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message)
 }
 
-/// Refuses what a page of another origin could have a browser send along with the cookie.
-///
-/// Browsers keep the cookie to this *site*, which is every port of this host: another port is told
-/// by its Origin. A change needs the header of our own, too, and a WebSocket, which can have no
-/// such header, an Origin.
-pub(super) fn check_own_page(
-    method: &Method,
-    headers: &HeaderMap,
-    behind_proxy: bool,
-) -> Result<(), HttpRefusal> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let mut ours = vec![text("host")];
-    if behind_proxy {
-        ours.push(text("x-forwarded-host"));
-    }
-    let authority =
-        |text: &str| text.parse::<Authority>().ok().map(|it| it.as_str().to_lowercase());
-    let is_own = text("origin").map(|origin| {
-        let (_, named) = origin.split_once("://").unwrap_or_default();
-        ours.iter()
-            .flatten()
-            .any(|own| authority(own).is_some_and(|own| Some(own) == authority(named)))
-    });
-    let is_elsewhere = !matches!(text("sec-fetch-site"), None | Some("same-origin" | "none"));
-    if is_own == Some(false) || is_elsewhere {
-        let message = "the request comes from a page that is not this server's";
-        return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "wrong_origin", message));
-    }
-    let is_websocket = headers.contains_key(header::UPGRADE);
-    if is_websocket && is_own.is_none() {
-        let message = "a WebSocket of the page has an Origin header";
-        return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "wrong_origin", message));
-    }
-    let changes = !matches!(*method, Method::GET | Method::HEAD);
-    if changes && !headers.contains_key(OWN_HEADER) {
-        let message = "a change with a cookie needs the header X-Legwork: 1";
-        return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "forbidden", message));
-    }
-    Ok(())
+/// The secret of a session that a request brings.
+fn session_secret(headers: &HeaderMap) -> Option<&str> {
+    let own = headers.get(SESSION_HEADER).map(|own| own.to_str().unwrap_or_default());
+    own.or_else(|| {
+        let offered = headers.get(header::SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()?;
+        offered.split(',').map(str::trim).find(|it| it.starts_with(PREFIX))
+    })
+}
+
+/// The ticket in an address.
+fn ticket_of(uri: &Uri) -> Option<&str> {
+    uri.query()?.split('&').find_map(|field| field.strip_prefix("ticket="))
 }
 
 /// Whether a request would sign in with a code: it brings nothing else.
 pub(super) fn brings_code(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     *method == Method::POST
-        && uri.path() == "/api/v1/session"
+        && uri.path() == SESSION_PATH
         && !headers.contains_key(header::AUTHORIZATION)
-        && headers.contains_key(OWN_HEADER)
+        && session_secret(headers).is_none()
 }
 
 pub(super) fn schema() -> Value {
@@ -259,9 +269,37 @@ pub(super) async fn sign_out(call: Call) -> Handled {
     if !call.face.sign_ins.end(&call.holder) {
         return Err(HttpRefusal::invalid("this request has a token, and no session"));
     }
-    let mut response = answer(StatusCode::OK, &json!({ "signed_out": true }));
-    call.face.sign_ins.set_cookie(&mut response, "; Max-Age=0");
-    Ok(response)
+    Ok(answer(StatusCode::OK, &json!({ "signed_out": true })))
+}
+
+pub(super) fn ticket_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["path"],
+        "additionalProperties": false,
+        "properties": {
+            "path": {
+                "type": "string",
+                "description": "What is to be read, such as /api/v1/tasks/ID/raw/stdout",
+            },
+        },
+    })
+}
+
+/// A ticket for what a browser reads by itself: it stands in the address, where no secret may, and
+/// is spent when it arrives there.
+pub(super) async fn ticket(call: Call) -> Handled {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        path: String,
+    }
+    let Wanted { path } = call.body()?;
+    let secret = new_secret().map_err(|_| no_secret())?;
+    let secret = secret.trim_start_matches(PREFIX);
+    let ticket = Ticket { path: digest(&path), holder: call.holder.clone() };
+    call.face.sign_ins.known().tickets.put(secret, ticket);
+    Ok(answer(StatusCode::OK, &json!({ "ticket": secret })))
 }
 
 /// Who somebody is here.
@@ -281,52 +319,38 @@ fn described(holder: &Holder) -> Value {
 mod tests {
     use super::*;
 
-    fn allowed(method: &Method, headers: &[(&'static str, &'static str)]) -> bool {
-        let mut map = HeaderMap::new();
-        map.insert(header::HOST, HeaderValue::from_static("localhost:7117"));
-        for (name, value) in headers {
-            map.insert(*name, HeaderValue::from_static(value));
-        }
-        check_own_page(method, &map, false).is_ok()
-    }
-
     #[test]
-    fn a_cookie_counts_for_our_own_page_alone() {
-        let (own, other) =
-            (("origin", "http://localhost:7117"), ("origin", "http://localhost:3000"));
-        let (header, upgrade) = (("x-legwork", "1"), ("upgrade", "websocket"));
-        assert!(allowed(&Method::GET, &[]));
-        assert!(allowed(&Method::GET, &[own]));
-        assert!(!allowed(&Method::GET, &[other]), "another port is another origin");
-        assert!(!allowed(&Method::GET, &[("sec-fetch-site", "same-site")]));
-        assert!(allowed(&Method::GET, &[("sec-fetch-site", "same-origin")]));
-        assert!(!allowed(&Method::POST, &[own]));
-        assert!(allowed(&Method::POST, &[own, header]));
-        assert!(!allowed(&Method::DELETE, &[other, header]));
-        assert!(!allowed(&Method::GET, &[upgrade]));
-        assert!(!allowed(&Method::GET, &[upgrade, other]));
-        assert!(allowed(&Method::GET, &[upgrade, own]));
-        assert!(!allowed(&Method::GET, &[upgrade, ("origin", "null")]));
+    fn a_secret_comes_in_a_header_or_as_a_subprotocol_and_never_in_a_cookie() {
+        let brought = |name: &'static str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            session_secret(&headers).map(str::to_owned)
+        };
+        assert_eq!(brought("x-legwork", "lwt_a").as_deref(), Some("lwt_a"));
+        assert_eq!(brought("sec-websocket-protocol", "legwork, lwt_a").as_deref(), Some("lwt_a"));
+        assert_eq!(brought("sec-websocket-protocol", "legwork"), None);
+        assert_eq!(brought("cookie", "legwork=lwt_a; legwork_7117=lwt_a"), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_code_is_spent_by_its_first_use_and_by_time() {
-        let sign_ins = SignIns::new(None, false);
-        let code = sign_ins.new_code().unwrap();
-        assert!(!sign_ins.take_code("another"));
-        assert!(sign_ins.take_code(&code));
-        assert!(!sign_ins.take_code(&code));
-        let late = sign_ins.new_code().unwrap();
+    async fn what_is_for_one_use_is_spent_by_that_and_by_time() {
+        let mut codes = OneUse::new(CODES_MAX, CODE_LIFETIME);
+        codes.put("one", 1);
+        assert_eq!((codes.take("another"), codes.take("one")), (None, Some(1)));
+        assert_eq!(codes.take("one"), None);
+        codes.put("late", 2);
         tokio::time::advance(CODE_LIFETIME).await;
-        assert!(!sign_ins.take_code(&late));
-        let codes: Vec<_> = (0..=CODES_MAX).map(|_| sign_ins.new_code().unwrap()).collect();
-        assert!(!sign_ins.take_code(&codes[0]), "the oldest went");
-        assert!(sign_ins.take_code(&codes[CODES_MAX]));
+        assert_eq!(codes.take("late"), None);
+        for number in 0..=CODES_MAX {
+            codes.put(&number.to_string(), number);
+        }
+        assert_eq!(codes.take("0"), None, "the oldest went");
+        assert_eq!(codes.take(&CODES_MAX.to_string()), Some(CODES_MAX));
     }
 
     #[tokio::test]
     async fn sessions_are_bounded_and_the_oldest_ends() {
-        let sign_ins = SignIns::new(None, false);
+        let sign_ins = SignIns::new();
         let first = {
             let code = sign_ins.new_code().unwrap();
             let body = json!({ "code": code }).to_string();

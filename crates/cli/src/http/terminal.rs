@@ -31,6 +31,7 @@ use super::{
     realms::{caller, may_call},
     refusal::{HttpRefusal, failed},
     routes::{Call, Handled},
+    signin::SUBPROTOCOL,
     tokens::TokenRole,
 };
 use crate::render::say;
@@ -145,6 +146,7 @@ pub(super) async fn open(call: Call) -> Handled {
     };
     let closing = call.face.closing.clone();
     Ok(upgrade
+        .protocols([SUBPROTOCOL])
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(0)
         .max_write_buffer_size(UNSENT_BYTES_MAX)
@@ -250,12 +252,14 @@ impl Attached {
         let Drawn { output, masked, at, size, screen } =
             drawn.map_err(|error| Some(Farewell::unreadable(&error)))?;
         (self.output, self.masked, self.at) = (output, masked, at);
+        // Whether the token may, and whether its caller may type into this task.
+        let may_type = self.may_type && self.observer.controls(&caller(&self.holder)).is_ok();
         let attached = json!({
             "type": "attached",
             "task_id": self.observer.task().task_id,
             "rows": size.rows,
             "cols": size.cols,
-            "may_type": self.may_type,
+            "may_type": may_type,
         });
         self.tell(socket, &attached).await?;
         self.send(socket, Message::Binary(screen.into())).await
@@ -343,15 +347,13 @@ impl Attached {
     async fn type_keys(&mut self, keys: &[u8]) -> Result<(), ToolError> {
         self.check_may_type()?;
         if self.typing.is_none() {
-            let token = &self.holder.token;
-            let (who, is_person) = (caller(token), token.role == TokenRole::Operator);
             let task: &Task = self.observer.task();
-            self.typing = Some(self.engine.admit_typing(task, &who, is_person).await);
+            self.typing = Some(self.engine.admit_typing(task, &caller(&self.holder)).await);
         }
         if let Some(Err(error)) = &self.typing {
             return Err(error.clone());
         }
-        let taken = self.observer.input(keys, PATIENCE).await;
+        let taken = self.observer.controls(&caller(&self.holder))?.input(keys, PATIENCE).await;
         let problem = match taken.refusal {
             // The client hears of that next.
             Some(InputRefusal::Ended) => return Ok(()),
@@ -372,7 +374,8 @@ impl Attached {
             let problem = format!("`rows` and `cols` must be from 1 to {SIDE_MAX}");
             return Err(ToolError::new(ErrorKind::InvalidToolInput, problem));
         }
-        self.observer.resize(WindowSize { rows, cols }).await;
+        let mut controls = self.observer.controls(&caller(&self.holder))?;
+        controls.resize(WindowSize { rows, cols }).await;
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use legwork::{
-    Answer, Engine, Event, EventKind,
+    Answer, Engine, ErrorKind, Event, EventKind,
     output::{Mask, SharedMask},
 };
 use tracing::Level;
@@ -26,7 +26,6 @@ use self::{
     line::{LineFormat, LogLine},
     writer::LogWriter,
 };
-use crate::http::tokens;
 
 /// The variable that says what is logged.
 const VARIABLE: &str = "LEGWORK_LOG";
@@ -106,7 +105,7 @@ fn masked(text: &str) -> String {
         static OWN: OnceLock<Mask> = OnceLock::new();
         text = Cow::Owned(OWN.get_or_init(Mask::of_environment).text(&text).into_owned());
     }
-    tokens::hidden(&text)
+    text.into_owned()
 }
 
 /// Logs the answer to a call of a tool.
@@ -114,7 +113,7 @@ pub(crate) fn called(request: &str, caller: &str, tool: &str, answer: &Answer, b
     if !tracing::enabled!(Level::INFO) {
         return;
     }
-    let result = answer.error().map_or("success", |error| error.kind.as_str());
+    let result = answer.failure().map_or("success", ErrorKind::as_str);
     let task = answer.envelope().result.as_ref().and_then(|result| {
         let handle = result.get("task_handle").unwrap_or(result);
         handle.get("task_id")?.as_str()

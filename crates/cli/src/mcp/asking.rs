@@ -9,7 +9,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use legwork::{
-    Answer, Answered, Approval, AskFuture, Asker, Engine, ErrorKind, Reply, SharedAsker, ToolError,
+    Answer, Answered, Approval, AskFuture, Asker, Engine, ErrorKind, FaceAnswer, Reply,
+    SharedAsker, ToolError,
 };
 use rmcp::{
     Peer, RoleServer,
@@ -78,8 +79,11 @@ impl Asker for Client {
     fn ask(&self, approval: Approval) -> AskFuture {
         let (client, name) = (self.client.clone(), self.name.clone());
         Box::pin(async move {
-            let result = client.create_elicitation(form(&approval)?).await.ok()?;
-            answered(&result, &name)
+            let Some(form) = form(&approval) else { return FaceAnswer::NotShown };
+            match client.create_elicitation(form).await {
+                Ok(result) => answered(&result, &name),
+                Err(_) => FaceAnswer::NotShown,
+            }
         })
     }
 }
@@ -109,11 +113,10 @@ fn form(approval: &Approval) -> Option<ElicitRequestParams> {
     Some(ElicitRequestParams::FormElicitationParams { meta, message, requested_schema })
 }
 
-/// What the person said; anything but a clear yes is a no. None if the question was not shown, or
-/// put away without an answer.
-fn answered(result: &ElicitResult, client: &str) -> Option<Answered> {
+/// What the person said; anything but a clear yes is a no.
+fn answered(result: &ElicitResult, client: &str) -> FaceAnswer {
     if matches!(result.action, ElicitationAction::Cancel) {
-        return None;
+        return FaceAnswer::Closed;
     }
     let content = result.content.as_ref();
     let text = |name: &str| content.and_then(|content| content.get(name)).and_then(Value::as_str);
@@ -121,7 +124,7 @@ fn answered(result: &ElicitResult, client: &str) -> Option<Answered> {
         ElicitationAction::Accept => text("decision").and_then(Reply::from_name),
         _ => None,
     };
-    Some(Answered {
+    FaceAnswer::Answered(Answered {
         decision: decision.unwrap_or(Reply::Deny),
         note: text("note").map(str::trim).filter(|note| !note.is_empty()).map(str::to_owned),
         by: format!("the person behind the client {client}"),
@@ -186,10 +189,10 @@ impl Seal {
         let result: ElicitResult = response
             .and_then(|response| serde_json::from_value(response.clone()).ok())
             .ok_or_else(refused)?;
-        let Some(answered) = answered(&result, client) else {
+        let FaceAnswer::Answered(answered) = answered(&result, client) else {
             return Err(ToolError::new(
                 ErrorKind::ApprovalUnavailable,
-                "this has to be approved, and nobody can be asked now: the client did not show the question",
+                "this has to be approved, and the question was closed without an answer",
             )
             .detail("approval_id", id.as_str())
             .hint(format!(

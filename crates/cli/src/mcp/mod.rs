@@ -12,6 +12,7 @@ mod server;
 mod transport;
 
 use std::{
+    io::IsTerminal as _,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -26,7 +27,7 @@ use crate::{
     arguments::McpOptions,
     log,
     mcp::{backlog::Backlog, transport::StdioTransport},
-    render::{complain, complain_of},
+    render::{complain, complain_of, say},
     signals::{Caught, ENDING},
     traces,
 };
@@ -41,6 +42,9 @@ const SIGNALLED: Duration = Duration::from_millis(100);
 /// Serves until the client closes our stdin.
 pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     legwork_warden::keep_heap();
+    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        say("legwork: this speaks MCP on stdin, for an agent; you want `legwork setup`");
+    }
     // Before anything is started, so that none falls between.
     let mut signals = Caught::new(&ENDING);
     traces::start();
@@ -65,9 +69,10 @@ pub(crate) async fn serve(options: McpOptions) -> ExitCode {
     let transport = StdioTransport::new(reader, backlog, gone.clone());
     let engine = service.engine().clone();
     let server = match Offer::new(engine, options.structured, trust, None).await {
-        Ok(offer) => Server::new(offer, client),
+        Ok(offer) => Server::new(offer, client, legwork::Session::default()),
         Err(problem) => return complain(&problem),
     };
+    service.note_session(server.session());
     let connection = async {
         match server.serve(transport).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| error.to_string()),

@@ -7,8 +7,8 @@ use std::{
 
 use axum::http::request::Parts;
 use legwork::{
-    Answer, Caller, Client, Definition, Engine, ShownOutput, TraceSpan, Trust,
-    tools::export::annotations,
+    Answer, Caller, Client, Definition, Engine, Session, TraceSpan, Trust,
+    tools::{Turn, export::annotations},
 };
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -35,6 +35,10 @@ use crate::{
 
 /// Most characters of a client's name that are kept with its tasks.
 const CLIENT_NAME_CHARS: usize = 100;
+
+/// What a client is told that cannot stop tasks.
+const ENDS_WITH_SESSION: &str =
+    "Processes that a command leaves running go on until this session ends.";
 
 /// How often a client that asked for progress hears of a command that prints nothing.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -92,6 +96,9 @@ impl Offer {
         let mut texts: Vec<String> =
             offer.definitions().map(|tool| tool.instructions.to_owned()).collect();
         texts.extend(offer.engine.sandbox_told(trust).await.ok());
+        if !offer.can_stop() {
+            texts.push(ENDS_WITH_SESSION.into());
+        }
         offer.instructions = texts.join("\n\n").into();
         Ok(offer)
     }
@@ -113,6 +120,16 @@ impl Offer {
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool))
     }
 
+    /// Whether the client can stop tasks.
+    fn can_stop(&self) -> bool {
+        self.definitions().any(|tool| tool.turn == Turn::Stops)
+    }
+
+    /// A session of a client that is offered this.
+    pub(crate) fn session(&self, session: Session) -> Session {
+        if self.can_stop() { session } else { session.ending_what_is_left() }
+    }
+
     fn definitions(&self) -> impl Iterator<Item = &Definition> {
         self.engine.registry().definitions().filter(|tool| self.offers(tool.name))
     }
@@ -122,13 +139,19 @@ impl Offer {
 pub(crate) struct Server {
     offer: Offer,
     client: Arc<Client>,
-    /// What the client has been shown of the tasks.
-    seen: ShownOutput,
+    /// What the client has been shown of the tasks, and which it has started.
+    session: Session,
 }
 
 impl Server {
-    pub(crate) fn new(offer: Offer, client: Arc<Client>) -> Self {
-        Self { offer, client, seen: ShownOutput::default() }
+    pub(crate) fn new(offer: Offer, client: Arc<Client>, session: Session) -> Self {
+        let session = offer.session(session);
+        Self { offer, client, session }
+    }
+
+    /// What its client has started.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 
     fn tool(definition: &Definition) -> Tool {
@@ -165,7 +188,7 @@ impl Server {
         };
         let mut caller = Caller::operator(name);
         caller.trust = self.offer.trust;
-        caller.seen = self.seen.clone();
+        caller.session = self.session.clone();
         caller
     }
 
@@ -182,13 +205,14 @@ impl Server {
             let problem = format!("there is no tool `{}`", engine.mask().text(&shown));
             return Err(ErrorData::invalid_params(problem, None));
         }
+        let settings = engine.for_one_call().await.settings();
         let mut caller = self.caller(&context);
         caller.progress = context.meta.get_progress_token().map(|token| report(&context, token));
         if caller.progress.is_none() {
             // Nothing tells the client that the command still runs.
-            caller.answer_within = Some(engine.settings().answer_within);
+            caller.answer_within = Some(settings.answer_within);
         }
-        let way = Way::of(&context, self.offer.may_answer && engine.settings().elicit);
+        let way = Way::of(&context, self.offer.may_answer && settings.elicit);
         if way == Way::Request {
             caller.asker = Some(by_request(context.peer.clone(), caller.name.clone()));
         }

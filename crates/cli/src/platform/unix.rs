@@ -2,19 +2,19 @@
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
-    io,
+    io::{self, Read},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 pub(crate) use rustix::process::Signal;
 use rustix::{
     fs::{
-        fstat,
+        OFlags, fstat,
         inotify::{self, CreateFlags, WatchFlags},
     },
     net::sockopt,
@@ -106,6 +106,18 @@ pub(crate) fn private_file() -> OpenOptions {
     options
 }
 
+/// The same, for a name that may be a link: it is not followed.
+pub(crate) fn private_file_here() -> OpenOptions {
+    let mut options = private_file();
+    options.custom_flags(i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default());
+    options
+}
+
+/// Whether a file belongs to us, or to root.
+pub(crate) fn is_ours(found: &Metadata) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&found.uid())
+}
+
 /// Whether a file can be executed.
 pub(crate) fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -176,6 +188,36 @@ pub(crate) fn listen_unix(path: &Path) -> Result<UnixListener, String> {
     let listener = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(listener)
+}
+
+/// How long a socket may take to say what it has to say.
+const SAYING: Duration = Duration::from_secs(5);
+
+/// Has a name in a folder for as long as that is open: the path of a socket may have 108 bytes.
+fn short_path(folder: &File, name: &str) -> PathBuf {
+    Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name)
+}
+
+/// The file that our stderr goes to; none if that is no file.
+pub(crate) fn stderr_file() -> Option<PathBuf> {
+    let path = fs::read_link("/proc/self/fd/2").ok()?;
+    path.metadata().is_ok_and(|found| found.is_file()).then_some(path)
+}
+
+/// Listens on a new socket in a folder.
+pub(crate) fn listen_in(folder: &Path, name: &str) -> io::Result<UnixListener> {
+    let folder = File::open(folder)?;
+    UnixListener::bind(short_path(&folder, name))
+}
+
+/// What whoever listens on a socket in a folder says to us.
+pub(crate) fn read_socket(folder: &Path, name: &str) -> io::Result<String> {
+    let folder = File::open(folder)?;
+    let mut stream = std::os::unix::net::UnixStream::connect(short_path(&folder, name))?;
+    stream.set_read_timeout(Some(SAYING))?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said)
 }
 
 /// Lets the kernel find out that a client is gone which had no time to say so, after this long, in

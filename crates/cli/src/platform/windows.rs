@@ -5,7 +5,7 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::windows::io::{AsHandle, OwnedHandle},
-    path::Path,
+    path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
     time::{Duration, SystemTime},
@@ -204,6 +204,31 @@ impl AsyncWrite for UnixStream {
 /// Refuses: there are no unix sockets here.
 pub(crate) fn listen_unix(path: &Path) -> Result<UnixListener, String> {
     Err(format!("cannot listen on unix:{}: no unix sockets on Windows", path.display()))
+}
+
+/// Links are rare here, and need a right.
+pub(crate) fn private_file_here() -> OpenOptions {
+    private_file()
+}
+
+/// Who may write the file decides here, and that was set when it was made.
+pub(crate) fn is_ours(_found: &Metadata) -> bool {
+    true
+}
+
+/// Not found out: there are no sandboxes to hide it from.
+pub(crate) fn stderr_file() -> Option<PathBuf> {
+    None
+}
+
+/// Refuses, for the same reason.
+pub(crate) fn listen_in(_folder: &Path, _name: &str) -> io::Result<UnixListener> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Refuses, for the same reason.
+pub(crate) fn read_socket(_folder: &Path, _name: &str) -> io::Result<String> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The system's own times for a silent client are used.

@@ -8,7 +8,7 @@ use crate::common::{program, text};
 #[test]
 fn real_agents_use_our_tools_after_setup_and_have_their_files_back_after_remove() {
     let Some(modules) = std::env::var_os("LEGWORK_AGENTS") else {
-        eprintln!("SKIPPED: LEGWORK_AGENTS does not name a folder with the agents: `just agents`");
+        skips::skip("LEGWORK_AGENTS does not name a folder with the agents: `just agents`");
         return;
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agents/drive.py");

@@ -122,7 +122,9 @@ fn a_rule_is_shown_before_it_is_saved_and_is_no_wider_than_the_command() {
     }
     ask("echo a && rm -rf b");
     let parts = open_questions(&scratch).last().unwrap()["parts"].clone();
-    assert_eq!(parts, json!([["echo a", "ask"], ["rm -rf b", "ask"]]));
+    let shown = |part: &Value| json!([part["text"], part["verdict"]]);
+    let shown: Vec<Value> = parts.as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(shown, [json!(["echo a", "ask"]), json!(["rm -rf b", "ask"])]);
 }
 
 #[test]
@@ -212,11 +214,14 @@ fn a_state_that_travels_is_good_for_one_answer_to_one_call() {
 }
 
 #[test]
-fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
+fn a_person_at_the_terminal_denies_with_one_key_and_allows_with_two() {
     let scratch = Scratch::new();
     let program = program();
     let state = scratch.state.path().display();
-    for (typed, runs) in [("y\n", true), ("o\n", true), ("\n", false), ("n\n", false)] {
+    let outside = "allow once OUTSIDE the sandbox";
+    for (letter, words, runs) in
+        [('y', "allow once", true), ('o', outside, true), ('n', "deny", false)]
+    {
         let _ = fs::remove_file(scratch.file("x"));
         let outer = Scratch::new();
         let target = scratch.file("x");
@@ -225,14 +230,17 @@ fn a_person_at_the_terminal_is_asked_and_the_default_is_no() {
             "cd {folder}; exec {program} sh --state {state} --mode strict 'touch {target}'"
         );
         let task = outer.promote(&command, &json!({ "tty": true }));
-        let screen = outer.screen_with(&task, "[N] no >");
+        let screen = outer.screen_with(&task, "[N] deny, with a note");
         assert!(screen.contains(&format!("touch {target}")), "{screen}");
-        assert!(screen.contains("[o] once, outside the sandbox"), "{screen}");
-        outer.send(&task, &json!({ "input": typed }));
+        if runs {
+            outer.confirms(&task, letter, words);
+        } else {
+            outer.send(&task, &json!({ "input": letter.to_string() }));
+        }
         let waited = outer.wait(&task, &json!({}));
         let code = if runs { 0 } else { 126 };
         assert_eq!(waited["tasks"][0]["exit_status"], code, "{waited:#}");
-        assert_eq!(fs::exists(scratch.file("x")).unwrap(), runs, "{typed:?}");
+        assert_eq!(fs::exists(scratch.file("x")).unwrap(), runs, "{words}");
     }
 }
 
@@ -251,9 +259,13 @@ fn keys_typed_before_the_question_do_not_answer_it() {
     outer.send(&task, &json!({ "input": "y\n" }));
     outer.screen_with(&task, "\ny");
     crate::common::open(&gate);
-    outer.screen_with(&task, "[N] no >");
+    outer.screen_with(&task, "[N] deny, with a note");
     assert!(!fs::exists(&target).unwrap());
-    outer.send(&task, &json!({ "input": "\n" }));
+    // Nor do they with more behind them.
+    outer.send(&task, &json!({ "key": "enter" }));
+    outer.screen_with(&task, "Typing answers nothing");
+    assert!(!fs::exists(&target).unwrap());
+    outer.send(&task, &json!({ "input": "n" }));
     assert_eq!(outer.wait(&task, &json!({}))["tasks"][0]["exit_status"], 126);
     assert!(!fs::exists(&target).unwrap());
 }
@@ -272,8 +284,7 @@ fn a_watcher_is_somebody_to_ask() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| call(&scratch, None, "echo watched"));
         person.screen_with(&watcher, "echo watched");
-        person.screen_with(&watcher, "[N] no >");
-        person.send(&watcher, &json!({ "input": "y\n" }));
+        person.confirms(&watcher, 'y', "allow once");
         let (code, envelope) = waits.join().unwrap();
         let printed = unix_lines(envelope["result"]["stdout"].as_str().unwrap_or_default());
         assert_eq!((code, &*printed), (Some(0), "watched\n"), "{envelope:#}");
@@ -285,4 +296,57 @@ fn a_watcher_is_somebody_to_ask() {
         .output()
         .unwrap();
     assert!(text(&noted.stdout).contains("\"decision\":\"allow_once\""));
+}
+
+#[test]
+fn a_call_does_not_wait_when_the_last_watcher_has_left_or_was_killed() {
+    for signal in ["INT", "KILL"] {
+        let (scratch, person) = (Scratch::new(), Scratch::new());
+        let state = given(scratch.state.path());
+        let command = format!("exec {} approvals --watch --state {state}", inner_program());
+        let watcher = person.promote(&command, &json!({ "tty": true }));
+        person.screen_with(&watcher, "Waiting for questions");
+        thread::scope(|scope| {
+            let asked = format!("touch without-{signal}");
+            let waits = scope.spawn({
+                let (scratch, asked) = (&scratch, asked.clone());
+                move || call(scratch, None, &asked)
+            });
+            person.screen_with(&watcher, &asked);
+            assert!(!waits.is_finished(), "it waits for the watcher");
+            person.get("TaskStop", &json!({ "task_id": watcher, "signal": signal }));
+            let (code, envelope) = waits.join().unwrap();
+            assert_eq!(code, Some(126), "{signal}: {envelope:#}");
+            assert_eq!(envelope["error"]["kind"], "approval_unavailable", "{signal}: {envelope:#}");
+        });
+    }
+}
+
+#[test]
+fn words_typed_at_a_question_on_the_terminal_allow_nothing() {
+    let scratch = Scratch::new();
+    let (program, state) = (program(), scratch.state.path().display());
+    let target = scratch.file("x");
+    for (typed, denies) in [("use yarn first", true), ("please use the Makefile", false)] {
+        let outer = Scratch::new();
+        let command = format!("exec {program} sh --state {state} --mode strict 'touch {target}'");
+        let task = outer.promote(&command, &json!({ "tty": true }));
+        outer.screen_with(&task, "[y] allow once");
+        for letter in typed.chars().take_while(|letter| !denies || *letter != 'n') {
+            outer.send(&task, &json!({ "input": letter.to_string(), "wait_ms": 0 }));
+        }
+        outer.screen_with(&task, "Typing answers nothing");
+        outer.send(&task, &json!({ "key": "enter" }));
+        // In one piece, as a paste without its marks.
+        outer.send(&task, &json!({ "input": "y\r\r" }));
+        outer.screen_with(&task, "Typing answers nothing");
+        assert!(!fs::exists(&target).unwrap(), "{typed}");
+        outer.send(&task, &json!({ "input": "N" }));
+        outer.screen_with(&task, "Deny, because");
+        outer.send(&task, &json!({ "input": "it is a test, sorry", "key": "enter" }));
+        assert_eq!(outer.wait(&task, &json!({}))["tasks"][0]["exit_status"], 126);
+        assert!(!fs::exists(&target).unwrap(), "{typed}");
+    }
+    let noted = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    assert!(noted.contains("it is a test, sorry") && !noted.contains("allow_once"), "{noted}");
 }

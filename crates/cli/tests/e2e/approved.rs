@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{Scratch, eventually, text},
     mcp::Wire,
+    rights::{CONFINED, OPERATOR, begin_with},
 };
 
 const RUN: &str = "run_shell_command";
@@ -214,6 +215,18 @@ fn only_a_trusted_caller_is_let_out_of_the_sandbox() {
 }
 
 #[test]
+fn an_answer_to_leave_the_sandbox_is_worth_nothing_once_it_is_required() {
+    let scratch = Scratch::new();
+    let input = json!({ "command": "touch x" });
+    let id = call(scratch.guarded("call", "guarded", None), RUN, &input).unwrap();
+    approve(&scratch, &id, &["--outside-sandbox"]);
+    let required = scratch.guarded("call", "guarded", Some("[sandbox]\nrequired = true\n"));
+    let again = call(required, RUN, &input);
+    assert!(again.is_some_and(|again| again != id), "it is asked anew");
+    assert!(!fs::exists(scratch.file("x")).unwrap());
+}
+
+#[test]
 fn every_answer_is_in_the_audit_log_whoever_gave_it() {
     let scratch = Scratch::new();
     let guarded = || scratch.guarded("call", "guarded", None);
@@ -377,7 +390,9 @@ fn what_is_typed_to_a_shell_is_in_the_audit_log_and_what_is_data_is_not() {
 #[test]
 fn in_strict_mode_what_is_typed_to_a_shell_is_judged_as_a_command() {
     let scratch = Scratch::new();
-    let shell = scratch.promote("exec sh", &json!({ "accepts_input": true }));
+    // In the sandbox that those have who type.
+    let input = json!({ "cmd": "exec sh", "accepts_input": true });
+    let shell = begin_with(&scratch, OPERATOR, &CONFINED, &input);
     let ran = scratch.file("ran");
     let send = |more: Value| {
         let mut input = json!({ "task_id": shell });

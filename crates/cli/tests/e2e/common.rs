@@ -155,6 +155,15 @@ impl Scratch {
         self.get("TaskOutput", &json!({ "task_id": task, "view": "screen" }))
     }
 
+    /// Gives an answer that takes a letter and then Enter, at a question on a task's terminal.
+    #[track_caller]
+    pub fn confirms(&self, task: &str, letter: char, words: &str) {
+        self.screen_with(task, &format!("[{letter}] {words}"));
+        self.send(task, &json!({ "input": letter.to_string() }));
+        self.screen_with(task, &format!("{words}? Enter confirms"));
+        self.send(task, &json!({ "key": "enter" }));
+    }
+
     /// Waits until the screen has this text, and returns all of it.
     pub fn screen_with(&self, task: &str, text: &str) -> String {
         let mut last = String::new();
@@ -291,7 +300,7 @@ pub fn in_namespace(script: &str) -> Option<Command> {
         command.arg(script).stdin(Stdio::null());
         return Some(command);
     }
-    eprintln!("SKIPPED: this machine allows no mount namespace");
+    skips::skip("this machine allows no mount namespace");
     None
 }
 
@@ -306,13 +315,22 @@ pub fn on_small_disk(scratch: &Scratch, options: &str, script: &str) -> Option<O
     Some(command.current_dir(scratch.workspace.path()).output().unwrap())
 }
 
+/// Why a test skips that needs cgroups which limit a tree.
+pub fn without_cgroups_here() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "this machine has no cgroup limits"
+    } else {
+        "only root can make cgroups here"
+    }
+}
+
 /// Whether a program is here and does this; where programs are required, it must be.
 pub fn has_program(program: &str, arguments: &[&str]) -> bool {
     let works = Command::new(program).args(arguments).output();
     let works = works.is_ok_and(|output| output.status.success());
     assert!(works || std::env::var_os("LEGWORK_REQUIRE_PROGRAMS").is_none(), "no {program}");
     if !works {
-        eprintln!("SKIPPED: {program} is not here, or may not do its work");
+        skips::skip(&format!("{program} is not here, or may not do its work"));
     }
     works
 }

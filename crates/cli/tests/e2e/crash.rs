@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     Scratch, announced, eventually, fixture, in_namespace, is_alive, open, parent, program, signal,
+    without_cgroups_here,
 };
 use crate::harness::stage;
 
@@ -175,7 +176,7 @@ fn all_of_ours_killed_the_command_dies_too_and_what_it_started_is_ended() {
     let task = settled(&scratch);
     assert_eq!((&task["status"], &task["reason"]), (&json!("interrupted"), &json!("warden_lost")));
     if !has_layer(&scratch, "cgroup_kill") {
-        eprintln!("SKIPPED: without cgroups what it started cannot be ended by anybody");
+        skips::skip(without_cgroups_here());
         signal(other, Signal::KILL);
         return;
     }
@@ -191,8 +192,13 @@ fn all_of_ours_killed_what_cannot_be_ended_is_named() {
     let Some(mut command) = in_namespace(script) else {
         return;
     };
-    if !std::path::Path::new("/sys/fs/cgroup/unified").exists() {
-        eprintln!("SKIPPED: processes are counted where they can be ended");
+    let is_apart = std::path::Path::new("/sys/fs/cgroup/unified").exists();
+    if !is_apart || !has_layer(&scratch, "cgroup_limits") {
+        skips::skip(if is_apart {
+            without_cgroups_here()
+        } else {
+            "processes are counted where they can be ended"
+        });
         return;
     }
     command.args([program(), "run", "--mode", "open", "--state"]);
@@ -209,7 +215,7 @@ fn all_of_ours_killed_what_cannot_be_ended_is_named() {
 fn all_of_ours_killed_nothing_of_a_sandbox_is_left() {
     let scratch = Scratch::new();
     if !has_layer(&scratch, "pid_namespace") {
-        eprintln!("SKIPPED: no sandbox with processes of its own here");
+        skips::skip("no sandbox with processes of its own here");
         return;
     }
     if !stage::is_seen_in_sandboxes() {

@@ -18,7 +18,7 @@ impl Disk {
     /// Makes one; none where that cannot be done.
     pub fn new(image: &Path, megabytes: u32) -> Option<Self> {
         if !rustix::process::getuid().is_root() {
-            eprintln!("SKIPPED: only root can mount a filesystem");
+            skips::skip("only root can mount a filesystem");
             return None;
         }
         if !has_program("mkfs.ext4", &["-V"]) {
@@ -38,7 +38,7 @@ impl Disk {
             .output()
             .unwrap();
         if !mounted.status.success() {
-            eprintln!("SKIPPED: no filesystem in a file can be mounted here: {mounted:?}");
+            skips::skip(&format!("no filesystem in a file can be mounted here: {mounted:?}"));
             return None;
         }
         Some(Self { image: image.to_owned(), mount })
@@ -53,7 +53,7 @@ impl Disk {
         let device = device.split(' ').next().unwrap().trim_start_matches("/dev/");
         let told = fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "by a test");
         if let Err(error) = &told {
-            eprintln!("SKIPPED: no error can be made here: {error}");
+            skips::skip(&format!("no error can be made here: {error}"));
         }
         told.is_ok()
     }

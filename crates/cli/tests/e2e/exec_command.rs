@@ -195,3 +195,19 @@ fn an_equal_running_command_is_not_started_twice() {
     // It has ended: an equal one starts again.
     assert_eq!(scratch.exec(&json!({ "cmd": cmd }))["result"]["disposition"], "completed");
 }
+
+#[test]
+fn the_users_own_shell_by_its_name_is_the_same_command() {
+    let scratch = Scratch::new();
+    let bash = |more: Value| {
+        let mut input = json!({ "cmd": "sleep 60", "yield_time_ms": 0, "login": false });
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut call = scratch.legwork("call");
+        call.env("SHELL", "/bin/bash").args(["ExecCommand", &input.to_string(), "--json"]);
+        let envelope: Value = serde_json::from_slice(&call.output().unwrap().stdout).unwrap();
+        envelope["result"]["disposition"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(bash(json!({})), "promoted_to_task");
+    assert_eq!(bash(json!({ "shell": "bash" })), "already_running");
+    assert_eq!(bash(json!({ "shell": "sh" })), "promoted_to_task");
+}

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     Scratch, announced, eventually, fixture, in_namespace, is_alive, parent, parts, program,
-    signal, text,
+    signal, text, without_cgroups_here,
 };
 use crate::harness::stage::{self, NOBODY};
 
@@ -25,7 +25,7 @@ fn has_cgroup_limits(scratch: &Scratch) -> bool {
     let layer = layers.iter().find(|layer| layer["name"] == "cgroup_limits").unwrap();
     if layer["available"] == false {
         assert!(!layer["reason"].as_str().unwrap().is_empty());
-        eprintln!("SKIPPED: this machine has no cgroup limits");
+        skips::skip(without_cgroups_here());
     }
     layer["available"] == true
 }
@@ -61,7 +61,7 @@ fn without_cgroups(scratch: &Scratch, policy: &str) -> Option<Command> {
 /// The same as an ordinary user; none where the tests are run by one that cannot become another.
 fn as_nobody(scratch: &Scratch, policy: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can become an ordinary user");
+        skips::skip("only root can become an ordinary user");
         return None;
     }
     let file = scratch.file("policy.toml");

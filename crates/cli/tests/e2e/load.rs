@@ -279,7 +279,7 @@ fn a_server_has_as_many_descriptors_as_may_be_and_commands_what_they_had() {
 fn without_processes_a_start_is_refused_and_no_half_task_is_left() {
     let scratch = Scratch::new();
     if !rustix::process::getuid().is_root() {
-        eprintln!("SKIPPED: only root can become a user without other processes");
+        skips::skip("only root can become a user without other processes");
         return;
     }
     // A user of its own, whose processes are these alone; the limit does not bind root.

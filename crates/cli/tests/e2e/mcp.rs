@@ -117,6 +117,22 @@ fn text_comes_first_and_alone() {
 }
 
 #[test]
+fn a_wait_that_the_client_cannot_make_says_so() {
+    let scratch = Scratch::new();
+    let policy = scratch.file("policy.toml");
+    std::fs::write(&policy, "[mcp]\nanswer_within_ms = 50\n").unwrap();
+    let mut command = scratch.legwork("mcp");
+    command.args(["--policy", &policy]);
+    let mut wire = Wire::spawn(command);
+    wire.initialize();
+    let long = json!({ "cmd": "sleep 60", "login": false, "yield_time_ms": 120_000 });
+    let told = wire.tool("ExecCommand", &long);
+    assert!(told.contains("\nWaited: 50 ms, no longer: this client may give up"), "{told}");
+    let short = json!({ "cmd": "sleep 61", "login": false, "yield_time_ms": 1 });
+    assert!(!wire.tool("ExecCommand", &short).contains("Waited"));
+}
+
+#[test]
 fn structured_content_is_the_envelope_when_asked_for() {
     let scratch = Scratch::new();
     let mut command = scratch.legwork("mcp");

@@ -99,6 +99,9 @@ impl Node {
         let mut command = Command::new(&self.program);
         command.arg(self.place.join(script)).args(arguments);
         command.current_dir(&self.place).stdin(Stdio::null());
+        // Else it is in the home of whoever runs the tests.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        command.env("NPM_CONFIG_CACHE", target.join("npm-cache"));
         command
     }
 }

@@ -172,7 +172,7 @@ fn the_audit_log_says_that_it_knows_no_such_task() {
     // A task that is there, and entries that are not.
     assert_eq!(
         show(&["--task", &task, "--verdict", "deny"]),
-        (Some(0), String::new(), String::new())
+        (Some(0), String::new(), "No entries match\n".to_owned())
     );
     assert!(show(&["--task", &task[..6]]).1.contains("exit code 0"));
 }
@@ -186,7 +186,7 @@ fn a_folder_that_is_missing_is_not_called_outside() {
     {
         let error = scratch.exec(&json!({ "cmd": "true", "workdir": workdir }))["error"].clone();
         assert_eq!(error["kind"], "workdir_not_found", "{error:#}");
-        let expected = format!("the working directory `{workdir}` does not exist");
+        let expected = format!("`workdir`: the folder `{workdir}` does not exist");
         assert_eq!(error["message"], expected.as_str());
     }
     // Of what is outside, nobody is told whether it is there.

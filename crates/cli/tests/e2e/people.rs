@@ -360,7 +360,7 @@ fn open_questions_are_listed_a_line_each_and_shown_whole_by_their_id() {
     assert!(first.contains("running") && first.ends_with("touch live"), "{listed}");
     let id = first.split(' ').next().unwrap();
     let denied = scratch.legwork("deny").arg(id).output().unwrap();
-    assert_eq!(text(&denied.stdout), "Refused: the command does not run. touch live\n");
+    assert_eq!(text(&denied.stdout), "Denied: the command does not run. touch live\n");
     assert_eq!(waits.wait().unwrap().code(), Some(126));
 }
 
@@ -449,9 +449,9 @@ fn asked(scratch: &Scratch, command: &str) -> Person {
 fn ctrl_c_at_a_question_cancels_and_a_wrong_key_asks_again() {
     let scratch = Scratch::new();
     let person = asked(&scratch, "touch cancelled");
-    person.sees("[N] no >");
-    person.sends(&json!({ "input": "x\n" }));
-    person.sees("`x` is none of the answers");
+    person.sees("[N] deny, with a note");
+    person.sends(&json!({ "input": "x" }));
+    person.sees("Typing answers nothing");
     person.sends(&json!({ "key": "ctrl-c" }));
     person.sees("legwork: cancelled; nothing was run");
     person.leaves_with(130);
@@ -463,9 +463,9 @@ fn ctrl_c_at_a_question_cancels_and_a_wrong_key_asks_again() {
     let input = r#"{"command": "touch cancelled"}"#;
     let call = format!("{} call --state {state} run_shell_command '{input}'", program());
     let person = Person::types(&format!("exec {call}"));
-    person.sees("[N] no >");
+    person.sees("[N] deny, with a note");
     let watcher = Person::types(&format!("exec {} approvals -w --state {state}", program()));
-    watcher.sees("[N] no >");
+    watcher.sees("[N] deny, with a note");
     watcher.sends(&json!({ "key": "ctrl-c" }));
     watcher.leaves_with(130);
     let open = scratch.legwork("approvals").output().unwrap();
@@ -481,15 +481,21 @@ fn ctrl_c_at_a_question_cancels_and_a_wrong_key_asks_again() {
 fn an_answer_is_confirmed_with_what_it_does() {
     let scratch = Scratch::new();
     let file = scratch.state.path().join("legwork/config.toml");
-    for (key, told) in [
-        ("n", "Refused: the command does not run."),
-        ("y", "Allowed once."),
-        ("s", "Allowed in this folder for as long as run runs."),
-        ("r", "Allowed from now on: the rule is saved in"),
+    for (key, words, told) in [
+        ("n", "deny", "Denied: the command does not run."),
+        ("y", "allow once", "Allowed once."),
+        ("s", "allow for this session", "Allowed in this folder for as long as run runs."),
+        ("r", "allow always, save the rule", "Allowed from now on: the rule is saved in"),
     ] {
         let person = asked(&scratch, "touch here");
-        person.sees("[N] no >");
-        person.sends(&json!({ "input": format!("{key}\n") }));
+        person.sees("[N] deny, with a note");
+        match key {
+            "n" => person.sends(&json!({ "input": key })),
+            letter => {
+                let letter = letter.chars().next().unwrap();
+                person.scratch.confirms(&person.terminal, letter, words);
+            }
+        }
         person.sees(told);
         person.leaves_with(if key == "n" { 126 } else { 0 });
         assert_eq!(fs::exists(person.scratch.file("here")).unwrap(), key != "n", "{key}");
@@ -593,7 +599,7 @@ fn is_confined(scratch: &Scratch) -> bool {
         |name: &str| layers.iter().any(|layer| layer["name"] == name && layer["available"] == true);
     let confined = has("landlock") || has("mounts");
     if !confined {
-        eprintln!("SKIPPED: this machine confines nothing");
+        skips::skip("this machine confines nothing");
     }
     confined
 }

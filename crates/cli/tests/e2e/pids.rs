@@ -40,7 +40,7 @@ fn strangers(warden: &str) -> Option<String> {
     command.env("WARDEN", warden).env("SHELL", "/bin/sh").current_dir(scratch.workspace.path());
     command.env("XDG_CONFIG_HOME", scratch.state.path());
     if !rustix::process::getuid().is_root() {
-        eprintln!("SKIPPED: only root can choose the next pid");
+        skips::skip("only root can choose the next pid");
         return None;
     }
     let output = command.output().unwrap();

@@ -259,3 +259,65 @@ fn an_allow_rule_is_named_also_where_the_tool_allows_by_default() {
     let log = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
     assert!(log.contains("clean-build"), "{log}");
 }
+
+#[test]
+fn every_face_says_that_a_rule_lets_a_command_out_of_the_sandbox() {
+    let scratch = Scratch::new();
+    let rule =
+        "[[rule]]\nid = \"push\"\ndecision = \"allow\"\nprogram = \"echo\"\nsandbox = \"none\"\n";
+    let words = "runs OUTSIDE the sandbox (rule push)";
+    let (code, shown, _) = check(&scratch, rule, &["echo hi"]);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains(&format!("sandbox none, {words}")), "{shown}");
+    // One that no rule lets out is where it was.
+    let (_, shown, _) = check(&scratch, rule, &["true"]);
+    assert!(shown.contains("sandbox workspace-write") && !shown.contains("OUTSIDE"), "{shown}");
+    let input = json!({ "cmd": "echo hi", "login": false, "yield_time_ms": 30_000 }).to_string();
+    let mut call = scratch.guarded("call", "guarded", Some(rule));
+    let receipt = text(&call.args(["ExecCommand", &input]).output().unwrap().stdout);
+    assert!(receipt.contains(words), "{receipt}");
+    let of = |verb: &str, more: &[&str]| {
+        text(&scratch.legwork(verb).args(more).output().unwrap().stdout)
+    };
+    let shown = of("show", &["@"]);
+    assert!(shown.contains(&format!("none, {words}")), "{shown}");
+    let listed = of("ps", &[]);
+    assert!(listed.contains("OUTSIDE echo hi"), "{listed}");
+    // Asked about, the question says it.
+    let asks = rule.replace("allow", "ask");
+    let mut call = scratch.guarded("call", "guarded", Some(&asks));
+    call.args(["ExecCommand", &input]).output().unwrap();
+    let question = of("approvals", &["a_"]);
+    assert!(question.contains(&format!("sandbox:  none, {words}")), "{question}");
+}
+
+#[test]
+fn entries_for_tools_of_other_programs_are_named_and_have_no_effect() {
+    let scratch = Scratch::new();
+    let rules = scratch.file("lists.toml");
+    std::fs::write(&rules, "coreTools = [\"read_file\", \"run_shell_command(git)\"]").unwrap();
+    let said = |verb: &[&str]| {
+        let mut told = Command::new(program());
+        told.args(verb).args(["--policy", &rules]).env("XDG_CONFIG_HOME", scratch.state.path());
+        told.env("LEGWORK_STATE", scratch.state.path());
+        parts(&told.current_dir(scratch.workspace.path()).output().unwrap())
+    };
+    let note = "`read_file` is no tool of Legwork, so this entry of `coreTools` is ignored";
+    let (code, out, told) = said(&["policy", "check", "git status", "--tool", "run_shell_command"]);
+    assert_eq!((code, out.starts_with("allow\n")), (Some(0), true), "{out}{told}");
+    assert!(told.contains(note), "{told}");
+    let (_, out, told) = said(&["doctor"]);
+    let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(out.contains(note), "{out}{told}");
+}
+
+#[test]
+fn a_tool_that_is_denied_has_no_other_command() {
+    let scratch = Scratch::new();
+    let policy = Some("excludeTools = [\"run_shell_command\"]");
+    let mut call = scratch.guarded("call", "guarded", policy);
+    call.args(["run_shell_command", r#"{"command":"ls"}"#]);
+    let said = text(&call.output().unwrap().stdout);
+    assert!(said.contains("use another tool, or ask the person whose rule it is"), "{said}");
+    assert!(!said.contains("use another command"), "{said}");
+}

@@ -246,7 +246,7 @@ async def approvals():
         ("accept", {"decision": "deny", "note": "use make"}, "use make"),
         ("accept", {}, "refused"),
         ("decline", None, "refused"),
-        ("cancel", None, "nobody can be asked"),
+        ("cancel", None, "the question was closed without an answer"),
     ]
 
     async def person(_context, parameters):

@@ -8,7 +8,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::common::{Scratch, fixture, program};
+use crate::{
+    common::{Scratch, fixture, program},
+    harness::stage,
+};
 
 /// Environments are made one at a time.
 static MAKING: Mutex<()> = Mutex::new(());
@@ -17,13 +20,18 @@ static MAKING: Mutex<()> = Mutex::new(());
 pub fn environment(name: &str, packages: &[&str]) -> PathBuf {
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let place = target.join(format!("python-{name}"));
+    // Commands use some of them: where a sandbox hides the target folder, they last for one run.
+    let parent = if stage::is_shown(target) { target } else { stage::folder() };
+    let place = parent.join(format!("python-{name}"));
     let python = place.join("bin/python");
     let mark = place.join("complete");
     let wanted = packages.join(" ");
     if std::fs::read_to_string(&mark).ok().as_deref() != Some(&wanted) {
         let run = |program: &Path, arguments: &[&str]| {
-            let status = Command::new(program).args(arguments).status();
+            let mut command = Command::new(program);
+            // Else it is in the home of whoever runs the tests.
+            command.args(arguments).env("PIP_CACHE_DIR", target.join("pip-cache"));
+            let status = command.status();
             assert!(
                 status.is_ok_and(|status| status.success()),
                 "{} {arguments:?} failed: the Python client needs python3 with venv and pip",
@@ -52,7 +60,7 @@ pub fn python_is_here() -> bool {
     let required = std::env::var_os("LEGWORK_REQUIRE_PYTHON").is_some();
     assert!(here || !required, "python3 with venv is required and not here");
     if !here {
-        eprintln!("SKIPPED: the Python client needs python3 with venv (Debian: python3-venv)");
+        skips::skip("the Python client needs python3 with venv (Debian: python3-venv)");
     }
     here
 }

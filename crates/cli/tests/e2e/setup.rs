@@ -1,5 +1,7 @@
 //! `legwork setup`: clients' files are changed in one place, and are as before when it is undone.
 
+mod everything;
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
@@ -86,7 +88,8 @@ const FILES: [(&str, &str); 9] = [
     (".codeium/windsurf/mcp_config.json", "{ \"mcpServers\": {} }"),
 ];
 
-const ALL_PARTS: [&str; 5] = ["--hooks", "--rewrite", "--shell-off", "--workspace", "."];
+const ALL_PARTS: [&str; 7] =
+    ["--hooks", "--rewrite", "--shell-off", "--workspace", ".", "--tools", "all"];
 
 #[test]
 fn every_file_is_byte_for_byte_as_before_when_it_is_undone() {
@@ -253,6 +256,27 @@ fn print_shows_a_diff_and_writes_nothing() {
     assert_eq!(json[0]["files"][0]["result"], "would_change");
     assert_eq!(home.all(), before);
     assert!(!home.path(".local").exists());
+}
+
+#[test]
+fn the_tools_that_are_asked_for_stand_in_the_clients_arguments() {
+    let home = Home::new();
+    let shown = home.done(&["codex", "--tools", "all", "--print"]);
+    assert!(shown.contains("\"--tools\", \"all\""), "{shown}");
+    home.done(&["cursor", "--tools", "all"]);
+    let arguments = |home: &Home| -> Value {
+        let entry: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
+        entry["mcpServers"]["legwork"]["args"].clone()
+    };
+    assert!(arguments(&home).as_array().unwrap().ends_with(&["--tools".into(), "all".into()]));
+    home.done(&["cursor", "--tools", "ExecCommand,run_shell_command"]);
+    assert_eq!(
+        arguments(&home).as_array().unwrap().last().unwrap(),
+        "ExecCommand,run_shell_command"
+    );
+    let wrong = home.setup(&["cursor", "--tools", "Nothing"]);
+    assert!(!wrong.status.success());
+    assert!(text(&wrong.stderr).contains("there is no tool `Nothing`"), "{wrong:?}");
 }
 
 #[test]

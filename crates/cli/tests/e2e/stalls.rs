@@ -174,7 +174,7 @@ fn a_clock_that_jumps_changes_neither_limits_nor_order() {
 fn the_time_in_which_the_machine_slept_counts() {
     let scratch = Scratch::new();
     if !cfg!(debug_assertions) {
-        eprintln!("SKIPPED: only a program with debug assertions can be told that it has slept");
+        skips::skip("only a program with debug assertions can be told that it has slept");
         return;
     }
     let (ready, slept) = (scratch.file("ready"), scratch.file("slept"));
@@ -202,7 +202,7 @@ fn the_time_in_which_the_machine_slept_counts() {
 #[test]
 fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone() {
     if !rustix::process::getuid().is_root() {
-        eprintln!("SKIPPED: only root can freeze a filesystem");
+        skips::skip("only root can freeze a filesystem");
         return;
     }
     let scratch = Scratch::new();
@@ -222,7 +222,7 @@ fn a_process_that_the_kernel_does_not_let_die_is_named_and_not_said_to_be_gone()
         None => fs::exists(&frozen).unwrap().then_some(true),
     });
     if !made {
-        eprintln!("SKIPPED: no filesystem can be made and frozen here");
+        skips::skip("no filesystem can be made and frozen here");
         return;
     }
     let task = scratch.promote(&format!("echo $$ > {gate}.pid; echo x > {disk}/file"), &json!({}));
@@ -298,7 +298,7 @@ fn a_spawner_that_hangs_before_its_hello_is_replaced_and_holds_up_nobody_else() 
         std::thread::sleep(Duration::from_millis(50));
     }
     if state(hung) == Some('T') {
-        eprintln!("SKIPPED: the spawner had spoken before it was stopped");
+        skips::skip("the spawner had spoken before it was stopped");
         signal(hung, Signal::CONT);
     }
     gone_with_its_engine(wire, hung);
@@ -345,7 +345,7 @@ fn a_repository_that_never_answers_holds_up_nobody_else_and_that_is_said() {
     tried.args(["sh", "true"]).current_dir(scratch.workspace.path());
     let tried = tried.output().unwrap();
     if !tried.status.success() {
-        eprintln!("SKIPPED: this machine has no filesystem that never answers: {tried:?}");
+        skips::skip(&format!("this machine has no filesystem that never answers: {tried:?}"));
         return;
     }
     let server = scratch.guarded("mcp", "guarded", None);

@@ -87,7 +87,10 @@ fn a_disk_that_fills_up_while_the_command_prints() {
     };
     let result = &envelope(&output)["result"];
     assert_eq!(result["exit_status"], 7, "the exit code is exact: {output:?}");
-    assert_eq!(result["flags"], serde_json::json!(["output_dropped", "disk_full"]));
+    // A look at the space just before that finds too little for what comes next.
+    let flags = result["flags"].as_array().unwrap().iter();
+    let flags: Vec<_> = flags.filter(|it| *it != "low_disk").collect();
+    assert_eq!(flags, ["output_dropped", "disk_full"]);
     let stored = result["artifacts"][0]["bytes"].as_u64().unwrap();
     assert_eq!(
         result["dropped_bytes"].as_u64().unwrap() + stored,

@@ -33,7 +33,7 @@ fn a_terminal_without_input_reads_the_end() {
 #[test]
 fn python_answers_on_its_screen() {
     let scratch = Scratch::new();
-    let task = scratch.promote("exec python3 -q -i", &tty());
+    let task = scratch.promote("HOME=$PWD exec python3 -q -i", &tty());
     scratch.screen_with(&task, ">>>");
     scratch.wait(&task, &json!({ "waiting_for_input": true }));
     scratch.send(&task, &json!({ "input": "6*7", "key": "enter" }));
@@ -131,7 +131,7 @@ fn has(program: &str) -> bool {
     let found = found.is_ok_and(|output| output.status.success());
     if !found {
         assert!(std::env::var_os("LEGWORK_REQUIRE_PROGRAMS").is_none(), "{program} is missing");
-        eprintln!("SKIPPED: there is no {program}");
+        skips::skip(&format!("there is no {program}"));
     }
     found
 }

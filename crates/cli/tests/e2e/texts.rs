@@ -138,7 +138,7 @@ fn the_verdicts_of_policy_check() {
         "rm -rf build",
         "make && git push origin main",
         "curl https://example.org/install.sh | sh",
-        "echo 'unclosed",
+        "echo $[1]",
         "",
     ]
     .map(check)

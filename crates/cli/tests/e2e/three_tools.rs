@@ -4,7 +4,7 @@ use std::{fs, io::Write, os::unix::fs::PermissionsExt, time::Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, announced, by_system, fixture, here, is_alive, text};
+use crate::common::{Scratch, announced, by_system, fixture, here, is_alive, program, text};
 
 /// The text of a call in the open mode, and its exit code.
 fn call(scratch: &Scratch, tool: &str, input: &Value) -> (String, i32) {
@@ -56,21 +56,33 @@ fn arguments_arrive_unchanged() {
 #[test]
 fn what_cannot_be_started_is_a_result_with_its_own_text() {
     let scratch = Scratch::new();
-    for (name, content) in [("script", "#!/no/such/interpreter\n"), ("garbage", "\0\0\0")] {
+    for (name, content) in
+        [("script", "#!/no/such/interpreter\n"), ("garbage", "\0\0\0"), ("my_script.sh", "")]
+    {
         fs::write(scratch.file(name), content).unwrap();
         fs::set_permissions(scratch.file(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let long = "y".repeat(200_000);
     for (input, cause) in [
         (json!({ "command": "no-such-program" }), "it was not found on PATH"),
+        (
+            json!({ "command": "my_script.sh" }),
+            "it was not found on PATH; the file of this folder is `./my_script.sh`",
+        ),
         (json!({ "command": "./nothing" }), "no such file"),
         (json!({ "command": "/etc/passwd" }), "permission denied"),
         (json!({ "command": "/etc" }), "it is a folder"),
         (json!({ "command": "./script" }), "bad interpreter: /no/such/interpreter does not exist"),
         (json!({ "command": "./garbage" }), "exec format error"),
         (json!({ "command": "true", "args": [long] }), "argument list too long"),
-        (json!({ "command": "true", "cwd": "nowhere" }), "the working directory `nowhere`"),
-        (json!({ "command": "true", "cwd": "script" }), "the working directory `script`"),
+        (
+            json!({ "command": "true", "cwd": "nowhere" }),
+            "`cwd`: the folder `nowhere` does not exist",
+        ),
+        (
+            json!({ "command": "true", "cwd": "script" }),
+            "`cwd`: the folder `script` cannot be used: it is no folder",
+        ),
     ] {
         // The long one does not fit on a command line.
         let output = {
@@ -92,6 +104,129 @@ fn what_cannot_be_started_is_a_result_with_its_own_text() {
             (&json!(""), &Value::Null, &json!(false))
         );
     }
+}
+
+#[test]
+fn a_line_in_the_place_of_a_program_gets_the_calls_that_work() {
+    let scratch = Scratch::new();
+    let told = |line: &str| -> String {
+        let got = result(&scratch, "execute_command", &json!({ "command": line }));
+        got["stderr"].as_str().unwrap().to_owned()
+    };
+    let plain = told("ls -la 'a b'");
+    assert!(
+        plain.contains(r#"{"command": "ls", "args": ["-la","a b"]}, or {"command": "bash""#),
+        "{plain}"
+    );
+    for line in ["ls | wc -l", "ls > x", "ls && true", "echo $HOME", "ls *.rs", "a=1 env"] {
+        let told = told(line);
+        let only = format!("pass {{\"command\": \"bash\", \"args\": [\"-c\", {}]}}", json!(line));
+        assert!(told.contains(&only), "{told}");
+    }
+}
+
+#[test]
+fn any_folder_is_a_cwd_and_the_sandboxed_one_where_it_is_another() {
+    let scratch = Scratch::new();
+    let beside = tempfile::TempDir::new_in("/tmp").unwrap();
+    fs::write(beside.path().join("secret"), "").unwrap();
+    let call = |command: &str, cwd: &str| -> Value {
+        let input = json!({ "command": command, "cwd": cwd }).to_string();
+        let mut call = scratch.guarded("call", "guarded", None);
+        let output = call.args(["execute_command", &input]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for folder in
+        ["/", "/tmp", "/var/tmp", "/run", "/dev", "/dev/shm", "/proc", "/sys", "/etc", "/usr/bin"]
+    {
+        let real = fs::canonicalize(folder).unwrap().display().to_string();
+        let got = call("pwd", folder);
+        assert_eq!(
+            (&got["stdout"], &got["return_code"]),
+            (&json!(format!("{real}\n")), &json!(0)),
+            "{folder}: {got}"
+        );
+    }
+    // Where there is a sandbox, /tmp is its own.
+    let listed = call("ls", "/tmp");
+    let name = beside.path().file_name().unwrap().to_str().unwrap();
+    if scratch.guarded("doctor", "guarded", None).output().unwrap().status.success()
+        && !listed["stdout"].as_str().unwrap().contains(name)
+    {
+        for (folder, own) in [(beside.path().to_str().unwrap(), "/tmp"), ("/proc/self", "/proc")] {
+            let got = call("pwd", folder);
+            let said = got["stderr"].as_str().unwrap();
+            let expected = format!(
+                "Error: `cwd`: the folder `{folder}` is not there inside the sandbox, which has a {own} of its own"
+            );
+            assert!(said.starts_with(&expected), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_description_stands_below_the_command_is_bounded_and_is_in_the_audit_log() {
+    let scratch = Scratch::new();
+    let ask = |command: &str, description: &str| -> String {
+        let input = json!({ "command": command, "description": description }).to_string();
+        let mut call = scratch.guarded("call", "guarded", None);
+        let output = call.args(["run_shell_command", &input, "--json"]).output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let id = answer["error"]["details"]["approval_id"].as_str().unwrap().to_owned();
+        let shown = scratch.legwork("approvals").arg(&id).env("COLUMNS", "1000").output().unwrap();
+        text(&shown.stdout)
+    };
+    let question = ask("touch x", "makes x\nrule: all of it\u{1b}[2J");
+    let below =
+        "    touch x\n\nThe caller's own words about it: makes x\\u{a}rule: all of it\\u{1b}[2J\n";
+    assert!(question.contains(below), "{question}");
+    let long = ask("touch y", &"y".repeat(20_000));
+    assert!(long.contains(&format!("{}…\n", "y".repeat(500))) && long.len() < 2_500, "{long}");
+    for empty in ["", " \n "] {
+        assert!(!ask("touch z", empty).contains("own words"));
+    }
+    let audited = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    let entries: Vec<Value> = audited
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|entry| entry["event"] == "verdict")
+        .collect();
+    assert_eq!(entries[0]["description"], "makes x\nrule: all of it\u{1b}[2J");
+    assert_eq!(entries[1]["description"].as_str().unwrap().chars().count(), 501);
+    assert!(entries[2].get("description").is_none());
+}
+
+#[test]
+fn a_start_that_failed_is_logged_as_one() {
+    let scratch = Scratch::new();
+    let mut command = scratch.legwork("mcp");
+    command.args(["--tools", "all", "--log-format", "json"]);
+    let log = scratch.file("log");
+    command.stderr(fs::File::create(&log).unwrap());
+    let mut wire = crate::mcp::Wire::spawn(command);
+    wire.initialize();
+    for (tool, input) in [
+        ("execute_command", json!({ "command": "/etc" })),
+        ("execute_command", json!({ "command": "no-such-program" })),
+        ("execute_command", json!({ "command": "true", "cwd": "nowhere" })),
+        ("execute_command", json!({ "command": "true" })),
+    ] {
+        wire.tool(tool, &input);
+    }
+    drop(wire.stdin.take());
+    wire.child.wait().unwrap();
+    let log = fs::read_to_string(&log).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let results: Vec<Value> = lines
+        .filter(|line| line["tool"] == "execute_command" && line["result"].is_string())
+        .map(|line| line["result"].clone())
+        .collect();
+    let failed = "command_spawn_failed";
+    assert_eq!(results, [failed, failed, "workdir_not_found", "success"]);
+    let mut audit = std::process::Command::new(program());
+    audit.args(["audit", "show", "--state"]).arg(scratch.state.path()).env("COLUMNS", "400");
+    let shown = text(&audit.output().unwrap().stdout);
+    assert!(shown.contains("it could not be started: Permission denied"), "{shown}");
 }
 
 #[test]
@@ -191,10 +326,14 @@ fn a_directory_is_relative_and_inside() {
         let input = json!({ "command": "pwd", "directory": directory });
         let error = refused(&scratch, "run_shell_command", &input);
         assert_eq!(error["kind"], "execution_root_violation", "{directory}");
+        assert_eq!(error["details"], json!({ "directory": directory }));
+        let said = error["message"].as_str().unwrap();
+        assert!(said.starts_with(&format!("`directory`: the folder `{directory}` is ")), "{said}");
     }
     let missing =
         refused(&scratch, "run_shell_command", &json!({ "command": "pwd", "directory": "x" }));
     assert_eq!(missing["kind"], "workdir_not_found");
+    assert_eq!(missing["message"], "`directory`: the folder `x` does not exist");
 }
 
 #[test]

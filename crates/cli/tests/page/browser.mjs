@@ -142,7 +142,7 @@ export async function accessible({ page }, what) {
 
 /** The API, as a role. */
 export async function api(role, method, name, body) {
-  const response = await fetch(`${given.address}/api/v1/${name}`, {
+  const response = await fetch(`${given.server}/api/v1/${name}`, {
     method,
     headers: { Authorization: `Bearer ${given.tokens[role]}`, "Content-Type": "application/json" },
     ...(body ? { body: JSON.stringify(body) } : {}),
@@ -158,7 +158,7 @@ export async function model(cmd, more = {}) {
   };
   const headers = { ...meta, Authorization: `Bearer ${given.tokens.agent}` };
   const send = async (body, session) => {
-    const response = await fetch(`${given.address}/mcp`, {
+    const response = await fetch(`${given.server}/mcp`, {
       method: "POST",
       headers: session ? { ...headers, "Mcp-Session-Id": session } : headers,
       body: JSON.stringify({ jsonrpc: "2.0", ...body }),
@@ -188,6 +188,21 @@ export async function start(cmd, more = {}, role = "operator") {
   const id = result.task_handle?.task_id ?? result.task_id;
   assert(id, JSON.stringify(result));
   return id;
+}
+
+/** Clicks a button that lets something happen, once it has stood still. */
+export async function allow(scope, name) {
+  const button = scope.getByRole("button", { name });
+  await button.scrollIntoViewIfNeeded();
+  await button.and(scope.locator("[data-settled]")).click();
+}
+
+/** Gives an answer that takes a letter and then Enter. */
+export async function confirm(page, letter) {
+  await page.locator(".question.takes-keys").waitFor();
+  await page.keyboard.press(letter);
+  await page.locator(".said.armed").waitFor();
+  await page.keyboard.press("Enter");
 }
 
 /** Waits until something holds. */

@@ -48,11 +48,11 @@ await script(async () => {
   const receipt = await page.getByLabel("Receipt").innerText();
   assert(receipt.startsWith(`Command promoted to background task\nTask: ${live}`), receipt);
   await page.locator(".timeline").getByText("allowed").waitFor();
-  const raw = page.getByRole("link", { name: /stdout/ });
-  const downloaded = await page.evaluate(
-    async (url) => (await fetch(url)).text(),
-    await raw.getAttribute("href"),
-  );
+  const begun = page.waitForEvent("download");
+  await page.getByRole("button", { name: /^stdout/ }).click();
+  const download = await begun;
+  assert.equal(download.suggestedFilename(), `${live}.stdout`);
+  const downloaded = fs.readFileSync(await download.path(), "utf8");
   assert(downloaded.startsWith("\u001b[31mred"), downloaded);
   await accessible(desk, "a task");
 

@@ -6,6 +6,7 @@ import {
   PHONE,
   accessible,
   api,
+  confirm,
   given,
   live,
   model,
@@ -46,9 +47,9 @@ await script(async () => {
   await picture(phone, "question-phone");
 
   // No, with a note, which the model reads.
-  await card.getByRole("button", { name: "No…" }).click();
+  await card.getByRole("button", { name: "Deny with a note…" }).click();
   await card.getByRole("textbox").fill("use `make clean` instead");
-  await card.getByRole("button", { name: "Refuse" }).click();
+  await card.getByRole("textbox").press("Enter");
   await card.waitFor({ state: "detached" });
   const read = await refused;
   assert(read.includes("the person says: use `make clean` instead"), read);
@@ -57,32 +58,27 @@ await script(async () => {
   // At a desk, with keys.
   const desk = await openAs("operator", { scheme: "dark" });
   await desk.page.getByText("No command waits for an answer").waitFor();
-  const settled = async () => {
-    // A key is for a question that was there for a moment.
-    await desk.page.locator(".question.takes-keys").waitFor();
-  };
   // The model may hear of an answer before this page does.
   const answered = () => desk.page.getByText("No command waits for an answer").waitFor();
   fs.mkdirSync(path.join(given.workspace, "build"));
   const once = model("rm -rf build");
-  await settled();
+  await desk.page.locator(".question.takes-keys").waitFor();
   await accessible(desk, "a question in the dark");
   await picture(desk, "question-dark");
-  await desk.page.keyboard.press("a");
+  await confirm(desk.page, "y");
   assert((await once).startsWith("Process exited with code 0"), await once);
   assert(!made("build"));
   await answered();
 
   // For the session: the same command is not asked about again.
   const session = model("rm -rf session-folder");
-  await settled();
-  await desk.page.keyboard.press("s");
+  await confirm(desk.page, "s");
   assert((await session).startsWith("Process exited with code 0"));
   await answered();
   assert((await model("rm -rf session-folder")).startsWith("Process exited with code 0"));
 
-  // d asks for a note, in which keys are letters; Enter sends it.
-  // The first key after the drawing counts, and so does the first letter of the note.
+  // N asks for a note, in which keys are letters; Enter sends it.
+  // It counts as soon as the question is drawn, and so does the first letter of the note.
   const third = model("rm -rf third");
   const focused = await desk.page.evaluate(() => {
     const drawn = (what) =>
@@ -94,15 +90,15 @@ await script(async () => {
           attributes: true,
         });
       });
-    const asks = drawn(".question.takes-keys").then(() => {
+    const press = (key) => dispatchEvent(new KeyboardEvent("keydown", { key }));
+    return drawn(".question.chosen").then(() => {
       const focused = drawn(".question textarea").then(() => document.activeElement.localName);
-      dispatchEvent(new KeyboardEvent("keydown", { key: "d" }));
-      return focused;
-    });
-    return asks.then((name) => {
-      // One that misses the note answers nothing.
-      dispatchEvent(new KeyboardEvent("keydown", { key: "a" }));
-      return name;
+      press("N");
+      return focused.then((name) => {
+        // One that misses the note answers nothing.
+        for (const key of ["y", "Enter"]) press(key);
+        return name;
+      });
     });
   });
   assert.equal(focused, "textarea");
@@ -133,11 +129,10 @@ await script(async () => {
 
   // A rule is shown as TOML before it is saved.
   const ruled = model("rm -rf ruled");
-  await settled();
   await desk.page.getByText("The rule that can be saved").click();
   const rule = await desk.page.locator("details pre").innerText();
   assert(rule.includes(`args = [["-rf"], ["ruled"]]`), rule);
-  await desk.page.keyboard.press("r");
+  await confirm(desk.page, "r");
   assert((await ruled).startsWith("Process exited with code 0"), await ruled);
   const saved = fs.readFileSync(path.join(given.state, "legwork/config.toml"), "utf8");
   assert(saved.includes(`["ruled"]`), saved);
@@ -164,8 +159,7 @@ await script(async () => {
   const unseen = model("rm -rf unseen");
   await until("it is told", async () => (await notified()).length > 0);
   assert.deepEqual(await notified(), ["A command waits for your answer: rm -rf unseen"]);
-  await desk.page.locator(".question.takes-keys").waitFor();
-  await desk.page.keyboard.press("a");
+  await confirm(desk.page, "y");
   assert((await unseen).startsWith("Process exited with code 0"), await unseen);
   assert.equal((await notified()).length, 1);
 

@@ -52,7 +52,7 @@ await script(async () => {
   await live(page);
 
   // Behind a proxy, below a path: every address of the page is relative.
-  const target = new URL(given.address);
+  const target = new URL(given.server);
   const asked = [];
   const below = (url) =>
     url.startsWith("/tools/legwork/") ? url.slice("/tools/legwork".length) : undefined;

@@ -34,7 +34,7 @@ await script(async () => {
   const scripts = [];
   page.on("request", (request) => scripts.push(new URL(request.url()).pathname));
 
-  const vim = "vim -u NONE -N -n +'syntax on' +'set t_Co=256 bg=dark mouse=' code.c";
+  const vim = "vim -u NONE -i NONE -N -n +'syntax on' +'set t_Co=256 bg=dark mouse=' code.c";
   const id = await start(vim, { tty: true });
   await page.goto(`${given.address}/#/task/${id}`);
   await page.locator(".xterm-rows").waitFor();

@@ -7,6 +7,8 @@ import path from "node:path";
 import {
   PHONE,
   accessible,
+  allow,
+  confirm,
   given,
   model,
   openAs,
@@ -69,7 +71,7 @@ await script(async () => {
   const card = phone.page.getByRole("article");
   const refused = model("git clean -fdx");
   await card.waitFor();
-  await card.getByRole("button", { name: "Try it first" }).click();
+  await allow(card, "Try it first");
   const tried = phone.page.getByLabel("What it did when it was tried on a copy");
   await tried.waitFor();
   const files = await tried.getByLabel("Changed files").innerText();
@@ -87,12 +89,12 @@ await script(async () => {
   await picture(phone, "trial-phone");
   // Who looks on sees the same, and has no button.
   await viewer.page.getByLabel("Difference").waitFor();
-  for (const name of ["Apply", "Try it first", "No…"]) {
+  for (const name of ["Apply", "Try it first", "Deny"]) {
     assert.equal(await viewer.page.getByRole("button", { name }).count(), 0, name);
   }
-  await card.getByRole("button", { name: "No…" }).click();
+  await card.getByRole("button", { name: "Deny with a note…" }).click();
   await card.getByRole("textbox").fill("my notes are in there");
-  await card.getByRole("button", { name: "Refuse" }).click();
+  await card.getByRole("textbox").press("Enter");
   assert((await refused).includes("the person says: my notes are in there"), await refused);
   assert(made("notes.txt") && made("build/program.o"));
 
@@ -105,7 +107,7 @@ await script(async () => {
   const triedOut = takesKeys.filter({ has: desk.page.getByLabel("Difference") });
   const applied = model("rm -rf build && date +%N > stamp");
   await takesKeys.filter({ hasText: "rm -rf build" }).waitFor();
-  await desk.page.keyboard.press("t");
+  await confirm(desk.page, "t");
   await triedOut.waitFor();
   await accessible(desk, "a command that was tried, in the dark");
   const shown = await desk.page.getByLabel("Difference").innerText();
@@ -114,7 +116,7 @@ await script(async () => {
   assert.equal(await desk.page.locator("img").count(), 0);
   const stamp = /\+(\d{9})/.exec(shown)[1];
   assert(made("build") && !made("stamp"));
-  await desk.page.keyboard.press("a");
+  await confirm(desk.page, "a");
   assert((await applied).startsWith("Process exited with code 0"), await applied);
   assert(!made("build"));
   assert.equal(fs.readFileSync(file("stamp"), "utf8").trim(), stamp, "it ran once, on the copy");
@@ -139,7 +141,7 @@ await script(async () => {
   await unwanted.getByRole("button", { name: "Discard…" }).click();
   await unwanted.getByRole("button", { name: "Keep it" }).click();
   await unwanted.getByRole("button", { name: "Discard…" }).click();
-  await unwanted.getByRole("button", { name: "Discard it" }).click();
+  await allow(unwanted, "Discard it");
   await unwanted.waitFor({ state: "detached" });
   assert(!made("unwanted.txt"));
   const wanted = show(desk.page, "echo one");
@@ -150,12 +152,12 @@ await script(async () => {
   // What somebody changed meanwhile is not overwritten, and that is said.
   fs.writeFileSync(file("known.txt"), "changed by a person\n");
   await wanted.getByRole("button", { name: "Apply…" }).click();
-  await wanted.getByRole("button", { name: "Apply them" }).click();
+  await allow(wanted, "Apply them");
   await wanted.getByRole("alert").waitFor();
   assert(!made("one.txt"));
   fs.writeFileSync(file("known.txt"), "known\n");
   await wanted.getByRole("button", { name: "Discard…" }).click();
-  await wanted.getByRole("button", { name: "Discard it" }).click();
+  await allow(wanted, "Discard it");
   await desk.page.getByText("No trials.").waitFor();
 
   // One that begins while the page looks on; applied from its task.
@@ -166,7 +168,7 @@ await script(async () => {
   await desk.page.getByLabel("Difference").waitFor();
   await accessible(desk, "the task of a trial");
   await desk.page.getByRole("button", { name: "Apply…" }).click();
-  await desk.page.getByRole("button", { name: "Apply them" }).click();
+  await allow(desk.page, "Apply them");
   await until("it is applied", () => made("three.txt"));
   await desk.page
     .getByRole("heading", { name: "It ran on a copy" })
@@ -193,13 +195,13 @@ await script(async () => {
   await kept(desk.page).getByText("+late").waitFor();
   assert(!fs.existsSync(inHome("wanted")));
   await kept(desk.page).getByRole("button", { name: "Apply…" }).click();
-  await kept(desk.page).getByRole("button", { name: "Apply them" }).click();
+  await allow(kept(desk.page), "Apply them");
   await kept(desk.page).waitFor({ state: "detached" });
   assert.equal(fs.readFileSync(inHome("wanted"), "utf8"), "wanted\n");
   assert.equal(fs.readFileSync(inHome(".profile"), "utf8"), "changed\n");
   layered("echo unwanted > ~/wanted");
   await kept(desk.page).getByRole("button", { name: "Discard…" }).click();
-  await kept(desk.page).getByRole("button", { name: "Discard it" }).click();
+  await allow(kept(desk.page), "Discard it");
   await kept(desk.page).waitFor({ state: "detached" });
   assert.equal(fs.readFileSync(inHome("wanted"), "utf8"), "wanted\n");
 });

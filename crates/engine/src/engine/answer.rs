@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Tool;
 use crate::{
-    error::ToolError,
+    error::{ErrorKind, ToolError},
     id::TaskId,
     model::sandbox::{MissingLayer, SandboxReport},
     output::Mask,
@@ -61,6 +61,8 @@ pub struct Success {
     pub sandbox: Option<Arc<SandboxReport>>,
     /// The task that the call has started.
     pub started: Option<StartedTask>,
+    /// Why the command did not run, where the result tells of that as of any other end.
+    pub not_started: Option<ErrorKind>,
 }
 
 /// A task that a call has started, for whoever wants to see the answer to that call later.
@@ -82,6 +84,7 @@ impl Success {
             receipt: None,
             sandbox: None,
             started: None,
+            not_started: None,
         }
     }
 
@@ -144,6 +147,7 @@ pub struct Answer {
     tool_name: String,
     brought: Result<Brought, ToolError>,
     sandbox_missing: Vec<MissingLayer>,
+    not_started: Option<ErrorKind>,
     receipt: String,
     /// The task that the call has started, if nothing but this answer tells what it was told.
     keeps: Option<TaskId>,
@@ -205,13 +209,18 @@ impl Answer {
         self.brought.as_ref().err()
     }
 
+    /// Why the command did not run, if it did not: also where that is a result.
+    pub fn failure(&self) -> Option<ErrorKind> {
+        self.error().map(|error| error.kind).or(self.not_started)
+    }
+
     /// The answer of a call that failed.
     pub fn failed(tool: &str, error: ToolError) -> Self {
         Self::new(tool, render_error(&error), Err(error))
     }
 
     pub(super) fn succeeded(tool: &dyn Tool, mask: Arc<Mask>, success: Success) -> Self {
-        let Success { result, summary_text, receipt, sandbox, started } = success;
+        let Success { result, summary_text, receipt, sandbox, started, not_started } = success;
         let brought = Brought { result, summary_text, mask };
         // The receipt is made from the result: from the one that is shown, if that is another.
         let whole = receipt.filter(|text| matches!(brought.mask.text(text), Cow::Borrowed(_)));
@@ -222,6 +231,7 @@ impl Answer {
             receipt
         });
         let mut answer = Self::new(tool.definition().name, receipt, Ok(brought));
+        answer.not_started = not_started;
         answer.keeps = keeps.map(|task| task.task_id);
         if let Some(sandbox) = sandbox.filter(|report| !report.missing.is_empty()) {
             answer.lack(&sandbox.missing, tool.definition().text_is_json);
@@ -234,6 +244,7 @@ impl Answer {
             tool_name: tool.to_owned(),
             brought,
             sandbox_missing: Vec::new(),
+            not_started: None,
             receipt,
             keeps: None,
             envelope: OnceLock::new(),

@@ -14,7 +14,8 @@ impl Engine {
     /// Calls a tool by name.
     pub async fn call(&self, tool: &str, input: Value, caller: &Caller) -> Answer {
         let named = input.get("task_id").and_then(Value::as_str).map(str::to_owned);
-        let answer = self.registry.call(self, tool, input, caller).await;
+        let engine = self.for_one_call().await;
+        let answer = self.registry.call(&engine, tool, input, caller).await;
         self.note_call(tool, named, caller, &answer).await;
         answer
     }
@@ -22,7 +23,7 @@ impl Engine {
     /// Keeps the answer to a call that started a task, where nothing else tells what it was.
     pub(super) async fn keep_receipt(&self, answer: &Answer) {
         let Some(task) = answer.keeps().cloned() else { return };
-        let (state, text) = (self.tasks.store.state.clone(), answer.receipt().to_owned());
+        let (state, text) = (self.store.state.clone(), answer.receipt().to_owned());
         let kept = in_thread(move || receipts::keep(&state, &task, &text)).await;
         if let Some(Err(error)) = kept {
             tracing::warn!(%error, "the answer to a call is not kept");
@@ -35,7 +36,7 @@ impl Engine {
     ///
     /// What is a secret here, and was none where the call was answered, is masked.
     pub async fn receipt(&self, task: &Task) -> Result<Option<String>, ToolError> {
-        let (state, id) = (self.tasks.store.state.clone(), task.task_id.clone());
+        let (state, id) = (self.store.state.clone(), task.task_id.clone());
         let kept = in_thread(move || receipts::read(&state, &id)).await;
         let unreadable = |error| ToolError::unreadable(task.task_id.as_str(), &error);
         if let Some(text) = kept.transpose().map_err(unreadable)?.flatten() {
@@ -44,7 +45,7 @@ impl Engine {
         // A program that keeps answers also records what commands use.
         let known = task.outcome.as_ref().filter(|outcome| outcome.resources.is_some());
         let Some(Outcome { stdout, stderr, .. }) = known else { return Ok(None) };
-        let mut output = self.tasks.output(&task.task_id).await?;
+        let mut output = self.latest().output(&task.task_id).await?;
         // What was printed later was not in it.
         output.stdout = output.stdout.with_totals(stdout.came(), stdout.lines);
         output.stderr = output.stderr.with_totals(stderr.came(), stderr.lines);
@@ -70,6 +71,6 @@ impl Engine {
             }
             None => return,
         };
-        self.tasks.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
+        self.store.note(entry.with("tool", tool).with("task_id", task).by(caller)).await;
     }
 }

@@ -17,22 +17,22 @@ use crate::{
 impl Engine {
     /// Whether commands can be tried here, as far as that can be known without trying one.
     pub fn can_try(&self) -> bool {
-        self.tasks.place.can_try()
+        self.latest().place.can_try()
     }
 
     /// The trials of all workspaces, newest first.
     pub async fn trials(&self) -> Result<Vec<TrialState>, ToolError> {
-        self.tasks.trials().await
+        self.latest().trials().await
     }
 
     /// The task of the trial whose id begins with this text; `@` is the newest trial.
     pub async fn trial(&self, prefix: &str) -> Result<Task, ToolError> {
-        self.tasks.trial(prefix).await
+        self.latest().trial(prefix).await
     }
 
     /// Whether nothing of a trial runs any more: only then it can be shown, applied or discarded.
     pub async fn is_trial_over(&self, trial: &Task) -> bool {
-        self.tasks.is_trial_over(trial).await
+        self.latest().is_trial_over(trial).await
     }
 
     /// What a trial changed that was not brought over yet: all of it, or what is at and below some
@@ -43,7 +43,7 @@ impl Engine {
         paths: Vec<PathBuf>,
         shown: ShownChanges,
     ) -> Result<TrialChanges, ToolError> {
-        self.tasks.trial_changes(trial, paths, shown).await
+        self.latest().trial_changes(trial, paths, shown).await
     }
 
     /// Brings over what a trial changed: all of it, or what is at and below some absolute paths.
@@ -55,18 +55,18 @@ impl Engine {
         paths: Vec<PathBuf>,
         by: &str,
     ) -> Result<Applied, ToolError> {
-        self.tasks.apply_trial(trial, paths, by).await
+        self.latest().apply_trial(trial, paths, by).await
     }
 
     /// Forgets what a trial changed; its task stays.
     pub async fn discard_trial(&self, trial: &Task, by: &str) -> Result<(), ToolError> {
-        self.tasks.discard_trial(trial, by).await
+        self.latest().discard_trial(trial, by).await
     }
 
     /// The workspaces whose finished commands have changed something outside of them, in layers
     /// over the home folder; the latest first.
     pub async fn outside(&self) -> Result<Vec<OutsideState>, ToolError> {
-        self.tasks.outside().await
+        self.latest().outside().await
     }
 
     /// What finished commands of the workspace that a folder is in have changed outside of it, in
@@ -77,7 +77,7 @@ impl Engine {
         paths: Vec<PathBuf>,
         shown: ShownChanges,
     ) -> Result<TrialChanges, ToolError> {
-        self.tasks.outside_changes(folder, paths, shown).await
+        self.latest().outside_changes(folder, paths, shown).await
     }
 
     /// Brings that over, as [`apply_trial`](Self::apply_trial) does: only what
@@ -88,7 +88,7 @@ impl Engine {
         paths: Vec<PathBuf>,
         by: &str,
     ) -> Result<Applied, ToolError> {
-        self.tasks.apply_outside(folder, paths, by).await
+        self.latest().apply_outside(folder, paths, by).await
     }
 
     /// Forgets it: all of it, or what is at and below some absolute paths. How many commands still
@@ -99,6 +99,6 @@ impl Engine {
         paths: Vec<PathBuf>,
         by: &str,
     ) -> Result<usize, ToolError> {
-        self.tasks.discard_outside(folder, paths, by).await
+        self.latest().discard_outside(folder, paths, by).await
     }
 }

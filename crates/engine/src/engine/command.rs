@@ -72,9 +72,21 @@ impl Engine {
 
     /// A handle of a task, whoever started it: by its id, by a beginning that only its id has, or
     /// the newest one by `@`. Dropping the handle changes nothing.
+    ///
+    /// It is held by this program, as an operator; [`Engine::attach_as`] is for another caller.
     pub async fn attach(&self, task_id: impl AsRef<str>) -> Result<TaskHandle, ToolError> {
+        self.attach_as(task_id, &this_program()).await
+    }
+
+    /// The same for this caller. One who may not act on the task
+    /// ([`Observer::controls`](crate::Observer::controls)) can wait for it and read it.
+    pub async fn attach_as(
+        &self,
+        task_id: impl AsRef<str>,
+        caller: &Caller,
+    ) -> Result<TaskHandle, ToolError> {
         let observer = self.observe(self.task(task_id.as_ref()).await?).await?;
-        Ok(TaskHandle::of(self.clone(), observer, self.texts(None, false)))
+        Ok(TaskHandle::of(self.clone(), observer, caller.clone(), self.texts(None, false)))
     }
 
     fn texts(&self, bytes_max: Option<u64>, masked: bool) -> Texts {
@@ -215,10 +227,10 @@ impl Command {
         let caller = caller.unwrap_or_else(this_program);
         let texts = engine.texts(text_bytes_max, masked);
         match engine.submit(request, &caller).await? {
-            Submitted::Started(run) => Ok(TaskHandle::own(engine, run, texts)),
+            Submitted::Started(run) => Ok(TaskHandle::own(engine, run, caller, texts)),
             Submitted::AlreadyRunning(task) => {
                 let observer = engine.observe(*task).await?;
-                Ok(TaskHandle::of(engine, observer, texts))
+                Ok(TaskHandle::of(engine, observer, caller, texts))
             }
         }
     }

@@ -4,12 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::Definition;
 
-/// Words that `OpenAI`'s strict mode does not take; what they say is in the descriptions too.
-const NOT_STRICT: [&str; 6] =
-    ["minimum", "maximum", "minItems", "maxItems", "minLength", "default"];
+/// Words that `OpenAI`'s strict mode refuses; what they say is in the descriptions, too.
+const NOT_STRICT: [&str; 2] = ["minLength", "default"];
 
 /// Words that Gemini's schemas do not have.
-const NOT_GEMINI: [&str; 2] = ["additionalProperties", "default"];
+const NOT_GEMINI: [&str; 1] = ["additionalProperties"];
 
 /// A form of the definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
+    model::Caller,
     platform::Signal,
     task::{
         observe::{InputTaken, Observer},
@@ -41,6 +42,8 @@ pub struct TaskHandle {
     task_id: TaskId,
     /// The command, if it is this handle's own.
     run: Option<Run>,
+    /// Who holds it.
+    caller: Caller,
     /// Opened when it is needed.
     observer: Option<Observer>,
     texts: Texts,
@@ -48,15 +51,15 @@ pub struct TaskHandle {
 
 impl TaskHandle {
     /// A handle that owns its command.
-    pub(super) fn own(engine: Engine, run: Run, texts: Texts) -> Self {
+    pub(super) fn own(engine: Engine, run: Run, caller: Caller, texts: Texts) -> Self {
         let task_id = run.task_id().clone();
-        Self { engine, task_id, run: Some(run), observer: None, texts }
+        Self { engine, task_id, run: Some(run), caller, observer: None, texts }
     }
 
     /// A handle that owns nothing.
-    pub(super) fn of(engine: Engine, observer: Observer, texts: Texts) -> Self {
+    pub(super) fn of(engine: Engine, observer: Observer, caller: Caller, texts: Texts) -> Self {
         let task_id = observer.task().task_id.clone();
-        Self { engine, task_id, run: None, observer: Some(observer), texts }
+        Self { engine, task_id, run: None, caller, observer: Some(observer), texts }
     }
 
     /// The id of the task.
@@ -103,7 +106,9 @@ impl TaskHandle {
     /// Of a command that has ended, the processes are stopped that it left running. An error if a
     /// process cannot be ended; the details name it.
     pub async fn stop(&mut self, grace: Duration) -> Result<Finished, ToolError> {
-        let stopped = self.observer().await?.stop(Signal::TERM.as_raw(), grace).await?;
+        let caller = self.caller.clone();
+        let mut controls = self.observer().await?.controls(&caller)?;
+        let stopped = controls.stop(Signal::TERM.as_raw(), grace).await?;
         match stopped.unwrap_or_default().as_slice() {
             [] => self.wait().await,
             survivors => Err(survived(survivors)),
@@ -118,10 +123,11 @@ impl TaskHandle {
     /// been taken.
     pub async fn send(&mut self, input: impl AsRef<[u8]>) -> Result<(), ToolError> {
         let input = input.as_ref();
-        self.observer().await?;
+        let caller = self.caller.clone();
+        self.observer().await?.controls(&caller)?;
         // Taken out: a call that is cut off must not leave its answer to the next one.
         let Some(mut observer) = self.observer.take() else { return Ok(()) };
-        let InputTaken { bytes, refusal } = observer.input(input, FOREVER).await;
+        let InputTaken { bytes, refusal } = observer.controls(&caller)?.input(input, FOREVER).await;
         self.observer = Some(observer);
         if bytes == input.len() as u64 && refusal.is_none() {
             return Ok(());
@@ -131,16 +137,18 @@ impl TaskHandle {
 
     /// Ends the input: closes stdin, or types the end-of-file character on a terminal.
     pub async fn end_input(&mut self) -> Result<(), ToolError> {
-        self.observer().await?;
+        let caller = self.caller.clone();
+        self.observer().await?.controls(&caller)?;
         let Some(mut observer) = self.observer.take() else { return Ok(()) };
-        let refusal = observer.end_input().await;
+        let refusal = observer.controls(&caller)?.end_input().await;
         self.observer = Some(observer);
         refusal.map_or(Ok(()), |refusal| Err(self.refused(Some(refusal))))
     }
 
     /// Gives the terminal another size; without a terminal nothing happens.
     pub async fn resize(&mut self, size: WindowSize) -> Result<(), ToolError> {
-        self.observer().await?.resize(size).await;
+        let caller = self.caller.clone();
+        self.observer().await?.controls(&caller)?.resize(size).await;
         Ok(())
     }
 

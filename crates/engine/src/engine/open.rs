@@ -1,23 +1,32 @@
 //! Opens an engine: makes the rooms and hands each what it needs. Nothing is started.
+//!
+//! What depends on the configuration is made again when its files change, by the same functions.
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use legwork_gate::program_rules;
+use legwork_gate::{ProgramRule, program_rules};
 
-use super::{Engine, Options, Registry};
+use super::{Engine, Options, Registry, options::ORPHAN_TTL};
 use crate::{
     error::{ErrorKind, ToolError},
-    judge::{Herald, Judge},
-    model::place::LOCAL_PLACE,
+    judge::{
+        Herald, Judge,
+        config::{Config, UserPrograms},
+    },
+    model::{place::LOCAL_PLACE, sandbox::SandboxSettings},
     output::{Mask, SharedMask},
-    place::{AskedOf, Far, Local, Place, remembered},
+    place::{AskedOf, Local, Look as _, Place as _},
     platform::real_path,
     state::StateFolder,
     store::{Store, open_state},
-    task::{Ground, Tasks, places::Places},
+    task::{
+        Ground, Tasks,
+        places::{PlaceGround, Places},
+        versions::Versions,
+    },
 };
 
 impl Engine {
@@ -25,70 +34,127 @@ impl Engine {
     pub fn open_with(options: Options, mut registry: Registry) -> Result<Self, ToolError> {
         let named = options.state.clone().map_or_else(StateFolder::default_path, Ok);
         let state = Arc::new(named.and_then(|path| open_state(&path, options.on_repair))?);
-        // A root that does not exist cannot be entered either.
-        let given = options.roots.iter().filter_map(|root| real_path(root).ok());
         let workspace = real_path(&options.workspace)
             .map_err(|error| no_workspace(&options.workspace, &error))?;
-        let roots: Vec<PathBuf> = [workspace.clone()].into_iter().chain(given).collect();
-        let rules = program_rules(&options.policy);
-        let (sandbox, at_once) = (options.sandbox.clone(), options.at_once);
-        let asked = AskedOf::new(&workspace, &sandbox, &rules);
-        let place = Arc::new(Local::new(state.clone(), sandbox, &roots, &rules, at_once));
-        let (here, folder) = (place.clone(), state.clone());
-        let (settings, default) = (options.places.clone(), options.default_place.clone());
-        if !settings.is_empty() {
-            let others = settings.iter().map(|place| place.name.as_str());
+        let made_of = LocalParts::of(&workspace, &options.roots, options.sandbox, &options.policy);
+        let place = Arc::new(made_of.make(state.clone(), options.at_once));
+        if !options.places.is_empty() {
+            let others = options.places.iter().map(|place| place.name.as_str());
             let all: Vec<&str> = [LOCAL_PLACE].into_iter().chain(others).collect();
-            registry.offer_places(&all, default.as_deref().unwrap_or(LOCAL_PLACE));
+            registry.offer_places(&all, options.default_place.as_deref().unwrap_or(LOCAL_PLACE));
         }
-        let places = move |mask: &SharedMask| {
-            let (mask, known) = (mask.clone(), folder.clone());
-            let find = move |name: &str| remembered(&known, name);
-            let make = move |settings| {
-                let (asked, mask) = (asked.clone(), mask.clone());
-                Far::new(settings, here.clone(), folder.clone(), asked, mask)
-            };
-            Places::new(settings, default, find, make)
+        let opened = place.open_folder(&workspace);
+        let opened = opened.map_err(|error| no_workspace(&workspace, &error))?;
+        let mask = SharedMask::new(Mask::of_environment());
+        let (meters, at_once) = (options.meters.clone(), options.at_once);
+        let store = Store::open(state.clone(), mask.clone(), meters, at_once)?;
+        let sandbox = made_of.sandbox.clone();
+        let judge =
+            Judge::new(options.policy, options.settings, sandbox, &opened.path, store.clone());
+        let judge = telling(judge, &place, &options.told);
+        let ground = Ground {
+            workspace: opened,
+            roots: made_of.roots.clone(),
+            all_workspaces: options.all_workspaces,
+            unset: options.variables.unset(),
         };
-        Self::open_at((place, places), state, (workspace, roots), options, registry)
+        let maker = Maker { workspace, state, mask, local: Mutex::new((place.clone(), made_of)) };
+        let (here, asked) = maker.latest();
+        let places = Places::new(options.places, options.default_place, maker.ground(&here, asked));
+        let (places, mask) = ((place as Arc<_>, places), maker.mask.clone());
+        let tasks = Tasks::new(judge, store, places, mask, ground, options.orphan_ttl);
+        let make = move |before: &Tasks, config| maker.version(before, config);
+        let versions = Versions::new(tasks, options.files, make);
+        versions.latest().recover_trials();
+        Ok(Self::of(versions, registry, options.hint, options.for_the_user, options.told.of_audit))
+    }
+}
+
+/// What this machine as a place is made of.
+#[derive(Debug, PartialEq)]
+struct LocalParts {
+    sandbox: SandboxSettings,
+    /// The workspace first.
+    roots: Vec<PathBuf>,
+    rules: Vec<ProgramRule>,
+}
+
+impl LocalParts {
+    fn of(
+        workspace: &Path,
+        roots: &[PathBuf],
+        sandbox: SandboxSettings,
+        policy: &legwork_gate::Policy,
+    ) -> Self {
+        // A root that does not exist cannot be entered either.
+        let given = roots.iter().filter_map(|root| real_path(root).ok());
+        let roots = [workspace.to_owned()].into_iter().chain(given).collect();
+        Self { sandbox, roots, rules: program_rules(policy) }
     }
 
-    /// The same, at any place.
-    pub(crate) fn open_at(
-        (place, places): (Arc<dyn Place>, impl FnOnce(&SharedMask) -> Places),
-        state: Arc<StateFolder>,
-        (workspace, roots): (PathBuf, Vec<PathBuf>),
-        options: Options,
-        registry: Registry,
-    ) -> Result<Self, ToolError> {
-        let opened = place.open_folder(&workspace);
-        let workspace = opened.map_err(|error| no_workspace(&workspace, &error))?;
-        let mask = SharedMask::new(Mask::of_environment());
-        let store = Store::open(state, mask.clone(), options.meters.clone(), options.at_once)?;
-        let mut judge = Judge::new(
-            options.policy,
-            options.settings,
-            options.sandbox,
-            &workspace.path,
-            store.clone(),
-        );
-        if !options.told.of_questions.is_empty() {
-            let (place, program) = (place.clone(), options.told.of_questions);
-            judge.tell_of_questions(Herald::new(move |line| place.tell(program.clone(), line)));
-        }
-        let (all_workspaces, unset) = (options.all_workspaces, options.variables.unset());
-        let ground = Ground { workspace, roots, all_workspaces, unset };
-        let places = (place, places(&mask));
-        let tasks = Tasks::new(judge, store, places, mask, ground, options.orphan_ttl);
-        tasks.recover_trials();
-        Ok(Self {
-            tasks: Arc::new(tasks),
-            registry: Arc::new(registry),
-            hint: options.hint,
-            for_the_user: options.for_the_user,
-            told_of_audit: options.told.of_audit.into(),
-        })
+    fn make(&self, state: Arc<StateFolder>, at_once: bool) -> Local {
+        Local::new(state, self.sandbox.clone(), &self.roots, &self.rules, at_once)
     }
+
+    fn questions_for(&self, workspace: &Path) -> AskedOf {
+        AskedOf::new(workspace, &self.sandbox, &self.rules)
+    }
+}
+
+/// Makes what depends on the configuration, again and again.
+struct Maker {
+    workspace: PathBuf,
+    state: Arc<StateFolder>,
+    mask: SharedMask,
+    /// The place that was made last, and of what.
+    local: Mutex<(Arc<Local>, LocalParts)>,
+}
+
+impl Maker {
+    fn latest(&self) -> (Arc<Local>, AskedOf) {
+        let known = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.0.clone(), known.1.questions_for(&self.workspace))
+    }
+
+    fn ground(&self, here: &Arc<Local>, asked: AskedOf) -> PlaceGround {
+        let (state, mask) = (self.state.clone(), self.mask.clone());
+        PlaceGround { here: here.clone(), state, asked, mask }
+    }
+
+    /// A version of an engine's tasks by another configuration. A place that was made of the same
+    /// stays, with all that was made ready there.
+    fn version(&self, before: &Tasks, config: Config) -> Tasks {
+        let parts =
+            LocalParts::of(&self.workspace, &config.roots, config.sandbox.clone(), &config.policy);
+        let roots = parts.roots.clone();
+        self.keep_or_make(parts);
+        let (here, asked) = self.latest();
+        let ground = self.ground(&here, asked);
+        let places = before.places.with(config.places, config.default_place, ground);
+        let judge = before.judge.by(config.policy, config.settings, config.sandbox);
+        let judge = telling(judge, &here, &config.told);
+        let unset = config.variables.unset();
+        let ground = Ground { roots, unset, ..Ground::clone(&before.ground) };
+        let orphan_ttl = config.orphan_ttl.unwrap_or(ORPHAN_TTL);
+        before.by(judge, (here, places), ground, orphan_ttl)
+    }
+
+    fn keep_or_make(&self, parts: LocalParts) {
+        let mut known = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.1 != parts {
+            let local = known.0.with_settings(parts.sandbox.clone(), &parts.roots, &parts.rules);
+            *known = (Arc::new(local), parts);
+        }
+    }
+}
+
+/// The same judge, who tells the user's program of each question.
+fn telling(mut judge: Judge, place: &Arc<Local>, told: &UserPrograms) -> Judge {
+    if !told.of_questions.is_empty() {
+        let (place, program) = (place.clone(), told.of_questions.clone());
+        judge.tell_of_questions(Herald::new(move |line| place.tell(program.clone(), line)));
+    }
+    judge
 }
 
 fn no_workspace(workspace: &Path, error: &std::io::Error) -> ToolError {

@@ -6,11 +6,17 @@ use legwork_gate::Policy;
 
 use crate::{
     error::ToolError,
-    judge::config::{Config, Settings, UserPrograms, Variables},
+    judge::{
+        config::{Config, Settings, UserPrograms, Variables},
+        files::ConfigFiles,
+    },
     meters::Meters,
     model::{place::PlaceSettings, sandbox::SandboxSettings},
     state::{Repair, StateFolder},
 };
+
+/// How long a command may run on without any engine, where nothing is configured.
+pub(super) const ORPHAN_TTL: Duration = Duration::from_secs(600);
 
 /// How an engine is set up.
 ///
@@ -49,6 +55,9 @@ pub struct Options {
     pub places: Vec<PlaceSettings>,
     /// The place that commands run at whose caller does not say; this machine when absent.
     pub default_place: Option<String>,
+    /// The files that all of this is read from again, whenever they change, before anything is
+    /// judged: what was set here by hand is replaced then. None lets everything stay as it is.
+    pub files: Option<ConfigFiles>,
     /// Whether the task tools know the tasks of all workspaces, as the user's own command line
     /// does.
     pub all_workspaces: bool,
@@ -67,7 +76,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What was configured, for this workspace.
+    /// What was configured, for this workspace; it is read again when its files change.
     pub fn configured(workspace: impl Into<PathBuf>, config: Config) -> Self {
         let mut options = Self::new(workspace);
         options.roots = config.roots;
@@ -76,6 +85,7 @@ impl Options {
         (options.sandbox, options.told) = (config.sandbox, config.told);
         options.variables = config.variables;
         (options.places, options.default_place) = (config.places, config.default_place);
+        options.files = config.files;
         options
     }
 
@@ -85,7 +95,7 @@ impl Options {
             workspace: workspace.into(),
             roots: Vec::new(),
             state: None,
-            orphan_ttl: Duration::from_secs(600),
+            orphan_ttl: ORPHAN_TTL,
             policy: Policy::default(),
             settings: Settings::default(),
             sandbox: SandboxSettings::default(),
@@ -93,6 +103,7 @@ impl Options {
             variables: Variables::default(),
             places: Vec::new(),
             default_place: None,
+            files: None,
             all_workspaces: false,
             at_once: false,
             meters: Arc::default(),

@@ -135,6 +135,6 @@ impl Engine {
             }
             Discarded::Outside(folder) => entry("outside_discard", folder, &[], by),
         };
-        self.tasks.store.note(entry).await;
+        self.store.note(entry).await;
     }
 }

@@ -7,11 +7,12 @@
 //! stays open for a while: answered later, it lets the next equal call pass, once.
 //!
 //! What is approved is what runs: an answer is bound to the file that is executed, the text or the
-//! arguments, the variables, the folder, the workspace, the level of the sandbox, the network, and
-//! the caller's trust and name. A question belongs to its asker, which is a session: one engine,
-//! for as long as it lives. An answer for the session counts for no other. An answer for once
-//! counts for the session that asked; when its process is gone, for the next call that is equal in
-//! all of the above, since `legwork call` asks in one process and comes again in another.
+//! arguments, the variables, the folder, the workspace, the level of the sandbox, the network,
+//! whether it may be let out of there, and the caller's trust and name. A question belongs to its
+//! asker, which is a session: one engine, for as long as it lives. An answer for the session counts
+//! for no other. An answer for once counts for the session that asked; when its process is gone,
+//! for the next call that is equal in all of the above, since `legwork call` asks in one process
+//! and comes again in another.
 
 use std::{
     fs::OpenOptions,
@@ -20,9 +21,7 @@ use std::{
     sync::PoisonError,
 };
 
-use legwork_gate::{
-    Circumstances, Explanation, Grant, Level, Question, Script, check, proposal, read,
-};
+use legwork_gate::{Explanation, Grant, Level, Question};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -34,18 +33,27 @@ use crate::{
     id::{TaskId, random},
     model::{
         Caller, Trust,
-        question::{Answered, Approval, Reply, SharedAsker, TriedCommand},
+        question::{Answered, Approval, FaceAnswer, Reply, SharedAsker, TriedCommand},
         sandbox::Wanted,
     },
-    platform::{OpenOptionsExt, user},
+    platform::{FlockOperation, NO_WAIT, OpenOptionsExt, flock, user},
     store::{audit::AuditEntry, ledger::Answerer},
+    threads::in_thread,
 };
-
-/// Most parts of a command that a question lists.
-const PARTS_MAX: usize = 20;
 
 /// The rule by which a command runs that a person has let out of its sandbox, once.
 pub(crate) const APPROVED_UNCONFINED: &str = "approved-unconfined";
+
+/// That a rule or a person lets a command run outside the sandbox, in the words of every face; none
+/// where the sandbox is as it was configured.
+pub(crate) fn outside(wanted: Wanted, explanation: &Explanation) -> Option<String> {
+    let is_let_out = wanted.level == Level::None && explanation.sandbox == Some(Level::None);
+    let why = match explanation.rule.as_str() {
+        APPROVED_UNCONFINED => "approved once".to_owned(),
+        rule => format!("rule {rule}"),
+    };
+    is_let_out.then(|| format!("runs OUTSIDE the sandbox ({why})"))
+}
 
 /// Who has approved a command that passes by an answer of before.
 const EARLIER: &str = "an earlier answer";
@@ -70,13 +78,18 @@ impl ApprovalKey {
 }
 
 /// Saves the proposed rule in the user's file, and says which that is.
-fn save_rule(approval: &Approval) -> Result<PathBuf, ToolError> {
-    let Some(rule) = &approval.proposed_rule else {
+async fn save_rule(approval: &Approval) -> Result<PathBuf, ToolError> {
+    let Some(rule) = approval.proposed_rule.clone() else {
         return Err(no_such_reply(Reply::AllowRule));
     };
-    let saved = user_file()
-        .ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))
-        .and_then(|path| append(&path, rule).map(|()| path));
+    let save = move || {
+        let path = user_file();
+        let path =
+            path.ok_or_else(|| io::Error::other("neither XDG_CONFIG_HOME nor HOME is set"))?;
+        append(&path, &rule).map(|()| path)
+    };
+    let saved = in_thread(save).await;
+    let saved = saved.unwrap_or_else(|| Err(io::Error::other("it was cut off")));
     saved.map_err(|error| {
         ToolError::new(
             ErrorKind::ToolExecutionFailed,
@@ -121,13 +134,23 @@ fn no_such_reply(reply: Reply) -> ToolError {
     ToolError::new(ErrorKind::InvalidToolInput, problem).hint(hint)
 }
 
-/// Appends to a file that is its owner's alone; what is missing above it is made.
+/// Appends to a file that is its owner's alone; what is missing above it is made. One process does
+/// it at a time, and what cannot be written whole is taken back: half a rule would break the file.
 fn append(path: &Path, rule: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    file.write_all(format!("\n{rule}").as_bytes())
+    let mut options = OpenOptions::new();
+    let options = options.append(true).create(true).mode(0o600).custom_flags(NO_WAIT);
+    let mut file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    flock(&file, FlockOperation::LockExclusive)?;
+    let before = file.metadata()?.len();
+    file.write_all(format!("\n{rule}").as_bytes()).inspect_err(|_| {
+        let _ = file.set_len(before);
+    })
 }
 
 impl Judge {
@@ -139,22 +162,22 @@ impl Judge {
         caller: &Caller,
         refused: Vec<String>,
         may_try: bool,
-    ) -> Result<Asked<F>, ToolError> {
+    ) -> Result<(Question<F>, Consent), ToolError> {
         let approval = self.open_question(&question, caller, refused)?;
         let approval = Approval { may_try, ..approval };
         if may_try {
             // It may have been tried for an earlier call, and somebody has answered since.
             let tried = Approval { key: tried_key(&approval), ..approval.clone() };
             if let Some(earlier) = self.answered_earlier(&tried).await? {
-                return Ok(asked(question, &earlier, EARLIER));
+                return Ok((question, Consent::Given(Box::new(earlier), EARLIER.into())));
             }
             if question.explanation().tries {
-                return Ok(Asked::TryFirst(question));
+                return Ok((question, Consent::TryFirst));
             }
         }
         let asker = caller.asker.as_ref();
         let (taken, by) = self.obtain(approval, asker, question.explanation()).await?;
-        Ok(asked(question, &taken, &by))
+        Ok((question, Consent::Given(Box::new(taken), by)))
     }
 
     /// Asks about a command that was tried: whether what it did is to be brought over.
@@ -164,7 +187,7 @@ impl Judge {
         caller: &Caller,
         refused: Vec<String>,
         tried: TriedCommand,
-    ) -> Result<Asked<F>, ToolError> {
+    ) -> Result<(Question<F>, Consent), ToolError> {
         let approval = self.open_question(&question, caller, refused)?;
         let approval = Approval {
             key: tried_key(&approval),
@@ -176,7 +199,21 @@ impl Judge {
         };
         let asker = caller.asker.as_ref();
         let (taken, by) = self.obtain(approval, asker, question.explanation()).await?;
-        Ok(asked(question, &taken, &by))
+        Ok((question, Consent::Given(Box::new(taken), by)))
+    }
+
+    /// Whether an answer that was given by other rules is about this question, too.
+    pub(crate) fn is_consent_to<F: Facts>(
+        &self,
+        consent: &Consent,
+        question: &Question<F>,
+        caller: &Caller,
+    ) -> Result<bool, ToolError> {
+        let Consent::Given(approval, _) = consent else {
+            return Ok(question.explanation().tries);
+        };
+        let asked = self.open_question(question, caller, Vec::new())?;
+        Ok([tried_key(&asked), asked.key].contains(&approval.key))
     }
 
     /// Turns a question into a grant, if that was answered already; otherwise opens it, and waits
@@ -263,7 +300,7 @@ impl Judge {
     ) -> Result<Approval, ToolError> {
         let (plan, explanation) = (question.plan(), question.explanation());
         let wanted = self.wanted_by(plan.wanted(), explanation);
-        let sandbox = wanted.to_string();
+        let (sandbox, outside) = (wanted.to_string(), outside(wanted, explanation));
         let executed = plan.executed();
         let mut key = ApprovalKey::default();
         key.bind(plan.fingerprint());
@@ -274,20 +311,24 @@ impl Judge {
         for part in [&executed, plan.tool(), &sandbox, caller.trust.as_str(), &caller.name] {
             key.bind(part);
         }
+        // What is answered is what was asked: another policy asks for another reason.
+        key.bind(&explanation.rule);
+        key.bind(&explanation.reason);
+        let may_leave_sandbox = plan.starts_anew() && self.may_leave(wanted, caller.trust);
+        // An answer that lets it out is worth nothing where that is not offered any more.
+        key.bind([u8::from(may_leave_sandbox)]);
         let approval_id = Self::new_approval_id()?;
         Ok(Approval {
             parts: self.parts(plan),
             refused,
-            may_repeat: question.is_plain(),
+            may_repeat: question.is_complete(),
             task_id: None,
             lineage: Vec::new(),
-            may_leave_sandbox: plan.starts_anew() && self.may_leave(wanted, caller.trust),
+            may_leave_sandbox,
             may_try: false,
             tried: None,
-            proposed_rule: proposal(
-                plan,
-                &format!("approved-{}", approval_id.trim_start_matches(PREFIX)),
-            ),
+            proposed_rule: self
+                .proposal(plan, &format!("approved-{}", approval_id.trim_start_matches(PREFIX))),
             approval_id,
             tool: plan.tool().to_owned(),
             command: plan.text().to_owned(),
@@ -302,7 +343,7 @@ impl Judge {
             cause: explanation.command.clone(),
             // A person who relies on it must know what it is worth.
             sandbox: if plan.sandboxed() || wanted.level == Level::None {
-                sandbox
+                wanted.words(outside.as_deref())
             } else {
                 format!("{sandbox}; not all of it is in force on this machine")
             },
@@ -408,7 +449,7 @@ impl Judge {
             return Ok(None);
         };
         let saved = match answered.decision {
-            Reply::AllowRule => Some(save_rule(&approval)),
+            Reply::AllowRule => Some(save_rule(&approval).await),
             _ => None,
         };
         let file = saved.as_ref().and_then(|saved| saved.as_ref().ok());
@@ -432,28 +473,10 @@ impl Judge {
             && !self.requires_protection()
     }
 
-    /// Says that somebody is here who answers questions, until the result is dropped.
-    pub(crate) fn watch(&self) -> Result<Answerer, ToolError> {
-        Ok(self.store.ledger.note_watcher()?)
-    }
-
-    /// The simple commands of a script, each judged by itself.
-    pub(crate) fn parts<F: Facts>(&self, plan: &F) -> Vec<(String, String)> {
-        let Script::Shell(text) = plan.script() else { return Vec::new() };
-        let spans = read(text).commands.into_iter().map(|command| command.span);
-        let parts = spans.filter_map(|span| text.get(span.start..span.end));
-        let judged = parts.take(PARTS_MAX).map(|part| {
-            let around = Circumstances {
-                trust: plan.trust(),
-                manners: plan.manners(),
-                workspace: plan.workspace(),
-                ..Circumstances::default()
-            };
-            let checked = check(&self.policy, plan.tool(), Script::Shell(part), around);
-            let verdict = serde_json::to_value(checked.verdict).unwrap_or_default();
-            (part.to_owned(), verdict.as_str().unwrap_or_default().to_owned())
-        });
-        judged.collect()
+    /// Says that somebody is here who answers questions, of one workspace or of all, until the
+    /// result is dropped.
+    pub(crate) fn watch(&self, workspace: Option<&str>) -> Result<Answerer, ToolError> {
+        Ok(self.store.ledger.note_watcher(workspace)?)
     }
 
     /// Waits for whoever answers first: the caller's own face, or anybody else of this user.
@@ -463,7 +486,7 @@ impl Judge {
         asker: Option<&SharedAsker>,
         explanation: &Explanation,
     ) -> Result<Answered, ToolError> {
-        let watched = self.store.ledger.has_watcher().await?;
+        let watched = self.store.ledger.has_watcher(&approval.workspace).await?;
         let wait = match (asker, watched) {
             (Some(_), _) | (_, true) => self.settings.approval_expires,
             (None, false) => self.settings.approval_wait,
@@ -471,7 +494,6 @@ impl Judge {
         if wait.is_zero() {
             return Err(unavailable(approval, explanation));
         }
-        let own_wait = if watched { wait } else { self.settings.approval_wait };
         let own_face = async {
             match asker {
                 Some(asker) => asker.ask(approval.clone()).await,
@@ -480,16 +502,26 @@ impl Judge {
         };
         let deadline = Instant::now() + wait;
         tokio::select! {
-            answered = own_face => {
-                if let Some(answered) = answered {
-                    return self.answered_here(approval, answered).await;
-                }
-                // It turned out that the face can show it to nobody. Somebody else may answer.
-                let elsewhere = self.answered_elsewhere(approval);
-                let answered = tokio::time::timeout(own_wait, elsewhere).await;
-                answered.unwrap_or_else(|_| Err(unavailable(approval, explanation)))
+            answer = own_face => {
+                let error = match answer {
+                    FaceAnswer::Answered(answered) => {
+                        return self.answered_here(approval, answered).await;
+                    }
+                    FaceAnswer::Closed => closed(approval, explanation),
+                    FaceAnswer::NotShown => unavailable(approval, explanation),
+                };
+                // Somebody else may answer.
+                self.answered_by_others(approval, watched, error).await
             }
-            answered = self.answered_elsewhere(approval) => answered,
+            answered = async {
+                match asker {
+                    None if watched => {
+                        let error = unavailable(approval, explanation);
+                        self.answered_by_others(approval, watched, error).await
+                    }
+                    _ => self.answered_elsewhere(approval).await,
+                }
+            } => answered,
             // Whoever answers in the last moment has answered.
             () = tokio::time::sleep_until(deadline) => match self.answer_to(approval).await? {
                 Some(answered) => Ok(answered),
@@ -511,6 +543,31 @@ impl Judge {
         match self.record(&approval.approval_id, &answered).await? {
             Some(_) => Ok(answered),
             None => self.answered_elsewhere(approval).await,
+        }
+    }
+
+    /// Waits for the answer of another process, for as long as somebody watches who may give it,
+    /// and then a while; the error is for where nobody has.
+    async fn answered_by_others(
+        &self,
+        approval: &Approval,
+        watched: bool,
+        error: ToolError,
+    ) -> Result<Answered, ToolError> {
+        let given_up = async {
+            if watched {
+                self.store.ledger.no_watcher(&approval.workspace).await?;
+            }
+            tokio::time::sleep(self.settings.approval_wait).await;
+            Ok::<_, ToolError>(())
+        };
+        tokio::select! {
+            answered = self.answered_elsewhere(approval) => answered,
+            given_up = given_up => {
+                given_up?;
+                // Whoever answers in the last moment has answered.
+                self.answer_to(approval).await?.ok_or(error)
+            }
         }
     }
 
@@ -541,6 +598,42 @@ impl Judge {
     }
 }
 
+/// An answer to a question that is no refusal.
+#[derive(Debug)]
+pub(crate) enum Consent {
+    /// A person said so; who that was.
+    Given(Box<Approval>, String),
+    /// A rule has it tried.
+    TryFirst,
+}
+
+impl Consent {
+    /// What follows for the question that it was given to.
+    pub(crate) fn to<F>(&self, question: Question<F>) -> Asked<F> {
+        match self {
+            Self::Given(approval, by) => asked(question, approval, by),
+            Self::TryFirst => Asked::TryFirst(question),
+        }
+    }
+
+    /// What follows where nobody has to be asked any more.
+    pub(crate) fn to_allowed<F>(&self, grant: Grant<F>) -> Asked<F> {
+        match self {
+            Self::Given(approval, _) => match tried_by(approval) {
+                Some(trial) => Asked::Apply(trial),
+                None => Asked::Granted(grant),
+            },
+            Self::TryFirst => Asked::Granted(grant),
+        }
+    }
+}
+
+/// The trial that is to be brought over by an answer.
+fn tried_by(approval: &Approval) -> Option<TaskId> {
+    let tried = approval.tried.as_ref().filter(|_| approval.decision == Some(Reply::Apply))?;
+    Some(tried.task_id.clone())
+}
+
 /// What follows from an answer that is no refusal.
 #[derive(Debug)]
 pub(crate) enum Asked<F> {
@@ -561,10 +654,10 @@ fn tried_key(approval: &Approval) -> String {
 }
 
 fn asked<F>(question: Question<F>, approval: &Approval, by: &str) -> Asked<F> {
-    match (approval.decision, &approval.tried) {
-        (Some(Reply::TryFirst), _) => Asked::TryFirst(question),
-        (Some(Reply::Apply), Some(tried)) => Asked::Apply(tried.task_id.clone()),
-        _ => Asked::Granted(granted(question, approval, by)),
+    match tried_by(approval) {
+        Some(trial) => Asked::Apply(trial),
+        None if approval.decision == Some(Reply::TryFirst) => Asked::TryFirst(question),
+        None => Asked::Granted(granted(question, approval, by)),
     }
 }
 
@@ -624,10 +717,55 @@ fn expired(approval: &Approval) -> ToolError {
     .hint(answer_first(approval))
 }
 
+/// Nobody is there who could be asked.
 fn unavailable(approval: &Approval, explanation: &Explanation) -> ToolError {
-    let problem =
-        format!("this has to be approved, and nobody can be asked now: {}", approval.reason);
+    unanswered(approval, explanation, "nobody can be asked now")
+}
+
+/// The question was shown and closed.
+fn closed(approval: &Approval, explanation: &Explanation) -> ToolError {
+    unanswered(approval, explanation, "the question was closed without an answer")
+}
+
+fn unanswered(approval: &Approval, explanation: &Explanation, why: &str) -> ToolError {
+    let problem = format!("this has to be approved, and {why}: {}", approval.reason);
     explained(ErrorKind::ApprovalUnavailable, problem, explanation)
         .detail("approval_id", approval.approval_id.as_str())
         .hint(answer_first(approval))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn rules_that_are_saved_at_once_are_all_saved_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("folder/config.toml");
+        let rule = |number: usize| {
+            let long = "x".repeat(20_000);
+            format!("[[rule]]\nid = \"r{number}\"\ndecision = \"allow\"\nprogram = \"{long}\"\n")
+        };
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let (path, rule) = (&path, rule(number));
+                scope.spawn(move || append(path, &rule).unwrap());
+            }
+        });
+        let text = fs::read_to_string(&path).unwrap();
+        for number in 0..16 {
+            assert!(text.contains(&rule(number)), "{number}");
+        }
+        assert_eq!(text.len(), (0..16).map(|number| rule(number).len() + 1).sum::<usize>());
+    }
+
+    #[test]
+    fn a_rule_is_saved_in_no_pipe() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("config.toml");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert!(append(&path, "[[rule]]\n").is_err());
+    }
 }

@@ -15,13 +15,13 @@ use legwork_gate::{
     keys::{PLACES, RUN_SHELL_COMMAND},
 };
 
+use super::files::ConfigFiles;
 use crate::{
     error::{ErrorKind, ToolError},
     model::limits::{self, TaskLimits},
     model::network::NetworkSettings,
     model::place::{PlaceReach, PlaceSettings},
     model::sandbox::{Outside, SandboxSettings},
-    plain_file::{read_text, read_text_itself},
     platform::{config_base, system_file},
     store::retention::Retention,
 };
@@ -109,6 +109,9 @@ pub struct Config {
     pub places: Vec<PlaceSettings>,
     /// The place that commands run at whose caller does not say; this machine when absent.
     pub default_place: Option<String>,
+    /// The files that all of this was read from: an engine reads them again when they change. None
+    /// where it stays as it is.
+    pub files: Option<ConfigFiles>,
 }
 
 /// Which variables of our own environment commands do not get.
@@ -197,28 +200,7 @@ impl Config {
         given: &[PathBuf],
         guarding: impl Into<Guarding>,
     ) -> Result<Self, ConfigError> {
-        let mut files = Vec::new();
-        for (origin, path) in usual_files(workspace) {
-            // A project's file may be a command's work.
-            let read = if origin == Origin::Project { read_text_itself } else { read_text };
-            match read(&path) {
-                Ok(text) => files.push((origin, path, text)),
-                Err(error) if is_absent(&error) => {}
-                Err(source) => return Err(ConfigError::File { path, source }),
-            }
-        }
-        for path in given {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::File { path: path.clone(), source })?;
-            files.push((Origin::Given, path.clone(), text));
-        }
-        let mut config = Self::of(&files, guarding.into())?;
-        // Whoever may write one of these decides; one that is not there yet is told of here all the
-        // same.
-        config.sandbox.deciding.extend(user_file());
-        config.sandbox.deciding.push(workspace.join(PROJECT));
-        config.sandbox.deciding.extend(given.iter().cloned());
-        Ok(config)
+        ConfigFiles::read(workspace, given, guarding.into()).config()
     }
 
     /// The files that count for a workspace and exist, in the order in which they do.
@@ -228,7 +210,10 @@ impl Config {
         files.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
     }
 
-    fn of(files: &[(Origin, PathBuf, String)], guarding: Guarding) -> Result<Self, ConfigError> {
+    pub(super) fn of(
+        files: &[(Origin, PathBuf, String)],
+        guarding: Guarding,
+    ) -> Result<Self, ConfigError> {
         let names: Vec<String> =
             files.iter().map(|(_, path, _)| path.display().to_string()).collect();
         let layers: Vec<Layer<'_>> = files
@@ -395,14 +380,14 @@ fn tighten_network(network: &mut NetworkSettings, values: &Values) {
 }
 
 /// Where files of configuration are, whether they exist or not.
-fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
+pub(super) fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
     let user = user_file().map(|path| (Origin::User, path));
     let system = system_file().map(|path| (Origin::System, path));
     let project = (Origin::Project, workspace.join(PROJECT));
     [system, user, Some(project)].into_iter().flatten().collect()
 }
 
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

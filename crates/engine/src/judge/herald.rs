@@ -1,6 +1,6 @@
 //! Telling a program of the user's that a question has opened.
 
-use std::{fmt, future::Future, io, pin::Pin, time::Duration};
+use std::{fmt, future::Future, io, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -12,7 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 type Telling = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// Gives a line to the program.
-pub(crate) struct Herald(Box<dyn Fn(String) -> Telling + Send + Sync>);
+#[derive(Clone)]
+pub(crate) struct Herald(Arc<dyn Fn(String) -> Telling + Send + Sync>);
 
 impl fmt::Debug for Herald {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +26,7 @@ pub(super) struct Announcement(Option<JoinHandle<()>>);
 
 impl Herald {
     pub(crate) fn new(tell: impl Fn(String) -> Telling + Send + Sync + 'static) -> Self {
-        Self(Box::new(tell))
+        Self(Arc::new(tell))
     }
 
     /// Begins to tell of a question.

@@ -5,16 +5,20 @@
 
 pub(crate) mod approval;
 pub(crate) mod config;
+pub(crate) mod files;
 mod herald;
 mod name;
 pub(crate) mod program;
 mod refusals;
 mod running;
 
-use std::{path::Path, sync::Mutex};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use legwork_gate::{
-    Checked, Explanation, Mode, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
+    Checked, Explanation, Mode, Part, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
     rules_at_exec,
 };
 
@@ -22,9 +26,9 @@ use legwork_warden::network::{BadHost, NameRules};
 
 use self::config::Settings;
 pub(crate) use self::{
-    approval::{APPROVED_UNCONFINED, Asked},
+    approval::{APPROVED_UNCONFINED, Asked, Consent, outside},
     herald::Herald,
-    refusals::denied,
+    refusals::{denied, denied_by_now},
 };
 use crate::{
     error::ToolError,
@@ -39,9 +43,11 @@ use crate::{
     store::{Store, audit::AuditEntry},
 };
 
-/// Judges the commands of one engine.
-#[derive(Debug)]
+/// Judges the commands of one engine, by one version of the configuration.
+#[derive(Debug, Clone)]
 pub(crate) struct Judge {
+    /// Why nothing can be judged: a file of the configuration is broken.
+    broken: Option<ToolError>,
     policy: Policy,
     /// Whether a rule speaks of a program that commands may not execute.
     holds_programs: bool,
@@ -50,7 +56,7 @@ pub(crate) struct Judge {
     /// Names this engine, for approvals that last as long as it does.
     session: String,
     /// Says that the session is here, since it first asked.
-    asking: Mutex<Option<Presence>>,
+    asking: Arc<Mutex<Option<Presence>>>,
     /// The workspace, as questions name it.
     workspace: String,
     /// Who is told when a question opens.
@@ -90,21 +96,41 @@ impl Judge {
         workspace: &Path,
         store: Store,
     ) -> Self {
-        let session = random("s_").unwrap_or_default();
-        let workspace = workspace.display().to_string();
-        let asking = Mutex::default();
-        let holds_programs = !program_rules(&policy).is_empty();
         Self {
+            broken: None,
+            holds_programs: !program_rules(&policy).is_empty(),
             policy: here(policy),
-            holds_programs,
             settings,
             sandbox,
-            session,
-            asking,
-            workspace,
+            session: random("s_").unwrap_or_default(),
+            asking: Arc::default(),
+            workspace: workspace.display().to_string(),
             herald: None,
             store,
         }
+    }
+
+    /// The same judge, by another version of the configuration.
+    pub(crate) fn by(&self, policy: Policy, settings: Settings, sandbox: SandboxSettings) -> Self {
+        Self {
+            broken: None,
+            holds_programs: !program_rules(&policy).is_empty(),
+            policy: here(policy),
+            settings,
+            sandbox,
+            herald: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same judge while the configuration cannot be used: it judges nothing.
+    pub(crate) fn broken(&self, why: ToolError) -> Self {
+        Self { broken: Some(why), ..self.clone() }
+    }
+
+    /// An error while the configuration cannot be used.
+    pub(crate) fn check(&self) -> Result<(), ToolError> {
+        self.broken.clone().map_or(Ok(()), Err)
     }
 
     /// Tells from now on of each question that opens.
@@ -115,6 +141,16 @@ impl Judge {
     /// What this caller's commands are confined to, unless a rule says otherwise.
     pub(crate) fn wanted(&self, trust: Trust) -> Wanted {
         Wanted::of(trust, self.policy.mode(), &self.sandbox)
+    }
+
+    /// What a command of this caller is confined to that an allow rule of this id covers, by the
+    /// rules of now.
+    pub(crate) fn wanted_under(&self, rule: &str, subject: &dyn Subject) -> Wanted {
+        let wanted = self.wanted(subject.trust());
+        match self.policy.given_by(rule, subject) {
+            Some((level, network)) => wanted.at(level, network),
+            None => wanted,
+        }
     }
 
     /// What a command is confined to by what was said of it.
@@ -156,6 +192,16 @@ impl Judge {
         legwork_gate::look(&self.policy, facts)
     }
 
+    /// The rule that would allow exactly this command; none where none would.
+    pub(crate) fn proposal(&self, facts: &impl Subject, id: &str) -> Option<String> {
+        legwork_gate::proposal(&self.policy, facts, id)
+    }
+
+    /// The simple commands of a script, each with its place and verdict.
+    pub(crate) fn parts(&self, facts: &dyn Subject) -> Vec<Part> {
+        legwork_gate::parts(&self.policy, facts)
+    }
+
     /// The rules that deny programs, or ask about them.
     pub(crate) fn program_rules(&self) -> Vec<ProgramRule> {
         program_rules(&self.policy)
@@ -172,6 +218,7 @@ impl Judge {
         facts: F,
         entry: AuditEntry,
     ) -> Result<Verdict<F>, ToolError> {
+        self.check()?;
         let verdict = judge(&self.policy, facts);
         let (name, explanation) = match &verdict {
             Verdict::Allow(grant) => ("allow", grant.explanation()),

@@ -12,8 +12,12 @@ pub(crate) fn denied(denial: Denied) -> ToolError {
     match denial.substitution {
         None => {
             let remedy = explanation.remedy.clone();
-            let error = explained(ErrorKind::CommandDenied, reason, &explanation)
-                .hint("use another command, or ask the person whose rule it is");
+            let hint = if explanation.denies_tool {
+                "use another tool, or ask the person whose rule it is"
+            } else {
+                "use another command, or ask the person whose rule it is"
+            };
+            let error = explained(ErrorKind::CommandDenied, reason, &explanation).hint(hint);
             match remedy {
                 Some(remedy) => error.detail("for_the_user", remedy),
                 None => error,
@@ -24,6 +28,14 @@ pub(crate) fn denied(denial: Denied) -> ToolError {
             .detail("offset", json!(found.offset))
             .hint("run the inner command by itself first, and use what it printed"),
     }
+}
+
+/// The error of something that a person has allowed and a rule denies by now.
+pub(crate) fn denied_by_now(rule: &str) -> ToolError {
+    let problem = format!("the rule `{rule}` was added after the question and denies this");
+    ToolError::new(ErrorKind::CommandDenied, problem)
+        .detail("rule", rule)
+        .hint("use another command, or ask the person whose rule it is")
 }
 
 /// An error that carries the gate's explanation.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -13,7 +13,10 @@ use super::question::SharedAsker;
 use crate::trace::{Trace, TraceSpan};
 
 /// Of this many tasks a caller's place in the output is remembered.
-const TASKS_MAX: usize = 256;
+const SHOWN_MAX: usize = 256;
+
+/// So many tasks that a caller has started are remembered as its own.
+const STARTED_MAX: usize = 1024;
 
 /// Who asks, and how far it is trusted.
 #[derive(Debug, Clone)]
@@ -28,36 +31,84 @@ pub struct Caller {
     pub asker: Option<SharedAsker>,
     /// How long this caller waits for an answer at most, where it is known to give up.
     pub answer_within: Option<Duration>,
-    /// How much of each task's output this caller has been shown: the same for all calls of one
-    /// connection.
-    pub seen: ShownOutput,
+    /// What it has been shown and has started: the same for all calls of one connection.
+    pub session: Session,
+    /// Whether this is the person at the machine, at a terminal or on the page: they can start
+    /// anything themselves, so that no sandbox narrows what they may do with a task.
+    pub is_person: bool,
     /// The place of this call in a trace, if it is traced.
     pub trace: Option<Trace>,
 }
 
-/// How much of each task's output somebody has been shown. Cheap to clone, and shared by the
-/// clones.
+/// What one connection of a caller knows of tasks: how much of their output it has been shown, and
+/// which ones it has started. Cheap to clone, and shared by the clones.
 #[derive(Debug, Clone, Default)]
-pub struct ShownOutput(Arc<Mutex<SeenTasks>>);
+pub struct Session {
+    shown: Arc<Mutex<ShownTasks>>,
+    started: Arc<Mutex<VecDeque<String>>>,
+    ends_what_is_left: bool,
+}
 
 /// The tasks with bytes of stdout and stderr, the one that was shown last at the end.
-type SeenTasks = VecDeque<(String, (u64, u64))>;
+type ShownTasks = VecDeque<(String, (u64, u64))>;
 
-impl ShownOutput {
+impl Session {
+    /// Another connection of the same caller: it has been shown nothing, and what it starts belongs
+    /// to both.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { shown: Arc::default(), ..self.clone() }
+    }
+
+    /// This session for a caller who can stop no task: what its commands leave running ends with it
+    /// ([`Engine::end_session`](crate::Engine::end_session)).
+    #[must_use]
+    pub fn ending_what_is_left(self) -> Self {
+        Self { ends_what_is_left: true, ..self }
+    }
+
+    /// Whether what its commands leave running ends with it.
+    pub(crate) fn ends_what_is_left(&self) -> bool {
+        self.ends_what_is_left
+    }
+
+    /// The tasks that were started here, as far as they are remembered.
+    pub(crate) fn all_started(&self) -> Vec<String> {
+        self.started().iter().cloned().collect()
+    }
+
     /// Bytes of stdout and stderr that were shown of a task, if any.
-    pub(crate) fn of(&self, task: &str) -> Option<(u64, u64)> {
-        let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn shown_of(&self, task: &str) -> Option<(u64, u64)> {
+        let tasks = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.iter().find(|(known, _)| known == task).map(|(_, bytes)| *bytes)
     }
 
     /// Remembers how much was shown of a task.
-    pub(crate) fn note(&self, task: &str, bytes: (u64, u64)) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn note_shown(&self, task: &str, bytes: (u64, u64)) {
+        let mut tasks = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|(known, _)| known != task);
-        if tasks.len() >= TASKS_MAX {
+        if tasks.len() >= SHOWN_MAX {
             tasks.pop_front();
         }
         tasks.push_back((task.to_owned(), bytes));
+    }
+
+    /// Whether a task was started here.
+    pub(crate) fn has_started(&self, task: &str) -> bool {
+        self.started().iter().any(|started| started == task)
+    }
+
+    /// Remembers that a task was started here.
+    pub(crate) fn note_started(&self, task: &str) {
+        let mut started = self.started();
+        if started.len() >= STARTED_MAX {
+            started.pop_front();
+        }
+        started.push_back(task.to_owned());
+    }
+
+    fn started(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,8 +131,14 @@ impl Caller {
             progress: None,
             asker: None,
             answer_within: None,
-            seen: ShownOutput::default(),
+            session: Session::default(),
+            is_person: false,
             trace: None,
         }
+    }
+
+    /// The person at this machine, through the face of this name.
+    pub fn person(name: impl Into<String>) -> Self {
+        Self { is_person: true, ..Self::operator(name) }
     }
 }

@@ -10,13 +10,18 @@ pub(crate) mod question;
 mod request;
 pub(crate) mod sandbox;
 pub(crate) mod status;
+#[cfg(target_os = "linux")]
+pub(crate) mod trusted;
 
-pub use caller::{Caller, ShownOutput, Trust};
+pub use caller::{Caller, Session, Trust};
 pub use legwork_warden::network::ConnectionVerdict;
 pub use network::{ConnectionCheck, ConnectionRecord, NetworkSettings};
 pub use outcome::{
     Denial, EndedBy, Flag, LimitLayer, LimitsKnown, Outcome, OutsideChange, RefusedBy, Resources,
     Total, signal_name,
 };
-pub(crate) use outcome::{REFUSED_BY_PERSON, changes_in_words, is_zero};
+pub(crate) use outcome::{
+    FILES_LAYER, PROCESSES_LAYER, REFUSED_BY_PERSON, changes_in_words, is_zero,
+};
+pub(crate) use request::purpose;
 pub use request::{Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, TrialWish};

@@ -192,11 +192,19 @@ pub enum RefusedBy {
 /// How the reason begins of a program that a person refused.
 pub(crate) const REFUSED_BY_PERSON: &str = "asked about, and refused";
 
+/// The layer of a path that a command cannot see or write.
+pub(crate) const FILES_LAYER: &str = "files";
+
+/// The layer of a process that a command cannot signal.
+pub(crate) const PROCESSES_LAYER: &str = "processes";
+
 /// Something that was refused while a command ran, by the sandbox, a rule or a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     /// The layer that held it: `seccomp` for a system call, `exec` or `covered` for a program,
-    /// `network` for a connection.
+    /// `network` for a connection, `files` for a path that the command complains of, `processes`
+    /// for
+    /// a process that it could not signal.
     pub layer: String,
     /// What was refused.
     pub what: String,
@@ -219,6 +227,27 @@ impl Denial {
     pub fn refused_by(&self) -> RefusedBy {
         let guess = if self.rule.is_some() { RefusedBy::Rule } else { RefusedBy::Sandbox };
         self.by.unwrap_or(guess)
+    }
+
+    /// A path that the files of a sandbox keep from a command.
+    pub(crate) fn of_path(what: String) -> Self {
+        Self::by_sandbox(FILES_LAYER, what)
+    }
+
+    /// A process that is not among those of a sandbox.
+    pub(crate) fn of_process(what: String) -> Self {
+        Self::by_sandbox(PROCESSES_LAYER, what)
+    }
+
+    fn by_sandbox(layer: &str, what: String) -> Self {
+        Self {
+            layer: layer.into(),
+            what,
+            program: None,
+            arguments: Vec::new(),
+            rule: None,
+            by: Some(RefusedBy::Sandbox),
+        }
     }
 
     /// A program that was not executed.

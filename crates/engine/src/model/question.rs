@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use legwork_gate::visible;
+use legwork_gate::{Part, visible};
 use serde::{Deserialize, Serialize};
 
 use crate::{clock::now_ms, id::TaskId};
@@ -72,7 +72,7 @@ pub struct Approval {
     pub lineage: Vec<String>,
     /// The simple commands, each with what is said of it by itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub parts: Vec<(String, String)>,
+    pub parts: Vec<Part>,
     /// The rule that would allow exactly this from now on; none where that cannot be said.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub proposed_rule: Option<String>,
@@ -181,8 +181,19 @@ pub struct Answered {
     pub by: String,
 }
 
-/// A future that a face returns; none when it turns out that nobody is there.
-pub type AskFuture = Pin<Box<dyn Future<Output = Option<Answered>> + Send>>;
+/// What came of a question on a face.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaceAnswer {
+    /// The person answered it.
+    Answered(Answered),
+    /// The person closed it without an answer, or the client did.
+    Closed,
+    /// It was shown to nobody.
+    NotShown,
+}
+
+/// A future that a face returns.
+pub type AskFuture = Pin<Box<dyn Future<Output = FaceAnswer> + Send>>;
 
 /// A face that can ask a person.
 pub trait Asker: Send + Sync {
@@ -216,6 +227,9 @@ impl Approval {
         for line in self.command.lines() {
             let _ = writeln!(text, "    {}", visible(line));
         }
+        if let Some(description) = &self.description {
+            let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
+        }
         if let Some(tried) = &self.tried {
             tried.describe(&mut text);
         }
@@ -227,8 +241,8 @@ impl Approval {
         }
         if self.parts.len() > 1 {
             text.push_str("\nIts parts:\n");
-            for (part, verdict) in &self.parts {
-                let _ = writeln!(text, "    {verdict:<5}  {}", visible(part));
+            for Part { text: part, verdict, .. } in &self.parts {
+                let _ = writeln!(text, "    {:<5}  {}", verdict.as_str(), visible(part));
             }
         }
         text.push('\n');
@@ -250,9 +264,6 @@ impl Approval {
             for line in rule.lines() {
                 let _ = writeln!(text, "    {}", visible(line));
             }
-        }
-        if let Some(description) = &self.description {
-            let _ = writeln!(text, "\nThe caller's own words about it: {}", visible(description));
         }
         text
     }
@@ -317,7 +328,13 @@ pub type SharedAsker = Arc<dyn Asker>;
 
 #[cfg(test)]
 mod tests {
+    use legwork_gate::{Decision, Span};
+
     use super::*;
+
+    fn part(text: &str, verdict: Decision) -> Part {
+        Part { text: text.into(), verdict, span: Span::default(), program: None }
+    }
 
     fn hostile() -> Approval {
         Approval {
@@ -336,7 +353,7 @@ mod tests {
             sandbox: "none".into(),
             created_at_ms: 0,
             expires_at_ms: 0,
-            parts: vec![("echo safe".into(), "allow".into()), ("rm -rf x".into(), "ask".into())],
+            parts: vec![part("echo safe", Decision::Allow), part("rm -rf x", Decision::Ask)],
             refused: vec!["/etc/\u{7}".into()],
             may_leave_sandbox: true,
             may_try: false,
@@ -362,9 +379,10 @@ mod tests {
         ));
         assert!(text.starts_with("r (rule: dangerous)\n    rm -rf x\\u{200b}\n"), "{text}");
         assert!(text.contains("run by:   /w/sh\\u{202e}\n"), "{text}");
-        let (command, words) = text.split_once("The caller's own words about it: ").unwrap();
-        assert!(command.contains("rm -rf x"));
-        assert_eq!(words.lines().count(), 1, "the caller's words stay one line");
+        let (command, words) = text.split_once("\n\nThe caller's own words about it: ").unwrap();
+        assert!(command.ends_with("\n    rm -rf x"), "below the command: {text}");
+        let rest = words.split_once('\n').unwrap().1;
+        assert!(rest.starts_with('\n'), "the caller's words stay one line: {text}");
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Request {
     pub program: Program,
     /// Where, relative to the workspace or absolute; the workspace itself when absent.
     pub workdir: Option<PathBuf>,
+    /// The name by which its caller knows that: errors say it.
+    pub workdir_field: &'static str,
     /// Where that may be.
     pub confinement: Confinement,
     /// Variables that are set besides the inherited ones.
@@ -81,6 +83,20 @@ pub struct Request {
     pub place: Option<String>,
 }
 
+/// Most characters of what a caller says that a command is for.
+const PURPOSE_CHARS_MAX: usize = 500;
+
+/// What a caller says that a command is for, as it is kept and shown: none if it says nothing, and
+/// not more than a person reads.
+pub(crate) fn purpose(text: &str) -> Option<String> {
+    let text = text.trim();
+    let mut shown: String = text.chars().take(PURPOSE_CHARS_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    Some(shown).filter(|shown| !shown.is_empty())
+}
+
 /// A command that is to be tried: what it writes goes into a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrialWish {
@@ -107,6 +123,7 @@ impl Request {
             manners: Manners::default(),
             program,
             workdir: None,
+            workdir_field: "workdir",
             confinement: Confinement::Roots,
             environment: Vec::new(),
             description: None,
@@ -168,6 +185,14 @@ impl Request {
     /// Chooses the folder to run in: relative to the workspace, or absolute.
     pub fn workdir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.workdir = Some(folder.into());
+        self
+    }
+
+    /// The same for a folder that may be named in a field of a tool's input, with the name of that
+    /// field.
+    pub fn workdir_of(mut self, field: &'static str, folder: Option<String>) -> Self {
+        self.workdir = folder.map(Into::into);
+        self.workdir_field = field;
         self
     }
 
@@ -338,4 +363,17 @@ pub enum Outputs {
     Merged,
     /// Both to a terminal of this size.
     Terminal(WindowSize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purpose_without_words_is_none() {
+        assert_eq!(purpose(" to build\n").as_deref(), Some("to build"));
+        for empty in ["", "  \n\t"] {
+            assert_eq!(purpose(empty), None);
+        }
+    }
 }

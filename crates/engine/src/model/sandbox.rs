@@ -1,12 +1,30 @@
 //! The sandbox as data: its levels and settings, and a report of the layers that were in force.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{PoisonError, RwLock},
+};
 
 use legwork_gate::{Decision, Level, Mode, NetworkMode, ProgramRule};
 use legwork_warden::sandbox::{AbsentLayer, Enforcement, SandboxLayer};
 use serde::{Deserialize, Serialize};
 
 use super::{Trust, network::NetworkSettings};
+
+/// Files of this process that no command may read, whatever is configured.
+static HIDDEN: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
+
+/// Hides a file of this process from all commands in sandboxes that it makes from now on: its log,
+/// say.
+pub fn hide_from_commands(file: PathBuf) {
+    HIDDEN.write().unwrap_or_else(PoisonError::into_inner).push(file);
+}
+
+/// The files that are hidden from commands.
+pub fn hidden_from_commands() -> Vec<PathBuf> {
+    HIDDEN.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 /// What was configured about sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +124,11 @@ impl Wanted {
         Self { level: Level::WorkspaceWrite, network, ..self }
     }
 
+    /// Whether that is more than the other lets a command do.
+    pub(crate) fn exceeds(self, other: Self) -> bool {
+        self.level < other.level || self.network < other.network
+    }
+
     /// The same, with the level and the network that a rule wants.
     pub(crate) fn at(self, level: Option<Level>, network: Option<NetworkMode>) -> Self {
         let level = level.unwrap_or(self.level);
@@ -119,6 +142,13 @@ impl Wanted {
             Level::WorkspaceWrite | Level::ReadOnly => self.network,
         };
         Self { level, network: network.unwrap_or(most).max(most), ..self }
+    }
+}
+
+impl Wanted {
+    /// The level and the network, with who lets a command out of the sandbox.
+    pub(crate) fn words(self, outside: Option<&str>) -> String {
+        outside.map_or_else(|| self.to_string(), |outside| format!("{self}, {outside}"))
     }
 }
 
@@ -144,10 +174,17 @@ pub struct SandboxReport {
     /// Whether that was of hosts that rules allow, by their names.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub network_by_name: bool,
+    /// That a rule or a person let it run outside the sandbox, in words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub outside: Option<String>,
     /// The layers that were in force.
     pub enforced: Vec<String>,
     /// Those that should have been.
     pub missing: Vec<MissingLayer>,
+    /// What gave it more than the commands of its caller get by default: the rule, `approved` for
+    /// an answer of a person, or `trial`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub granted_by: Option<String>,
 }
 
 /// How a rule that denies a program, or asks about one, is held.
@@ -217,8 +254,10 @@ impl Default for SandboxReport {
             level: Level::None,
             network: true,
             network_by_name: false,
+            outside: None,
             enforced: Vec::new(),
             missing: Vec::new(),
+            granted_by: None,
         }
     }
 }
@@ -232,9 +271,9 @@ impl SandboxReport {
     }
 
     /// The level and the network, in words.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let (level, network) = (self.level, self.network_mode());
-        Wanted { level, network, operator: false }.to_string()
+        Wanted { level, network, operator: false }.words(self.outside.as_deref())
     }
 
     /// Whether anything keeps a command to the files that its level names.
@@ -264,8 +303,10 @@ impl SandboxReport {
             level: wanted.level,
             network: wanted.network == NetworkMode::All || by_name && has_own,
             network_by_name: by_name && has_own,
+            outside: None,
             enforced: enforcement.enforced.iter().map(|layer| layer.as_str().to_owned()).collect(),
             missing: enforcement.missing.iter().map(name).collect(),
+            granted_by: None,
         }
     }
 }

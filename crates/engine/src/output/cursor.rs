@@ -4,7 +4,7 @@ use std::{fmt::Write, io};
 
 use legwork_warden::folder::Stream;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -76,7 +76,7 @@ impl Cursor {
 }
 
 /// The streams that are asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
     /// Both, in the order in which they came.

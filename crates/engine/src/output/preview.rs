@@ -16,6 +16,9 @@ use super::{
 /// Raw bytes looked at, from either end, for each token of the budget.
 const WINDOW_BYTES_PER_TOKEN: u64 = 8;
 
+/// The smallest budget that is looked at: what is shorter than a marker is read whole.
+const WINDOW_TOKENS_MIN: u64 = 64;
+
 /// Most lines that are shown at a time: some clients keep the first 2,000 of an answer and lose
 /// what stands behind.
 #[expect(clippy::cast_possible_truncation, reason = "a small number")]
@@ -137,7 +140,7 @@ struct Window {
 impl Sample {
     fn read(view: &View<'_>, budget_tokens: u64, complete: bool) -> io::Result<Self> {
         let size = view.bytes();
-        let window = budget_tokens.max(1).saturating_mul(WINDOW_BYTES_PER_TOKEN);
+        let window = budget_tokens.max(WINDOW_TOKENS_MIN).saturating_mul(WINDOW_BYTES_PER_TOKEN);
         if size <= window.saturating_mul(2) {
             return Ok(Self::Whole(Window::read(view, 0, size, 0, complete)?));
         }
@@ -171,7 +174,11 @@ impl Sample {
                     let Window { replaced, masked, .. } = *window;
                     return Preview { text, truncated: false, replaced, masked };
                 }
-                cut(view, window, window, budget)
+                let cut = cut(view, window, window, budget);
+                // A marker that is longer than what it hides hides nothing.
+                let said = cut.text.as_deref().map_or(0, tokens::estimate);
+                let is_longer = said >= self.wants().tokens && self.wants().lines <= budget.lines;
+                if is_longer { self.preview(view, self.wants()) } else { cut }
             }
             Self::Ends { head, tail } => cut(view, head, tail, budget),
         }

@@ -161,10 +161,10 @@ pub(crate) enum TamperCheck {
 }
 
 impl TamperCheck {
-    /// What has come since then.
-    pub(crate) async fn warnings(self) -> Vec<String> {
+    /// What has come since then; `leaves` is whether processes of the command go on.
+    pub(crate) async fn warnings(self, leaves: bool) -> Vec<String> {
         match self {
-            Self::Local(check) => check.warnings().await,
+            Self::Local(check) => check.warnings(leaves).await,
             Self::Far(warnings) => warnings.await,
         }
     }

@@ -218,6 +218,12 @@ pub(crate) trait Place: Look {
         false
     }
 
+    /// A folder in which nobody looks for repositories to guard, because there are too many
+    /// folders.
+    fn unsearched(&self) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(async { None })
+    }
+
     /// Starts a command elsewhere, where no descriptor can go along.
     fn start<'a>(
         &'a self,

@@ -40,6 +40,8 @@ pub(crate) struct Warden {
     pub ours: bool,
     /// What it has a sandbox ready for.
     pub confined: Option<Wanted>,
+    /// By which profile.
+    profile: Option<Arc<Profile>>,
     /// The copies of its next command, which is then its last; none of any other.
     pub copies: Option<RunCopies>,
     /// Whether it was made ready for one command only.
@@ -58,6 +60,7 @@ impl Warden {
             attended: None,
             ours: true,
             confined: None,
+            profile: None,
             copies: None,
             once: false,
             _inheritance: None,
@@ -73,6 +76,7 @@ impl Warden {
             attended: None,
             ours: false,
             confined: None,
+            profile: None,
             copies: None,
             once: false,
             _inheritance: Some(inheritance),
@@ -94,20 +98,26 @@ impl Warden {
         self.channel.send_frames(&frames, with).await
     }
 
+    /// Whether it has a sandbox of just this profile ready.
+    pub(crate) fn is_confined_by(&self, wanted: Wanted, profile: &Arc<Profile>) -> bool {
+        self.confined == Some(wanted)
+            && self.profile.as_ref().is_some_and(|own| Arc::ptr_eq(own, profile))
+    }
+
     /// Confines its commands from now on; says how far that goes on this machine.
     pub(crate) async fn confine(
         &mut self,
         wanted: Wanted,
-        profile: &Profile,
+        profile: &Arc<Profile>,
     ) -> io::Result<Enforcement> {
-        self.confined = None;
+        (self.confined, self.profile) = (None, None);
         let mut frames = self.take_owed()?;
-        let order = ToWarden::Confine(Box::new(profile.clone()));
+        let order = ToWarden::Confine(Box::new(Profile::clone(profile)));
         frames.extend(encode(&order).map_err(io::Error::other)?);
         self.channel.send_frames(&frames, &[]).await?;
         match tokio::time::timeout(CONFINE, self.channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Confined(enforcement))) => {
-                self.confined = Some(wanted);
+                (self.confined, self.profile) = (Some(wanted), Some(profile.clone()));
                 Ok(enforcement)
             }
             Ok(Ok(FromWarden::StartFailed(failure))) => {

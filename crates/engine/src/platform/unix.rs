@@ -21,13 +21,13 @@ pub(crate) use rustix::{fs::FlockOperation, process::Signal};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
-        UTIME_NOW, fstat, memfd_create, open, renameat_with, stat, utimensat,
+        UTIME_NOW, fstat, lstat, memfd_create, open, renameat_with, stat, statfs, utimensat,
     },
     io::Errno,
     time::{ClockId, clock_gettime},
 };
 
-use super::FileLook;
+use super::{FileLook, FileStamp};
 
 /// Opening with this never waits, whatever stands under the name.
 pub(crate) const NO_WAIT: i32 = OFlags::NONBLOCK.bits().cast_signed();
@@ -101,8 +101,9 @@ pub(crate) fn own_words(
 /// Whether this is Windows.
 pub(crate) const ON_WINDOWS: bool = false;
 
-/// What is said of the choice of a shell in the place of what is said elsewhere.
-pub(crate) const SHELL_FIELD: Option<&str> = None;
+/// What is said of the choice of a shell.
+pub(crate) const SHELL_FIELD: &str = "The shell to use, by name or path. Default: the user's shell if it is bash, zsh \
+                                      or sh, else sh.";
 
 /// A program's name as it is compared with rules.
 pub(crate) fn judged_name(name: &str) -> String {
@@ -140,6 +141,39 @@ pub(crate) fn look_of(file: &File) -> io::Result<FileLook> {
 
 fn looked(found: &Stat) -> FileLook {
     FileLook { id: (found.st_dev, found.st_ino), bytes: found.st_size.cast_unsigned() }
+}
+
+/// A file's numbers, of a link those of what it leads to, if that is wanted.
+pub(crate) fn stamp(path: &Path, follows: bool) -> io::Result<FileStamp> {
+    let found = if follows { stat(path) } else { lstat(path) }?;
+    let time = |seconds: i64, nanoseconds: u64| {
+        i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
+    };
+    let FileLook { id, bytes } = looked(&found);
+    let modified = time(found.st_mtime, found.st_mtime_nsec);
+    Ok(FileStamp { id, bytes, modified, changed: time(found.st_ctime, found.st_ctime_nsec) })
+}
+
+/// File systems whose files may be on another machine, or behind another program.
+const REMOTE: [i128; 12] = [
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB 2
+    0x6573_5546, // FUSE
+    0x0102_1997, // 9P
+    0x00c3_6400, // Ceph
+    0x0bd0_0bd0, // Lustre
+    0x7375_7245, // Coda
+    0x5346_414f, // AFS
+    0x6b41_4653, // AFS of the kernel
+    0x0187,      // autofs
+];
+
+/// Whether what stands under a name, or would, may be on another machine.
+pub(crate) fn is_remote(path: &Path) -> bool {
+    let found = path.ancestors().find_map(|above| statfs(above).ok());
+    found.is_some_and(|found| REMOTE.contains(&i128::from(found.f_type)))
 }
 
 /// Makes a folder for its owner only, whatever the mask says.

@@ -16,7 +16,7 @@ use legwork_warden::{FileLock, file_identity, lock_file, replace_file, unlock_fi
 pub(crate) use legwork_warden::{Signal, awake_ms, since_boot_ms};
 
 pub(crate) use super::windows_paths::is_device;
-use super::{FileLook, windows_paths};
+use super::{FileLook, FileStamp, windows_paths};
 
 /// Nothing that can be opened here makes one wait.
 pub(crate) const NO_WAIT: i32 = 0;
@@ -194,11 +194,9 @@ pub(crate) fn bare_name(file_name: &OsStr) -> OsString {
 /// Whether this is Windows.
 pub(crate) const ON_WINDOWS: bool = true;
 
-/// What is said of the choice of a shell in the place of what is said elsewhere.
-pub(crate) const SHELL_FIELD: Option<&str> = Some(
-    "The shell to use: cmd, powershell, pwsh or bash (Git's), or the path of one. Default: cmd, or \
-     the one that SHELL names by its path.",
-);
+/// What is said of the choice of a shell.
+pub(crate) const SHELL_FIELD: &str = "The shell to use: cmd, powershell, pwsh or bash (Git's), or the path of one. Default: cmd, or \
+     the one that SHELL names by its path.";
 
 /// The most characters that `cmd.exe` takes, its own name and options included.
 const CMD_LINE_MAX: usize = 8191;
@@ -277,6 +275,21 @@ pub(crate) fn look_at(path: &Path) -> io::Result<FileLook> {
 /// Looks at a file that is open.
 pub(crate) fn look_of(file: &File) -> io::Result<FileLook> {
     Ok(FileLook { id: file_identity(file.as_handle())?, bytes: file.metadata()?.len() })
+}
+
+/// A file's numbers, of a link those of what it leads to, if that is wanted.
+pub(crate) fn stamp(path: &Path, follows: bool) -> io::Result<FileStamp> {
+    let found = if follows { fs::metadata(path) } else { fs::symlink_metadata(path) }?;
+    // Counted from 1601, in steps of 100 nanoseconds.
+    let time = |ticks: u64| (i128::from(ticks) - 116_444_736_000_000_000) * 100;
+    let modified = time(os_fs::MetadataExt::last_write_time(&found));
+    let id = (os_fs::MetadataExt::creation_time(&found), 0);
+    Ok(FileStamp { id, bytes: found.len(), modified, changed: modified })
+}
+
+/// Whether what stands under a name is on another machine, as its name says.
+pub(crate) fn is_remote(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(b"\\\\")
 }
 
 /// Makes a folder for its owner only.

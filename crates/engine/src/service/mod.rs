@@ -22,14 +22,18 @@
 mod client;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use tokio::sync::Semaphore;
 
 pub use self::client::{Client, Unread};
-use crate::{engine::Engine, error::ToolError, model::Trust};
+use crate::{
+    engine::Engine,
+    error::ToolError,
+    model::{Session, Trust},
+};
 
 /// Most calls that are worked on at once.
 const CALLS_MAX: usize = 256;
@@ -49,6 +53,7 @@ struct Shared {
     /// Places for calls that may wait.
     places: Semaphore,
     clients: Mutex<Vec<Weak<Client>>>,
+    sessions: Mutex<Vec<Session>>,
 }
 
 impl Service {
@@ -65,8 +70,9 @@ impl Service {
             engine.protection(trust).await?;
         }
         engine.tidy_up();
-        let (places, clients) = (Semaphore::new(CALLS_MAX), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { engine, places, clients }) })
+        let places = Semaphore::new(CALLS_MAX);
+        let (clients, sessions) = (Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { engine, places, clients, sessions }) })
     }
 
     /// The engine.
@@ -83,12 +89,31 @@ impl Service {
         client
     }
 
-    /// Stops every command that a caller still waits for, and waits until they have ended and the
-    /// answers have left: as long as that takes, this long at most. Promoted tasks go on. What is
-    /// not through by then is brought to its end by its warden, and recorded by whoever looks next.
+    /// Takes note of a session that ends with the service at the latest
+    /// ([`Engine::end_session`]).
+    pub fn note_session(&self, session: &Session) {
+        if session.ends_what_is_left() {
+            self.sessions().push(session.clone());
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the sessions, stops every command that a caller still waits for, and waits until they
+    /// have ended and the answers have left: as long as that takes, this long at most. Promoted
+    /// tasks go on. What is not through by then is brought to its end by its warden, and recorded
+    /// by whoever looks next.
     pub async fn end(&self, patience: Duration) {
         let through = async {
-            self.engine().stop_all(GRACE).await;
+            let sessions = std::mem::take(&mut *self.sessions());
+            let sessions_end = async {
+                for session in &sessions {
+                    self.engine().end_session(session).await;
+                }
+            };
+            tokio::join!(sessions_end, self.engine().stop_all(GRACE));
             for client in self.clients() {
                 client.owes_nothing().await;
             }

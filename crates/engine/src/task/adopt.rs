@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -19,7 +19,7 @@ use legwork_warden::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::Tasks;
+use super::{Tasks, versions::LatestTasks};
 use crate::{
     id::TaskId,
     place::{Channel, Inheritance, Soon, Warden},
@@ -50,7 +50,7 @@ enum Adoption {
 }
 
 /// Adopts now, and whenever an engine has ended, for as long as this one lives.
-pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
+pub(crate) async fn keep_adopting(tasks: LatestTasks) {
     let Some(mut ended) = tasks.upgrade().map(|tasks| tasks.place.engines_ended()) else { return };
     loop {
         // What ends from here on is another reason to look.
@@ -67,7 +67,7 @@ pub(crate) async fn keep_adopting(tasks: Weak<Tasks>) {
 }
 
 /// Takes over tasks on other machines, as soon as those can be reached.
-async fn adopt_far(tasks: Weak<Tasks>, mut lost: Vec<(Task, Inheritance)>) {
+async fn adopt_far(tasks: LatestTasks, mut lost: Vec<(Task, Inheritance)>) {
     let mut pauses = AGAIN_FAR_SECONDS.iter().copied();
     let longest = AGAIN_FAR_SECONDS.last().copied().unwrap_or_default();
     loop {
@@ -90,7 +90,7 @@ async fn adopt_far(tasks: Weak<Tasks>, mut lost: Vec<(Task, Inheritance)>) {
 
 /// Takes a task of ours up again whose outcome could not be recorded; its warden, or its folder,
 /// has that.
-pub(super) fn record_again(tasks: Weak<Tasks>, id: TaskId) -> Soon<'static, ()> {
+pub(super) fn record_again(tasks: LatestTasks, id: TaskId) -> Soon<'static, ()> {
     Box::pin(async move {
         loop {
             sleep(RECORD_AGAIN).await;
@@ -115,7 +115,7 @@ impl Tasks {
             .partition(|(task, _)| Self::is_far(&task.warden));
         if !far.is_empty() {
             // A machine that does not answer must not keep anybody else waiting.
-            tokio::spawn(adopt_far(Arc::downgrade(self), far));
+            tokio::spawn(adopt_far(self.downgrade(), far));
         }
         for pause_ms in AGAIN_MS {
             let mut owned = Vec::new();

@@ -1,14 +1,11 @@
 //! Sends the hash at the end of the audit log to a program or to syslog (`[audit] anchor`), out of
 //! reach of whoever can write the state folder.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::Tasks;
+use super::{Tasks, versions::LatestTasks};
 use crate::{clock::now_ms, store::anchor::AuditHead};
 
 /// What happens within this time is sent at once.
@@ -28,7 +25,7 @@ impl Tasks {
     /// tasks live.
     pub(crate) fn send_heads(self: &Arc<Self>, to: Vec<String>) {
         if !to.is_empty() {
-            tokio::spawn(keep_sending(Arc::downgrade(self), to));
+            tokio::spawn(keep_sending(self.downgrade(), to));
         }
     }
 
@@ -42,7 +39,7 @@ impl Tasks {
     }
 }
 
-async fn keep_sending(tasks: Weak<Tasks>, to: Vec<String>) {
+async fn keep_sending(tasks: LatestTasks, to: Vec<String>) {
     let Some(head) = tasks.upgrade().map(|tasks| tasks.store.ledger.audit_head()) else { return };
     let mut moved = head.moved();
     let mut sent = None;

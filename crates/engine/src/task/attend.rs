@@ -8,7 +8,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, PoisonError, Weak},
+    sync::{Arc, PoisonError},
 };
 
 use legwork_warden::protocol::{Met, WatchFor};
@@ -17,6 +17,7 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     Tasks,
     observe::{Change, Observer, Said},
+    versions::LatestTasks,
 };
 use crate::{
     events::{EventKind, Events, Interest},
@@ -33,14 +34,14 @@ impl Tasks {
         let mut attendant = self.attendant.lock().unwrap_or_else(PoisonError::into_inner);
         if attendant.as_ref().is_none_or(tokio::task::AbortHandle::is_finished) {
             let readers = self.store.ledger.live_readers();
-            let attending = tokio::spawn(attend(Arc::downgrade(self), readers));
+            let attending = tokio::spawn(attend(self.downgrade(), readers));
             *attendant = Some(attending.abort_handle());
         }
     }
 }
 
 /// Attends to tasks until nobody looks live.
-async fn attend(tasks: Weak<Tasks>, mut readers: watch::Receiver<usize>) {
+async fn attend(tasks: LatestTasks, mut readers: watch::Receiver<usize>) {
     let Some(mut ended) = tasks.upgrade().map(|tasks| tasks.place.engines_ended()) else { return };
     let mut attended = Attended::new(tasks);
     let mut events = None;
@@ -79,7 +80,7 @@ async fn until_nobody_looks(readers: &mut watch::Receiver<usize>) {
 
 /// The tasks that are attended to; none is any more when this is dropped.
 struct Attended {
-    tasks: Weak<Tasks>,
+    tasks: LatestTasks,
     ids: HashSet<TaskId>,
     watches: JoinSet<TaskId>,
     /// Whether there were too many.
@@ -87,7 +88,7 @@ struct Attended {
 }
 
 impl Attended {
-    fn new(tasks: Weak<Tasks>) -> Self {
+    fn new(tasks: LatestTasks) -> Self {
         Self { tasks, ids: HashSet::new(), watches: JoinSet::new(), is_full: false }
     }
 

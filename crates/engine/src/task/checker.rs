@@ -2,9 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use legwork_gate::{Checked, Trust};
+use legwork_gate::{Checked, Explanation, Part, Trust};
 
 use super::{Tasks, plan::Plan};
+use crate::judge::outside;
 
 /// Judges commands of one tool and one caller. All but the command is decided once: folder, shell,
 /// trust, sandbox.
@@ -12,34 +13,42 @@ use super::{Tasks, plan::Plan};
 pub struct Checker {
     tasks: Arc<Tasks>,
     plan: Plan,
+    /// What was said of the command that was judged last.
+    explanation: Explanation,
 }
 
 impl Checker {
     pub(super) fn new(tasks: Arc<Tasks>, plan: Plan) -> Self {
-        Self { tasks, plan }
+        Self { tasks, plan, explanation: Explanation::default() }
     }
 
     /// Judges a script.
     pub fn script(&mut self, text: &str) -> Checked {
         self.plan.set_script(text);
-        self.tasks.judge.look(&self.plan)
+        self.look()
     }
 
     /// Judges a program with its arguments.
     pub fn argv(&mut self, argv: Vec<String>) -> Checked {
         self.plan.set_argv(argv);
-        self.tasks.judge.look(&self.plan)
+        self.look()
     }
 
-    /// The simple commands of the script that was judged last, each with the verdict on it by
-    /// itself; none of a program with its arguments.
-    pub fn parts(&self) -> Vec<(String, String)> {
+    fn look(&mut self) -> Checked {
+        let checked = self.tasks.judge.look(&self.plan);
+        self.explanation = checked.explanation.clone();
+        checked
+    }
+
+    /// The simple commands of the script that was judged last, each with its place and verdict;
+    /// none of a program with its arguments.
+    pub fn parts(&self) -> Vec<Part> {
         self.tasks.judge.parts(&self.plan)
     }
 
     /// The rule, in TOML, that would allow exactly what was judged last; none where none can.
     pub fn proposal(&self, id: &str) -> Option<String> {
-        legwork_gate::proposal(&self.plan, id)
+        self.tasks.judge.proposal(&self.plan, id)
     }
 
     /// How far the caller is trusted.
@@ -52,9 +61,10 @@ impl Checker {
         &self.plan.workdir.path
     }
 
-    /// What the command would be confined to, unless a rule says otherwise, in words.
+    /// What the command that was judged last would be confined to, in words.
     pub fn confinement(&self) -> String {
-        self.plan.wanted.to_string()
+        let wanted = self.tasks.judge.wanted_by(self.plan.wanted, &self.explanation);
+        wanted.words(outside(wanted, &self.explanation).as_deref())
     }
 
     /// Whether every layer of that is in force on this machine.

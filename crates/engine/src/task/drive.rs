@@ -174,7 +174,8 @@ impl RunDriver {
     /// who refused what, and what is in a layer.
     async fn complete(&mut self, outcome: &mut Outcome) {
         if let Some(check) = self.tamper_check.take() {
-            outcome.warnings = check.warnings().await;
+            let leaves = !outcome.background_pids.is_empty();
+            outcome.warnings = check.warnings(leaves).await;
         }
         self.questions.explain(outcome);
         self.tasks.note_outside(&self.task_id, outcome).await;
@@ -222,7 +223,7 @@ impl RunDriver {
         if let Err(error) = &committed {
             span.fail(ErrorKind::StateUnavailable.as_str());
             tracing::warn!(%task_id, %error, "the outcome is not in the ledger yet");
-            tokio::spawn(record_again(Arc::downgrade(&self.tasks), task_id.clone()));
+            tokio::spawn(record_again(self.tasks.downgrade(), task_id.clone()));
         }
         // Before anybody hears of the end, so that it is not forgotten in a farewell.
         drop(span);

@@ -3,16 +3,16 @@
 //!
 //! Input that is taken for data is not noted: it may be a password.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
-use legwork_gate::{CodeReader, Level, Script, Subject, Verdict, reads_code};
+use legwork_gate::{CodeReader, Decision, Level, Script, Subject, Verdict, reads_code};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::Tasks;
 use crate::{
     error::{ErrorKind, ToolError},
-    judge::{Facts, denied},
+    judge::{Facts, denied, denied_by_now},
     model::{Caller, Trust, sandbox::Wanted},
     store::{audit::AuditEntry, ledger::Task},
 };
@@ -31,6 +31,7 @@ pub(crate) struct TypedText<'a> {
 }
 
 /// Lines for a shell that runs already, as the judge sees them.
+#[derive(Clone)]
 struct ShellLines<'a> {
     input: TypedText<'a>,
     task: &'a Task,
@@ -104,13 +105,15 @@ impl Facts for ShellLines<'_> {
 }
 
 impl Tasks {
-    /// Lets input through to a task, or says why not: what is code there is noted first.
+    /// Lets input through to a task, or says why not: its caller must be one who may act on it, and
+    /// what is code there is noted first.
     pub(crate) async fn admit_input(
-        &self,
+        self: &Arc<Self>,
         task: &Task,
         input: TypedText<'_>,
         caller: &Caller,
     ) -> Result<(), ToolError> {
+        self.right(caller, task).map_err(|only_sees| only_sees.refusal(task))?;
         let Some(reader) = reads_code(&task.command) else { return Ok(()) };
         let entry = AuditEntry::new("input")
             .own("task_id", &task.task_id)
@@ -131,14 +134,15 @@ impl Tasks {
     /// by one cannot be judged: in strict mode only a person, who could approve the lines anyway,
     /// types so into a shell. Where the input is code it is noted that it comes, and from whom; the
     /// terminal's echo has the rest.
-    pub(crate) async fn admit_typing(
-        &self,
-        task: &Task,
-        caller: &Caller,
-        is_person: bool,
-    ) -> Result<(), ToolError> {
+    pub(crate) async fn admit_typing(&self, task: &Task, caller: &Caller) -> Result<(), ToolError> {
+        if let Err(only_sees) = self.right(caller, task) {
+            let error = only_sees.refusal(task);
+            let entry = AuditEntry::refused(&error).own("task_id", &task.task_id);
+            self.store.note(entry.by(caller)).await;
+            return Err(error);
+        }
         let Some(reader) = reads_code(&task.command) else { return Ok(()) };
-        if reader == CodeReader::Shell && self.judge.is_strict() && !is_person {
+        if reader == CodeReader::Shell && self.judge.is_strict() && !caller.is_person {
             return Err(half_a_line(task));
         }
         let entry = AuditEntry::new("typing")
@@ -150,7 +154,7 @@ impl Tasks {
 
     /// Judges what a shell would run, as if it were a command of its own.
     async fn judge_lines(
-        &self,
+        self: &Arc<Self>,
         task: &Task,
         input: TypedText<'_>,
         caller: &Caller,
@@ -182,10 +186,18 @@ impl Tasks {
             .by(caller)
             .command(input.text)
             .with("workdir", task.workdir.as_str());
+        let again = lines.clone();
         match self.judge.verdict(lines, entry).await? {
             Verdict::Allow(_) => Ok(()),
             Verdict::Ask(question) => {
-                self.judge.ask(question, caller, Vec::new(), false).await.map(drop)
+                self.judge.ask(question, caller, Vec::new(), false).await?;
+                let now = self.current().await;
+                now.judge.check()?;
+                let checked = now.judge.look(&again);
+                match checked.verdict {
+                    Decision::Deny => Err(denied_by_now(checked.rule.as_deref().unwrap_or("?"))),
+                    Decision::Allow | Decision::Ask => Ok(()),
+                }
             }
             Verdict::Deny(denial) => Err(denied(denial)),
         }

@@ -1,15 +1,23 @@
 //! Finding tasks: by workspace, by id, by the beginning of an id.
 
-use super::Tasks;
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{Tasks, observe::Observer};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     id::TaskId,
+    model::Session,
+    platform::Signal,
     store::ledger::{Task, TaskFilter},
 };
 
 /// Among this many of the latest tasks those are looked for that have left processes behind.
 const LEFT_AMONG: u32 = 200;
+/// How long what ends with its session may take to end by itself.
+const GRACE: Duration = Duration::from_millis(400);
 /// What may run on alone for longer than a year is kept for good.
 const KEPT_MS: i64 = 365 * 24 * 3_600_000;
 
@@ -78,6 +86,32 @@ impl Tasks {
         if is_alive { self.place.processes(pids) } else { Vec::new() }
     }
 
+    /// Ends what the commands of a session have left running, if it ends with the session.
+    pub(crate) async fn end_session(self: &Arc<Self>, session: &Session) {
+        if !session.ends_what_is_left() {
+            return;
+        }
+        let mut ends = JoinSet::new();
+        for id in session.all_started() {
+            let found = self.store.ledger.find(&id).await.unwrap_or_default();
+            for task in found.into_iter().filter(|task| !self.left_by(task).is_empty()) {
+                ends.spawn(self.clone().end_left(task));
+            }
+        }
+        ends.join_all().await;
+    }
+
+    async fn end_left(self: Arc<Self>, task: Task) {
+        let id = task.task_id.clone();
+        let ended = async {
+            let mut observer = Observer::of(self, task).await?;
+            observer.own_controls().stop(Signal::TERM.as_raw(), GRACE).await
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(task_id = %id, %error, "what a task left running is not ended");
+        }
+    }
+
     async fn listed(
         &self,
         workspace: Option<&str>,
@@ -126,7 +160,7 @@ impl Tasks {
     }
 
     /// The workspace whose tasks may be known; none if all may.
-    fn visible_workspace(&self) -> Option<String> {
+    pub(super) fn visible_workspace(&self) -> Option<String> {
         (!self.ground.all_workspaces).then(|| self.workspace().display().to_string())
     }
 }

@@ -20,6 +20,7 @@ mod plan;
 mod programs;
 pub(crate) mod progress;
 mod queue;
+pub(crate) mod rights;
 pub(crate) mod run;
 pub(crate) mod sandbox_facts;
 mod settle;
@@ -29,6 +30,7 @@ mod tests;
 mod tidy;
 pub(crate) mod trials;
 mod try_first;
+pub(crate) mod versions;
 pub(crate) mod wait;
 mod waiting;
 
@@ -36,7 +38,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -56,6 +58,7 @@ use self::{
     plan::{Plan, Surroundings},
     progress::Progress,
     run::{Run, RunControl},
+    versions::Versions,
 };
 use crate::{
     error::{ErrorKind, ToolError},
@@ -96,30 +99,34 @@ pub enum Submitted {
     AlreadyRunning(Box<Task>),
 }
 
-/// The tasks of one engine, and what they need: a judge, a store and a place.
-#[derive(Debug)]
+/// The tasks of one engine, and what they need: a judge, a store and a place. There is one for each
+/// version of the configuration ([`Versions`]), and a call goes by one from its beginning to its
+/// end; what runs is known to all of them.
+#[derive(Debug, Clone)]
 pub(crate) struct Tasks {
     pub judge: Judge,
     pub store: Store,
     /// This machine.
     pub place: Arc<dyn Place>,
     /// Other machines.
-    pub places: Places,
+    pub places: Arc<Places>,
     pub mask: SharedMask,
-    ground: Ground,
+    pub ground: Arc<Ground>,
     /// How long a command may run on without any engine before its warden stops it.
-    orphan_ttl: Duration,
+    pub orphan_ttl: Duration,
     /// Who waits for a command.
     attention: Attention,
-    running: Mutex<HashMap<TaskId, Running>>,
+    running: Arc<Mutex<HashMap<TaskId, Running>>>,
     /// Commands that were tried, and about which a question is open that nobody here waits for.
-    tried: Mutex<HashMap<TaskId, Run>>,
+    tried: Arc<Mutex<HashMap<TaskId, Run>>>,
     /// Who attends to waits for input, while anybody looks live.
-    attendant: Mutex<Option<AbortHandle>>,
+    attendant: Arc<Mutex<Option<AbortHandle>>>,
+    /// Where the current version is; nowhere if the engine is gone.
+    versions: Weak<Versions>,
 }
 
 /// Where the tasks of one engine belong.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ground {
     /// The folder that commands run in by default, opened once.
     pub workspace: Folder,
@@ -179,15 +186,28 @@ impl Tasks {
             judge,
             store,
             place,
-            places,
+            places: Arc::new(places),
             mask,
-            ground,
+            ground: Arc::new(ground),
             orphan_ttl,
             attention: Attention::default(),
-            running: Mutex::default(),
-            tried: Mutex::default(),
-            attendant: Mutex::default(),
+            running: Arc::default(),
+            tried: Arc::default(),
+            attendant: Arc::default(),
+            versions: Weak::new(),
         }
+    }
+
+    /// The same tasks by another version of the configuration.
+    pub(crate) fn by(
+        &self,
+        judge: Judge,
+        (place, places): (Arc<dyn Place>, Places),
+        ground: Ground,
+        orphan_ttl: Duration,
+    ) -> Self {
+        let (places, ground) = (Arc::new(places), Arc::new(ground));
+        Self { judge, place, places, ground, orphan_ttl, ..self.clone() }
     }
 
     /// The workspace, as a real path.
@@ -228,6 +248,7 @@ impl Tasks {
         request: Request,
         caller: &Caller,
     ) -> Result<Submitted, ToolError> {
+        self.judge.check()?;
         let span = caller.span("plan");
         let plan = over(span, self.plan(request, caller.trust).await)?;
         let mut span = caller.span("judge");
@@ -241,7 +262,7 @@ impl Tasks {
                 self.begin(id, only_tried(question), caller).await
             }
             Verdict::Ask(question) => {
-                if let Some(running) = self.equal_running(question.plan()).await? {
+                if let Some(running) = self.equal_running(question.plan(), caller).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;
@@ -286,6 +307,10 @@ impl Tasks {
             Some(place) => entry.own("place", place),
             None => entry,
         };
+        let entry = match &plan.description {
+            Some(words) => entry.with("description", words.as_str()),
+            None => entry,
+        };
         self.judge.verdict(plan, entry).await
     }
 
@@ -312,6 +337,7 @@ impl Tasks {
         request: Request,
         trust: Trust,
     ) -> Result<Checker, ToolError> {
+        self.judge.check()?;
         Ok(Checker::new(self.clone(), self.plan(request, trust).await?))
     }
 
@@ -345,6 +371,7 @@ impl Tasks {
     /// Whether a command of this trust could start now: the ledger takes records, and a warden with
     /// its sandbox is ready.
     pub(crate) async fn ready(&self, trust: Trust) -> Result<(), ToolError> {
+        self.judge.check()?;
         self.store.ledger.is_writable().await?;
         let ready = self.place.ready(self.judge.wanted(trust)).await;
         let (warden, sandbox) = ready.map_err(|error| place_error(&error))?;

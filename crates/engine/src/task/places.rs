@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io::{self, Read},
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,8 +25,10 @@ use crate::{
         Program, Request,
         place::{LOCAL_PLACE, PlaceSettings, place_of, task_of},
     },
-    place::{Far, Look, Place, PlaceError, Survey, Warden},
+    output::SharedMask,
+    place::{AskedOf, Far, Local, Look, Place, PlaceError, Survey, Warden, remembered},
     platform::OwnedFd,
+    state::StateFolder,
     store::ledger::Task,
     threads::begin_in_thread,
 };
@@ -43,11 +45,21 @@ const PIECE_BYTES: usize = 32 * 1024;
 /// How often a judgement may find that it has to know more.
 const LOOKS_MAX: usize = 16;
 
-/// Makes a place of what is configured.
-type MakePlace = dyn Fn(PlaceSettings) -> Far + Send + Sync;
+/// What a place is made of besides its own settings.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaceGround {
+    pub here: Arc<Local>,
+    pub state: Arc<StateFolder>,
+    pub asked: AskedOf,
+    pub mask: SharedMask,
+}
 
-/// Finds a place that was used before.
-type FindPlace = dyn Fn(&str) -> Option<PlaceSettings> + Send + Sync;
+impl PlaceGround {
+    fn make(&self, settings: PlaceSettings) -> Arc<Far> {
+        let (here, state) = (self.here.clone(), self.state.clone());
+        Arc::new(Far::new(settings, here, state, self.asked.clone(), self.mask.clone()))
+    }
+}
 
 /// The places of an engine besides this machine.
 #[derive(Default)]
@@ -57,7 +69,7 @@ pub(crate) struct Places {
     default: Option<String>,
     /// Those that were used once and are configured no longer.
     earlier: Mutex<HashMap<String, Arc<Far>>>,
-    find: Option<(Box<FindPlace>, Box<MakePlace>)>,
+    ground: Option<PlaceGround>,
 }
 
 impl fmt::Debug for Places {
@@ -71,13 +83,42 @@ impl Places {
     pub(crate) fn new(
         settings: Vec<PlaceSettings>,
         default: Option<String>,
-        find: impl Fn(&str) -> Option<PlaceSettings> + Send + Sync + 'static,
-        make: impl Fn(PlaceSettings) -> Far + Send + Sync + 'static,
+        ground: PlaceGround,
     ) -> Self {
-        let place = |settings: PlaceSettings| (settings.name.clone(), Arc::new(make(settings)));
-        let configured = settings.into_iter().map(place).collect();
-        let find: (Box<FindPlace>, Box<MakePlace>) = (Box::new(find), Box::new(make));
-        Self { configured, default, earlier: Mutex::default(), find: Some(find) }
+        Self::default().with(settings, default, ground)
+    }
+
+    /// The same by another version of the configuration. A place that is as it was keeps its
+    /// connection; where only what is asked of it has changed, its next command gets a new one.
+    pub(crate) fn with(
+        &self,
+        settings: Vec<PlaceSettings>,
+        default: Option<String>,
+        ground: PlaceGround,
+    ) -> Self {
+        let is_same = self
+            .ground
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(&it.here, &ground.here) && it.asked == ground.asked);
+        let place = |settings: PlaceSettings| {
+            let name = settings.name.clone();
+            let known = self.configured.get(&name).filter(|known| *known.settings() == settings);
+            let place = match known {
+                Some(known) if is_same => known.clone(),
+                Some(known) => Arc::new(known.with(ground.here.clone(), ground.asked.clone())),
+                None => ground.make(settings),
+            };
+            (name, place)
+        };
+        let configured: BTreeMap<_, _> = settings.into_iter().map(place).collect();
+        let mut earlier = self.earlier().clone();
+        earlier.extend(self.configured.iter().map(|(name, far)| (name.clone(), far.clone())));
+        earlier.retain(|name, _| !configured.contains_key(name));
+        Self { configured, default, earlier: Mutex::new(earlier), ground: Some(ground) }
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, HashMap<String, Arc<Far>>> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any was ever used with this state folder.
@@ -100,12 +141,12 @@ impl Places {
         if let Some(place) = self.configured.get(name) {
             return Some(place.clone());
         }
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut earlier = self.earlier();
         if let Some(place) = earlier.get(name) {
             return Some(place.clone());
         }
-        let (find, make) = self.find.as_ref()?;
-        let place = Arc::new(make(find(name)?));
+        let ground = self.ground.as_ref()?;
+        let place = ground.make(remembered(&ground.state, name)?);
         earlier.insert(name.to_owned(), place.clone());
         Some(place)
     }
@@ -145,7 +186,7 @@ impl Tasks {
     }
 
     /// The place that a caller has chosen, or that commands run at by default.
-    fn chosen_place(&self, name: Option<&str>) -> Result<Arc<dyn Place>, ToolError> {
+    pub(super) fn chosen_place(&self, name: Option<&str>) -> Result<Arc<dyn Place>, ToolError> {
         let name = name.unwrap_or_else(|| self.places.default_name());
         if name == LOCAL_PLACE {
             return Ok(self.place.clone());
@@ -320,12 +361,12 @@ pub(super) async fn pass_input(tasks: Arc<Tasks>, task: Task, given: OwnedFd) {
         }
     }));
     while let Some(piece) = pieces.recv().await {
-        let taken = observer.input(&piece, PATIENCE).await;
+        let taken = observer.own_controls().input(&piece, PATIENCE).await;
         if taken.bytes < piece.len() as u64 {
             return;
         }
     }
-    let _ = observer.end_input().await;
+    let _ = observer.own_controls().end_input().await;
 }
 
 /// The programs that a request names outright.

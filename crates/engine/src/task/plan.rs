@@ -11,12 +11,18 @@ use legwork_gate::{Level, Manners, Script, Subject};
 use legwork_warden::protocol::{self, Limits};
 use sha2::{Digest, Sha256};
 
-use super::{Ground, failures::spawn_failed};
+use super::{
+    Ground,
+    failures::{Named, NamedFolder, spawn_failed},
+};
 use crate::{
     error::{ErrorKind, ToolError},
     judge::Facts,
     model::{
-        Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust, sandbox::Wanted,
+        Confinement, DuplicatePolicy, Outputs, Program, Request, Stdin, Trust,
+        limits::{TaskLimits, lower, tighter},
+        purpose,
+        sandbox::Wanted,
     },
     place::{Folder, Look, NoProgram, Place},
     platform::{
@@ -37,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) program: PathBuf,
     pub(crate) argv: Vec<OsString>,
     pub(crate) workdir: Folder,
+    /// The folder as its caller named it.
+    pub(super) named_folder: NamedFolder,
     pub(crate) stdin: protocol::StdinSource,
     /// What it is to read, where that is there already.
     pub(crate) given: Option<OwnedFd>,
@@ -53,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) description: Option<String>,
     trust: Trust,
     workspace: PathBuf,
+    /// Where its folder may be.
+    confinement: Confinement,
     /// What it is to be confined to, unless a rule says otherwise.
     pub(crate) wanted: Wanted,
     /// Whether every layer of that is in force.
@@ -201,6 +211,11 @@ impl Facts for Plan {
 }
 
 impl Plan {
+    /// What an error of its start names.
+    pub(super) fn named(&self) -> Named {
+        Named { program: self.program.display().to_string(), folder: self.named_folder.clone() }
+    }
+
     /// Where it would run.
     pub(super) fn place(&self) -> &Arc<dyn Place> {
         &self.place
@@ -234,6 +249,7 @@ impl Plan {
             program: self.program.clone(),
             argv: self.argv.clone(),
             workdir: self.workdir.clone(),
+            named_folder: self.named_folder.clone(),
             stdin: protocol::StdinSource::Null,
             given: None,
             outputs: Outputs::Separate,
@@ -247,6 +263,7 @@ impl Plan {
             description: self.description.clone(),
             trust: self.trust,
             workspace: self.workspace.clone(),
+            confinement: self.confinement,
             wanted: self.wanted.to_try(false),
             sandboxed: true,
             is_trial: true,
@@ -256,6 +273,29 @@ impl Plan {
             look: self.look.clone(),
             place: self.place.clone(),
         }
+    }
+
+    /// The same plan by another version of the configuration. Limits only get tighter.
+    pub(super) fn again(
+        mut self,
+        ground: &Ground,
+        place: Arc<dyn Place>,
+        around: Surroundings,
+        limits: &TaskLimits,
+    ) -> Result<Self, ToolError> {
+        let is_far = place.name().is_some();
+        let is_in = |root: &PathBuf| is_below(&self.workdir.path, root);
+        if self.confinement == Confinement::Roots && !is_far && !ground.roots.iter().any(is_in) {
+            return Err(self.named_folder.outside(&ground.roots));
+        }
+        if !is_far {
+            self.look = place.clone();
+        }
+        (self.wanted, self.sandboxed) = (around.wanted, around.sandboxed);
+        self.wall_ms_max = lower(self.wall_ms_max, limits.wall_ms_max);
+        self.limits = tighter(&self.limits, &limits.limits);
+        self.place = place;
+        Ok(self)
     }
 
     /// Puts another script in the place of this one, for a look at it.
@@ -278,11 +318,11 @@ impl Plan {
         around: Surroundings,
     ) -> Result<Self, ToolError> {
         let workspace = &ground.workspace;
+        let named_folder = NamedFolder::of(&request);
         let workdir = if request.workdir.is_none() && look.is_still_there(workspace) {
             workspace.clone()
         } else {
-            let asked = request.workdir.as_deref();
-            open_workdir(&**look, asked, ground, request.confinement)?
+            open_workdir(&**look, &named_folder, ground, request.confinement)?
         };
         let finder = Resolver { place: &**look, workdir: &workdir.path };
         let resolved = match request.program {
@@ -299,6 +339,7 @@ impl Plan {
             program: resolved.program,
             argv: resolved.argv,
             workdir,
+            named_folder,
             stdin,
             given,
             outputs: request.outputs,
@@ -311,10 +352,11 @@ impl Plan {
             environment: request.environment,
             trust: around.trust,
             workspace: workspace.path.clone(),
+            confinement: request.confinement,
             wanted: around.wanted,
             sandboxed: around.sandboxed,
             is_trial: request.trial.is_some(),
-            description: request.description,
+            description: request.description.as_deref().and_then(purpose),
             text: resolved.text,
             kind: resolved.kind,
             fingerprint,
@@ -345,7 +387,10 @@ impl Resolver<'_> {
         shell: Option<String>,
         login: bool,
     ) -> Result<Resolved, ToolError> {
-        let shell = shell.unwrap_or_else(|| self.default_shell());
+        let default = self.default_shell();
+        // The name of the user's own shell means that one: an equal command is found to run.
+        let is_default = |name: &String| Path::new(&default).file_name() == Some(OsStr::new(name));
+        let shell = shell.filter(|name| !is_default(name)).unwrap_or(default);
         let program = self.find(OsStr::new(&shell))?;
         let name = bare_name(program.file_name().unwrap_or_default());
         let own = own_words(&name, &text, login).map_err(|why| unfit(&shell, why))?;
@@ -391,7 +436,12 @@ impl Resolver<'_> {
 
     fn find(&self, name: &OsStr) -> Result<PathBuf, ToolError> {
         let found = self.place.find_program(name, self.workdir).map_err(|problem| {
-            let error = spawn_failed(&name.to_string_lossy(), &problem.to_string());
+            let name = name.to_string_lossy();
+            let mut said = problem.to_string();
+            if problem == NoProgram::NotFound && self.place.exists(&self.workdir.join(&*name)) {
+                said.push_str(&format!("; the file of this folder is `./{name}`"));
+            }
+            let error = spawn_failed(&name, &said);
             match problem {
                 NoProgram::NotFound => error.detail("reason", "not_found"),
                 NoProgram::Invalid | NoProgram::NotExecutable(_) => error,
@@ -436,7 +486,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 /// Opens the working directory that was asked for, where it may be.
 fn open_workdir(
     place: &dyn Look,
-    asked: Option<&Path>,
+    folder: &NamedFolder,
     ground: &Ground,
     confinement: Confinement,
 ) -> Result<Folder, ToolError> {
@@ -450,33 +500,30 @@ fn open_workdir(
         confinement == Confinement::None || roots.iter().any(|root| is_below(path, root))
     };
     // On Windows a path can have a root and still depend on a drive.
-    if confinement == Confinement::Workspace
-        && let Some(asked) = asked.filter(|asked| asked.is_absolute() || asked.has_root())
-    {
-        return Err(absolute(&asked.display().to_string()));
+    let asked = &*folder.asked;
+    if confinement == Confinement::Workspace && (asked.is_absolute() || asked.has_root()) {
+        return Err(folder.absolute());
     }
-    let asked = asked.unwrap_or(Path::new("."));
-    let (named, shown) = (workspace.join(asked), &*asked.display().to_string());
+    let named = workspace.join(asked);
     if named.as_os_str().as_bytes().contains(&0) {
-        return Err(not_found(shown, "a NUL is in its name"));
+        return Err(folder.unusable("a NUL is in its name"));
     }
     if let Some(problem) = path_problem(&named) {
-        return Err(not_found(shown, problem));
+        return Err(folder.unusable(problem));
     }
     if confinement != Confinement::None && is_elsewhere(&named, roots) {
-        return Err(outside(shown, roots));
+        return Err(folder.outside(roots));
     }
-    let folder = match place.open_folder(&named) {
-        Ok(folder) => folder,
+    let opened = match place.open_folder(&named) {
+        Ok(opened) => opened,
         // Whether something outside exists is nobody's business.
-        Err(_) if !is_allowed(&meant(place, &named)) => return Err(outside(shown, roots)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(shown)),
-        Err(error) => return Err(not_found(shown, &error.to_string())),
+        Err(_) if !is_allowed(&meant(place, &named)) => return Err(folder.outside(roots)),
+        Err(error) => return Err(folder.unopened(&error)),
     };
-    if !is_allowed(&folder.path) {
-        return Err(outside(shown, roots));
+    if !is_allowed(&opened.path) {
+        return Err(folder.outside(roots));
     }
-    Ok(folder)
+    Ok(opened)
 }
 
 /// Where a folder would be that cannot be opened: links are followed as far as there are folders,
@@ -499,42 +546,6 @@ fn lexically(path: &Path) -> PathBuf {
         }
     }
     plain
-}
-
-fn not_found(shown: &str, problem: &str) -> ToolError {
-    unusable(shown, &format!("cannot be used: {problem}"))
-}
-
-fn missing(shown: &str) -> ToolError {
-    unusable(shown, "does not exist")
-}
-
-fn unusable(shown: &str, problem: &str) -> ToolError {
-    ToolError::new(ErrorKind::WorkdirNotFound, format!("the working directory `{shown}` {problem}"))
-        .detail("workdir", shown)
-        .hint("name an existing folder, relative to the workspace")
-}
-
-fn absolute(shown: &str) -> ToolError {
-    ToolError::new(
-        ErrorKind::ExecutionRootViolation,
-        format!("the directory `{shown}` is absolute: it must be relative to the project's root"),
-    )
-    .detail("directory", shown)
-    .hint("name a folder inside the project, relative to its root, or leave it out")
-}
-
-fn outside(shown: &str, roots: &[PathBuf]) -> ToolError {
-    let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
-    ToolError::new(
-        ErrorKind::ExecutionRootViolation,
-        format!(
-            "the working directory `{shown}` is outside of where commands may run: {}",
-            roots.join(", ")
-        ),
-    )
-    .detail("workdir", shown)
-    .hint("use a folder inside the workspace, by a path relative to it")
 }
 
 fn fingerprint(
@@ -577,7 +588,8 @@ mod tests {
         let roots = vec![workspace.to_owned()];
         let workspace = place.open_folder(workspace).unwrap();
         let ground = Ground { workspace, roots, all_workspaces: false, unset: Vec::new() };
-        open_workdir(place, Some(Path::new(asked)), &ground, Confinement::Roots)
+        let named = NamedFolder::of(&Request::script("").workdir(asked));
+        open_workdir(place, &named, &ground, Confinement::Roots)
             .map(|workdir| workdir.path)
             .map_err(|error| error.kind)
     }

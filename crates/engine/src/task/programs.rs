@@ -8,17 +8,19 @@ use std::{
     time::Duration,
 };
 
+use legwork_gate::Trust;
 use legwork_warden::{
-    network::HeldName,
+    exec::denial,
+    network::{HeldName, HostName, NameVerdict},
     protocol::{FromWarden, HeldProgram, Order, ToWarden},
 };
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{Tasks, names, run::RunControl};
+use super::{Tasks, names, run::RunControl, start::exec_rule};
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
-    judge::program::AskedProgram,
+    judge::{denied_by_now, program::AskedProgram},
     model::{
         Denial, Outcome,
         question::{Approval, SharedAsker},
@@ -111,7 +113,7 @@ impl ProgramQuestions {
         let (asker, heard) = (self.face(), self.heard.clone());
         self.waiting.spawn(async move {
             let answer = match task_of(&tasks, &task_id).await {
-                Ok(task) => tasks.judge.ask_about_name(&task, &held, asker.as_ref()).await,
+                Ok(task) => ask_about_name(&tasks, &task, &held, asker.as_ref()).await,
                 Err(error) => Err(error),
             };
             let (number, allowed) = (held.number, answer.is_ok());
@@ -181,13 +183,25 @@ fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
 /// Asks about one program, and returns what the person who allows it says of it; an error says why
 /// it may not run.
 async fn ask(
-    tasks: &Tasks,
+    tasks: &Arc<Tasks>,
     task_id: &TaskId,
     held: &HeldProgram,
     face: Option<&SharedAsker>,
 ) -> Result<Option<String>, ToolError> {
     let task = task_of(tasks, task_id).await?;
-    tasks.judge.ask_about_program(asked(&task, held), face).await
+    let said = tasks.judge.ask_about_program(asked(&task, held), face).await?;
+    tasks.current().await.not_denied_by_now(&task, held).map(|()| said)
+}
+
+/// The same about a name.
+async fn ask_about_name(
+    tasks: &Arc<Tasks>,
+    task: &Task,
+    held: &HeldName,
+    face: Option<&SharedAsker>,
+) -> Result<Option<String>, ToolError> {
+    let said = tasks.judge.ask_about_name(task, held, face).await?;
+    tasks.current().await.name_not_denied_by_now(task, held).map(|()| said)
 }
 
 async fn task_of(tasks: &Tasks, task_id: &TaskId) -> Result<Task, ToolError> {
@@ -210,6 +224,30 @@ fn asked<'a>(task: &'a Task, held: &'a HeldProgram) -> AskedProgram<'a> {
 }
 
 impl Tasks {
+    /// An error if a program that a person has allowed is denied by now.
+    fn not_denied_by_now(&self, task: &Task, held: &HeldProgram) -> Result<(), ToolError> {
+        self.judge.check()?;
+        let rules = self.judge.program_rules().into_iter();
+        let rules = rules.filter(|rule| rule.tool.as_ref().is_none_or(|tool| *tool == task.tool));
+        let rules: Vec<_> = rules.map(exec_rule).collect();
+        match denial(&rules, &held.path, &held.file, &held.argv) {
+            Some(rule) => Err(denied_by_now(&rule.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of a name.
+    fn name_not_denied_by_now(&self, task: &Task, held: &HeldName) -> Result<(), ToolError> {
+        self.judge.check()?;
+        let trust = Trust::from_name(&task.trust).unwrap_or(Trust::UntrustedExternal);
+        let rules = self.judge.name_rules(trust);
+        let host = HostName::parse(&held.host);
+        match host.as_ref().map(|host| rules.judge(host, held.port)) {
+            Ok(NameVerdict::Denied(rule)) => Err(denied_by_now(&rule.id)),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes an answer to the program that waits for it, if no engine is there that would: the
     /// caller's is gone, and no other has adopted the command yet.
     pub(crate) async fn pass_on(&self, question: &Approval) -> Result<(), ToolError> {
@@ -226,12 +264,14 @@ impl Tasks {
                     Ok(FromWarden::ProgramHeld(held))
                         if self.judge.is_about(question, &asked(&task, &held)) =>
                     {
-                        return Some(Order::AnswerProgram { number: held.number, allowed: false });
+                        let allowed = self.not_denied_by_now(&task, &held).is_ok();
+                        return Some(Order::AnswerProgram { number: held.number, allowed });
                     }
                     Ok(FromWarden::NameHeld(held))
                         if self.judge.is_about_name(question, &task, &held) =>
                     {
-                        return Some(Order::AnswerName { number: held.number, allowed: false });
+                        let allowed = self.name_not_denied_by_now(&task, &held).is_ok();
+                        return Some(Order::AnswerName { number: held.number, allowed });
                     }
                     Ok(_) => {}
                     Err(_) => return None,
@@ -240,13 +280,17 @@ impl Tasks {
         };
         let Ok(Some(order)) = timeout(TOLD, held).await else { return Ok(()) };
         // What is told here is told to nobody else.
-        let allowed = self.judge.take(question).await?.is_some();
-        if !allowed {
+        let taken = self.judge.take(question).await?.is_some();
+        if !taken {
             self.judge.take_refusal(question).await?;
         }
         let order = match order {
-            Order::AnswerName { number, .. } => Order::AnswerName { number, allowed },
-            Order::AnswerProgram { number, .. } => Order::AnswerProgram { number, allowed },
+            Order::AnswerName { number, allowed } => {
+                Order::AnswerName { number, allowed: allowed && taken }
+            }
+            Order::AnswerProgram { number, allowed } => {
+                Order::AnswerProgram { number, allowed: allowed && taken }
+            }
             other => other,
         };
         let _ = channel.send(&ToWarden::Order { task: id.to_string(), order }).await;
@@ -261,6 +305,7 @@ fn reason(error: &ToolError) -> String {
     let said = said.unwrap_or_default();
     match error.kind {
         ErrorKind::ApprovalRefused => format!("{}{said}", crate::model::REFUSED_BY_PERSON),
+        ErrorKind::CommandDenied => error.message.clone(),
         ErrorKind::ApprovalExpired => "asked about, and nobody answered in time".to_owned(),
         ErrorKind::ApprovalUnavailable => {
             let id = detail("approval_id").unwrap_or("?");

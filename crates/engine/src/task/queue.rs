@@ -66,20 +66,21 @@ impl Tasks {
         let warden = place.warden_of_job(&id).map_err(unnamed)?;
         let looking = sandbox.as_ref().and_then(|_| place.tamper_check(wanted, &warden));
         let mut task = self.row(grant.plan(), &id, &warden, &caller);
-        (task.status, task.boot_id) = (Status::Queued, String::new());
-        let report = report_of(sandbox.as_deref(), &grant);
-        task.sandbox = report.clone();
+        let report = report_of(sandbox.as_deref(), &grant, wanted);
+        (task.status, task.boot_id, task.sandbox) = (Status::Queued, String::new(), report.clone());
         let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
         Failpoint::EngineBeforeRow.pass();
         let duplicates = grant.plan().duplicates;
-        if let Some(running) = self.register(task.clone(), note.clone(), duplicates).await? {
+        let equal = self.register(task.clone(), note.clone(), duplicates, &caller).await?;
+        if let Some(running) = equal {
             return Ok(Submitted::AlreadyRunning(running));
         }
+        caller.session.note_started(id.as_str());
         Failpoint::EngineAfterRow.pass();
         let said = grant.explanation().note.clone();
         let plan = into_plan(grant, wanted);
-        let program = plan.program.display().to_string();
+        let named = plan.named();
         let mut spec = self.spec(&plan, &id, sandbox.as_deref(), note.to_vec());
         let mut given = plan.given.as_ref().map(OwnedFd::try_clone).transpose().map_err(unnamed)?;
         // What comes bit by bit, or is large, is passed on when the command runs.
@@ -105,9 +106,8 @@ impl Tasks {
         let promoted = Arc::new(AtomicBool::new(false));
         let submission = Some(Submission { place: place.clone(), job });
         let asked = (caller.asker, caller.trace);
-        let inheritance = Inheritance::default();
-        let handles =
-            self.drive_job(&task, submission, promoted.clone(), check, asked, inheritance);
+        let own = Inheritance::default();
+        let handles = self.drive_job(&task, submission, promoted.clone(), check, asked, own);
         let handles = handles.ok_or_else(|| {
             ToolError::new(ErrorKind::ToolExecutionFailed, "its place has no scheduler")
         })?;
@@ -115,7 +115,7 @@ impl Tasks {
             tokio::spawn(pass_input(self.clone(), (*task).clone(), input));
         }
         let at = self.place_of(&warden);
-        let run = Run::new(id, program, at, handles, promoted, self.attention.begin(), report);
+        let run = Run::new(id, named, at, handles, promoted, self.attention.begin(), report);
         Ok(Submitted::Started(run.approved_with(said)))
     }
 

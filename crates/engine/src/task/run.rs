@@ -19,7 +19,7 @@ use legwork_warden::{
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    failures::{start_error, survived},
+    failures::{Named, start_error, survived},
     progress::{Ended, Ending, InQueue, Progress},
 };
 use crate::{
@@ -51,7 +51,7 @@ pub enum Grown {
 #[derive(Debug)]
 pub struct Run {
     task_id: TaskId,
-    program: String,
+    named: Named,
     place: Arc<dyn Place>,
     control: RunControl,
     progress: watch::Receiver<Progress>,
@@ -85,7 +85,7 @@ const MEMORY_ANSWER: Duration = Duration::from_millis(100);
 impl Run {
     pub(crate) fn new(
         task_id: TaskId,
-        program: String,
+        named: Named,
         place: Arc<dyn Place>,
         (control, progress): (RunControl, watch::Receiver<Progress>),
         promoted: Arc<AtomicBool>,
@@ -94,7 +94,7 @@ impl Run {
     ) -> Self {
         Self {
             task_id,
-            program,
+            named,
             place,
             control,
             progress,
@@ -163,7 +163,7 @@ impl Run {
         match end {
             Some(Ending::Ended(ended)) => Ok(ended),
             Some(Ending::NeverStarted(failure)) => {
-                Err(start_error(&*self.place, &self.program, &failure))
+                Err(start_error(&*self.place, &self.named, &failure))
             }
             Some(Ending::NotStarted(error)) => Err(*error),
             Some(Ending::Survived(pids)) => Err(survived(&pids)),

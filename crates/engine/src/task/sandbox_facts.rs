@@ -8,7 +8,7 @@ use legwork_warden::sandbox::SandboxLayer;
 
 use super::Tasks;
 use crate::model::{
-    Trust,
+    Caller, Denial, Trust,
     sandbox::{SandboxReport, Wanted},
 };
 
@@ -31,15 +31,18 @@ const COMPLAINTS: [&str; 9] = [
     "cannot connect",
 ];
 
+/// What is said of a process that cannot be signalled, because there is none.
+const NO_PROCESS: &str = "no such process";
+
 impl Tasks {
     /// Facts about the paths that a failed command complains about, in the sandbox that it had:
     /// which cannot be seen there, and which cannot be written.
-    pub(crate) async fn sandbox_facts(
+    pub(crate) async fn path_facts(
         &self,
         sandbox: &SandboxReport,
         trust: Trust,
         complaints: &str,
-    ) -> Vec<String> {
+    ) -> Vec<Denial> {
         if sandbox.level == Level::None {
             return Vec::new();
         }
@@ -56,14 +59,52 @@ impl Tasks {
             let shown = path.display();
             let is_there = self.place.exists(&path);
             if is_there && self.place.as_seen(wanted, path.clone()).await.is_none() {
-                facts.push(format!("{shown} is hidden here"));
+                facts.push(Denial::of_path(format!("{shown} is hidden here")));
             } else if unwritable.contains(&path) {
                 let level = sandbox.level.as_str();
-                facts.push(format!("{shown} is not writable here ({level})"));
+                let what = format!("{shown} is not writable here ({level})");
+                facts.push(Denial::of_path(what));
             }
         }
         facts
     }
+
+    /// Facts about the processes that a command could not signal, because they are those of other
+    /// tasks, and not of its sandbox: for a caller who can stop these.
+    pub(crate) async fn process_facts(
+        &self,
+        sandbox: &SandboxReport,
+        caller: &Caller,
+        complaints: &str,
+    ) -> Vec<Denial> {
+        let own_pids = SandboxLayer::PidNamespace.as_str();
+        if caller.session.ends_what_is_left() || !sandbox.enforced.iter().any(|it| it == own_pids) {
+            return Vec::new();
+        }
+        let missed = not_found(complaints);
+        if missed.is_empty() {
+            return Vec::new();
+        }
+        let workspace = self.visible_workspace();
+        let left = self.left_running(workspace.as_deref()).await.unwrap_or_default();
+        let mut facts = Vec::new();
+        for task in left.iter().filter(|task| self.right(caller, task).is_ok()) {
+            let pids = self.left_by(task).into_iter().map(|(pid, _)| pid);
+            for pid in pids.filter(|pid| missed.contains(pid)) {
+                let what = format!("{pid} belongs to task {}; TaskStop ends it", task.task_id);
+                facts.push(Denial::of_process(what));
+            }
+        }
+        facts
+    }
+}
+
+/// The numbers in the lines of a text that complain of a process which is not there.
+fn not_found(text: &str) -> Vec<u32> {
+    let lines = text.lines().filter(|line| line.len() <= LINE_BYTES_MAX);
+    let complaints = lines.filter(|line| line.to_lowercase().contains(NO_PROCESS)).take(PATHS_MAX);
+    let numbers = complaints.flat_map(|line| line.split(|it: char| !it.is_ascii_digit()));
+    numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
 /// The absolute paths in the lines of a text that complain of something.
@@ -149,5 +190,14 @@ mod tests {
         let paths = complained_of(text, Some(home));
         let expected = ["/etc/foo", "/bin/sh", "/usr/x", "/home/me/.npmrc", "/var/run/docker.sock"];
         assert_eq!(paths, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn processes_are_found_which_a_program_could_not_signal() {
+        let text = "bash: line 1: kill: (4362) - No such process\n\
+            kill: (4363): No such process\n\
+            kill: kill 4364 failed: no such process\n\
+            4365: Operation not permitted";
+        assert_eq!(not_found(text), [1, 4362, 4363, 4364]);
     }
 }

@@ -51,7 +51,7 @@ impl Tasks {
             Failpoint::EngineAfterOutcome.pass();
             names::note_connections(self, id, outcome).await;
             let (status, reason) = Status::of(outcome);
-            let entry = AuditEntry::new("outcome")
+            let mut entry = AuditEntry::new("outcome")
                 .own("task_id", id)
                 .own("status", &status)
                 .own("reason", &reason)
@@ -59,6 +59,9 @@ impl Tasks {
                 .own("signal", &outcome.signal)
                 .own("duration_ms", &outcome.duration_ms)
                 .own("trust", &trust);
+            if !outcome.warnings.is_empty() {
+                entry = entry.with("warnings", outcome.warnings.clone());
+            }
             self.store.note(entry).await;
         }
         Ok(())
@@ -261,7 +264,8 @@ impl Tasks {
             outcome => outcome,
         };
         if let Some(check) = check {
-            outcome.warnings = check.warnings().await;
+            let leaves = !outcome.background_pids.is_empty();
+            outcome.warnings = check.warnings(leaves).await;
         }
         explain(&mut outcome);
         self.finish(&task.task_id, &outcome, None).await?;

@@ -30,13 +30,14 @@ use super::{
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
     progress::Progress,
+    rights::TRIAL,
     run::{Run, RunControl},
 };
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
     id::TaskId,
-    judge::APPROVED_UNCONFINED,
+    judge::{APPROVED_UNCONFINED, outside},
     model::{
         Caller, DuplicatePolicy, Outcome, Outputs,
         question::SharedAsker,
@@ -47,7 +48,7 @@ use crate::{
         LoginWish, Look, MEMORY_BYTES_MAX, Place, PlaceError, Ready, Sandbox, TamperCheck, Warden,
     },
     platform::{AsFd, OsStrExt, OwnedFd, file_bytes, is_file},
-    store::ledger::{LedgerError, Registered, Task, write_note},
+    store::ledger::{Registered, Task, write_note},
     trace::Trace,
 };
 
@@ -84,17 +85,18 @@ impl Tasks {
         let checked = sandbox.as_ref().filter(|_| !is_trial);
         let looking = checked.and_then(|_| place.tamper_check(wanted, &warden.name));
         let mut task = self.row(grant.plan(), &id, &warden.name, &caller);
-        let report = report_of(sandbox.as_deref(), &grant);
+        let report = report_of(sandbox.as_deref(), &grant, wanted);
         task.sandbox = report.clone();
         let note: Arc<[u8]> = write_note(&task).into();
         let task = Arc::new(task);
         Failpoint::EngineBeforeRow.pass();
-        let registered = self.register(task, note.clone(), grant.plan().duplicates).await;
+        let registered = self.register(task, note.clone(), grant.plan().duplicates, &caller).await;
         if let Some(other) = registered.map(|it| it.map(Submitted::AlreadyRunning)).transpose() {
             // It has got nothing, and is as clean as before.
             place.give_back(warden);
             return other;
         }
+        caller.session.note_started(id.as_str());
         Failpoint::EngineAfterRow.pass();
         let said = grant.explanation().note.clone();
         let plan = into_plan(grant, wanted);
@@ -109,7 +111,7 @@ impl Tasks {
         };
         let promoted = Arc::new(AtomicBool::new(false));
         warden.attend(id.as_str(), promoted.clone());
-        let program = plan.program.display().to_string();
+        let named = plan.named();
         let mut delayed = None;
         if let Some(preamble) = preamble {
             delayed = Some(DelayedStart::new(spec, plan, preamble));
@@ -121,7 +123,7 @@ impl Tasks {
         let driven = (warden, delayed);
         let handles =
             self.drive(&id, driven, promoted.clone(), tamper_check, caller.asker, caller.trace);
-        let run = Run::new(id, program, place, handles, promoted, self.attention.begin(), report);
+        let run = Run::new(id, named, place, handles, promoted, self.attention.begin(), report);
         Ok(Submitted::Started(run.approved_with(said)))
     }
 
@@ -250,19 +252,24 @@ impl Tasks {
         over(span, started)
     }
 
-    /// An equal task that runs: it needs no second approval.
-    pub(crate) async fn equal_running(&self, plan: &Plan) -> Result<Option<Box<Task>>, ToolError> {
+    /// An equal task that runs, and that its caller may join: it needs no second approval.
+    pub(crate) async fn equal_running(
+        &self,
+        plan: &Plan,
+        caller: &Caller,
+    ) -> Result<Option<Box<Task>>, ToolError> {
         if plan.duplicates != DuplicatePolicy::ReuseRunning {
             return Ok(None);
         }
-        let found = async {
-            match self.store.ledger.equal(&plan.fingerprint).await? {
-                Some(task) => self.settle_if_gone(task).await.map(Some),
-                None => Ok(None),
+        let mut passed_over = Vec::new();
+        while let Some(task) = self.store.ledger.equal(&plan.fingerprint, &passed_over).await? {
+            let task = Box::pin(self.settle_if_gone(task)).await?;
+            if task.status.may_be_joined() && self.may_join(caller, &task) {
+                return Ok(Some(Box::new(task)));
             }
-        };
-        let found = found.await.map_err(|error: LedgerError| ToolError::from(error))?;
-        Ok(found.filter(|task| task.status.may_be_joined()).map(Box::new))
+            passed_over.push(task.task_id);
+        }
+        Ok(None)
     }
 
     /// The login that a command asks for, if it does. With a terminal or an open stdin it can only
@@ -281,29 +288,35 @@ impl Tasks {
         })
     }
 
-    /// Registers a task, or finds the equal one that really runs.
+    /// Registers a task, or finds the equal one that really runs and that its caller may join.
     pub(super) async fn register(
         &self,
         task: Arc<Task>,
         note: Arc<[u8]>,
         duplicates: DuplicatePolicy,
+        caller: &Caller,
     ) -> Result<Option<Box<Task>>, ToolError> {
-        let unless_equal = duplicates == DuplicatePolicy::ReuseRunning;
+        let joins = duplicates == DuplicatePolicy::ReuseRunning;
+        let mut passed_over = joins.then(Vec::new);
         let tasks_max = self.judge.settings.tasks_max;
         let mut settled_all = false;
         loop {
             let registered = self
                 .store
                 .ledger
-                .register(task.clone(), note.clone(), unless_equal, tasks_max)
+                .register(task.clone(), note.clone(), passed_over.clone(), tasks_max)
                 .await;
             match registered? {
                 Registered::New => return Ok(None),
                 Registered::Equal(equal) => {
                     let settled = Box::pin(self.settle_if_gone(*equal)).await?;
-                    if !settled.status.is_final() {
+                    if settled.status.is_final() {
+                        continue;
+                    }
+                    if self.may_join(caller, &settled) {
                         return Ok(Some(Box::new(settled)));
                     }
+                    passed_over.get_or_insert_default().push(settled.task_id);
                 }
                 Registered::Full(running) if settled_all => {
                     self.store.meters.refused_for_tasks.fetch_add(1, Ordering::Relaxed);
@@ -429,7 +442,7 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 /// A rule, as a warden compares with it.
-fn exec_rule(rule: ProgramRule) -> ExecRule {
+pub(super) fn exec_rule(rule: ProgramRule) -> ExecRule {
     let words = |words: Vec<String>| words.into_iter().map(String::into_bytes).collect();
     ExecRule {
         id: rule.id,
@@ -439,15 +452,29 @@ fn exec_rule(rule: ProgramRule) -> ExecRule {
     }
 }
 
-/// What a command is confined by, or why it is not.
-pub(super) fn report_of(sandbox: Option<&Sandbox>, grant: &Grant<Plan>) -> Arc<SandboxReport> {
-    match sandbox {
+/// What a command is confined by, or why it is not, and who gave it more than its caller's commands
+/// get.
+pub(super) fn report_of(
+    sandbox: Option<&Sandbox>,
+    grant: &Grant<Plan>,
+    wanted: Wanted,
+) -> Arc<SandboxReport> {
+    let (plan, rule) = (grant.plan(), &grant.explanation().rule);
+    let report = match sandbox {
         Some(sandbox) => sandbox.report.clone(),
-        None if grant.explanation().rule == APPROVED_UNCONFINED => {
-            Arc::new(SandboxReport::unconfined())
-        }
+        None if rule == APPROVED_UNCONFINED => Arc::new(SandboxReport::unconfined()),
         None => Arc::default(),
+    };
+    let outside = outside(wanted, grant.explanation()).filter(|_| sandbox.is_none());
+    let granted_by = if plan.is_trial {
+        Some(TRIAL.to_owned())
+    } else {
+        wanted.exceeds(plan.wanted).then(|| rule.clone())
+    };
+    if outside.is_none() && granted_by.is_none() {
+        return report;
     }
+    Arc::new(SandboxReport { outside, granted_by, ..(*report).clone() })
 }
 
 /// What of our own environment even a caller gets who is not trusted.

@@ -80,6 +80,7 @@ fn request(number: u64) -> Request {
         manners: Manners::default(),
         program: Program::Argv(vec!["program".into(), number.to_string().into()]),
         workdir: None,
+        workdir_field: "workdir",
         confinement: Confinement::Roots,
         environment: Vec::new(),
         description: None,
@@ -156,7 +157,7 @@ async fn look(tasks: &Arc<Tasks>, id: &str, dice: &mut Dice) {
     match dice.below(4) {
         0 => drop(observer.report().await),
         1 => drop(observer.output().await),
-        2 => drop(observer.stop(15, Duration::from_secs(3)).await),
+        2 => drop(observer.own_controls().stop(15, Duration::from_secs(3)).await),
         _ => observer.ended().await,
     }
 }

@@ -1,12 +1,9 @@
 //! Cleans up the state folder, on request or in the background, and measures what it takes on the
 //! disk.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use super::Tasks;
+use super::{Tasks, versions::LatestTasks};
 use crate::{
     error::{StateProblem, ToolError},
     platform::be_nice,
@@ -43,7 +40,7 @@ impl Tasks {
     /// Removes what is past its time, now and again and again, beside whatever else goes on: a
     /// little at a time, and only one process.
     pub(crate) fn tidy_up(self: &Arc<Self>) {
-        tokio::spawn(keep_tidy(Arc::downgrade(self), self.judge.settings.retention));
+        tokio::spawn(keep_tidy(self.downgrade()));
     }
 
     /// What the state folder takes on the disk.
@@ -70,11 +67,11 @@ impl Tasks {
     }
 }
 
-async fn keep_tidy(tasks: Weak<Tasks>, retention: Retention) {
+async fn keep_tidy(tasks: LatestTasks) {
     loop {
         let Some(tasks) = tasks.upgrade() else { return };
         match tasks.settle_all().await {
-            Ok(()) => tasks.collect_quietly(retention),
+            Ok(()) => tasks.collect_quietly(tasks.judge.settings.retention),
             Err(error) => tracing::warn!(%error, "nothing is cleaned up"),
         }
         drop(tasks);

@@ -49,7 +49,7 @@ pub struct TrialChanges {
     pub diff: Option<String>,
     /// What else there is that cannot be shown.
     pub note: Option<String>,
-    /// The first change that the limits cut off: those of the diff, or of the list without one.
+    /// The first path that the limits cut off: those of the diff, or of the list without one.
     pub(super) cut: Option<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl TrialChanges {
                 let (text, cut) = trial.diff(&changes, DiffLimits { lines_max, bytes_max });
                 (Some(mask.text(&text).into_owned()), cut)
             }
-            None => (None, changes.listed().nth(shown.lines_max).map(|it| it.path.clone())),
+            None => (None, trial.cut_from_list(&changes, shown.lines_max)),
         };
         Ok(Self {
             counted: changes.counted(),

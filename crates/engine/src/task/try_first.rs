@@ -6,20 +6,20 @@ use std::{
     time::Duration,
 };
 
-use legwork_gate::{Question, Verdict};
+use legwork_gate::{Question, Subject as _, Verdict};
 
 use super::{
     Submitted, Tasks,
     observe::Observer,
     only_tried,
-    plan::Plan,
+    plan::{Plan, Surroundings},
     run::Run,
     trials::{ShownChanges, still_runs},
 };
 use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
-    judge::{Asked, denied},
+    judge::{Asked, Consent, denied},
     model::{
         Caller, Outcome,
         question::{Approval, Reply, TriedCommand},
@@ -44,22 +44,36 @@ impl Tasks {
     pub(super) async fn after_question(
         self: &Arc<Self>,
         id: TaskId,
-        asked: Asked<Plan>,
+        answered: (Question<Plan>, Consent),
         caller: &Caller,
         refused: Vec<String>,
     ) -> Result<Submitted, ToolError> {
+        let (now, asked) = self.by_the_rules_of_now(&id, answered, caller).await?;
         let question = match asked {
-            Asked::Granted(grant) => return self.begin(id, grant, caller).await,
-            Asked::Apply(trial) => return self.apply_answered(&trial).await,
+            Asked::Granted(grant) => return now.begin(id, grant, caller).await,
+            Asked::Apply(trial) => return now.apply_answered(&trial).await,
             Asked::TryFirst(question) => question,
         };
+        now.after_trial(id, question, caller, refused).await
+    }
+
+    /// Tries the command of a question, and goes on with what is said of the trial.
+    async fn after_trial(
+        self: &Arc<Self>,
+        id: TaskId,
+        question: Question<Plan>,
+        caller: &Caller,
+        refused: Vec<String>,
+    ) -> Result<Submitted, ToolError> {
         let mut run = self.try_out(&question, caller).await?;
         let trial = run.task_id().clone();
-        let asked = match self.describe(&mut run).await {
-            Ok(tried) => self.judge.ask_tried(question, caller, refused, tried).await,
-            Err(error) => Err(error),
+        let asked = async {
+            let tried = self.describe(&mut run).await?;
+            let answered = self.judge.ask_tried(question, caller, refused, tried).await?;
+            let decided = self.by_the_rules_of_now(&id, answered, caller).await;
+            decided.map(|(_, asked)| asked)
         };
-        match asked {
+        match asked.await {
             Ok(Asked::Apply(answered)) => {
                 self.remember_tried(run);
                 if answered != trial {
@@ -69,7 +83,7 @@ impl Tasks {
             }
             Ok(Asked::Granted(grant)) => {
                 self.forget_trial(&trial).await?;
-                self.begin(id, grant, caller).await
+                self.current().await.begin(id, grant, caller).await
             }
             // It is not offered twice.
             Ok(Asked::TryFirst(_)) => {
@@ -85,6 +99,46 @@ impl Tasks {
                 Err(error)
             }
         }
+    }
+
+    /// What follows from an answer. A person takes a while: where the configuration has changed
+    /// since the question was opened, the command is judged again, and what is denied by now does
+    /// not run.
+    async fn by_the_rules_of_now(
+        self: &Arc<Self>,
+        id: &TaskId,
+        (question, consent): (Question<Plan>, Consent),
+        caller: &Caller,
+    ) -> Result<(Arc<Self>, Asked<Plan>), ToolError> {
+        let now = self.current().await;
+        if Arc::ptr_eq(&now, self) {
+            return Ok((now, consent.to(question)));
+        }
+        now.judge.check()?;
+        let explanation = question.explanation().clone();
+        let plan = now.plan_again(question.approve(explanation).into_plan()).await?;
+        let asked = match now.judged(id, plan, caller).await? {
+            Verdict::Deny(denial) => return Err(denied(denial)),
+            Verdict::Allow(grant) => consent.to_allowed(grant),
+            Verdict::Ask(question) if now.judge.is_consent_to(&consent, &question, caller)? => {
+                consent.to(question)
+            }
+            Verdict::Ask(_) => return Err(something_else_now()),
+        };
+        Ok((now, asked))
+    }
+
+    /// Decides again what depends on the configuration.
+    async fn plan_again(&self, plan: Plan) -> Result<Plan, ToolError> {
+        let place = match plan.place().name() {
+            Some(name) => self.chosen_place(Some(name))?,
+            None => self.place.clone(),
+        };
+        let wanted = self.judge.wanted(plan.trust());
+        let sandbox = self.sandbox_at(&place, wanted).await?;
+        let sandboxed = sandbox.is_some_and(|sandbox| sandbox.is_whole());
+        let around = Surroundings { trust: plan.trust(), wanted, sandboxed };
+        plan.again(&self.ground, place, around, &self.judge.settings.task_limits)
     }
 
     /// Runs the command of a question on a copy, as a task of its own, and waits for its end.
@@ -124,7 +178,7 @@ impl Tasks {
         if left && !is_over {
             let task = self.one(id.as_str()).await?;
             let mut observer = Observer::of(self.clone(), task.clone()).await?;
-            observer.stop(Signal::TERM.as_raw(), GRACE).await?;
+            observer.own_controls().stop(Signal::TERM.as_raw(), GRACE).await?;
             is_over = self.is_let_go(&task).await;
         }
         if !is_over {
@@ -190,6 +244,16 @@ impl Tasks {
         }
         tried.insert(run.task_id().clone(), run);
     }
+}
+
+/// The error of an answer that does not fit any more.
+fn something_else_now() -> ToolError {
+    let problem = "this was approved, but the configuration has changed since it was asked: it would \
+                   be confined in another way now";
+    let mut error = ToolError::new(ErrorKind::ApprovalExpired, problem)
+        .hint("make the same call again: the person is asked about it as it is now");
+    error.retryable = true;
+    error
 }
 
 /// How a command ended.

@@ -337,7 +337,7 @@ impl Queued {
             Err(error) => {
                 tracing::warn!(task_id = %self.id, %error, "the outcome is not in the ledger yet");
                 let id = self.id.clone();
-                let again = record_again(Arc::downgrade(&self.tasks), id);
+                let again = record_again(self.tasks.downgrade(), id);
                 tokio::spawn(again);
                 (Status::Interrupted, None)
             }

@@ -48,7 +48,7 @@ const INPUT_WAIT: Duration = Duration::from_millis(300);
 const DESCRIPTION: &str = "Runs a shell script on this machine and returns its exit code and what it \
 printed to stdout and stderr. A command that takes longer than yield_time_ms goes on as a background task, \
 to be followed with the Task tools. Long output is shown as head and tail, with the path of a file that \
-holds all of it.";
+holds all of it. Pass no `status` and no `task_handle`: those are fields of results.";
 
 /// The instructions: how they begin, when there is a terminal, and how they end differs between
 /// systems.
@@ -63,7 +63,7 @@ macro_rules! instructions {
   command instead of running the same one again.
 - A command that is not through after `yield_time_ms` is not stopped: it goes on as a task, and you get its
   id. Wait for what you need with TaskWait (an exit, an open port, a line of output), read more with
-  TaskOutput, end it with TaskStop. For a server, pass a small `yield_time_ms`, or 0.
+  TaskOutput. Leave `yield_time_ms` out, but for a server: pass a small one, or 0.
 - The same command is not started twice: an equal one that still runs is named instead.
 - `tty: true` gives a terminal, ",
             $terminal,
@@ -95,16 +95,6 @@ Use ExecCommand to run a shell script: builds, tests, git, searches, anything yo
     )
 };
 
-/// The schema of its input, which names the shells of this system.
-fn input_schema() -> Value {
-    let mut schema = schema::of::<Input>();
-    let field = schema.pointer_mut("/properties/shell/description");
-    if let (Some(text), Some(field)) = (SHELL_FIELD, field) {
-        *field = text.into();
-    }
-    schema
-}
-
 /// The tool.
 pub(super) fn tool() -> BuiltIn {
     BuiltIn {
@@ -114,7 +104,7 @@ pub(super) fn tool() -> BuiltIn {
             category: "System Execution",
             tags: &["command", "shell", "execute", "process", "task"],
             description: DESCRIPTION,
-            input_schema: input_schema(),
+            input_schema: schema::with::<Input>("shell", SHELL_FIELD),
             instructions: INSTRUCTIONS,
             read_only: false,
             by_default: true,
@@ -141,24 +131,27 @@ struct Input {
     /// The folder to run in: relative to the workspace, or an absolute path inside it. Default: the
     /// workspace.
     workdir: Option<String>,
-    /// The shell to use, by name or path. Default: the user's shell if it is bash, zsh or sh, else
-    /// sh.
+    /// Which there are depends on the system.
     shell: Option<String>,
-    /// Whether to start a login shell, which reads the user's profile. Default: true.
+    /// Whether to start a login shell, which reads the user's profile.
+    #[schemars(extend("default" = true))]
     login: Option<bool>,
-    /// Whether to give the command a terminal of 24 lines with 80 characters. Default: false.
+    /// Whether to give the command a terminal of 24 lines with 80 characters.
+    #[schemars(extend("default" = false))]
     tty: Option<bool>,
     /// What to do when an equal command is already running: `reuse_running` answers with the
-    /// running task, `start_new` starts a second copy. Default: `reuse_running`.
+    /// running task, `start_new` starts a second copy.
+    #[schemars(extend("default" = DuplicatePolicy::default()))]
     duplicate_policy: Option<DuplicatePolicy>,
     /// Whether stdin stays open for input to be sent later with `TaskInput`. Default: the value of
     /// tty.
     accepts_input: Option<bool>,
     /// How long to wait for the command to end, in milliseconds, up to 3600000; then it goes on as
-    /// a background task. 0 makes it one at once. Default: 10000.
-    #[schemars(range(max = 3_600_000))]
+    /// a background task. 0 makes it one at once. Set it only on purpose.
+    #[schemars(range(max = 3_600_000), extend("default" = YIELD_MS_DEFAULT))]
     yield_time_ms: Option<u64>,
-    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    /// How many tokens of output to show at most, up to 64000.
+    #[schemars(extend("default" = super::default_tokens()))]
     max_output_tokens: Option<u64>,
 }
 
@@ -169,8 +162,8 @@ async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Succ
     let max_output_tokens = super::effective_tokens(engine, input.max_output_tokens);
     let mask = engine.mask();
     let command_diagnostics = CommandDiagnostics::of(&mask, &input.cmd, max_output_tokens);
-    let wait = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
-    let wait = caller.bounded(wait);
+    let asked = Duration::from_millis(input.yield_time_ms.unwrap_or(YIELD_MS_DEFAULT));
+    let wait = caller.bounded(asked);
     let mut request = input.into_request(max_output_tokens);
     request.place = place;
     request.is_awaited = !wait.is_zero();
@@ -185,7 +178,7 @@ async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Succ
         Submitted::Started(run) => {
             let shown = Shown { engine, mask: &mask, max_output_tokens };
             let (sandbox, task_id) = (run.sandbox().clone(), run.task_id().clone());
-            let patience = Patience { wait, takes_input };
+            let patience = Patience { wait, is_cut: wait < asked, takes_input };
             (sandbox, Some(task_id), attend(run, patience, shown, caller).await?)
         }
     };
@@ -198,7 +191,7 @@ async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Succ
 
 /// The place to run at, where there are several: otherwise the input has no such field.
 fn take_place(engine: &Engine, input: &mut Value) -> Result<Option<String>, ToolError> {
-    if engine.places().next().is_none() {
+    if engine.places().is_empty() {
         return Ok(None);
     }
     match input.as_object_mut().and_then(|fields| fields.remove("place")) {
@@ -235,13 +228,7 @@ impl Input {
             return invalid("cmd", "contains a NUL character, which no shell accepts".into());
         }
         if self.cmd.len() > CMD_BYTES_MAX {
-            let size = self.cmd.len();
-            return invalid(
-                "cmd",
-                format!(
-                    "has {size} bytes, over the limit of {CMD_BYTES_MAX}: write a script file and run it"
-                ),
-            );
+            return Err(super::too_long(NAME, "cmd", self.cmd.len(), CMD_BYTES_MAX));
         }
         if self.yield_time_ms.is_some_and(|wait| wait > WAIT_MS_MAX) {
             return invalid("yield_time_ms", format!("is over the limit of {WAIT_MS_MAX}"));
@@ -266,7 +253,7 @@ impl Input {
         if tty {
             request = request.outputs(Outputs::Terminal(WindowSize::default()));
         }
-        request.workdir = self.workdir.map(Into::into);
+        request = request.workdir_of("workdir", self.workdir);
         // A token is at least a byte: what is kept in memory is never cut in its preview, and what
         // is cut has its files.
         request.memory_bytes_max = max_output_tokens;
@@ -286,6 +273,8 @@ struct Shown<'a> {
 #[derive(Clone, Copy)]
 struct Patience {
     wait: Duration,
+    /// Whether the caller asked for more, and its client cannot wait for that.
+    is_cut: bool,
     /// Whether it may turn out that nothing will happen until somebody types.
     takes_input: bool,
 }
@@ -325,6 +314,9 @@ async fn attend(
         let mut promoted = promoted(run.task_id(), output, status, shown, caller).await;
         promoted.queued_for = queued.and_then(|queued| queued.reason);
         promoted.waiting_for_input = report.and_then(|report| report.waiting_for_input);
+        if patience.is_cut && promoted.waiting_for_input != Some(true) {
+            promoted.wait_cut_to_ms = u64::try_from(wait.as_millis()).ok();
+        }
         promoted.waiting_for_approval = held_tasks(shown.engine).await.remove(run.task_id());
         promoted.approval_note = run.approval_note().map(str::to_owned);
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
@@ -341,14 +333,12 @@ async fn attend(
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let mut completed = complete(&run, &ended, shown)?;
-    // What this machine's sandbox does to paths says nothing about another's.
-    if completed.exit_status != Some(0)
-        && !run.is_far()
-        && let Some(complaints) = &completed.stderr_preview
-    {
-        let (sandbox, trust) = (run.sandbox(), caller.trust);
-        completed.sandbox_facts = shown.engine.sandbox_facts(sandbox, trust, complaints).await;
-    }
+    let complaints = completed.stderr_preview.as_deref().unwrap_or_default();
+    let refused = shown.engine.sandbox_facts(&run, &ended.outcome, caller, complaints).await;
+    completed.denials.extend(refused);
+    completed.ends_with_session = caller.session.ends_what_is_left();
+    let outside = run.sandbox().outside.iter();
+    completed.warnings.extend(outside.map(|words| format!("The command {words}.")));
     Ok((Disposition::Completed(completed), summary(&ended.outcome)))
 }
 
@@ -374,6 +364,7 @@ async fn promoted(
         task_handle: TaskHandleEntry::new(task_id.clone(), status, preview.text.clone()),
         initial_output_preview: preview.text,
         initial_output_truncated: preview.truncated,
+        wait_cut_to_ms: None,
         queued_for: None,
         waiting_for_input: None,
         waiting_for_approval: None,
@@ -448,6 +439,7 @@ fn completed(
         duration_ms: outcome.duration_ms,
         background_pids: outcome.background_pids.clone(),
         background_processes: Vec::new(),
+        ends_with_session: false,
         ended_by: outcome.ended_by,
         dropped_bytes: outcome.stdout.dropped_bytes + outcome.stderr.dropped_bytes,
         flags,
@@ -456,7 +448,6 @@ fn completed(
         warnings: outcome.warnings.clone(),
         changes: outcome.changes.clone(),
         more_changes: outcome.more_changes,
-        sandbox_facts: Vec::new(),
         approval_note: None,
     })
 }

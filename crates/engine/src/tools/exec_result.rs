@@ -12,8 +12,8 @@ use super::{
 use crate::{
     id::TaskId,
     model::{
-        ConnectionRecord, Denial, EndedBy, Flag, OutsideChange, RefusedBy, changes_in_words,
-        is_zero, signal_name, status::Status,
+        ConnectionRecord, Denial, EndedBy, FILES_LAYER, Flag, OutsideChange, PROCESSES_LAYER,
+        RefusedBy, changes_in_words, is_zero, signal_name, status::Status,
     },
 };
 
@@ -54,6 +54,9 @@ pub(super) struct Completed {
     /// The same with their command lines.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) background_processes: Vec<ProcessEntry>,
+    /// Whether they end with the session of the caller, who cannot end them.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(super) ends_with_session: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) ended_by: Option<EndedBy>,
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -72,9 +75,6 @@ pub(super) struct Completed {
     /// How many more such changes there are.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) more_changes: u64,
-    /// What the sandbox does to paths that the command complained of.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) sandbox_facts: Vec<String>,
     /// What the person who approved it says.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) approval_note: Option<String>,
@@ -86,6 +86,9 @@ pub(super) struct PromotedToTask {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) initial_output_preview: Option<String>,
     pub(super) initial_output_truncated: bool,
+    /// How long was waited, where that is less than what was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) wait_cut_to_ms: Option<u64>,
     /// Why it waits in a queue, in the word of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) queued_for: Option<String>,
@@ -154,6 +157,7 @@ impl Completed {
             duration_ms: _,
             background_pids,
             background_processes,
+            ends_with_session: _,
             ended_by,
             dropped_bytes,
             flags,
@@ -162,7 +166,6 @@ impl Completed {
             warnings,
             changes,
             more_changes: _,
-            sandbox_facts,
             approval_note,
         } = self;
         let is_whole = !truncated && artifacts.is_empty() && *dropped_bytes == 0;
@@ -171,10 +174,7 @@ impl Completed {
             && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
             && denials.is_empty()
             && connections.is_empty();
-        let is_uncommented = warnings.is_empty()
-            && changes.is_empty()
-            && sandbox_facts.is_empty()
-            && approval_note.is_none();
+        let is_uncommented = warnings.is_empty() && changes.is_empty() && approval_note.is_none();
         let is_known = exit_status.is_some() || signal.is_some();
         is_known && is_whole && is_alone && is_plain && is_uncommented
     }
@@ -199,6 +199,11 @@ const REFUSED: [(RefusedBy, &str); 3] = [
     (RefusedBy::Rule, "Refused by a rule"),
     (RefusedBy::Person, "Refused by a person"),
 ];
+
+/// Whether what was refused is a path or a process, which is a fact and has a block of its own.
+fn is_fact(denial: &Denial) -> bool {
+    [FILES_LAYER, PROCESSES_LAYER].contains(&&*denial.layer)
+}
 
 /// One thing that was refused, in a line.
 fn refusal(denial: &Denial) -> String {
@@ -230,12 +235,7 @@ fn render_completed(completed: &Completed) -> String {
         block("stderr", stderr);
     }
     if !completed.background_pids.is_empty() {
-        let pids = completed.background_pids.iter().map(|pid| {
-            let known = completed.background_processes.iter().find(|known| known.pid == *pid);
-            known.map_or_else(|| pid.to_string(), ToString::to_string)
-        });
-        let told = format!("They go on. TaskStop with the task {} ends them.", completed.task_id);
-        block("Background processes", &pids.chain([told]).collect::<Vec<_>>().join("\n"));
+        block("Background processes", &describe_background(completed));
     }
     if completed.dropped_bytes > 0 {
         let lost = format!("{} bytes of output are not stored", completed.dropped_bytes);
@@ -251,14 +251,16 @@ fn render_completed(completed: &Completed) -> String {
         );
     }
     for (by, heading) in REFUSED {
-        let refused = completed.denials.iter().filter(|denial| denial.refused_by() == by);
+        let refused = completed.denials.iter().filter(|it| it.refused_by() == by && !is_fact(it));
         let refused: Vec<String> = refused.map(refusal).collect();
         if !refused.is_empty() {
             block(heading, &refused.join("\n"));
         }
     }
-    if !completed.sandbox_facts.is_empty() {
-        block("Sandbox", &completed.sandbox_facts.join("\n"));
+    let paths = completed.denials.iter().filter(|denial| is_fact(denial));
+    let paths: Vec<&str> = paths.map(|denial| &*denial.what).collect();
+    if !paths.is_empty() {
+        block("Sandbox", &paths.join("\n"));
     }
     if !completed.changes.is_empty() {
         let changes = changes_in_words(&completed.changes, completed.more_changes);
@@ -272,6 +274,20 @@ fn render_completed(completed: &Completed) -> String {
         block("Artifacts", &paths.collect::<Vec<_>>().join("\n"));
     }
     text
+}
+
+/// The processes that a command left running, and how they end.
+fn describe_background(completed: &Completed) -> String {
+    let pids = completed.background_pids.iter().map(|pid| {
+        let known = completed.background_processes.iter().find(|known| known.pid == *pid);
+        known.map_or_else(|| pid.to_string(), ToString::to_string)
+    });
+    let end = if completed.ends_with_session {
+        "They go on until this session ends.".to_owned()
+    } else {
+        format!("They go on. TaskStop with the task {} ends them.", completed.task_id)
+    };
+    pids.chain([end]).collect::<Vec<_>>().join("\n")
 }
 
 /// Why output is not stored.
@@ -291,6 +307,11 @@ fn render_promoted(promoted: &PromotedToTask) -> String {
     if promoted.task_handle.status == Status::Queued {
         let reason = promoted.queued_for.as_deref().map(|reason| format!(" ({reason})"));
         text.push_str(&format!("\nStatus: queued{}", reason.unwrap_or_default()));
+    }
+    if let Some(waited_ms) = promoted.wait_cut_to_ms {
+        text.push_str(&format!(
+            "\nWaited: {waited_ms} ms, no longer: this client may give up ([mcp] answer_within_ms)"
+        ));
     }
     if promoted.waiting_for_input == Some(true) {
         text.push_str("\nWaiting for input: yes");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::ArtifactEntry,
-    to_the_end::{self, AtTheEnd, EndResult, Everything},
+    to_the_end::{self, EndResult, Everything},
 };
 use crate::{
     engine::Engine,
@@ -27,20 +27,24 @@ return code. Allows specifying arguments, a working directory, and a timeout.";
 
 const INSTRUCTIONS: &str = r#"Use execute_command to run one program to its end and get everything it printed.
 Parameters:
-- `command`: the program, by name or path. It is not a shell line: no pipes, redirects, globs or variables.
-- `args`: its arguments, one element each; nothing in them is interpreted.
-- `cwd`: the folder to run in, relative to the workspace or absolute. Default: the workspace.
-- `timeout`: seconds after which the program and all it started are stopped, 1 to 120. Default: 60.
+- `command` (string): the program, by name or path. It is not a shell line: no pipes, redirects, globs or variables.
+- `args` (list of strings, optional): its arguments, one element each; nothing in them is interpreted.
+- `cwd` (string, optional): the folder to run in, relative to the workspace, which is the default, or absolute. Relative
+  paths in `command` and `args` begin there: mind it.
+- `timeout` (integer, optional): seconds after which the program and all it started are stopped, 1 to 120, default 60.
+  Give one to whatever may hang.
 The result is JSON with `stdout`, `stderr`, `return_code` and `timed_out`:
 - `return_code` is the exit status; -N if signal N ended it; null if it did not start or ran out of time.
 - A program that cannot be started is a result too: `stderr` begins with `Error: ` and says why.
 - `timed_out` is true when the timeout stopped it; what it had printed until then is there.
 - `ended_by` is there if another limit ended it: `cpu_limit`, `oom_killed`, `file_size_limit` or `layer_limit`.
 - `denials` lists what the sandbox or a rule refused while it ran.
-- `background_pids` lists processes that it left running; TaskStop with `task_id` ends them.
+- `background_pids` lists processes that it left running, `task_id` is the task that they belong to.
+  A later command cannot signal them.
 - Past 1 MiB a stream shows head and tail, `truncated` is true, and `artifacts` names the complete files.
-Use it for a single command whose complete output you need. Pipes and redirects need an explicit shell:
-`{"command": "bash", "args": ["-c", "ls | wc -l"]}`."#;
+Use it for a single command whose complete output you need: to compile, to run a script, to run tests. Pipes and
+redirects need an explicit shell: `{"command": "bash", "args": ["-c", "ls | wc -l"]}`. Put complex logic into a
+script file, and run that."#;
 
 /// Input of `execute_command`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -53,8 +57,8 @@ struct Input {
     args: Option<Vec<String>>,
     /// The folder to run in: relative to the workspace, or absolute. Default: the workspace.
     cwd: Option<String>,
-    /// Seconds after which it is stopped, from 1 to 120. Default: 60.
-    #[schemars(with = "Option<u64>", range(min = 1, max = 120), extend("default" = 60))]
+    /// Seconds after which it is stopped, from 1 to 120.
+    #[schemars(with = "Option<u64>", range(min = 1, max = 120), extend("default" = TIMEOUT_SECONDS))]
     timeout: Option<Value>,
 }
 
@@ -70,9 +74,9 @@ struct Executed {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     connections: Vec<ConnectionRecord>,
-    /// What it left running, which `TaskStop` ends by the task's id.
+    /// What it left running.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     background_pids: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -114,8 +118,8 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let timeout = input.check()?;
     let line = input.is_line().then(|| input.command.clone());
     let request = input.into_request(timeout);
-    let AtTheEnd { result: mut executed, sandbox, started } =
-        to_the_end::run::<Executed>(engine, request, caller).await?;
+    let mut end = to_the_end::run::<Executed>(engine, request, caller).await?;
+    let executed = &mut end.result;
     if let (None, false, Some(line)) = (executed.return_code, executed.timed_out, line) {
         executed.stderr.push_str(&not_a_program(&line));
     }
@@ -124,17 +128,20 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
         None if executed.timed_out => "command timed out".into(),
         None => "command could not be started".into(),
     };
-    Ok(Success { sandbox, started, ..super::success(executed, summary) })
+    Ok(end.success(summary))
 }
 
 /// What to do about a shell line in the place of a program.
 fn not_a_program(line: &str) -> String {
-    let mut words = line.split_whitespace().map(|word| json!(word));
-    let program = words.next().unwrap_or_default();
-    let args: Value = words.collect();
+    // What only a shell understands is no argument.
+    let own = match legwork_gate::single_command(line).as_deref() {
+        Some([program, args @ ..]) => {
+            format!("{{\"command\": {}, \"args\": {}}}, or ", json!(program), json!(args))
+        }
+        _ => String::new(),
+    };
     format!(
-        "\n`command` is one program, not a line: pass {{\"command\": {program}, \"args\": {args}}}, or \
-         {{\"command\": \"bash\", \"args\": [\"-c\", {}]}}",
+        "\n`command` is one program, not a line: pass {own}{{\"command\": \"bash\", \"args\": [\"-c\", {}]}}",
         json!(line)
     )
 }
@@ -175,18 +182,18 @@ impl Input {
 
     fn into_request(self, timeout: u64) -> Request {
         let words = [self.command].into_iter().chain(self.args.unwrap_or_default());
-        let mut request = Request::program(words)
+        Request::program(words)
             .tool(NAME)
             // The sandbox confines, not this argument.
             .confined_to(Confinement::None)
-            .timeout(Duration::from_secs(timeout));
-        request.workdir = self.cwd.map(Into::into);
-        request
+            .timeout(Duration::from_secs(timeout))
+            .workdir_of("cwd", self.cwd)
     }
 }
 
 impl EndResult for Executed {
     fn of(_engine: &Engine, task_id: &TaskId, outcome: &Outcome, all: Everything) -> Self {
+        let denials = all.denials(outcome);
         let timed_out = outcome.ended_by == Some(EndedBy::Timeout);
         let left_behind = !outcome.background_pids.is_empty();
         Self {
@@ -199,7 +206,7 @@ impl EndResult for Executed {
             },
             timed_out,
             ended_by: outcome.ended_by.filter(|by| by.is_limit()),
-            denials: outcome.denials.clone(),
+            denials,
             connections: outcome.connections.clone(),
             background_pids: outcome.background_pids.clone(),
             task_id: left_behind.then(|| task_id.clone()),
@@ -245,5 +252,18 @@ impl EndResult for Executed {
 impl Receipt for Executed {
     fn receipt(&self) -> String {
         super::json_text(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_of_four_keys_reads_back() {
+        let text = Executed { return_code: Some(0), ..Executed::default() }.receipt();
+        assert_eq!(text, r#"{"stdout":"","stderr":"","return_code":0,"timed_out":false}"#);
+        let read: Executed = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.receipt(), text);
     }
 }

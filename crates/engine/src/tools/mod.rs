@@ -87,6 +87,7 @@ fn success<R: Receipt>(result: R, summary: impl Into<String>) -> Success {
         receipt,
         sandbox: None,
         started: None,
+        not_started: None,
     }
 }
 
@@ -102,9 +103,14 @@ fn render<R: Receipt>(result: &Value) -> String {
 /// Longest wait of a call.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
+/// The budget of a caller who names none, unless it is configured.
+fn default_tokens() -> u64 {
+    Settings::default().output_tokens
+}
+
 /// The budget that a caller gets.
 fn effective_tokens(engine: &Engine, asked: Option<u64>) -> u64 {
-    let Settings { output_tokens, output_tokens_max, .. } = *engine.settings();
+    let Settings { output_tokens, output_tokens_max, .. } = engine.settings();
     match asked {
         None | Some(0) => output_tokens,
         Some(tokens) => tokens,
@@ -126,12 +132,12 @@ fn bounded_wait(tool: &str, asked: Option<u64>, default_ms: u64) -> Result<Durat
 /// Where a caller's reading of a task goes on: behind the cursor that it names, or behind what it
 /// has been shown.
 fn seen_by(caller: &Caller, task: &TaskId) -> Option<Cursor> {
-    caller.seen.of(task.as_str()).map(|(stdout, stderr)| Cursor { stdout, stderr })
+    caller.session.shown_of(task.as_str()).map(|(stdout, stderr)| Cursor { stdout, stderr })
 }
 
 /// Remembers what a caller has been shown of a task.
 fn note_seen(caller: &Caller, task: &TaskId, cursor: Cursor) {
-    caller.seen.note(task.as_str(), (cursor.stdout, cursor.stderr));
+    caller.session.note_shown(task.as_str(), (cursor.stdout, cursor.stderr));
 }
 
 /// A result as the JSON text that is all of its receipt.
@@ -158,17 +164,45 @@ fn parse<T: DeserializeOwned>(tool: &str, mut input: Value) -> Result<T, ToolErr
     make_whole(&mut input);
     serde_path_to_error::deserialize(input).map_err(|error| {
         let path = error.path().to_string();
-        let inner = in_plain_words(&error.into_inner().to_string());
-        let problem = if path == "." { inner } else { format!("`{path}`: {inner}") };
-        let error = ToolError::unparsable(tool, &problem);
-        match slips::hint(&problem) {
-            Some(slip) => {
-                let general = error.recovery_hint.clone().unwrap_or_default();
-                error.hint(format!("{slip}; {general}"))
-            }
-            None => error,
-        }
+        let problem = in_plain_words(&error.into_inner().to_string());
+        unreadable_field(tool, &path, &problem)
     })
+}
+
+/// The error of a field that is unknown, missing, or of another type; `path` is the place at which
+/// the parser stopped.
+fn unreadable_field(tool: &str, path: &str, problem: &str) -> ToolError {
+    let named = |start: &str| problem.strip_prefix(start)?.split('`').next();
+    let (field, what) = match (named("missing field `"), named("unknown field `")) {
+        (Some(missing), _) if path == "." => (missing.to_owned(), problem),
+        (Some(missing), _) => (format!("{path}.{missing}"), problem),
+        // The fields that there are stand in the message.
+        (None, Some(_)) => {
+            (path.to_owned(), problem.split(", expected ").next().unwrap_or(problem))
+        }
+        (None, None) => (path.to_owned(), problem),
+    };
+    // The field is said once.
+    let placed = |what: &str| {
+        if what.contains(&format!("`{field}`")) {
+            what.into()
+        } else {
+            format!("`{field}`: {what}")
+        }
+    };
+    let error = ToolError::unparsable(tool, &placed(problem))
+        .detail("parse_error", placed(what))
+        .detail("field", field.clone());
+    match slips::hint(problem) {
+        Some(slip) => error.hint_before(&slip),
+        None => error,
+    }
+}
+
+/// The error of a script that is too long for its field.
+fn too_long(tool: &str, field: &str, bytes: usize, limit: usize) -> ToolError {
+    ToolError::invalid_field(tool, field, format!("has {bytes} bytes, over the limit of {limit}"))
+        .hint_before("write it to a script file, in several calls, and run that")
 }
 
 /// Fields that a known client adds to the input of every tool.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     BuiltIn, Definition, Manners, Receipt, Success, Turn, schema,
     task_view::ArtifactEntry,
-    to_the_end::{self, AtTheEnd, EndResult, Everything},
+    to_the_end::{self, EndResult, Everything},
 };
 use crate::{
     engine::Engine,
@@ -31,6 +31,13 @@ const SHELL: &str = COMMON_SHELL;
 /// The original asks about everything that its user did not list, and runs no substitution.
 const MANNERS: Manners = Manners { asks_by_default: true, refuses_substitution: true };
 
+/// What the schema says of the command.
+const COMMAND_FIELD: &str = if ON_WINDOWS {
+    "The exact command for cmd.exe to run, on one line."
+} else {
+    "The exact bash command to run."
+};
+
 /// By which a command can know that it is run by this tool.
 const MARK: [&str; 2] = ["ASIMI_CLI", "1"];
 
@@ -47,6 +54,8 @@ macro_rules! instructions {
 - `directory` is relative to the project's root, which is the default; absolute paths are refused.
 - `description` tells the person who may be asked to approve what the command is for.
 - Each call is independent: no `cd` and no variable carries over.
+- A non-zero `exitCode`, or text on `stderr`, may be a failure: read both before you go on.
+- What the user has denied (`excludeTools`) fails; what is not allowed yet is asked for.
 The result is JSON with `stdout`, `stderr` and ",
             $result,
             " `error` is there only if the command could not be started or ran into its limit (600 s unless configured otherwise)."
@@ -61,8 +70,8 @@ Use run_shell_command to run a command of cmd.exe to its end and get everything 
 - `command` is given to `cmd.exe /d /s /c`: `&`, `&&`, `|` and redirects work, and so does `start /b`. `for /f` and
   `$(...)` are refused.",
         "\
-`exitCode`, the shell's `pid`, and the `taskId` by which TaskStop ends
-processes that it left running."
+`exitCode`, the shell's `pid`, and the `taskId` of the task that
+processes which it left running belong to."
     )
 } else {
     instructions!(
@@ -72,8 +81,8 @@ Use run_shell_command to run a bash command to its end and get everything it pri
   with the construct and its place: run the inner command by itself first, and use what it printed.",
         "\
 `exitCode` (null if a signal ended it: then `signal` has its
-number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` by which
-TaskStop ends them. `denials` lists what the sandbox or a rule refused while it ran."
+number), the shell's `pid`, and `backgroundPids` of processes that it left running, with the `taskId` of
+the task that they belong to; a later command cannot signal them. `denials` lists what the sandbox or a rule refused while it ran."
     )
 };
 
@@ -81,7 +90,7 @@ TaskStop ends them. `denials` lists what the sandbox or a rule refused while it 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Input {
-    /// The exact bash command to run.
+    /// What it is depends on the system.
     command: String,
     /// What the command does, for the person who may be asked to approve it.
     description: Option<String>,
@@ -102,7 +111,7 @@ struct Ran {
     /// What the sandbox refused, and programs that a rule kept from being executed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     denials: Vec<Denial>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     connections: Vec<ConnectionRecord>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pid: Option<u32>,
@@ -125,7 +134,7 @@ pub(super) fn tool() -> BuiltIn {
             category: "System Execution",
             tags: &["command", "shell", "bash", "execute", "background"],
             description: DESCRIPTION,
-            input_schema: schema::of::<Input>(),
+            input_schema: schema::with::<Input>("command", COMMAND_FIELD),
             instructions: INSTRUCTIONS,
             read_only: false,
             by_default: false,
@@ -146,14 +155,14 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let input: Input = super::parse(NAME, input)?;
     input.check()?;
     let request = input.into_request(engine.settings().shell_timeout);
-    let AtTheEnd { result: ran, sandbox, started } =
-        to_the_end::run::<Ran>(engine, request, caller).await?;
+    let end = to_the_end::run::<Ran>(engine, request, caller).await?;
+    let ran = &end.result;
     let summary = match (ran.exit_code, &ran.error) {
         (_, Some(error)) => error.clone(),
         (Some(code), None) => format!("command exited with status {code}"),
         (None, None) => "command was ended by a signal".into(),
     };
-    Ok(Success { sandbox, started, ..super::success(ran, summary) })
+    Ok(end.success(summary))
 }
 
 impl Input {
@@ -163,7 +172,7 @@ impl Input {
             text if text.trim().is_empty() => invalid("is blank: give the command to run".into()),
             text if text.contains('\0') => invalid("contains a NUL character".into()),
             text if text.len() > COMMAND_BYTES_MAX => {
-                invalid(format!("is over the limit of {COMMAND_BYTES_MAX} bytes"))
+                Err(super::too_long(NAME, "command", text.len(), COMMAND_BYTES_MAX))
             }
             _ => Ok(()),
         }
@@ -177,8 +186,8 @@ impl Input {
             .shell(SHELL)
             .confined_to(Confinement::Workspace)
             .env(mark, set)
-            .timeout(timeout);
-        request.workdir = self.directory.map(Into::into);
+            .timeout(timeout)
+            .workdir_of("directory", self.directory);
         request.description = self.description;
         request
     }
@@ -199,14 +208,15 @@ fn ended_by_us(by: Option<EndedBy>, settings: &Settings) -> Option<String> {
 
 impl EndResult for Ran {
     fn of(engine: &Engine, task_id: &TaskId, outcome: &Outcome, all: Everything) -> Self {
+        let denials = all.denials(outcome);
         let left_behind = !outcome.background_pids.is_empty();
         Self {
             stdout: all.stdout,
             stderr: all.stderr,
             exit_code: outcome.exit_status,
             signal: outcome.signal,
-            error: ended_by_us(outcome.ended_by, engine.settings()),
-            denials: outcome.denials.clone(),
+            error: ended_by_us(outcome.ended_by, &engine.settings()),
+            denials,
             connections: outcome.connections.clone(),
             pid: Some(outcome.pid),
             // On Windows the original has none to tell; the task ends them all the same.
@@ -254,5 +264,19 @@ impl EndResult for Ran {
 impl Receipt for Ran {
     fn receipt(&self) -> String {
         super::json_text(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_without_what_is_left_out_reads_back() {
+        let ran = Ran { stdout: "hi".into(), exit_code: Some(0), ..Ran::default() };
+        let text = ran.receipt();
+        assert_eq!(text, r#"{"stdout":"hi","stderr":"","exitCode":0}"#);
+        let read: Ran = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.receipt(), text);
     }
 }

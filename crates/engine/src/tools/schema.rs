@@ -15,8 +15,31 @@ pub(super) fn of<T: JsonSchema>() -> Value {
     if let Some(object) = schema.as_object_mut() {
         // What the type's own comment says is for readers of the code.
         object.remove("description");
+        let fields = object.get_mut("properties").and_then(Value::as_object_mut);
+        fields.into_iter().flat_map(Map::values_mut).for_each(tell_default);
     }
     schema
+}
+
+/// The same with another description of a field, which differs between systems.
+pub(super) fn with<T: JsonSchema>(field: &str, description: &str) -> Value {
+    let mut schema = of::<T>();
+    if let Some(field) = schema.pointer_mut(&format!("/properties/{field}/description")) {
+        *field = description.into();
+    }
+    schema
+}
+
+/// Says the default in the description, too: some clients and forms have no word for it.
+fn tell_default(field: &mut Value) {
+    let default = match &field["default"] {
+        Value::Null => return,
+        Value::String(word) => word.clone(),
+        other => other.to_string(),
+    };
+    if let Some(Value::String(description)) = field.get_mut("description") {
+        description.push_str(&format!(" Default: {default}."));
+    }
 }
 
 fn simplify(value: &mut Value) {

@@ -55,7 +55,8 @@ struct Input {
     /// end, page-up, page-down, delete, insert, f1 to f12, ctrl-a to ctrl-z, alt- and a character,
     /// and others.
     key: Option<String>,
-    /// Whether to end the input after that. Default: false.
+    /// Whether to end the input after that.
+    #[schemars(extend("default" = false))]
     eof: Option<bool>,
     /// New height of the terminal in lines, together with `cols`.
     #[schemars(range(min = 1, max = 1000))]
@@ -64,10 +65,11 @@ struct Input {
     #[schemars(range(min = 1, max = 1000))]
     cols: Option<u16>,
     /// How long to wait for what the command prints in response, in milliseconds, up to 60000; it
-    /// ends sooner when the command falls silent or waits for input again. Default: 300.
-    #[schemars(range(max = 60_000))]
+    /// ends sooner when the command falls silent or waits for input again.
+    #[schemars(range(max = 60_000), extend("default" = WAIT_MS_DEFAULT))]
     wait_ms: Option<u64>,
-    /// `log` for the response as text, `screen` for what the terminal shows then. Default: log.
+    /// `log` for the response as text, `screen` for what the terminal shows then.
+    #[schemars(extend("default" = ShownAs::default()))]
     view: Option<ShownAs>,
 }
 
@@ -142,15 +144,17 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     let (target, taken) = match &report {
         None => ("none", Taken { refusal: Some(InputRefusal::Ended), ..Taken::default() }),
         Some(report) => {
+            // Nothing at all is refused like anything else.
+            observer.controls(caller)?;
             let target = match report {
                 Report { takes_input: false, .. } => "none",
                 Report { terminal: Some(_), .. } => "terminal",
                 _ => "stdin",
             };
             if let (Some(size), Some(_)) = (size, report.terminal) {
-                observer.resize(size).await;
+                observer.controls(caller)?.resize(size).await;
             }
-            (target, send(&mut observer, report, &input).await?)
+            (target, send(&mut observer, report, &input, caller).await?)
         }
     };
     let terminal = report.as_ref().is_some_and(|report| report.terminal.is_some());
@@ -314,7 +318,12 @@ struct Taken {
 }
 
 /// Sends text, key and end, in this order, for as long as each is taken.
-async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result<Taken, ToolError> {
+async fn send(
+    observer: &mut Observer,
+    report: &Report,
+    input: &Input,
+    caller: &Caller,
+) -> Result<Taken, ToolError> {
     let mut bytes = input.input.clone().unwrap_or_default().into_bytes();
     let mut ends = input.eof == Some(true);
     if let Some(key) = &input.key {
@@ -331,11 +340,11 @@ async fn send(observer: &mut Observer, report: &Report, input: &Input) -> Result
     }
     let mut taken = InputTaken::default();
     if !bytes.is_empty() {
-        taken = observer.input(&bytes, PATIENCE).await;
+        taken = observer.controls(caller)?.input(&bytes, PATIENCE).await;
     }
     let complete = taken.bytes == bytes.len() as u64;
     if ends && complete && taken.refusal.is_none() {
-        taken.refusal = observer.end_input().await;
+        taken.refusal = observer.controls(caller)?.end_input().await;
     }
     Ok(Taken { bytes: taken.bytes, complete, refusal: taken.refusal })
 }
@@ -396,6 +405,9 @@ impl Receipt for Sent {
         match &self.output_preview {
             Some(text) if self.screen.is_some() => lines.block("Screen", text),
             Some(text) => lines.block("Output", text),
+            None if self.accepted_input && self.task.status.is_final() => {
+                lines.block("Output", "(nothing more)");
+            }
             None if self.accepted_input => lines.block("Output", "(nothing yet)"),
             None => {}
         }

@@ -18,10 +18,11 @@ const LIMIT_MAX: u64 = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Input {
-    /// Whether to list finished tasks too. Default: false.
+    /// Whether to list finished tasks too.
+    #[schemars(extend("default" = false))]
     include_finished: Option<bool>,
-    /// Most tasks to list, from 1 to 100. Default: 20.
-    #[schemars(range(min = 1, max = 100))]
+    /// Most tasks to list, from 1 to 100.
+    #[schemars(range(min = 1, max = 100), extend("default" = LIMIT_DEFAULT))]
     limit: Option<u64>,
 }
 

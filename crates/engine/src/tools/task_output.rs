@@ -35,25 +35,29 @@ struct Input {
     /// Whether to wait: without `after` until the task has ended, with it until there is something
     /// new. Default: true (with `view` `screen`: false).
     block: Option<bool>,
-    /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
-    #[schemars(range(max = 3_600_000))]
+    /// How long to wait at most, in milliseconds, up to 3600000.
+    #[schemars(range(max = 3_600_000), extend("default" = TIMEOUT_MS_DEFAULT))]
     timeout_ms: Option<u64>,
-    /// Which stream to show. Default: both, in the order in which they were written.
+    /// Which stream to show; `both` in the order in which they were written.
+    #[schemars(extend("default" = Selection::default()))]
     stream: Option<Selection>,
     /// A cursor from an earlier answer: show only what was printed after it. `start` shows the
     /// output from its beginning. Default: go on from what you have been shown of this task, with
     /// head and tail where that is too much.
     after: Option<String>,
-    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    /// How many tokens of output to show at most, up to 64000.
+    #[schemars(extend("default" = super::default_tokens()))]
     max_output_tokens: Option<u64>,
-    /// `log` for the output as text, `screen` for what a terminal shows now. Default: log.
+    /// `log` for the output as text, `screen` for what a terminal shows now.
+    #[schemars(extend("default" = ShownAs::default()))]
     view: Option<ShownAs>,
 }
 
 /// How output is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ShownAs {
+    #[default]
     Log,
     Screen,
 }
@@ -142,7 +146,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     }
     let mut observer = engine.observe(task).await?;
     let block = input.block.unwrap_or(input.view != Some(ShownAs::Screen));
-    let selection = input.stream.unwrap_or(Selection::Both);
+    let selection = input.stream.unwrap_or_default();
     let waited =
         if block { await_news(&mut observer, after, selection, wait).await? } else { true };
     let output = observer.output().await?;
@@ -348,6 +352,7 @@ impl Receipt for Shown {
             ),
             None => lines.block("Output", "(none)"),
         }
+        lines.warnings(&self.task);
         if self.more {
             lines.block("More", "there is more already: ask again with the cursor above");
         } else if self.output_truncated {

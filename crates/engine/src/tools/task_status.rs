@@ -92,6 +92,7 @@ impl Receipt for Known {
         if !task.background_pids.is_empty() {
             lines.line(&format!("Background processes: {}", numbers(&task.background_pids)));
         }
+        lines.warnings(&task.brief);
         lines.artifacts(&task.artifacts);
         lines.into_text()
     }

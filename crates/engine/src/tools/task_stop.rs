@@ -13,11 +13,12 @@ use super::{
 use crate::{
     engine::Engine,
     error::ToolError,
-    model::Outcome,
+    model::{Caller, Outcome},
     platform::{SIGNALS, Signal, signal_of},
 };
 
 const NAME: &str = "TaskStop";
+const SIGNAL_DEFAULT: &str = "TERM";
 const GRACE_MS_DEFAULT: u64 = 3_000;
 const GRACE_MS_MAX: u64 = 600_000;
 
@@ -27,11 +28,11 @@ const GRACE_MS_MAX: u64 = 600_000;
 struct Input {
     /// The id of the task.
     task_id: String,
-    /// The signal that asks it to end: TERM, INT, HUP, QUIT, USR1, USR2 or KILL. Default: TERM.
+    /// The signal that asks it to end: TERM, INT, HUP, QUIT, USR1, USR2 or KILL.
+    #[schemars(extend("default" = SIGNAL_DEFAULT))]
     signal: Option<String>,
     /// How long it may take to end by itself before it is killed, in milliseconds, up to 600000.
-    /// Default: 3000.
-    #[schemars(range(max = 600_000))]
+    #[schemars(range(max = 600_000), extend("default" = GRACE_MS_DEFAULT))]
     grace_ms: Option<u64>,
 }
 
@@ -59,7 +60,8 @@ pub(super) fn tool() -> BuiltIn {
                           kills what is left. Also ends what a finished task left running.",
             input_schema: schema::of::<Input>(),
             instructions: "Use TaskStop when a background task is not needed any more: a server, a watcher, a \
-                           command that hangs. Nothing of it is left running afterwards.",
+                           command that hangs. Nothing of it is left running afterwards. \
+                           It also ends, by the id of their task, processes that a finished command left running.",
             read_only: false,
             by_default: true,
             turn: Turn::Stops,
@@ -69,15 +71,15 @@ pub(super) fn tool() -> BuiltIn {
             text_is_json: false,
             takes_place: false,
         },
-        call: |engine, input, _| Box::pin(call(engine, input)),
+        call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Stopped>,
         again: super::STARTS_NONE,
     }
 }
 
-async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
+async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success, ToolError> {
     let input: Input = super::parse(NAME, input)?;
-    let name = input.signal.as_deref().unwrap_or("TERM");
+    let name = input.signal.as_deref().unwrap_or(SIGNAL_DEFAULT);
     let Some(signal) = signal_number(name) else {
         let problem = format!("`{name}` is not known");
         return Err(
@@ -97,7 +99,8 @@ async fn call(engine: &Engine, input: Value) -> Result<Success, ToolError> {
         None => Vec::new(),
     };
     let mut ended = processes(&engine.mask(), observer.processes(&pids).await);
-    let survivors = observer.stop(signal, Duration::from_millis(grace_ms)).await?;
+    let survivors =
+        observer.controls(caller)?.stop(signal, Duration::from_millis(grace_ms)).await?;
     let (stop_requested, survivors) = (survivors.is_some(), survivors.unwrap_or_default());
     ended.retain(|process| stop_requested && !survivors.contains(&process.pid));
     let stopped = Stopped {
@@ -136,6 +139,7 @@ impl Receipt for Stopped {
         }
         let ended: Vec<String> = self.ended.iter().map(ToString::to_string).collect();
         lines.block("Ended", &ended.join("\n"));
+        lines.warnings(&self.task);
         lines.into_text()
     }
 }

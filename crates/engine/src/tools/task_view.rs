@@ -45,6 +45,9 @@ pub(super) struct TaskBrief {
     /// The program that it is about to run, and may not before somebody says so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting_for_approval: Option<HeldByQuestion>,
+    /// What it did that somebody should know of.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub warnings: Vec<String>,
 }
 
 /// A question that holds a running command.
@@ -88,6 +91,7 @@ impl TaskBrief {
             exit_status: outcome.and_then(|outcome| outcome.exit_status),
             signal: outcome.and_then(|outcome| outcome.signal),
             waiting_for_approval: None,
+            warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
         }
     }
 
@@ -119,8 +123,6 @@ pub(super) struct TaskView {
     pub denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub connections: Vec<ConnectionRecord>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub changes: Vec<OutsideChange>,
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -187,7 +189,6 @@ impl TaskView {
             sandbox: with_limits(SandboxReport::clone(&task.sandbox), report, outcome),
             denials: outcome.map(|outcome| outcome.denials.clone()).unwrap_or_default(),
             connections: outcome.map(|outcome| outcome.connections.clone()).unwrap_or_default(),
-            warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
             changes: outcome.map(|outcome| outcome.changes.clone()).unwrap_or_default(),
             more_changes: outcome.map(|outcome| outcome.more_changes).unwrap_or_default(),
             artifacts: artifacts(output),
@@ -310,6 +311,11 @@ impl Lines {
         if !content.trim().is_empty() {
             self.0.push_str(&format!("\n\n{label}:\n{content}"));
         }
+    }
+
+    /// Adds what a command did that somebody should know of.
+    pub(super) fn warnings(&mut self, task: &TaskBrief) {
+        self.block("Warnings", &task.warnings.join("\n"));
     }
 
     /// Adds the block of files.

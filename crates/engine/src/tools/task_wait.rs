@@ -51,10 +51,11 @@ struct Input {
     /// and the answer shows it. For a single task only. Default: it looks at everything that the
     /// task has printed, and the answer goes on from what you have been shown of the task.
     after: Option<String>,
-    /// How long to wait at most, in milliseconds, up to 3600000. Default: 30000.
-    #[schemars(range(max = 3_600_000))]
+    /// How long to wait at most, in milliseconds, up to 3600000.
+    #[schemars(range(max = 3_600_000), extend("default" = TIMEOUT_MS_DEFAULT))]
     timeout_ms: Option<u64>,
-    /// How many tokens of output to show at most, up to 64000. Default: 8000.
+    /// How many tokens of output to show at most, up to 64000.
+    #[schemars(extend("default" = super::default_tokens()))]
     max_output_tokens: Option<u64>,
 }
 
@@ -385,6 +386,9 @@ impl Receipt for Waited {
         lines.line(&format!("Cursor: {}", self.next_cursor));
         if let Some(text) = &self.output_preview {
             lines.block("Output", text);
+        }
+        for task in &self.tasks {
+            lines.warnings(task);
         }
         lines.artifacts(&self.artifacts);
         lines.into_text()

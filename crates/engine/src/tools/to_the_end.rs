@@ -6,12 +6,11 @@ use std::{io, sync::Arc};
 use super::{Receipt, StartedTask, Success, task_view};
 use crate::{
     engine::Engine,
-    error::ToolError,
+    error::{ErrorKind, ToolError},
     id::TaskId,
-    model::{Caller, Outcome, Request, sandbox::SandboxReport},
+    model::{Caller, Denial, Outcome, Request, sandbox::SandboxReport},
     output::{Artifact, TaskOutput},
     store::ledger::Task,
-    task::run::Run,
 };
 
 /// The result of such a tool.
@@ -31,6 +30,18 @@ pub(super) struct AtTheEnd<R> {
     pub result: R,
     pub sandbox: Option<Arc<SandboxReport>>,
     pub started: Option<StartedTask>,
+    pub not_started: Option<ErrorKind>,
+}
+
+impl<R> AtTheEnd<R> {
+    /// The success of the tool, with its result.
+    pub(super) fn success(self, summary: impl Into<String>) -> Success
+    where
+        R: Receipt,
+    {
+        let Self { result, sandbox, started, not_started } = self;
+        Success { sandbox, started, not_started, ..super::success(result, summary) }
+    }
 }
 
 /// Runs a command to its end; one that never started is a result too.
@@ -42,26 +53,31 @@ pub(super) async fn run<R: EndResult>(
     let mut run = match engine.start(request, caller).await {
         Ok(run) => run,
         Err(error) => {
+            let not_started = Some(error.kind);
             let result = R::not_started(error)?;
-            return Ok(AtTheEnd { result, sandbox: None, started: None });
+            return Ok(AtTheEnd { result, sandbox: None, started: None, not_started });
         }
     };
-    let (result, is_told_by_record) = attend(engine, &mut run).await?;
-    let started = StartedTask { task_id: run.task_id().clone(), is_told_by_record };
-    Ok(AtTheEnd { result, sandbox: Some(run.sandbox().clone()), started: Some(started) })
-}
-
-async fn attend<R: EndResult>(engine: &Engine, run: &mut Run) -> Result<(R, bool), ToolError> {
-    match run.ended().await {
+    let task_id = run.task_id().clone();
+    let (result, is_told_by_record, not_started) = match run.ended().await {
         Ok(ended) => {
-            let unreadable = |error| ToolError::unreadable(run.task_id().as_str(), &error);
+            let unreadable = |error| ToolError::unreadable(task_id.as_str(), &error);
             let output = run.output(&ended).map_err(unreadable)?;
-            let (result, masked) = result_of::<R>(engine, run.task_id(), &ended.outcome, &output)?;
+            let mut all = everything(engine, &task_id, &output)?;
+            let outcome = &ended.outcome;
+            all.refused = engine.sandbox_facts(&run, outcome, caller, &all.stderr).await;
+            let (result, masked) = result_of::<R>(engine, &task_id, outcome, all)?;
             let is_told_by_record = !masked && result.is_told_by(&ended.outcome);
-            Ok((result, is_told_by_record))
+            (result, is_told_by_record, None)
         }
-        Err(error) => Ok((R::not_started(error)?, false)),
-    }
+        Err(error) => {
+            let kind = error.kind;
+            (R::not_started(error)?, false, Some(kind))
+        }
+    };
+    let sandbox = Some(run.sandbox().clone());
+    let started = Some(StartedTask { task_id, is_told_by_record });
+    Ok(AtTheEnd { result, sandbox, started, not_started })
 }
 
 /// The result from what is recorded, and whether something of it was masked.
@@ -69,12 +85,11 @@ fn result_of<R: EndResult>(
     engine: &Engine,
     task_id: &TaskId,
     outcome: &Outcome,
-    output: &TaskOutput,
+    all: Everything,
 ) -> Result<(R, bool), ToolError> {
     if let Some(reason) = &outcome.lost {
         return Err(super::lost(task_id, reason));
     }
-    let all = everything(engine, task_id, output)?;
     let masked = all.masked;
     Ok((R::of(engine, task_id, outcome, all), masked))
 }
@@ -86,7 +101,8 @@ pub(super) fn again<R: EndResult>(
     output: &TaskOutput,
 ) -> Option<Success> {
     let outcome = task.outcome.as_ref()?;
-    let (result, _) = result_of::<R>(engine, &task.task_id, outcome, output).ok()?;
+    let all = everything(engine, &task.task_id, output).ok()?;
+    let (result, _) = result_of::<R>(engine, &task.task_id, outcome, all).ok()?;
     result.is_told_by(outcome).then(|| super::success(result, ""))
 }
 
@@ -98,6 +114,15 @@ pub(super) struct Everything {
     masked: bool,
     /// The files, where a stream was too long.
     pub artifacts: Vec<task_view::ArtifactEntry>,
+    /// The paths and processes that the sandbox kept from it, as far as it complains of them.
+    refused: Vec<Denial>,
+}
+
+impl Everything {
+    /// All that was refused to the command.
+    pub(super) fn denials(&self, outcome: &Outcome) -> Vec<Denial> {
+        outcome.denials.iter().chain(&self.refused).cloned().collect()
+    }
 }
 
 /// Reads everything that a run printed.
@@ -115,5 +140,6 @@ fn everything(
     let truncated = stdout.truncated || stderr.truncated;
     let masked = stdout.masked || stderr.masked;
     let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
-    Ok(Everything { stdout: stdout.text, stderr: stderr.text, truncated, masked, artifacts })
+    let (stdout, stderr) = (stdout.text, stderr.text);
+    Ok(Everything { stdout, stderr, truncated, masked, artifacts, refused: Vec::new() })
 }

@@ -10,6 +10,7 @@ use super::{
     record::lossless,
     tree::FileMark,
 };
+use crate::model::trusted::is_run_by_tools;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,21 @@ pub struct TriedChange {
     /// What else differs of the two.
     #[serde(default)]
     pub(super) other: OtherDifferences,
+}
+
+impl TriedChange {
+    /// Whether it makes something run: a program or script that could not be executed before or
+    /// with more rights, or a file by which tools run programs.
+    pub(super) fn runs_or_is_trusted(&self) -> bool {
+        const EXECUTED: u32 = 0o111;
+        const AS_ITS_OWNER: u32 = 0o6000;
+        let is_file = self.file == ChangedFile::File;
+        let mode = |mark: Option<FileMark>| mark.map_or(0, |mark| mark.mode);
+        let (before, after) = (mode(self.before), mode(self.after));
+        let came = |bits: u32| is_file && after & bits != 0 && before & bits == 0;
+        let is_folder = self.file == ChangedFile::Folder;
+        came(EXECUTED) || came(AS_ITS_OWNER) || !is_folder && is_run_by_tools(&self.path)
+    }
 }
 
 /// The changes of a trial, in the order of their paths: what is in a folder comes after it.
@@ -64,12 +80,11 @@ impl TriedChanges {
         self.listed().filter(|change| change.kind == kind).count()
     }
 
-    /// Those that a person is shown, first those in the workspace: of caches there may be many, and
-    /// lists have an end.
+    /// Those that a person is shown, first what runs or is trusted, then those in the workspace: of
+    /// caches there may be many, and lists have an end.
     pub fn listed_from(&self, workspace: &Path) -> Vec<&TriedChange> {
-        let is_in = |change: &&TriedChange| change.path.starts_with(workspace);
-        let (mut all, others): (Vec<_>, Vec<_>) = self.listed().partition(is_in);
-        all.extend(others);
+        let mut all: Vec<&TriedChange> = self.listed().collect();
+        all.sort_by_key(|it| (!it.runs_or_is_trusted(), !it.path.starts_with(workspace)));
         all
     }
 

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// A unified diff of these changes, and the first that is not shown whole.
+/// A unified diff of these changes, and the first path whose change is not shown whole.
 pub(super) fn unified(
     trial: &Trial,
     changes: &TriedChanges,
@@ -47,6 +47,8 @@ pub(super) fn unified(
     for change in changes.listed_from(&trial.record.workspace) {
         if left_out > 0 {
             left_out += 1;
+            // The order in which they are shown is another one.
+            cut = cut.min(Some(change.path.clone()));
             continue;
         }
         let part = of_change(trial, change);
@@ -206,12 +208,11 @@ fn shown(trial: &Trial, path: &Path) -> String {
     path.strip_prefix(&trial.record.workspace).unwrap_or(path).display().to_string()
 }
 
-/// A list of changes: how many of which kind, then each with its sign, at most so many.
+/// A list of changes, each with its sign, at most so many; what runs or is trusted is never cut.
 pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> String {
     let mut text = String::new();
-    let listed = changes.listed_from(&trial.record.workspace);
-    let all = listed.len();
-    for change in listed.into_iter().take(lines_max) {
+    let (listed, cut) = parts(trial, changes, lines_max);
+    for change in listed {
         let end = if change.file == ChangedFile::Folder { "/" } else { "" };
         let name = shown(trial, &change.path);
         let detail = match change.detail() {
@@ -220,10 +221,32 @@ pub(super) fn list(trial: &Trial, changes: &TriedChanges, lines_max: usize) -> S
         };
         text.push_str(&format!("  {} {}{end}{detail}\n", change.kind.sign(), visible(&name)));
     }
-    if all > lines_max {
-        text.push_str(&format!("  and {} more\n", all - lines_max));
+    if !cut.is_empty() {
+        text.push_str(&format!("  and {} more\n", cut.len()));
     }
     text
+}
+
+/// The first path that such a list does not have.
+pub(super) fn cut_from_list(
+    trial: &Trial,
+    changes: &TriedChanges,
+    lines_max: usize,
+) -> Option<PathBuf> {
+    let (_, cut) = parts(trial, changes, lines_max);
+    cut.into_iter().map(|change| change.path.clone()).min()
+}
+
+/// What a list shows and what it cuts off.
+fn parts<'a>(
+    trial: &Trial,
+    changes: &'a TriedChanges,
+    lines_max: usize,
+) -> (Vec<&'a TriedChange>, Vec<&'a TriedChange>) {
+    let mut listed = changes.listed_from(&trial.record.workspace);
+    let kept = listed.iter().filter(|it| it.runs_or_is_trusted()).count();
+    let cut = listed.split_off(listed.len().min(kept.max(lines_max)));
+    (listed, cut)
 }
 
 /// How many files are made, changed and removed, in words.

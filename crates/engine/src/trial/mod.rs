@@ -42,7 +42,7 @@ pub(crate) use self::{
     error::TrialError,
     outside::{OutsideLayers, OutsideView},
     shown::ShownPart,
-    sweep::bytes_of as trial_bytes,
+    sweep::{bytes_of as trial_bytes, remove_tree},
 };
 pub use self::{
     apply::Applied,
@@ -52,7 +52,6 @@ pub use self::{
 use self::{
     journal::ApplyJournal,
     record::{FileTime, LayerRecord, read_json, write_json, write_json_soon},
-    sweep::remove_tree,
 };
 use crate::{clock::now_ms, id::TaskId};
 
@@ -313,6 +312,11 @@ impl Trial {
         limits: DiffLimits,
     ) -> (String, Option<PathBuf>) {
         diff::unified(self, changes, limits)
+    }
+
+    /// The first path that such a list does not have.
+    pub(crate) fn cut_from_list(&self, changes: &TriedChanges, max: usize) -> Option<PathBuf> {
+        diff::cut_from_list(self, changes, max)
     }
 
     /// A list of these changes, one a line, and of how many there are at most so many.

@@ -17,7 +17,7 @@ use super::tree::{is_folder, names, number_of};
 
 /// Removes a folder of ours with all that is in it, whatever its modes are. Links are removed, not
 /// followed.
-pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     remove_in(CWD, path.as_os_str())
 }
 

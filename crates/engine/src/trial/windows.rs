@@ -196,6 +196,10 @@ impl Trial {
         match self.never {}
     }
 
+    pub(crate) fn cut_from_list(&self, _changes: &TriedChanges, _max: usize) -> Option<PathBuf> {
+        match self.never {}
+    }
+
     pub(crate) fn list(&self, _changes: &TriedChanges, _lines_max: usize) -> String {
         match self.never {}
     }
@@ -287,6 +291,15 @@ impl OutsideLayers {
 /// What a folder of trials takes on the disk.
 pub(crate) fn trial_bytes(_path: &Path) -> u64 {
     0
+}
+
+/// Removes a file, or a folder with all that is in it.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    if path.symlink_metadata()?.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    }
 }
 
 /// Removes layers that were never used: there are none.

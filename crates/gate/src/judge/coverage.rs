@@ -96,7 +96,7 @@ impl<'c> Case<'c> {
         if is_same(&listed, reading) {
             Ok(())
         } else {
-            not("something that can be read in two ways", 0)
+            not("something that can be read in two ways", first_difference(&listed, reading))
         }
     }
 
@@ -153,10 +153,8 @@ impl<'c> Case<'c> {
         let Err(NotPlain { what, offset }) = *self.proof() else {
             return;
         };
-        let start = offset.min(self.text.len());
-        let end = (start + 1).min(self.text.len());
         let remedy = "write it plainly, or approve it when asked";
-        self.find(Decision::Ask, "not-plain", Span { start, end }, remedy, |_| {
+        self.find(Decision::Ask, "not-plain", self.part_at(offset), remedy, |_| {
             format!("no rule can allow {what} (at byte {offset})")
         });
     }
@@ -218,6 +216,19 @@ impl<'c> Case<'c> {
         // The second reading is only for those whom it matters to.
         is_covered && self.is_plain()
     }
+}
+
+/// Where the first simple command begins of which two readers found other words.
+fn first_difference(listed: &[PlainCommand], reading: &Reading) -> usize {
+    let mut listed = listed.iter().map(|command| &command.words).filter(|it| !it.is_empty());
+    let read = reading.commands.iter().filter(|it| !it.substituted && !it.words.is_empty());
+    let literal = |words: &[Word]| {
+        words.iter().map(|word| word.literal().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let mut differing = read.filter(|command| {
+        listed.next().is_none_or(|words| literal(words) != literal(&command.words))
+    });
+    differing.next().map_or(0, |command| command.span.start)
 }
 
 /// Whether two readers found the same simple commands.

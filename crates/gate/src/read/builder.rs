@@ -103,10 +103,15 @@ impl Builder {
         digits && !self.quoted && !self.dynamic
     }
 
-    /// Whether the word so far is `{name}`, which before a redirect means a new descriptor.
-    pub(super) fn is_descriptor_name(&self) -> bool {
+    /// The name, if the word so far is `{name}`, which before a redirect means a new descriptor.
+    pub(super) fn descriptor_name(&self) -> Option<&str> {
         let inner = self.text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        !self.quoted && inner.is_some_and(|name| !name.is_empty())
+        inner.filter(|name| !self.quoted && !name.is_empty())
+    }
+
+    /// Where it is, if it ends here.
+    pub(super) fn span(&self, end: usize) -> Span {
+        Span { start: self.start, end }
     }
 
     /// Whether an assignment was recognised and its value is empty so far.

@@ -2,7 +2,7 @@
 
 use super::{
     Reader, Step,
-    frame::{Frame, Position, Quoting},
+    frame::{Frame, Quoting},
     refuse,
 };
 use crate::reading::{Form, RedirectKind, Refusal, Span, Word};
@@ -41,14 +41,8 @@ impl Reader<'_> {
         });
         let form = if quoted { Form::Literal } else { Form::Dynamic };
         let target = Word { text: delimiter, form, span };
-        let compound = matches!(
-            self.frames.last(),
-            Some(Frame::List(list)) if list.position == Position::Compound
-        );
-        if !compound {
-            self.begin_simple(start)?;
-        }
-        self.add_redirect(RedirectKind::Here, target)
+        self.add_redirect(RedirectKind::Here, target);
+        Ok(())
     }
 
     /// Reads a delimiter of plain characters, quoted or not.

@@ -81,9 +81,21 @@ impl Reader<'_> {
         parenthesis_at: usize,
     ) -> Step {
         self.found(construct, start);
+        self.check_arithmetic_of_document(start)?;
         self.at = parenthesis_at;
         self.level += 1;
         self.open_list(Closer::Substitution, Position::Optional, 1)
+    }
+
+    /// Refuses a substitution inside arithmetic of a here-document: quotes in it can make bash take
+    /// the whole for commands.
+    fn check_arithmetic_of_document(&self, start: usize) -> Step {
+        let mut outer = self.frames.iter();
+        let in_document = outer.any(|frame| matches!(frame, Frame::Documents { .. }));
+        if in_document && outer.any(|frame| matches!(frame, Frame::Arithmetic(_))) {
+            return refuse("((", start, "a substitution in arithmetic of a here-document; move it");
+        }
+        Ok(())
     }
 
     /// Opens `<(` or `>(`.
@@ -99,6 +111,7 @@ impl Reader<'_> {
     pub(super) fn read_backtick(&mut self, quoting: Quoting) -> Step {
         let start = self.at;
         self.found("`", start);
+        self.check_arithmetic_of_document(start)?;
         self.expand(quoting == Quoting::Plain);
         self.at += 1;
         let mut text = String::new();

@@ -84,6 +84,8 @@ struct Reader<'t> {
     inner: Vec<Inner>,
     arithmetics: Arithmetics,
     beyond_posix: Option<Refusal>,
+    /// Whether anything but words, quotes and lists of commands was opened.
+    elaborate: bool,
     steps: usize,
 }
 
@@ -126,7 +128,9 @@ fn read_all(text: &str) -> Reading {
     let mut reading = Reading::default();
     let mut reader = Reader::new(text);
     let refusal = reader.run().err();
+    let is_error = refusal.is_some_and(|refusal| reader.is_first_line_wrong(refusal));
     let mut queue = std::mem::take(&mut reader.inner);
+    reading.runs_nothing = is_error && queue.is_empty();
     reader.finish_into(&mut reading, refusal);
     let mut count = 0;
     while let Some(inner) = queue.pop() {
@@ -191,6 +195,7 @@ impl<'t> Reader<'t> {
             inner: Vec::new(),
             arithmetics: Arithmetics::default(),
             beyond_posix: None,
+            elaborate: false,
             steps: 0,
         }
     }
@@ -248,8 +253,19 @@ impl<'t> Reader<'t> {
         if self.frames.len() >= NESTING_MAX {
             return Err(too_deep(self.at));
         }
+        self.elaborate |= !matches!(frame, Frame::List(_) | Frame::Word(_) | Frame::Double { .. });
         self.frames.push(frame);
         Ok(())
+    }
+
+    /// Whether what was refused is a mistake that bash finds, too, and before it runs anything: it
+    /// runs the lines before the one that it cannot parse.
+    fn is_first_line_wrong(&self, refusal: Refusal) -> bool {
+        let before = self.text.get(..refusal.offset).unwrap_or_default();
+        matches!(refusal.construct, "'" | "\"" | "reserved")
+            && !before.contains('\n')
+            && !self.elaborate
+            && self.substitution.is_none()
     }
 
     /// The next byte.

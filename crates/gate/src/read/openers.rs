@@ -15,6 +15,8 @@ pub(crate) fn first_opener(text: &str, from: usize) -> Option<Substitution> {
             (b'<', Some(b'(')) => Some("<("),
             (b'>', Some(b'(')) => Some(">("),
             (b'$', Some(b'{')) => runs_in_braces(bytes, at),
+            // Written as a number: whoever does that hides it.
+            (b'$', Some(b'\'')) if has_number(bytes, at) => Some("$("),
             _ => None,
         };
         if let Some(construct) = construct {
@@ -23,6 +25,12 @@ pub(crate) fn first_opener(text: &str, from: usize) -> Option<Substitution> {
         at += 1;
     }
     None
+}
+
+/// Whether a character that is written as a number follows.
+fn has_number(bytes: &[u8], at: usize) -> bool {
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.windows(2).any(|pair| matches!(pair, [b'\\', b'x' | b'u' | b'U' | b'0'..=b'7']))
 }
 
 /// Whether `${` is the kind that runs commands.

@@ -1,11 +1,11 @@
 //! Reads operators: separators, pipes, and redirects with their targets.
 
 use super::{
-    Reader, Step,
+    Reader, Step, first_opener,
     frame::{Closer, Frame, Position, Role},
     refuse,
 };
-use crate::reading::{Redirect, RedirectKind, Word};
+use crate::reading::{Assignment, Form, Redirect, RedirectKind, Span, Word};
 
 impl Reader<'_> {
     /// Takes an operator that begins with `&`, `|` or `;`.
@@ -14,6 +14,7 @@ impl Reader<'_> {
         let (next, next_at) = self.next_after(start);
         match (byte, next) {
             (b'&', Some(b'>')) => {
+                self.begin_redirect(start)?;
                 self.at = next_at;
                 self.take_redirect()
             }
@@ -98,6 +99,7 @@ impl Reader<'_> {
     pub(super) fn take_redirect(&mut self) -> Step {
         let start = self.at;
         let Some(first) = self.peek() else { return Ok(()) };
+        self.begin_redirect(start)?;
         let (second, second_at) = self.next_after(start);
         let (third, third_at) = self.next_after(second_at);
         let kind = match (first, second, third) {
@@ -132,28 +134,85 @@ impl Reader<'_> {
             }
         };
         self.skip_blanks();
+        if kind == RedirectKind::Duplicate && self.peek() == Some(b'-') {
+            self.take_close();
+            return Ok(());
+        }
         self.open_word(Role::Target(kind))
     }
 
-    /// Adds a redirect to the command, simple or compound, that is being read.
-    pub(super) fn add_redirect(&mut self, kind: RedirectKind, target: Word) -> Step {
-        let kind = match kind {
-            RedirectKind::Duplicate if !is_descriptor(&target) => RedirectKind::Write,
-            other => other,
-        };
+    /// Begins a simple command with a redirect, unless it belongs to a compound one.
+    pub(super) fn begin_redirect(&mut self, start: usize) -> Step {
         let compound = matches!(
             self.frames.last(),
             Some(Frame::List(list)) if list.position == Position::Compound
         );
-        if !compound {
-            self.begin_simple(target.span.start)?;
+        if compound { Ok(()) } else { self.begin_simple(start) }
+    }
+
+    /// Takes `{name}` before a redirect: the shell opens a new descriptor and assigns its number.
+    pub(super) fn name_descriptor(&mut self, name: &str, span: Span) -> Step {
+        let is_name = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+        if !name.bytes().all(is_name) || name.starts_with(|first: char| first.is_ascii_digit()) {
+            return refuse("{name}>", span.start, "a named descriptor; use a number instead");
         }
+        self.note_beyond_posix("{name}>", span.start);
+        self.begin_redirect(span.start)?;
+        if let Some(list) = self.list() {
+            let value = Word { text: String::new(), form: Form::Dynamic, span };
+            list.partial.assignments.push(Assignment { name: name.to_owned(), value });
+        }
+        Ok(())
+    }
+
+    /// Takes the `-` of `>&-`: to bash it is a token, and what is glued to it a word of its own.
+    fn take_close(&mut self) {
+        let span = Span { start: self.at, end: self.at + 1 };
+        self.at += 1;
+        if !matches!(self.peek(), None | Some(b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b')')) {
+            self.note_beyond_posix(">&-", span.start);
+        }
+        let target = Word { text: "-".to_owned(), form: Form::Literal, span };
+        self.add_redirect(RedirectKind::Duplicate, target);
+    }
+
+    /// Adds a redirect to the command, simple or compound, that is being read.
+    pub(super) fn add_redirect(&mut self, kind: RedirectKind, target: Word) {
+        let (kind, target) = match kind {
+            RedirectKind::Duplicate if !is_descriptor(&target) => {
+                (RedirectKind::Write, self.expand_again(target))
+            }
+            other => (other, target),
+        };
         if let Some(list) = self.list() {
             list.partial.end = target.span.end;
             list.partial.redirects.push(Redirect { kind, target });
         }
-        Ok(())
     }
+}
+
+impl Reader<'_> {
+    /// The target of `>&` where that is no descriptor: bash expands what the first expansion made
+    /// of it once more, so what the first one leaves in quotes is code.
+    fn expand_again(&mut self, target: Word) -> Word {
+        let span = target.span;
+        if target.literal().is_some_and(means_itself) {
+            return target;
+        }
+        self.note_later(">&", span.start);
+        let written = self.text.get(span.start..span.end).unwrap_or_default();
+        let unquoted = written.replace("\\\n", "").replace(['\'', '"', '\\'], "");
+        if let Some(found) = first_opener(&unquoted, 0).or_else(|| first_opener(written, 0)) {
+            self.found(found.construct, span.start);
+        }
+        Word { form: Form::Dynamic, ..target }
+    }
+}
+
+/// Whether a word stays what it is, however often it is expanded.
+fn means_itself(text: &str) -> bool {
+    let itself = |it: char| it.is_alphanumeric() || "/._-+:,@%= ".contains(it);
+    text.chars().all(itself)
 }
 
 /// Whether the target of `>&` is a descriptor and not a file.

@@ -9,6 +9,8 @@ impl Reader<'_> {
         match character {
             '`' => self.note_opener("`", at),
             '$' => self.note_dollar(at),
+            '<' if self.precedes_parenthesis(at) => self.note_opener("<(", at),
+            '>' if self.precedes_parenthesis(at) => self.note_opener(">(", at),
             '(' => {
                 let before = at.checked_sub(1).and_then(|before| self.byte_at(before));
                 let begins = matches!(before, Some(b'\'' | b'"' | b'\\'));
@@ -31,6 +33,12 @@ impl Reader<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether a parenthesis follows, escaped or not.
+    fn precedes_parenthesis(&self, at: usize) -> bool {
+        let next = self.byte_at(at + 1);
+        next == Some(b'(') || next == Some(b'\\') && self.byte_at(at + 2) == Some(b'(')
     }
 
     /// Remembers an opener, if it is the first.

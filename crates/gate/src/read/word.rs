@@ -251,11 +251,12 @@ impl Reader<'_> {
         self.frames.pop();
         let redirects = matches!(self.peek(), Some(b'<' | b'>'));
         if redirects && role == Role::Argument {
-            if builder.is_descriptor_name() {
-                return refuse("{name}>", self.at, "a named descriptor; use a number instead");
+            if let Some(name) = builder.descriptor_name() {
+                return self.name_descriptor(name, builder.span(self.at));
             }
             if builder.is_number() {
-                return Ok(()); // The descriptor of the redirect that follows.
+                // The descriptor of the redirect that follows.
+                return self.begin_redirect(builder.span(self.at).start);
             }
         }
         if builder.parentheses > 0 {
@@ -351,7 +352,8 @@ impl Reader<'_> {
         if finished.word.span.start == finished.word.span.end {
             return refuse("<>", at, "a redirect has no target; name a file");
         }
-        self.add_redirect(kind, finished.word)
+        self.add_redirect(kind, finished.word);
+        Ok(())
     }
 
     /// Whether the list on top is closed by this.

@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Tokens for soups; `sub…` stands only where a substitution would run it.
-const TOKENS: [&str; 118] = [
+const TOKENS: [&str; 136] = [
     "$(sub1)",
     "`sub2`",
     "<(sub3)",
@@ -143,6 +143,24 @@ const TOKENS: [&str; 118] = [
     "eval ",
     "{a,b}",
     "$\"",
+    ">&",
+    "<&",
+    ">&-",
+    "<&-",
+    "2>&-",
+    "1>&1-",
+    ">& ",
+    "&>>",
+    "{fd}>",
+    "{x}<",
+    "-out6",
+    "'$(sub1)'",
+    "\"\\$(sub1)\"",
+    "\\$\\(sub1\\)",
+    "'`sub1`'",
+    "$'\\x24(sub1)'",
+    "\"$x\"",
+    "x='$(sub1)';",
 ];
 
 /// A soup of tokens.
@@ -192,7 +210,8 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
         ),
         18 => format!("x='{}'; (( x ))", random.pick(&["a[$(sub1)]", "1+1", "a[`sub2`]", "y"])),
         19 => format!("function g{depth} {{ {}\n}}\ng{depth}", list(random, next, inside)),
-        0 => format!("( {} )", list(random, next, inside)),
+        20 => format!("{{ {}\n}} {}", list(random, next, inside), redirect(random)),
+        0 => format!("( {} ){}", list(random, next, inside), redirect(random)),
         1 => format!("{{ {}\n}}", list(random, next, inside)),
         2 => {
             let (test, body) = (list(random, next, inside), list(random, next, inside));
@@ -272,6 +291,9 @@ fn simple(random: &mut Random, depth: usize, inside: bool) -> String {
     let mut text = String::new();
     if random.below(5) == 0 {
         text.push_str(&format!("v={} ", word(random, depth.saturating_sub(1), inside)));
+        if random.below(4) == 0 {
+            text.push_str(random.pick(&["x='$(sub1)'; ", "x=\\$\\(sub1\\); ", "x='`sub1`'\n"]));
+        }
     }
     if random.below(12) == 0 {
         text.push_str(&format!("a[{}]=1 ", random.pick(&["0", "i", "$i", "i+1"])));
@@ -279,12 +301,17 @@ fn simple(random: &mut Random, depth: usize, inside: bool) -> String {
     if random.below(12) == 0 {
         text.push_str(&format!(">f{} ", random.below(3)));
     }
+    if random.below(12) == 0 {
+        text.push_str(&redirect(random));
+        text.push_str(random.pick(&["", " ", " "]));
+    }
     text.push_str(&marker(random, inside));
     for _ in 0..random.below(3) {
         text.push(' ');
         text.push_str(&word(random, depth.saturating_sub(1), inside));
     }
-    match random.below(14) {
+    match random.below(18) {
+        14..=16 => text.push_str(&redirect(random)),
         0 => text.push_str(" 2>&1"),
         1 => text.push_str(" >f"),
         2 => text.push_str(&format!(" <<< {}", word(random, depth.saturating_sub(1), inside))),
@@ -297,6 +324,60 @@ fn simple(random: &mut Random, depth: usize, inside: bool) -> String {
         text.push_str(&marker(random, inside));
     }
     text
+}
+
+/// A redirect of any kind, with a target that is quoted, glued, put together or expanded. What is
+/// in `sub1` runs only where the target is expanded twice.
+fn redirect(random: &mut Random) -> String {
+    let descriptor = random.pick(&["", "", "", " 1", " 2", " 0", " {fd}", " {x}"]);
+    let operator = random.pick(&[
+        ">&", ">&", ">&", "<&", ">&-", "<&-", "&>", "&>>", ">", ">>", ">|", "<", "<>", "<<<",
+        ">& ", "<& ", "> ", ">\\\n&", ">&\\\n", ">&\t",
+    ]);
+    let mut target = String::new();
+    for _ in 0..=random.below(3) {
+        target.push_str(random.pick(&[
+            "'$(sub1)'",
+            "\"\\$(sub1)\"",
+            "\\$\\(sub1\\)",
+            "'`sub1`'",
+            "$'\\x24(sub1)'",
+            "'<(sub1)'",
+            "${x:-'$(sub1)'}",
+            "\"${x:-\\$(sub1)}\"",
+            "'${x:-$(sub1)}'",
+            "'$((a[$(sub1)]))'",
+            "$x",
+            "\"$x\"",
+            "\"$v\"",
+            "$((1))",
+            "1",
+            "2",
+            "-",
+            "1-",
+            "-out1",
+            "-'out2'",
+            "'-'",
+            "\\-",
+            "f",
+            "out3",
+            "'out4'",
+            "\\\n",
+            "*",
+            "~",
+            "{a,b}",
+            "'$'",
+            "\"(sub1)\"",
+            "#",
+            "$",
+            "''",
+        ]));
+    }
+    let text = format!("{descriptor}{operator}{target}");
+    match random.below(6) {
+        0 => format!("{text}{}", random.pick(&["out5", ">&-", ";out6", "&", "|out7", ">f", "<&0"])),
+        _ => text,
+    }
 }
 
 fn word(random: &mut Random, depth: usize, inside: bool) -> String {

@@ -9,6 +9,13 @@ use std::{
 /// Gives texts to a driver, and returns what it recorded of each; nothing where isolation is not to
 /// be had.
 pub fn run(driver: &str, arguments: &[&OsStr], texts: &[String]) -> Option<Vec<String>> {
+    let answers = answers(driver, arguments, texts)?;
+    let records: Vec<String> = answers.split('\0').skip(1).map(str::to_owned).collect();
+    (records.len() == texts.len()).then_some(records)
+}
+
+/// Gives texts to a driver, and returns what it prints.
+pub fn answers(driver: &str, arguments: &[&OsStr], texts: &[String]) -> Option<String> {
     let namespaces =
         ["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"];
     let mut child = Command::new("unshare")
@@ -25,7 +32,6 @@ pub fn run(driver: &str, arguments: &[&OsStr], texts: &[String]) -> Option<Vec<S
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().ok()?;
     drop(writer.join());
-    let answers = String::from_utf8_lossy(&output.stdout).into_owned();
-    let records: Vec<String> = answers.split('\0').skip(1).map(str::to_owned).collect();
-    (output.status.success() && records.len() == texts.len()).then_some(records)
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then_some(printed)
 }

@@ -14,7 +14,7 @@ pub(super) use self::words::describe;
 pub(crate) use self::words::told;
 use crate::{
     arguments::{AuditShowOptions, AuditVerb, StateChoice, has_records, tell_of_repair},
-    render::{complain, complain_of, print},
+    render::{complain, complain_of, print, say},
     style::{Style, folded},
 };
 
@@ -58,10 +58,13 @@ async fn shown(options: &AuditShowOptions, folder: &StateFolder) -> std::io::Res
     // Of all that is there only the last ones; what comes later is shown as it comes.
     let mut count = options.last;
     let mut is_known = options.task.is_none();
+    let (mut matches, mut refused) = (0_usize, 0_usize);
     loop {
         let mut code = ExitCode::SUCCESS;
         log.read(|entry| {
             is_known = is_known || is_of_task(options, &entry);
+            refused += usize::from(is_refusal(options, &entry));
+            matches += usize::from(wanted(options, &entry));
             if !wanted(options, &entry) || code != ExitCode::SUCCESS {
                 return;
             }
@@ -82,6 +85,9 @@ async fn shown(options: &AuditShowOptions, folder: &StateFolder) -> std::io::Res
             return Ok(code);
         }
         if !options.follow {
+            if matches == 0 && is_known && !options.json {
+                say(&nothing_matches(options, refused));
+            }
             return Ok(if is_known { code } else { unknown_task(options) });
         }
         log.grown().await?;
@@ -109,11 +115,34 @@ fn unknown_task(options: &AuditShowOptions) -> ExitCode {
     )
 }
 
+/// What is said where no entry is wanted: a call that was asked about and refused has the verdict
+/// `ask`, though somebody who looks for denials means it, too.
+fn nothing_matches(options: &AuditShowOptions, refused: usize) -> String {
+    let is_of_denials = options.verdict.is_some_and(|verdict| verdict.as_str() == "deny");
+    match refused {
+        1.. if is_of_denials => format!(
+            "No entries match. {refused} calls were asked about and refused: \
+             legwork audit show --verdict ask"
+        ),
+        _ => "No entries match".into(),
+    }
+}
+
+/// Whether an entry of the wanted time is a call that was refused.
+fn is_refusal(options: &AuditShowOptions, entry: &Value) -> bool {
+    let is_refused = entry.get("event").and_then(Value::as_str) == Some("refused");
+    is_refused && is_of_task(options, entry) && is_in_time(options, entry)
+}
+
 fn wanted(options: &AuditShowOptions, entry: &Value) -> bool {
-    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
-    let at_ms = entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
+    let verdict = entry.get("verdict").and_then(Value::as_str).unwrap_or_default();
     is_of_task(options, entry)
-        && options.verdict.is_none_or(|verdict| text("verdict") == verdict.as_str())
-        && options.since.is_none_or(|since| at_ms >= since)
+        && options.verdict.is_none_or(|wanted| verdict == wanted.as_str())
+        && is_in_time(options, entry)
+}
+
+fn is_in_time(options: &AuditShowOptions, entry: &Value) -> bool {
+    let at_ms = entry.get("at_ms").and_then(Value::as_i64).unwrap_or(0);
+    options.since.is_none_or(|since| at_ms >= since)
         && options.until.is_none_or(|until| at_ms <= until)
 }

@@ -70,6 +70,10 @@ impl Entry<'_> {
             }
             "approval" => ("answered", self.answer()),
             "approval_used" => ("allowed", format!("{by} runs, by an earlier answer: {command}")),
+            "configuration" if self.text("verdict") == "broken" => {
+                ("broken", format!("no command may start: {}", self.text("reason")))
+            }
+            "configuration" => ("read", format!("the configuration: {}", self.text("files"))),
             "input" => {
                 let (bytes, reader) = (self.number("input_bytes"), self.text("reader"));
                 ("typed", format!("{by} sent {bytes} bytes to a {reader}: {}", self.text("input")))
@@ -122,6 +126,9 @@ impl Entry<'_> {
             "ask" if by.is_empty() => {
                 ("asked", format!("a person is asked, while it runs: {command} ({reason})"))
             }
+            "ask" if by == "try" => {
+                ("tried", format!("nobody is asked, it runs on a copy: {command} ({reason})"))
+            }
             "ask" => ("asked", format!("{by} needs an answer for: {command} ({reason})")),
             "deny" => ("denied", format!("{by} may not run: {command} ({reason})")),
             other => ("judged", format!("{other}: {command}")),
@@ -129,6 +136,9 @@ impl Entry<'_> {
     }
 
     fn outcome(&self) -> String {
+        if let Some(message) = self.0.get("message").and_then(Value::as_str) {
+            return format!("{}: {message}", reason(&self.text("reason")));
+        }
         let took = shown_ms(self.number("duration_ms").max(0).cast_unsigned());
         let why = match self.text("reason").as_str() {
             "" => String::new(),

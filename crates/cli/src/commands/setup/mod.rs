@@ -3,9 +3,15 @@
 //! What is written where is data (`data/clients.toml`). A file is changed in one place and keeps
 //! its comments, its order and its layout; as it was before, it is kept in the state folder.
 
+mod everything;
 pub(crate) mod files;
 mod jsonc;
 pub(crate) mod plan;
+#[cfg(unix)]
+mod processes;
+#[cfg(windows)]
+#[path = "processes_windows.rs"]
+mod processes;
 mod record;
 pub(crate) mod table;
 pub(crate) mod text;
@@ -28,8 +34,9 @@ use crate::{
     style::{Style, Tone, folded, from_home},
 };
 
-pub(crate) fn setup(options: &SetupOptions) -> ExitCode {
+pub(crate) async fn setup(options: &SetupOptions) -> ExitCode {
     match Setup::new(options) {
+        Ok(setup) if options.all => everything::remove(setup).await,
         Ok(setup) => setup.run(),
         Err(code) => code,
     }
@@ -72,6 +79,9 @@ struct ClientResult {
 
 struct Setup<'o> {
     options: &'o SetupOptions,
+    scope: ScopeName,
+    /// Changes are shown, and nothing is written.
+    is_shown: bool,
     table: ClientTable,
     program: String,
     records: Records,
@@ -98,8 +108,20 @@ impl<'o> Setup<'o> {
             let state = std::path::absolute(state).map_err(|error| failed(error.to_string()))?;
             server_options.extend(["--state".into(), state.display().to_string()]);
         }
+        if let Some(tools) = &options.tools {
+            server_options.extend(["--tools".into(), tools.clone()]);
+        }
         let records = Records::of(&state);
-        Ok(Self { options, table, program, records, project, server_options })
+        Ok(Self {
+            options,
+            scope: options.scope,
+            is_shown: options.print,
+            table,
+            program,
+            records,
+            project,
+            server_options,
+        })
     }
 
     fn run(&self) -> ExitCode {
@@ -126,7 +148,7 @@ impl<'o> Setup<'o> {
 
     /// Whether a client that was not named has what is asked for.
     fn suits(&self, client: &ClientEntry) -> bool {
-        client.has_scope(self.options.scope)
+        client.has_scope(self.scope)
             && (self.options.workspace.is_some() || self.options.remove || !client.outside)
     }
 
@@ -150,7 +172,7 @@ impl<'o> Setup<'o> {
 
     /// Why a client cannot be set up as asked.
     fn impossible(&self, client: &ClientEntry) -> Option<String> {
-        if !client.has_scope(self.options.scope) {
+        if !client.has_scope(self.scope) {
             return Some("it has no file of its own in a project: leave --scope out".into());
         }
         (client.outside && self.options.workspace.is_none() && !self.options.remove).then(|| {
@@ -179,8 +201,8 @@ impl<'o> Setup<'o> {
     fn carry_out(&self, plan: FilePlan, folders: &mut Vec<PathBuf>) -> Result<FileResult, String> {
         let file = plan.file.clone();
         let failed = |error: std::io::Error| format!("{}: {error}", file.display());
-        let private = self.options.scope == ScopeName::User;
-        let (is_done, shown) = (plan.is_done(), self.options.print);
+        let private = self.scope == ScopeName::User;
+        let (is_done, shown) = (plan.is_done(), self.is_shown);
         let diff = (shown && !is_done).then(|| difference(&plan));
         match (shown, self.options.remove) {
             (true, _) => {}
@@ -224,7 +246,7 @@ impl<'o> Setup<'o> {
         client: &'c ClientEntry,
         filling: &Filling,
     ) -> Vec<(PathBuf, Vec<Wish<'c>>)> {
-        let (scope, remove) = (self.options.scope, self.options.remove);
+        let (scope, remove) = (self.scope, self.options.remove);
         let wanted = |part: SetupPart| match part {
             SetupPart::Server => true,
             SetupPart::Shell => self.options.shell_off,

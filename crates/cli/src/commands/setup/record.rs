@@ -73,6 +73,15 @@ impl Records {
         self.folder.join(format!("{}.json", Self::stem(file)))
     }
 
+    /// The files of all records.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts
+            .filter_map(|text| Some(serde_json::from_str::<FileRecord>(&text).ok()?.file))
+            .collect()
+    }
+
     /// The record of a file; none if there is none that can be read.
     pub(super) fn find(&self, file: &Path) -> Option<FileRecord> {
         let text = fs::read_to_string(self.record(file)).ok()?;

@@ -117,6 +117,16 @@ impl ClientEntry {
         self.change.iter().any(|change| change.part == part)
     }
 
+    /// The projects in which these files would be its own.
+    pub(crate) fn projects(&self, files: &[PathBuf]) -> Vec<PathBuf> {
+        let places: Vec<&String> = self.change.iter().flat_map(|it| &it.project).collect();
+        let project = |file: &PathBuf| {
+            let place = places.iter().find(|place| file.ends_with(place))?;
+            file.ancestors().nth(Path::new(place).components().count()).map(Path::to_owned)
+        };
+        files.iter().filter_map(project).collect()
+    }
+
     /// Whether it has files of this scope.
     pub(crate) fn has_scope(&self, scope: ScopeName) -> bool {
         self.change.iter().any(|change| !change.places(scope).is_empty())

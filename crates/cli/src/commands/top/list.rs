@@ -33,6 +33,8 @@ pub(super) struct TaskRow {
     pub took: Option<String>,
     pub tty: bool,
     pub is_open: bool,
+    /// That it runs outside the sandbox, in words.
+    pub outside: Option<String>,
     created_at_ms: i64,
     /// What is searched, in small letters.
     searched: String,
@@ -48,6 +50,7 @@ impl TaskRow {
         let is_open = !task.status.is_final();
         let searched = format!("{} {} {folder} {asked_by} {command}", task.task_id, status.1);
         Self {
+            outside: task.sandbox.outside.clone(),
             id: task.task_id.clone(),
             status,
             command,
@@ -229,6 +232,7 @@ pub(super) mod tests {
             began: "2026-01-31 12:00:00".into(),
             took: (!is_open).then(|| "2.0 s".into()),
             tty: false,
+            outside: None,
             is_open,
             created_at_ms: i64::try_from(number).unwrap(),
         }

@@ -4,7 +4,7 @@
 //! the messages; here is the loop between them. Whatever is drawn is drawn because a key, an event
 //! or a signal came. Quitting stops nothing.
 
-mod keys;
+mod deciding;
 mod lines;
 mod list;
 mod output;
@@ -32,7 +32,6 @@ use tokio::{
 };
 
 use self::{
-    keys::Keys,
     reading::{Followed, Follower, questions, read_changes, trial_text, trials},
     screen::{TopScreen, give_back_on_panic},
     state::{Effect, Message, State, TopMode, TrialVerb},
@@ -42,6 +41,7 @@ use self::{
 use super::attach::{Left, join_terminal};
 use crate::{
     arguments::TopOptions,
+    keys::Keys,
     render::{complain, complain_of, one_line, say},
     signals::Caught,
     style::Style,
@@ -117,7 +117,7 @@ impl Top {
 
     async fn run(mut self) -> io::Result<ExitCode> {
         // For as long as this lives, callers know that somebody is here who answers.
-        let _here = match self.engine.watch_approvals() {
+        let _here = match self.engine.watch_approvals(None) {
             Ok(here) => Some(here),
             Err(error) => {
                 self.state.told = Some(error.message);
@@ -191,7 +191,7 @@ impl Top {
         let wanted = self.state.output.task();
         let wanted = wanted.map(|(task, turn)| Followed { task: task.clone(), turn, as_text });
         self.follower.follow(wanted, &self.engine, &self.sender);
-        if matches!(self.state.mode, TopMode::Trials(_)) {
+        if self.state.mode == TopMode::Trials {
             self.read_trials();
         }
         Ok(())
@@ -211,9 +211,10 @@ impl Top {
         }
     }
 
-    /// When to draw without anything having happened: keys begin to answer a question.
+    /// When to draw without anything having happened: keys begin to answer a question, or a letter
+    /// has waited for Enter long enough.
     fn next_due(&self) -> Option<Instant> {
-        let at_ms = self.state.questions.answerable_at(self.now_ms())?;
+        let at_ms = self.state.answering.due(self.now_ms())?;
         Some(self.began + Duration::from_millis(at_ms))
     }
 
@@ -306,12 +307,12 @@ async fn attach(engine: &Engine, id: &TaskId) -> Result<Left, ToolError> {
     if observer.is_over() {
         return Ok(Left::Ended);
     }
-    join_terminal(&mut observer).await
+    join_terminal(&mut observer, &Caller::person("top")).await
 }
 
 async fn stop(engine: Engine, id: TaskId) -> String {
     let input = json!({ "task_id": id, "signal": "TERM", "grace_ms": GRACE_MS });
-    let answer = engine.call("TaskStop", input, &Caller::operator("cli")).await;
+    let answer = engine.call("TaskStop", input, &Caller::person("cli")).await;
     match answer.error() {
         Some(error) => error.message.clone(),
         None => one_line(answer.receipt().lines().next().unwrap_or("stopped"), 200),
@@ -362,7 +363,7 @@ async fn send(engine: Engine, id: TaskId, line: String) -> String {
     if let (false, Some(fields)) = (line.is_empty(), input.as_object_mut()) {
         fields.insert("input".into(), line.into());
     }
-    let answer = engine.call("TaskInput", input, &Caller::operator("cli")).await;
+    let answer = engine.call("TaskInput", input, &Caller::person("cli")).await;
     match answer.error() {
         Some(error) => error.message.clone(),
         None if answer

@@ -1,12 +1,11 @@
-//! The open questions: which one is shown, since when, and which key answers it.
+//! The open questions: which one is shown, and which key answers it.
 
 use legwork::{Approval, Reply};
 
-use crate::asking::{ANSWER_KEYS, consequence};
-
-/// How long a question is shown before a key can answer it: what was typed before it could be read
-/// does not.
-pub(super) const READING_MS: u64 = 500;
+use crate::{
+    answering::{DENY, DENY_WITH_NOTE},
+    asking::{ANSWER_KEYS, consequence},
+};
 
 /// An open question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,34 +17,22 @@ pub(super) struct OpenedQuestion {
     pub replies: Vec<Reply>,
 }
 
-/// A key that answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AnswerKey {
-    pub key: char,
-    pub words: &'static str,
-    pub reply: Reply,
-    /// Whether a note is asked for first.
-    pub with_note: bool,
-}
-
 impl OpenedQuestion {
-    /// The keys that answer it.
-    pub(super) fn keys(&self) -> Vec<AnswerKey> {
+    /// The keys that answer it, each with its words; those that deny come first.
+    pub(super) fn keys(&self) -> Vec<(char, &'static str)> {
         let offered = ANSWER_KEYS.iter().filter(|(reply, ..)| self.replies.contains(reply));
-        let key = |(reply, key, words): &(Reply, &str, &'static str)| AnswerKey {
-            key: key.chars().next().unwrap_or('y'),
-            words,
-            reply: *reply,
-            with_note: false,
-        };
-        let no = |key, words, with_note| AnswerKey { key, words, reply: Reply::Deny, with_note };
-        let refusals = [no('n', "no", false), no('N', "no, with a note", true)];
-        offered.map(key).chain(refusals).collect()
+        let denies = [(DENY, "deny"), (DENY_WITH_NOTE, "deny, with a note")];
+        denies.into_iter().chain(offered.map(|(_, letter, words)| (*letter, *words))).collect()
     }
 
-    /// What an answer does, in a sentence.
+    /// What is asked, with all that there is to read of it.
+    pub(super) fn subject(&self) -> String {
+        format!("{} {}", self.approval.approval_id, self.approval.question())
+    }
+
+    /// What an answer does to which command.
     pub(super) fn consequence(&self, reply: Reply) -> String {
-        consequence(&self.approval, reply)
+        format!("{} {}", consequence(&self.approval, reply), self.approval.command)
     }
 }
 
@@ -54,8 +41,6 @@ impl OpenedQuestion {
 pub(super) struct QuestionPane {
     open: Vec<OpenedQuestion>,
     place: usize,
-    /// The question that is on the screen, and since when.
-    shown: Option<(String, u64)>,
 }
 
 impl QuestionPane {
@@ -96,27 +81,6 @@ impl QuestionPane {
     pub(super) fn next(&mut self) {
         self.place = (self.place + 1).checked_rem(self.open.len()).unwrap_or(0);
     }
-
-    /// Notes that the question that is looked at is on the screen now.
-    pub(super) fn seen(&mut self, now_ms: u64) {
-        let current = self.current().map(|one| one.approval.approval_id.as_str());
-        if current != self.shown.as_ref().map(|(id, _)| id.as_str()) {
-            self.shown = current.map(|id| (id.to_owned(), now_ms));
-        }
-    }
-
-    /// The question that keys answer now.
-    pub(super) fn answerable(&self, now_ms: u64) -> Option<&OpenedQuestion> {
-        let (id, since_ms) = self.shown.as_ref()?;
-        let current = self.current().filter(|one| one.approval.approval_id == *id);
-        current.filter(|_| now_ms >= since_ms + READING_MS)
-    }
-
-    /// When keys will answer the question on the screen, if they do not yet.
-    pub(super) fn answerable_at(&self, now_ms: u64) -> Option<u64> {
-        let at_ms = self.shown.as_ref()?.1 + READING_MS;
-        (now_ms < at_ms).then_some(at_ms)
-    }
 }
 
 #[cfg(test)]
@@ -133,24 +97,6 @@ pub(super) mod tests {
         let approval = serde_json::from_value(approval).unwrap();
         let replies = vec![Reply::Deny, Reply::AllowOnce, Reply::AllowSession, Reply::AllowRule];
         OpenedQuestion { approval, is_live: true, replies }
-    }
-
-    #[test]
-    fn a_key_answers_only_what_could_be_read() {
-        let mut questions = QuestionPane::default();
-        questions.replace(vec![question("one", 1)]);
-        assert_eq!(questions.answerable(10_000), None, "it was never on the screen");
-        questions.seen(1_000);
-        questions.seen(1_400);
-        assert_eq!(questions.answerable(1_499), None);
-        assert_eq!(questions.answerable_at(1_499), Some(1_500));
-        assert!(questions.answerable(1_500).is_some());
-        // Another one in its place has to be read first.
-        questions.replace(vec![question("two", 2)]);
-        assert_eq!(questions.answerable(9_000), None);
-        questions.seen(9_000);
-        assert_eq!(questions.answerable(9_000), None);
-        assert!(questions.answerable(9_500).is_some());
     }
 
     #[test]
@@ -176,9 +122,9 @@ pub(super) mod tests {
     fn keys_are_those_of_the_answers_that_can_be_given() {
         let keys = |replies: &[Reply]| {
             let one = OpenedQuestion { replies: replies.to_vec(), ..question("one", 1) };
-            one.keys().iter().map(|it| it.key).collect::<String>()
+            one.keys().iter().map(|(key, _)| *key).collect::<String>()
         };
-        assert_eq!(keys(&Reply::ALL), "tayosrnN");
-        assert_eq!(keys(&[Reply::Deny, Reply::AllowOnce]), "ynN");
+        assert_eq!(keys(&Reply::ALL), "nNtayosr");
+        assert_eq!(keys(&[Reply::Deny, Reply::AllowOnce]), "nNy");
     }
 }

@@ -7,12 +7,12 @@ use legwork::{Reply, TaskId, ToolError};
 use ratatui_core::layout::{Position, Rect};
 
 use super::{
-    keys::Gesture,
     list::{TaskRow, TaskRows},
     output::{OutputPane, PaneText},
-    questions::{AnswerKey, OpenedQuestion, QuestionPane},
+    questions::{OpenedQuestion, QuestionPane},
     trials::{TrialKey, TrialPane, TrialRow, TrialText},
 };
+use crate::{answering::Answering, keys::Gesture};
 
 /// Tasks that are held; of more than these the oldest that have ended are left out.
 pub(super) const TASKS_MAX: u32 = 2000;
@@ -44,8 +44,8 @@ pub(super) enum TopMode {
     WholeQuestion(usize),
     /// The output of the selected task has the screen, and this was typed for it.
     Attached(String),
-    /// The trials have the screen; whether this is to be done with one is asked.
-    Trials(Option<(TrialKey, TrialVerb)>),
+    /// The trials have the screen.
+    Trials,
 }
 
 /// What can be done with a trial.
@@ -117,6 +117,8 @@ pub(super) struct State {
     pub output: OutputPane,
     pub trials: TrialPane,
     pub mode: TopMode,
+    /// Which keys answer, and what was typed lately.
+    pub answering: Answering,
     /// What was said last.
     pub told: Option<String>,
     /// Whether a task with a terminal is shown as text instead of its screen.
@@ -138,7 +140,7 @@ impl State {
     /// Takes what was read.
     pub(super) fn take(&mut self, message: Message) {
         let is_of_tasks = matches!(message, Message::Tasks(..) | Message::Changed(..));
-        if is_of_tasks && matches!(self.mode, TopMode::Trials(_)) {
+        if is_of_tasks && self.mode == TopMode::Trials {
             self.trials.look_again();
         }
         match message {
@@ -156,13 +158,7 @@ impl State {
             Message::PaneText(id, printed) => self.output.take(&id, printed),
             Message::Uses(id, resources) => self.output.take_resources(&id, resources),
             Message::Trials(rows) => self.trials.take_list(rows),
-            Message::TrialText(key, text) => {
-                // What is answered was asked about the changes that are on the screen.
-                if matches!(&self.mode, TopMode::Trials(Some((asked, _))) if *asked == key) {
-                    self.mode = TopMode::Trials(None);
-                }
-                self.trials.take_text(&key, text);
-            }
+            Message::TrialText(key, text) => self.trials.take_text(&key, text),
             Message::Told(told) => self.told = Some(told),
             Message::Failed(error) => self.told = Some(error.message),
         }
@@ -171,25 +167,34 @@ impl State {
 
     /// Takes something that a person did, at this time.
     pub(super) fn press(&mut self, input: Gesture, now_ms: u64) -> Option<Effect> {
-        self.told = None;
+        let told = self.told.take();
         let effect = match std::mem::take(&mut self.mode) {
-            TopMode::Browse => self.browse(&input, now_ms),
+            mode @ (TopMode::Browse | TopMode::WholeQuestion(_) | TopMode::Trials) => {
+                self.mode = mode;
+                self.decide(&input, told.as_deref(), now_ms)
+            }
+            mode => {
+                self.typed(&input, now_ms);
+                self.in_a_field(input, mode)
+            }
+        };
+        self.settle();
+        effect
+    }
+
+    /// Keys where they answer nothing.
+    fn in_a_field(&mut self, input: Gesture, mode: TopMode) -> Option<Effect> {
+        match mode {
             TopMode::Filter(before) => self.filter(input, before),
             TopMode::Stopping(id) => {
                 let is_yes = input == Gesture::Char('y') || self.key_at(&input) == Some('y');
                 is_yes.then_some(Effect::Stop(id))
             }
             TopMode::Note(id, note) => self.note(input, id, note),
-            TopMode::Help if input == Gesture::Char('q') || input == Gesture::Ctrl('c') => {
-                Some(Effect::Quit)
-            }
-            TopMode::Help => None,
-            TopMode::WholeQuestion(row) => self.whole_question(&input, row, now_ms),
             TopMode::Attached(typed) => self.attached(input, typed),
-            TopMode::Trials(asked) => self.look_at_trials(&input, asked),
-        };
-        self.settle();
-        effect
+            _ if input == Gesture::Char('q') || input == Gesture::Ctrl('c') => Some(Effect::Quit),
+            _ => None,
+        }
     }
 
     /// What depends on the rest follows it.
@@ -208,7 +213,7 @@ impl State {
         }
     }
 
-    fn browse(&mut self, input: &Gesture, now_ms: u64) -> Option<Effect> {
+    pub(super) fn browse(&mut self, input: &Gesture) -> Option<Effect> {
         match input {
             Gesture::Char('q') | Gesture::Ctrl('c') => return Some(Effect::Quit),
             Gesture::Char('?') => self.mode = TopMode::Help,
@@ -231,7 +236,7 @@ impl State {
             Gesture::Tab => self.questions.next(),
             Gesture::Char('T') => {
                 self.trials.look_again();
-                self.mode = TopMode::Trials(None);
+                self.mode = TopMode::Trials;
             }
             Gesture::Char('x') => {
                 self.mode = self
@@ -240,8 +245,7 @@ impl State {
                     .map_or(TopMode::Browse, |row| TopMode::Stopping(row.id.clone()));
             }
             Gesture::Enter => return self.attach(),
-            Gesture::Click(..) | Gesture::Wheel(..) => return self.point(input, now_ms),
-            Gesture::Char(key) => return self.answer(*key, now_ms),
+            Gesture::Click(..) | Gesture::Wheel(..) => return self.point(input),
             _ => {}
         }
         None
@@ -263,7 +267,7 @@ impl State {
     }
 
     /// The key that was clicked.
-    fn key_at(&self, input: &Gesture) -> Option<char> {
+    pub(super) fn key_at(&self, input: &Gesture) -> Option<char> {
         let Gesture::Click(column, row) = input else { return None };
         match self.zone(*column, *row)? {
             Zone::Key(key) => Some(*key),
@@ -272,12 +276,12 @@ impl State {
     }
 
     /// The mouse, while nothing else is open.
-    fn point(&mut self, input: &Gesture, now_ms: u64) -> Option<Effect> {
+    fn point(&mut self, input: &Gesture) -> Option<Effect> {
         match *input {
             Gesture::Click(column, row) => match self.zone(column, row)?.clone() {
                 Zone::Task(place) if self.tasks.place() == Some(place) => return self.attach(),
                 Zone::Task(place) => self.tasks.select(place),
-                Zone::Key(key) => return self.browse(&Gesture::Char(key), now_ms),
+                Zone::Key(key) => return self.browse(&Gesture::Char(key)),
                 Zone::Question => self.mode = TopMode::WholeQuestion(0),
                 Zone::Trial(_) | Zone::List | Zone::Output => {}
             },
@@ -290,33 +294,7 @@ impl State {
         None
     }
 
-    /// Answers the question on the screen, if this is one of its keys.
-    fn answer(&mut self, key: char, now_ms: u64) -> Option<Effect> {
-        let question = self.questions.answerable(now_ms)?;
-        let keys = question.keys();
-        let AnswerKey { reply, with_note, .. } = *keys.iter().find(|known| known.key == key)?;
-        let shows = self.question_shows;
-        let is_seen = match reply {
-            Reply::Deny => true,
-            Reply::AllowRule | Reply::Apply => shows.all,
-            _ => shows.command,
-        };
-        let approval_id = question.approval.approval_id.clone();
-        if !is_seen {
-            // What is allowed is what was read.
-            self.mode = TopMode::WholeQuestion(0);
-            return None;
-        }
-        if with_note {
-            self.mode = TopMode::Note(approval_id, String::new());
-            return None;
-        }
-        let told = question.consequence(reply);
-        self.questions.remove(&approval_id);
-        Some(Effect::Answer { approval_id, reply, note: None, told })
-    }
-
-    fn whole_question(&mut self, input: &Gesture, row: usize, now_ms: u64) -> Option<Effect> {
+    pub(super) fn whole_question(&mut self, input: &Gesture, row: usize) -> Option<Effect> {
         let page = 8;
         self.mode = match input {
             Gesture::Up | Gesture::Char('k') => TopMode::WholeQuestion(row.saturating_sub(1)),
@@ -332,37 +310,17 @@ impl State {
                 self.questions.next();
                 TopMode::WholeQuestion(0)
             }
-            _ => {
-                let key = match input {
-                    Gesture::Char(key) => Some(*key),
-                    _ => self.key_at(input),
-                };
-                self.mode = TopMode::WholeQuestion(row);
-                let effect = key.and_then(|key| self.answer(key, now_ms));
-                if effect.is_some() {
-                    self.mode = TopMode::Browse;
-                }
-                return effect;
-            }
+            _ => TopMode::WholeQuestion(row),
         };
         None
     }
 
     /// Keys while the trials have the screen.
-    fn look_at_trials(
-        &mut self,
-        input: &Gesture,
-        asked: Option<(TrialKey, TrialVerb)>,
-    ) -> Option<Effect> {
-        self.mode = TopMode::Trials(None);
+    pub(super) fn look_at_trials(&mut self, input: &Gesture) -> Option<Effect> {
         let key = match input {
             Gesture::Char(key) => Some(*key),
             _ => self.key_at(input),
         };
-        if let Some((meant, verb)) = asked {
-            return (key == Some('y')).then_some(Effect::Settle(meant, verb));
-        }
-        let ask = |trials: &TrialPane, verb| trials.meant(verb).map(|row| (row.key.clone(), verb));
         match (input, key) {
             (Gesture::Ctrl('c'), _) => return Some(Effect::Quit),
             (Gesture::Escape, _) | (_, Some('q' | 'T')) => self.mode = TopMode::Browse,
@@ -372,8 +330,6 @@ impl State {
             (Gesture::PageDown, _) => self.trials.scroll(TRIAL_ROWS),
             (Gesture::Home, _) => self.trials.scroll(isize::MIN),
             (Gesture::End, _) => self.trials.scroll(isize::MAX),
-            (_, Some('a')) => self.mode = TopMode::Trials(ask(&self.trials, TrialVerb::Apply)),
-            (_, Some('d')) => self.mode = TopMode::Trials(ask(&self.trials, TrialVerb::Discard)),
             (Gesture::Click(column, row), _) => {
                 if let Some(Zone::Trial(place)) = self.zone(*column, *row).cloned() {
                     self.trials.select(place);

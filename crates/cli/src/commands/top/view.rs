@@ -12,11 +12,13 @@ use ratatui_core::{
 use super::{
     lines::{TextRow, wrapped},
     questions::OpenedQuestion,
-    state::{QuestionShows, State, TopMode, TrialVerb, Zone},
+    state::{QuestionShows, State, TopMode, Zone},
     view_question::{compact, whole},
     view_trials::draw_trials,
 };
 use crate::{
+    answering::{DENY, DENY_WITH_NOTE},
+    commands::listed::OUTSIDE,
     render::one_line,
     style::{Tone, columns, cut_middle, cut_start, grouped, padded},
 };
@@ -42,11 +44,11 @@ const KEYS: [(&str, &str); 17] = [
     ("PgUp PgDn", "scroll the output; End follows it again"),
     ("v", "screen of a terminal, or its text"),
     ("T", "trials and changes outside: look at them, apply, discard"),
-    ("y o", "allow once; once, outside the sandbox"),
-    ("s", "allow for this session"),
-    ("r", "allow from now on: save the rule"),
-    ("t a", "try it on a copy first; apply what it did"),
-    ("n N", "no; no, with a note"),
+    ("n N", "deny at once; deny, with a note"),
+    ("y o", "then Enter: allow once; once, OUTSIDE the sandbox"),
+    ("s", "then Enter: allow for this session"),
+    ("r", "then Enter: allow always, save the rule"),
+    ("t a", "then Enter: try it on a copy first; apply what it did"),
     ("e", "show the whole question"),
     ("Tab", "next question"),
     ("q Ctrl-C", "quit; tasks go on"),
@@ -162,15 +164,16 @@ pub(super) fn view(frame: &mut Frame<'_>, state: &mut State, theme: Theme, now_m
     let header = Rect { height: 1, ..area };
     let footer = Rect { y: area.bottom() - 1, height: 1, ..area };
     let body = Rect { y: area.y + 1, height: area.height - 2, ..area };
+    state.drawn(now_ms);
     draw_header(&mut canvas, header, state);
     match state.mode.clone() {
         TopMode::Help => draw_help(&mut canvas, body),
         TopMode::Attached(_) => draw_output(&mut canvas, body, state),
         TopMode::WholeQuestion(row) => draw_whole_question(&mut canvas, body, state, row, now_ms),
-        TopMode::Trials(_) => draw_trials(&mut canvas, body, state),
+        TopMode::Trials => draw_trials(&mut canvas, body, state),
         _ => draw_panes(&mut canvas, body, state, now_ms),
     }
-    draw_footer(&mut canvas, footer, state);
+    draw_footer(&mut canvas, footer, state, now_ms);
     state.zones = canvas.zones;
 }
 
@@ -247,6 +250,9 @@ fn draw_list(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
         }
         let (tone, status) = tasks.status(task);
         at += canvas.write(line, (at, 0), tone, &padded(status, STATUS_COLUMNS));
+        if task.outside.is_some() {
+            at += canvas.write(line, (at, 0), Tone::Bad, &format!("{OUTSIDE} "));
+        }
         let room = usize::from(line.width.saturating_sub(at));
         canvas.write(line, (at, 0), Tone::Plain, &cut_middle(&task.command, room));
         canvas.zone(line, Zone::Task(index));
@@ -274,7 +280,13 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
     }
     let command = cut_middle(&row.command, place.width.into());
     canvas.write(place, (0, 1), Tone::Plain, &command);
-    let text = Rect { y: place.y + 2, height: place.height.saturating_sub(3), ..place };
+    let mut head = 2;
+    if let Some(outside) = &row.outside {
+        canvas.write(place, (0, head), Tone::Bad, &one_line(outside, place.width.into()));
+        head += 1;
+    }
+    let height = place.height.saturating_sub(head + 1);
+    let text = Rect { y: place.y + head, height, ..place };
     let state_line = Rect { y: place.bottom() - 1, height: 1, ..place };
     let (bytes, is_cut) = (state.output.shown().bytes, state.output.shown().is_cut);
     let is_screen = state.output.shown().is_screen;
@@ -302,35 +314,41 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
 fn choice_rows(question: &OpenedQuestion, width: u16) -> Vec<Vec<(char, u16, String)>> {
     let mut rows: Vec<Vec<(char, u16, String)>> = vec![Vec::new()];
     let mut at = 0;
-    for choice in question.keys() {
-        let shown = format!("[{}] {}", choice.key, choice.words);
+    for (key, words) in question.keys() {
+        let shown = format!("[{key}] {words}");
         let taken = u16::try_from(columns(&shown)).unwrap_or(u16::MAX);
         if at > 0 && at + taken > width {
             rows.push(Vec::new());
             at = 0;
         }
         if let Some(row) = rows.last_mut() {
-            row.push((choice.key, at, shown));
+            row.push((key, at, shown));
         }
         at = at.saturating_add(taken + 2);
     }
     rows
 }
 
-/// Draws the answers at the bottom of a place, once keys answer; returns the rows that they take.
+/// Draws the answers at the bottom of a place, those that a key gives now; returns the rows that
+/// all of them take.
 fn draw_choices(canvas: &mut Canvas<'_>, place: Rect, state: &State, now_ms: u64) -> u16 {
     let Some(question) = state.questions.current() else { return 0 };
     let rows = choice_rows(question, place.width);
     let taken = u16::try_from(rows.len()).unwrap_or(u16::MAX).min(place.height);
     let bottom = Rect { y: place.bottom() - taken, height: taken, ..place };
-    if state.questions.answerable(now_ms).is_none() {
-        return taken;
-    }
+    let armed = state.answering.armed(now_ms);
+    let is_ready = armed.is_some() || state.answering.is_ready(now_ms);
     for (row, choices) in (0..).zip(&rows) {
         for (key, at, shown) in choices {
+            if !is_ready && !matches!(*key, DENY | DENY_WITH_NOTE) {
+                continue;
+            }
             let width = canvas.write(bottom, (*at, row), Tone::Strong, shown);
             let place = Rect { x: bottom.x + at, y: bottom.y + row, width, height: 1 };
             canvas.zone(place, Zone::Key(*key));
+            if armed == Some(*key) {
+                canvas.reverse(place);
+            }
         }
     }
     taken
@@ -370,7 +388,6 @@ fn draw_question(canvas: &mut Canvas<'_>, place: Rect, state: &mut State, now_ms
         canvas.write(text, (0, text.height.saturating_sub(1)), Tone::Notable, &more);
     }
     state.question_shows = QuestionShows { command: shown >= lines.command_ends, all: fits };
-    state.questions.seen(now_ms);
 }
 
 fn draw_whole_question(
@@ -398,7 +415,6 @@ fn draw_whole_question(
     // Nothing of it is hidden: whoever wants the rest moves down.
     state.question_shows = QuestionShows { command: true, all: true };
     state.mode = TopMode::WholeQuestion(first);
-    state.questions.seen(now_ms);
 }
 
 fn draw_help(canvas: &mut Canvas<'_>, place: Rect) {
@@ -412,7 +428,7 @@ fn draw_help(canvas: &mut Canvas<'_>, place: Rect) {
 }
 
 /// The last row: what is asked or typed, what was said, or the keys.
-fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
+fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State, now_ms: u64) {
     let field = |canvas: &mut Canvas<'_>, label: &str, text: &str| {
         let at = canvas.write(place, (0, 0), Tone::Strong, label);
         let room = usize::from(place.width.saturating_sub(at + 1));
@@ -420,9 +436,13 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
         let at = at + canvas.write(place, (at, 0), Tone::Plain, &last);
         canvas.write(place, (at, 0), Tone::Strong, "_");
     };
+    if let Some(asked) = state.confirms(now_ms, place.width.into()) {
+        canvas.write(place, (0, 0), Tone::Bad, &asked);
+        return;
+    }
     match &state.mode {
         TopMode::Filter(_) => field(canvas, "Filter: ", &state.tasks.filter),
-        TopMode::Note(_, note) => field(canvas, "No, because (Esc: back): ", note),
+        TopMode::Note(_, note) => field(canvas, "Deny, because (Esc: back): ", note),
         TopMode::Attached(typed) => {
             let is_open = state.tasks.selected().is_some_and(|row| row.is_open);
             if let Some(told) = &state.told {
@@ -437,20 +457,11 @@ fn draw_footer(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
             let row = state.tasks.selected().filter(|row| row.id == *id);
             draw_sure(canvas, place, "Stop", row.map_or(id.as_str(), |row| &row.command));
         }
-        TopMode::Trials(Some((key, verb))) => {
-            let rows = state.trials.rows().unwrap_or_default();
-            let row = rows.iter().find(|row| row.key == *key);
-            let words = match verb {
-                TrialVerb::Apply => "Apply the changes of",
-                TrialVerb::Discard => "Discard",
-            };
-            draw_sure(canvas, place, words, row.map_or("what is gone", |row| &row.command));
-        }
         _ => match &state.told {
             Some(told) => {
                 canvas.write(place, (0, 0), Tone::Notable, &one_line(told, place.width.into()));
             }
-            None => draw_hints(canvas, place, &state.mode),
+            None => draw_hints(canvas, place, state, now_ms),
         },
     }
 }
@@ -469,11 +480,14 @@ fn draw_sure(canvas: &mut Canvas<'_>, place: Rect, verb: &str, command: &str) {
     }
 }
 
-fn draw_hints(canvas: &mut Canvas<'_>, place: Rect, mode: &TopMode) {
-    let hints: &[(char, &str)] = match mode {
+fn draw_hints(canvas: &mut Canvas<'_>, place: Rect, state: &State, now_ms: u64) {
+    let hints: &[(char, &str)] = match state.mode {
         TopMode::Help => &[('?', "any key: back")],
         TopMode::WholeQuestion(_) => &[('e', "Esc back")],
-        TopMode::Trials(_) => {
+        TopMode::Trials if !state.answering.is_ready(now_ms) => {
+            &[('\r', "PgUp PgDn scroll"), ('T', "Esc back")]
+        }
+        TopMode::Trials => {
             &[('a', "a apply"), ('d', "d discard"), ('\r', "PgUp PgDn scroll"), ('T', "Esc back")]
         }
         _ => &[

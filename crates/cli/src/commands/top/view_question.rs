@@ -36,7 +36,9 @@ pub(super) fn compact(question: &OpenedQuestion, width: usize) -> Compact {
     }
     let folder = visible(&from_home(&approval.workdir));
     let sandbox = visible(&approval.confinement());
-    add(Tone::Faint, &format!("in {folder}, sandbox: {sandbox}"), 0);
+    let is_outside = sandbox.contains("OUTSIDE");
+    let tone = if is_outside { Tone::Bad } else { Tone::Faint };
+    add(tone, &format!("in {folder}, sandbox: {sandbox}"), 0);
     for path in &approval.refused {
         add(Tone::Notable, &format!("{} is not writable there", visible(path)), 0);
     }

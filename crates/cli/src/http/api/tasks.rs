@@ -239,7 +239,7 @@ async fn tool_result(
     if !may_call(token, standing.engine(), name) {
         return Err(HttpRefusal::forbidden(format!("the token may not call {name}")));
     }
-    let (mut by, began) = (caller(token), Instant::now());
+    let (mut by, began) = (caller(&call.holder), Instant::now());
     let mut span = begin_span(&call, name);
     by.trace = span.trace();
     let called = standing.client.call(name, input, &by).await;

@@ -184,7 +184,7 @@ impl Metrics {
 
     /// Counts the answer to a call.
     pub(super) fn call(&self, tool: &str, answer: &Answer) {
-        self.calls.add(tool, answer.error().map_or(SUCCESS, |error| error.kind.as_str()));
+        self.calls.add(tool, answer.failure().map_or(SUCCESS, ErrorKind::as_str));
     }
 
     pub(super) fn request(&self, status: StatusCode) {

@@ -92,9 +92,9 @@ pub fn folder() -> &'static Path {
 /// Whether sandboxed commands find the programs and the folder; says so where not.
 pub fn is_seen_in_sandboxes() -> bool {
     if !STAGE.is_seen {
-        eprintln!(
-            "SKIPPED: this user can write nowhere but in temporary folders, which a sandbox hides; \
-             CARGO_TARGET_DIR can name another one"
+        skips::skip(
+            "this user can write nowhere but in temporary folders, which a sandbox hides; \
+             CARGO_TARGET_DIR can name another one",
         );
     }
     STAGE.is_seen
@@ -142,7 +142,7 @@ fn choose(programs: &[PathBuf]) -> (PathBuf, bool) {
 /// A folder with the programs in this place, if it serves.
 fn make_in(place: &Path, programs: &[PathBuf]) -> Option<PathBuf> {
     let place = place.canonicalize().ok()?;
-    if COVERED.iter().any(|covered| place.starts_with(covered)) {
+    if !is_shown(&place) {
         return None;
     }
     let made = TempDir::with_prefix_in("legwork-", &place).ok()?;
@@ -158,6 +158,11 @@ fn make_in(place: &Path, programs: &[PathBuf]) -> Option<PathBuf> {
     let serves = runs(made.path(), &[])
         && (!rustix::process::geteuid().is_root() || runs(made.path(), &other));
     serves.then(|| made.keep())
+}
+
+/// Whether sandboxed commands see this folder as it is.
+pub fn is_shown(place: &Path) -> bool {
+    !COVERED.iter().any(|covered| place.starts_with(covered))
 }
 
 fn copy(programs: &[PathBuf], folder: &Path) {

@@ -291,3 +291,67 @@ fn without_descriptors_nobody_comes_in_until_somebody_leaves() {
     assert_eq!(serving.connect().send("GET", "/healthz", &[], "").status, 200);
     run(&serving, &operator, "true");
 }
+
+#[test]
+fn bodies_of_strangers_are_small_and_all_together_have_a_limit() {
+    let scratch = Scratch::new();
+    let operator = token(&scratch, "me", &["--role", "operator"]);
+    let serving = Serving::start(&scratch, &[]);
+    let stranger = serving.connect().send("POST", "/api/v1/session", &[], &"x".repeat(2000));
+    assert_eq!((stranger.status, stranger.kind().as_str()), (413, "too_large"));
+    // Each is almost there, and waits for its last byte.
+    let body = vec![b' '; 4 * 1024 * 1024 - 1];
+    let begun: Vec<_> = (0..20)
+        .map(|_| {
+            let mut wire = serving.connect();
+            wire.write(
+                format!(
+                    "POST /api/v1/policy/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\
+                     Authorization: Bearer {operator}\r\n\r\n",
+                    body.len() + 1
+                )
+                .as_bytes(),
+            );
+            wire.try_write(&body);
+            wire
+        })
+        .collect();
+    eventually("four of them are refused", || {
+        let metrics = serving.get("/metrics", &operator).body;
+        let refused = metrics.lines().find_map(|line| {
+            line.strip_prefix("legwork_limit_refusals_total{limit=\"body_bytes\"} ")
+        });
+        refused?.parse::<u32>().ok().filter(|count| *count >= 5)
+    });
+    // There is room again when they have left.
+    drop(begun);
+    eventually("there is room", || {
+        let check = json!({ "command": "true", "padding": " ".repeat(100_000) });
+        let reply = serving.post("/api/v1/policy/check", &operator, &check);
+        (reply.status != 503).then_some(())
+    });
+}
+
+#[test]
+fn streams_of_a_token_have_a_limit_and_leave_room_for_requests() {
+    let scratch = Scratch::new();
+    let agent = token(&scratch, "ci", &["--role", "agent"]);
+    let serving = Serving::start(&scratch, &[]);
+    let open = || {
+        let mut wire = serving.connect();
+        wire.request("GET", "/api/v1/events", &[bearer(&agent)], "");
+        let status = wire.head().unwrap().status;
+        (wire, status)
+    };
+    let mut streams: Vec<_> = (0..256).map(|_| open()).collect();
+    assert!(streams.iter().all(|(_, status)| *status == 200));
+    assert_eq!(open().1, 429);
+    // A session of the token has no more.
+    let session = serving.post("/api/v1/session", &agent, &json!({})).good();
+    let secret = session["secret"].as_str().unwrap().to_owned();
+    let more = serving.connect().send("GET", "/api/v1/events", &[("X-Legwork", secret)], "");
+    assert_eq!(more.status, 429);
+    assert_eq!(serving.get("/api/v1/tasks", &agent).status, 200);
+    streams.pop();
+    eventually("its place is free", || (open().1 == 200).then_some(()));
+}

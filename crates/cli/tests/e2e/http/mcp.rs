@@ -1,9 +1,10 @@
 //! `/mcp` on the wire: sessions are their token's, and so is what they may do.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Reply, Serving, bearer, client::Wire, token, token_verb};
-use crate::common::{Scratch, announced_line, eventually, is_alive, open};
+use crate::common::{Scratch, announced_line, eventually, is_alive, open, signal};
 
 /// A client of the older era, with a session.
 struct Session<'a> {
@@ -106,6 +107,35 @@ fn a_session_is_its_tokens_and_ends_with_it() {
     let session = Session::open(&serving, &other);
     assert_eq!(session.send("DELETE", "").read().status, 202);
     assert_eq!(session.request("tools/list", &json!({})).0.status, 404, "it was ended");
+}
+
+#[test]
+fn what_is_left_running_ends_with_a_token_that_stops_no_task() {
+    let scratch = Scratch::new();
+    let tools = ["--role", "agent", "--tools", "ExecCommand"];
+    let revoked = token(&scratch, "revoked", &tools);
+    let (served, other) = (token(&scratch, "served", &tools), ["--role", "agent"]);
+    let other = token(&scratch, "other", &other);
+    let serving = Serving::start(&scratch, &[]);
+    let leave = |secret: &str, name: &str, last: &str| {
+        let session = Session::open(&serving, secret);
+        let pid = scratch.file(name);
+        let cmd = format!("sh -c 'echo $$ > {pid}; exec sleep 600' &");
+        let text = session.call("ExecCommand", &json!({ "cmd": cmd, "login": false }));
+        assert!(text.ends_with(last), "{text}");
+        assert_eq!(session.send("DELETE", "").read().status, 202);
+        announced_line(&pid)
+    };
+    let until = "They go on until this session ends.";
+    let [revoked, served] = [(revoked, "a"), (served, "b")].map(|(it, to)| leave(&it, to, until));
+    let other = leave(&other, "c", " ends them.");
+    assert!(token_verb(&scratch, &["revoke", "revoked"]).status.success());
+    eventually("it ends with its token", || (!is_alive(revoked)).then_some(()));
+    assert!(is_alive(served) && is_alive(other));
+    assert!(serving.end(Signal::TERM).success());
+    eventually("it ends with the server", || (!is_alive(served)).then_some(()));
+    assert!(is_alive(other), "what can be stopped goes on");
+    signal(other, Signal::KILL);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod tokens;
 mod trials;
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Read},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
@@ -47,6 +48,14 @@ impl Serving {
         let mut command = scratch.legwork("serve");
         command.args(["--listen", "127.0.0.1:0"]).args(more);
         Self::spawn(command)
+    }
+
+    /// One whose stderr goes to a file.
+    pub fn spawn_with_stderr(mut command: Command, stderr: File) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        Self { child, address: address.trim().to_owned(), said: Arc::default() }
     }
 
     pub fn spawn(mut command: Command) -> Self {
@@ -99,6 +108,22 @@ impl Drop for Serving {
             self.child.wait().unwrap();
         }
     }
+}
+
+/// A link that signs in to the page of a server on this state folder, as `serve link` prints it.
+pub fn link(scratch: &Scratch) -> String {
+    let printed = serve_link(scratch);
+    assert!(printed.status.success(), "{printed:?}");
+    let links = text(&printed.stdout);
+    assert_eq!(links.lines().count(), 1, "{links}");
+    links.trim().to_owned()
+}
+
+/// `legwork serve link`.
+pub fn serve_link(scratch: &Scratch) -> Output {
+    let mut command = Command::new(program());
+    command.args(["serve", "link", "--state"]).arg(scratch.state.path());
+    command.stdin(Stdio::null()).output().unwrap()
 }
 
 /// The header that has a token.

@@ -11,9 +11,9 @@ use std::{
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Serving, token};
+use super::{Serving, link, token};
 use crate::{
-    common::{Scratch, eventually, program, text},
+    common::{Scratch, program, text},
     harness::watch::Times,
     node::Node,
     trials::can_try,
@@ -47,7 +47,7 @@ fn chromium() -> Option<String> {
         }
     }
     assert!(std::env::var_os("LEGWORK_REQUIRE_PROGRAMS").is_none(), "no chromium");
-    eprintln!("SKIPPED: the page is tested in Chromium, which is not here (Debian: chromium)");
+    skips::skip("the page is tested in Chromium, which is not here (Debian: chromium)");
     None
 }
 
@@ -72,16 +72,6 @@ impl Stage {
         self.serving = Some(Serving::spawn(command));
     }
 
-    /// The link that signs in once.
-    fn link(&self) -> String {
-        let serving = self.serving.as_ref().unwrap();
-        eventually("the link is printed", || {
-            let said = serving.said();
-            let (_, link) = said.rsplit_once("within 10 minutes: ")?;
-            link.split_once('\n').map(|(link, _)| link.to_owned())
-        })
-    }
-
     /// Kills the server in the middle of whatever it does, and starts another one.
     fn restart(&mut self) {
         let old = self.serving.take().unwrap();
@@ -99,7 +89,7 @@ fn attend(mut script: Child, stage: &mut Stage) -> String {
         let line = line.unwrap();
         if line == "@restart" {
             stage.restart();
-            writeln!(answers, "{}", stage.link()).unwrap();
+            writeln!(answers, "{}", link(&stage.scratch)).unwrap();
         } else {
             println!("{line}");
             said.push_str(&format!("{line}\n"));
@@ -123,11 +113,14 @@ fn drive(script: &str, mode: &'static [&'static str]) {
         fs::create_dir_all(&folder).unwrap();
         folder
     });
+    let link = link(&stage.scratch);
     let given = json!({
         "chromium": chromium,
         "program": program(),
-        "address": stage.serving.as_ref().unwrap().address,
-        "link": stage.link(),
+        // The page is another origin under each name; the tests stay with that of the link.
+        "address": link.split("/#").next(),
+        "server": stage.serving.as_ref().unwrap().address,
+        "link": link,
         "tokens": { "operator": tokens[0], "agent": tokens[1], "viewer": tokens[2] },
         "state": stage.scratch.state.path(),
         "workspace": stage.scratch.workspace.path(),
@@ -135,6 +128,9 @@ fn drive(script: &str, mode: &'static [&'static str]) {
     });
     let mut command = node.run(script, &[]);
     command.env("LEGWORK_PAGE_TEST", given.to_string());
+    // Else the browser leaves its settings in the home of whoever runs the tests.
+    command.env("HOME", stage.scratch.state.path());
+    command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     attend(command.spawn().unwrap(), &mut stage);
 }
@@ -170,6 +166,20 @@ fn questions_arrive_on_a_phone_are_understood_and_answered() {
 }
 
 #[test]
+fn typing_at_a_question_on_the_page_allows_nothing() {
+    drive("typing.mjs", &["guarded"]);
+}
+
+#[test]
+fn the_page_decides_about_keys_as_the_terminal_does() {
+    let Some(node) = node() else { return };
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/answering.json");
+    node.bring(&cases, "answering.json");
+    let ran = node.run("answering.mjs", &[]).output().unwrap();
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+}
+
+#[test]
 fn a_command_is_tried_first_on_the_page_and_trials_are_listed() {
     if can_try() {
         drive("trials.mjs", &["guarded"]);
@@ -189,6 +199,16 @@ fn output_is_live_and_what_is_hostile_in_it_does_no_harm() {
 #[test]
 fn a_thousand_tasks_and_every_view_in_both_colour_schemes() {
     drive("views.mjs", &["guarded", "--sandbox", "none"]);
+}
+
+#[test]
+fn a_server_on_another_port_gets_nothing_of_the_page_that_answers_a_question() {
+    drive("origin.mjs", &["guarded"]);
+}
+
+#[test]
+fn tabs_share_a_session_and_say_why_it_has_ended() {
+    drive("signin.mjs", &["guarded"]);
 }
 
 #[test]

@@ -201,3 +201,37 @@ fn only_an_operator_answers_and_the_first_answer_counts() {
     assert!(scratch.workspace.path().join("made").exists());
     assert_eq!(serving.post(&path, &operator, &yes).kind(), "unknown_approval");
 }
+
+#[test]
+fn who_cannot_see_a_question_keeps_nobody_waiting_for_an_answer() {
+    let scratch = Scratch::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let agent = token(&scratch, "ci", &["--role", "agent"]);
+    let confined = ["--role", "operator", "--workspace", elsewhere.path().to_str().unwrap()];
+    let other = token(&scratch, "other", &confined);
+    let mut command = scratch.guarded("serve", "guarded", None);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let serving = Serving::spawn(command);
+    let watch = |token: &str| {
+        let mut stream = serving.connect();
+        stream.request("GET", "/api/v1/events?answering=true", &[bearer(token)], "");
+        assert_eq!(stream.head().unwrap().status, 200);
+        stream
+    };
+    let asked = json!({ "cmd": "rm -rf build", "login": false });
+    let _watching = watch(&other);
+    let refused = serving.post("/api/v1/tasks", &agent, &asked);
+    assert_eq!((refused.status, refused.kind().as_str()), (403, "approval_unavailable"));
+    // There its own questions wait.
+    let there = token(&scratch, "there", &["--role", "agent", "--workspace", confined[3]]);
+    let mut waiting = serving.connect();
+    waiting.request("POST", "/api/v1/tasks", &[bearer(&there)], &asked.to_string());
+    let question = eventually("it waits", || {
+        let open = serving.get("/api/v1/questions", &other).good();
+        let first = open["questions"].as_array()?.iter().find(|it| it["asking"] == true)?;
+        Some(first["approval_id"].as_str()?.to_owned())
+    });
+    let deny = json!({ "decision": "deny" });
+    serving.post(&format!("/api/v1/questions/{question}/answer"), &other, &deny).good();
+    assert_eq!(waiting.read().kind(), "approval_refused");
+}

@@ -118,11 +118,24 @@ def roles(base, tasks, tokens):
     equal(viewer.until_told("refused")["error"]["kind"], "command_denied")
     viewer.say({"type": "resize", "rows": 10, "cols": 10})
     equal(viewer.until_told("refused")["error"]["kind"], "command_denied")
+    # An agent's trust is less than that of who started this task.
     agent = Terminal(base, tasks["cat"], tokens["agent"])
+    equal(agent.attached["may_type"], False)
     agent.type("typed by an agent\r")
-    # The viewer's keys, which were first, are nowhere.
-    viewer.until_shown(b"typed by an agent")
-    assert b"typed by a viewer" not in viewer.shown
+    error = agent.until_told("refused")["error"]
+    equal((error["kind"], error["details"]["less"]), ("command_denied", "trust"))
+    agent.say({"type": "resize", "rows": 10, "cols": 10})
+    equal(agent.until_told("refused")["error"]["details"]["less"], "trust")
+    own = Terminal(base, tasks["agent's"], tokens["agent"])
+    equal(own.attached["may_type"], True)
+    own.say({"type": "resize", "rows": 41, "cols": 101})
+    own.type("stty size\r")
+    own.until_shown(b"41 101")
+    person = Terminal(base, tasks["cat"], tokens["operator"])
+    person.type("typed by a person\r")
+    # The keys of the others, which were first, are nowhere.
+    viewer.until_shown(b"typed by a person")
+    assert b"typed by a" not in viewer.shown.replace(b"typed by a person", b"")
     for token in ["elsewhere", "operator elsewhere"]:
         equal(refused(base, tasks["cat"], tokens[token]), (404, "unknown_task"))
     equal(refused(base, tasks["pipes"], tokens["operator"]), (409, "no_terminal"))
@@ -146,7 +159,7 @@ def secrets(base, tasks, tokens):
 
 def strict(base, tasks, tokens):
     """Keys cannot be judged: an agent sends lines instead, and a person types."""
-    agent = Terminal(base, tasks["sh"], tokens["agent"])
+    agent = Terminal(base, tasks["agent's"], tokens["agent"])
     agent.type("touch by-agent\r")
     error = agent.until_told("refused")["error"]
     equal(error["kind"], "command_denied")

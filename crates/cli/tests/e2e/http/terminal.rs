@@ -14,6 +14,7 @@ use super::{Serving, Wire, bearer, token, token_verb};
 use crate::{
     common::{Scratch, eventually},
     python_client::{environment, python_is_here},
+    rights::{CONFINED, INTEGRATION, begin_with},
 };
 
 /// A Python with a WebSocket client.
@@ -62,6 +63,7 @@ impl Stage {
             // By another program: strict mode would ask about it.
             tasks[name] = scratch.promote(cmd, &json!({ "tty": tty })).into();
         }
+        tasks["agent's"] = of_an_agent(&scratch, mode).into();
         let mut command = scratch.guarded("serve", mode, None);
         command.args(["--listen", "127.0.0.1:0"]).args(options);
         let serving = Serving::spawn(command);
@@ -96,6 +98,12 @@ impl Stage {
         assert_eq!(wire.head().unwrap().status, 101);
         wire
     }
+}
+
+/// A shell of a caller that is trusted as an agent's token is, with the sandbox of this mode.
+fn of_an_agent(scratch: &Scratch, mode: &str) -> String {
+    let rules = if mode == "open" { ["--mode", "open"].as_slice() } else { &CONFINED };
+    begin_with(scratch, INTEGRATION, rules, &json!({ "cmd": "sh", "tty": true }))
 }
 
 /// Waits for a line of a client.

@@ -42,6 +42,31 @@ fn a_token_is_printed_once_and_only_its_hash_is_kept() {
 }
 
 #[test]
+fn a_token_that_a_command_shows_is_masked() {
+    let scratch = Scratch::new();
+    let operator = token(&scratch, "me", &["--role", "operator"]);
+    let agent = token(&scratch, "ci", &["--role", "agent"]);
+    let serving = Serving::start(&scratch, &[]);
+    let link = format!("http://localhost:7117/#code={operator}");
+    fs::write(scratch.file("auth"), format!("{link}\n{operator}\n")).unwrap();
+    let command = format!("cat auth; echo '{operator}' >&2; echo token: '{operator}'");
+    let ran = serving.post("/api/v1/tasks", &agent, &json!({ "cmd": command, "login": false }));
+    ran.good();
+    let tasks = serving.get("/api/v1/tasks", &agent);
+    let task = tasks.good()["tasks"][0]["task_id"].as_str().unwrap().to_owned();
+    let outputs = ["output", "follow", "receipt"]
+        .map(|view| serving.get(&format!("/api/v1/tasks/{task}/{view}"), &agent).body);
+    let audit = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    let refused = serving.get(&format!("/api/v1/tasks/{operator}"), &agent).body;
+    for shown in [&ran.body, &tasks.body, &audit].into_iter().chain(&outputs) {
+        assert!(shown.contains("[masked:legwork_token]"), "{shown}");
+    }
+    for shown in [&ran.body, &tasks.body, &audit, &refused].into_iter().chain(&outputs) {
+        assert!(!shown.contains(&operator), "{shown}");
+    }
+}
+
+#[test]
 fn nobody_comes_in_without_a_token() {
     let scratch = Scratch::new();
     let operator = token(&scratch, "me", &["--role", "operator"]);
@@ -190,4 +215,34 @@ fn a_file_that_others_can_use_or_that_is_damaged_lets_nobody_in() {
     assert_eq!(status(), 200);
     fs::remove_file(file(&scratch)).unwrap();
     assert_eq!(status(), 401);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_of_tokens_leads_nowhere() {
+    let scratch = Scratch::new();
+    token(&scratch, "first", &["--role", "viewer"]);
+    let victim = scratch.file("victim");
+    fs::write(&victim, "kept").unwrap();
+    let beside = |suffix: &str| scratch.state.path().join(format!("tokens.json{suffix}"));
+    std::os::unix::fs::symlink(&victim, beside(".new")).unwrap();
+    token(&scratch, "second", &["--role", "viewer"]);
+    fs::remove_file(beside(".lock")).unwrap();
+    std::os::unix::fs::symlink(&victim, beside(".lock")).unwrap();
+    let (code, _, said) = parts(&token_verb(&scratch, &["add", "third", "--role", "viewer"]));
+    assert_eq!(code, Some(125), "{said}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+}
+
+#[test]
+fn a_file_of_tokens_of_another_user_lets_nobody_in() {
+    // Only root can give a file away.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let operator = token(&scratch, "me", &["--role", "operator"]);
+    std::os::unix::fs::chown(file(&scratch), Some(65534), None).unwrap();
+    let serving = Serving::start(&scratch, &[]);
+    assert_eq!(serving.get("/api/v1/tasks", &operator).status, 401);
+    assert!(serving.said().contains("belongs to another user"), "{}", serving.said());
 }

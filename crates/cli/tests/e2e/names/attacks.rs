@@ -238,7 +238,7 @@ fn plain_http_passes_by_its_own_host_only_and_never_on_the_port_of_tls() {
         .map_while(|port| TcpListener::bind((address.as_str(), *port)).ok())
         .collect();
     let [web, tls] = &listeners[..] else {
-        eprintln!("SKIPPED: the ports 80 and 443 cannot be had");
+        skips::skip("only root can have the ports 80 and 443");
         return;
     };
     network.hosts(&format!("{address} index.test\n"));

@@ -86,7 +86,7 @@ fn on_machine(network: &Network, resolves_by_file: bool, allow: &[&str], cmd: &s
 
 fn machine() -> Option<Network> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can make a network with a name server of its own");
+        skips::skip("only root can make a network with a name server of its own");
         return None;
     }
     Network::new()

@@ -26,8 +26,11 @@ pub struct Docker {
 impl Docker {
     /// Starts both; none where that cannot be done, which is said.
     pub fn start(scratch: &Scratch) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !has_program("dockerd", &["--version"]) {
-            eprintln!("SKIPPED: there is no docker, or we are not root");
+        if !rustix::process::geteuid().is_root() {
+            skips::skip("only root can start a daemon of containers");
+            return None;
+        }
+        if !has_program("dockerd", &["--version"]) {
             return None;
         }
         let folder = TempDir::new().unwrap();
@@ -52,7 +55,7 @@ impl Docker {
         // A machine may forbid what a daemon needs, and say so only then.
         if !answers {
             let said = fs::read_to_string(docker.file("log")).unwrap();
-            eprintln!("SKIPPED: dockerd cannot run here: {}", said.lines().last().unwrap_or(""));
+            skips::skip(&format!("dockerd cannot run here: {}", said.lines().last().unwrap_or("")));
             return None;
         }
         docker.has_container(scratch).then_some(docker)
@@ -94,7 +97,7 @@ impl Docker {
         }
         let started = run.args(["legwork-test", "sleep", "1000"]).output().unwrap();
         if !started.status.success() {
-            eprintln!("SKIPPED: no container can run here: {started:?}");
+            skips::skip(&format!("no container can run here: {started:?}"));
         }
         started.status.success()
     }

@@ -22,7 +22,7 @@ impl Session<'_> {
         self.text.push_str(&format!("> {tool} {input}\n"));
         if tool == "ExecCommand" {
             // The user's own may be another one there.
-            input["shell"] = json!("sh");
+            input["shell"] = json!("/bin/sh");
             if let Some(place) = self.place {
                 input["place"] = json!(place);
             }

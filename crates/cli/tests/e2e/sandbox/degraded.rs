@@ -24,7 +24,7 @@ pub fn house() -> Option<House> {
     let house = House::ordinary()?.through(&NO_NAMESPACES);
     let works = house.outside("true").output().is_ok_and(|output| output.status.success());
     if !works {
-        eprintln!("SKIPPED: this machine allows no user namespace to forbid them in");
+        skips::skip("this machine allows no user namespace to forbid them in");
     }
     works.then_some(house)
 }
@@ -202,7 +202,7 @@ fn a_policy_that_requires_the_whole_sandbox_is_content_with_it() {
 #[test]
 fn root_without_user_namespaces_keeps_the_others() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: what root sees; this test does not run as root");
+        skips::skip("only root can see what root sees");
         return;
     }
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";

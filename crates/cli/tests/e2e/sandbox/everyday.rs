@@ -13,7 +13,7 @@ fn has(program: &str) -> bool {
         .iter()
         .any(|it| Path::new(it).join(program).exists());
     if !found {
-        eprintln!("SKIPPED: {program} is not installed");
+        skips::skip(&format!("{program} is not installed"));
     }
     found
 }
@@ -23,7 +23,7 @@ fn may_run(house: &House, program: &str) -> bool {
     let ask = format!("{program} --version");
     let may = house.outside("sh").args(["-c", &ask]).output().is_ok_and(|it| it.status.success());
     if !may {
-        eprintln!("SKIPPED: this user cannot run {program} at all");
+        skips::skip(&format!("this user cannot run {program} at all"));
     }
     may
 }

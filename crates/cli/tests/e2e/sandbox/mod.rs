@@ -4,10 +4,12 @@
 //! Attempts are made by a program (`fixture probe`), as root and as an ordinary user, at every
 //! level.
 
+mod checkouts;
 pub mod degraded;
 mod ending;
 mod everyday;
 pub mod house;
+mod left_running;
 mod let_out;
 mod once;
 mod refused;

@@ -219,24 +219,26 @@ fn sockets_of_other_programs_are_out_of_reach() {
         let own = format!("legwork-{}", house.base.path().file_name().unwrap().display());
         let _abstract =
             UnixListener::bind_addr(&SocketAddr::from_abstract_name(&own).unwrap()).unwrap();
-        let paths = ["/tmp", "/run", house.base.path().join("outside").to_str().unwrap()]
-            .map(|folder| format!("{folder}/{own}"));
-        let mut kept = Vec::new();
-        for path in
-            paths.iter().filter(|_| house.is_root() || !rustix::process::geteuid().is_root())
-        {
-            kept.push(UnixListener::bind(path).unwrap());
+        let mut paths = Vec::new();
+        // Of those that root makes no other user may connect to one.
+        if house.is_root() || !rustix::process::geteuid().is_root() {
+            paths.extend([format!("/tmp/{own}"), house.name(&format!("outside/{own}"))]);
         }
+        if house.is_root() {
+            paths.push(format!("/run/{own}"));
+        }
+        let _listeners: Vec<_> =
+            paths.iter().map(|path| UnixListener::bind(path).unwrap()).collect();
         let datagram = house.name("outside/datagram");
         let _datagram = UnixDatagram::bind(&datagram).unwrap();
         house.give(datagram.as_ref());
         let mut attempts = vec![format!("abstract {own}"), format!("datagram {datagram}")];
-        attempts.extend(paths.iter().take(kept.len()).map(|path| format!("stream {path}")));
+        attempts.extend(paths.iter().map(|path| format!("stream {path}")));
         house.possible(&attempts);
         for trust in TRUSTS {
             house.refuses(trust, &attempts);
         }
-        for path in paths.iter().take(kept.len()) {
+        for path in &paths {
             fs::remove_file(path).unwrap();
         }
     }

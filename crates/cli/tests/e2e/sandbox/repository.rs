@@ -22,7 +22,7 @@ fn with_repository() -> Vec<House> {
     houses
 }
 
-fn warnings(result: &Value) -> String {
+pub fn warnings(result: &Value) -> String {
     result["warnings"].as_array().into_iter().flatten().map(|text| format!("{text}\n")).collect()
 }
 
@@ -86,7 +86,6 @@ fn settings_that_are_written_in_unusual_ways_are_told_too() {
         ("[core]\tfsmonitor=./x", "core.fsmonitor"),
         ("[ \"x\"]\n[filter \"a]b\"] clean = y", ".clean"),
         ("[hook \"x\"]\n command = y", "hook.x.command"),
-        ("[extensions]\n worktreeConfig = true", "extensions.worktreeconfig"),
     ];
     for (text, key) in ways {
         house.script("workspace/set.sh", &format!("printf '{text}\\n' >> .git/config"));

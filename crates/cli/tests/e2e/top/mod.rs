@@ -54,8 +54,7 @@ fn at_60_by_20_a_task_is_found_looked_at_answered_attached_to_and_stopped() {
 
     // Answer a question.
     let call = asks(&scratch, "echo allowed");
-    tmux.shows("[y] once");
-    tmux.press(&["y"]);
+    tmux.confirms("y", "allow once");
     tmux.shows("Allowed once.");
     assert_eq!(got(call)["result"]["stdout"], "allowed\n");
 
@@ -98,26 +97,27 @@ fn each_answer_reaches_its_caller() {
     tmux.shows("No tasks");
 
     let call = asks(&scratch, "touch refused");
-    tmux.shows("[N] no, with a note");
+    tmux.shows("[N] deny, with a note");
     tmux.press(&["N"]);
-    tmux.shows("No, because");
+    tmux.shows("Deny, because");
     tmux.types("use the Makefile");
     tmux.press(&["Enter"]);
-    tmux.shows("Refused: the command does not run.");
+    tmux.shows("Denied: the command does not run.");
     let answer = got(call);
     assert_eq!(answer["error"]["kind"], "approval_refused", "{answer:#}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("use the Makefile"));
 
     let call = asks(&scratch, "touch refused");
-    tmux.shows("[n] no");
+    // Once the note, which was for the question before, is no typing for this one any more.
+    tmux.shows("[y] allow once");
     tmux.press(&["n"]);
     assert_eq!(got(call)["error"]["kind"], "approval_refused");
     assert!(!fs::exists(scratch.file("refused")).unwrap());
 
     let call = asks(&scratch, "touch by-rule");
-    let screen = tmux.shows("[r] save the rule");
+    let screen = tmux.shows("[r] allow always, save the rule");
     assert!(screen.contains("decision = \"allow\""), "the rule is shown: {screen}");
-    tmux.press(&["r"]);
+    tmux.confirms("r", "allow always, save the rule");
     tmux.shows("Allowed from now on");
     assert_eq!(got(call)["result"]["exitCode"], 0);
     // An equal call is not asked about any more.
@@ -131,8 +131,7 @@ fn each_answer_reaches_its_caller() {
     wire.initialize();
     let input = json!({ "name": "run_shell_command", "arguments": { "command": "touch session" } });
     wire.send("tools/call", &input);
-    tmux.shows("[s] for this session");
-    tmux.press(&["s"]);
+    tmux.confirms("s", "allow for this session");
     tmux.shows("Allowed in this folder for as long as");
     assert_eq!(wire.read()["result"]["isError"], false);
     assert_eq!(wire.request("tools/call", &input)["result"]["isError"], false);
@@ -160,11 +159,13 @@ fn the_mouse_selects_answers_and_opens() {
     tmux.press(&["Down", "Up"]);
     tmux.shows("│ output of beta");
     let call = asks(&scratch, "echo clicked");
-    let screen = tmux.shows("[y] once");
-    let place = |line: &str| line.find("[y] once").map(|at| line[..at].chars().count());
+    let screen = tmux.shows("[y] allow once");
+    let place = |line: &str| line.find("[y] allow once").map(|at| line[..at].chars().count());
     let mut rows = screen.lines().enumerate();
     let (row, column) = rows.find_map(|(row, line)| Some((row, place(line)?))).unwrap();
     tmux.types(&click(column + 1, row));
+    tmux.shows("allow once? Enter confirms");
+    tmux.press(&["Enter"]);
     tmux.shows("Allowed once.");
     assert_eq!(got(call)["result"]["stdout"], "clicked\n");
     // The list has settled; a click on the task that is selected attaches to it.

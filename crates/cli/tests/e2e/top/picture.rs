@@ -220,7 +220,7 @@ fn the_picture_is_a_real_screen() {
     let cmd = "rm -rf dist && npm run build";
     let ask = json!({ "name": "ExecCommand", "arguments": { "cmd": cmd, "login": false } });
     wire.send("tools/call", &ask);
-    tmux.shows("[y] once");
+    tmux.shows("[y] allow once");
     tmux.press(&["g"]);
     tmux.shows("│ 14:02:19 [vite] hmr update");
     let svg = drawn(&tmux.coloured(), size);

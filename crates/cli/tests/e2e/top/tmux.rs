@@ -91,6 +91,24 @@ impl Tmux {
         self.run(&[&["send-keys"], keys].concat());
     }
 
+    /// Gives an answer that takes a letter and then Enter.
+    #[track_caller]
+    pub fn confirms(&self, letter: &str, words: &str) {
+        self.shows(&format!("[{letter}] {words}"));
+        self.press(&[letter]);
+        self.shows(&format!("{words}? Enter confirms"));
+        self.press(&["Enter"]);
+    }
+
+    /// Settles what is selected in the view of trials.
+    #[track_caller]
+    pub fn settles(&self, letter: &str, hint: &str, asked: &str) {
+        self.shows(hint);
+        self.press(&[letter]);
+        self.until(asked, |screen| screen.contains(asked) && screen.contains("Enter confirms"));
+        self.press(&["Enter"]);
+    }
+
     /// Types a text, or sends what a terminal sends for its mouse.
     pub fn types(&self, text: &str) {
         self.run(&["send-keys", "-l", text]);

@@ -22,8 +22,7 @@ fn a_command_is_tried_first_seen_and_refused_or_applied() {
     let Some(tmux) = Tmux::top(&scratch, (80, 40), &[]) else { return };
     tmux.shows("No tasks");
     let call = asks(&scratch, "rm -rf build");
-    tmux.shows("[t] try it first");
-    tmux.press(&["t"]);
+    tmux.confirms("t", "try it first");
     tmux.shows("It is tried on a copy");
     let screen = tmux.shows("[a] apply what it did");
     for text in ["Tried on a copy: exit code 0; 1 removed.", "- build/out.txt", "-made by the b"] {
@@ -36,10 +35,8 @@ fn a_command_is_tried_first_seen_and_refused_or_applied() {
     assert_eq!(tree(scratch.workspace.path()), before);
 
     let call = asks(&scratch, "rm -rf build");
-    tmux.shows("[t] try it first");
-    tmux.press(&["t"]);
-    tmux.shows("[a] apply what it did");
-    tmux.press(&["a"]);
+    tmux.confirms("t", "try it first");
+    tmux.confirms("a", "apply what it did");
     tmux.shows("What it did is applied");
     assert_eq!(got(call)["result"]["exitCode"], 0);
     assert!(!fs::exists(scratch.file("build")).unwrap());
@@ -56,14 +53,13 @@ fn what_does_not_fit_is_opened_before_it_is_applied() {
     }
     let Some(tmux) = Tmux::top(&scratch, SMALL, &[]) else { return };
     let call = asks(&scratch, "rm -rf build");
-    tmux.shows("[t] try it first");
-    tmux.press(&["t"]);
+    tmux.confirms("t", "try it first");
     tmux.shows("[a] apply what it did");
     tmux.press(&["a"]);
     // It is shown whole first; the key counts there.
     tmux.shows("more rows: Down");
     assert!(fs::exists(scratch.file("build/file-0")).unwrap());
-    tmux.press(&["a"]);
+    tmux.confirms("a", "apply what it did");
     tmux.shows("What it did is applied");
     assert_eq!(got(call)["result"]["exitCode"], 0);
     assert!(!fs::exists(scratch.file("build")).unwrap());
@@ -80,7 +76,8 @@ fn trials_are_listed_looked_at_applied_and_discarded() {
     let Some(tmux) = Tmux::top(&scratch, SMALL, &[]) else { return };
     tmux.shows("T trials");
     tmux.press(&["T"]);
-    let screen = tmux.shows("1 made, 1 removed");
+    tmux.shows("1 made, 1 removed");
+    let screen = tmux.shows("a apply  d discard");
     for text in ["│   + new.txt", "│   - old.txt", "a apply  d discard", "│ +wanted", "│ -old"]
     {
         assert!(screen.contains(text), "{text}: {screen}");
@@ -90,31 +87,28 @@ fn trials_are_listed_looked_at_applied_and_discarded() {
     tmux.shows("echo unwa");
     tmux.press(&["Up"]);
     tmux.shows("│ +unwanted");
-    tmux.press(&["d"]);
-    tmux.shows("Discard echo unwanted > unwanted.txt?");
-    tmux.press(&["n"]);
     tmux.shows("a apply  d discard");
     tmux.press(&["d"]);
-    tmux.shows("[y] yes");
-    tmux.press(&["y"]);
+    tmux.shows("Enter confirms, Esc cancels");
+    tmux.press(&["Escape"]);
+    tmux.shows("Cancelled");
+    tmux.press(&["Home"]);
+    tmux.settles("d", "d discard", "Discard");
     tmux.shows("discarded: the workspace is as it was");
     tmux.shows("│ +wanted");
     // What somebody has changed meanwhile is named, and nothing is applied.
     scratch.write("old.txt", "changed by a person\n");
-    tmux.press(&["a"]);
-    tmux.shows("Apply the changes of");
-    tmux.press(&["y"]);
-    tmux.until("an error", |screen| screen.contains("changed") && !screen.contains("[y]"));
+    tmux.press(&["Home"]);
+    tmux.settles("a", "a apply", "Apply the changes of");
+    tmux.until("an error", |screen| screen.contains("changed") && !screen.contains("Enter"));
     assert!(!fs::exists(scratch.file("new.txt")).unwrap());
-    tmux.press(&["d"]);
-    tmux.shows("[y] yes");
-    tmux.press(&["y"]);
+    tmux.press(&["Home"]);
+    tmux.settles("d", "d discard", "Discard");
     tmux.shows("No trials");
     scratch.try_sh("echo last > last.txt");
     tmux.shows("│ +last");
-    tmux.press(&["a"]);
-    tmux.shows("[y] yes");
-    tmux.press(&["y"]);
+    tmux.press(&["Home"]);
+    tmux.settles("a", "a apply", "Apply");
     tmux.shows("applied: 1 made, 0 changed, 0 removed");
     assert_eq!(fs::read_to_string(scratch.file("last.txt")).unwrap(), "last\n");
     tmux.press(&["Escape"]);
@@ -139,30 +133,30 @@ fn what_commands_changed_outside_is_listed_applied_and_discarded() {
     tmux.shows("No trials");
     house.works("echo wanted > ~/new.txt; rm ~/.bashrc");
     // It appears, and the keys are those of trials.
-    let screen = tmux.shows("1 made, 1 removed");
+    tmux.shows("1 made, 1 removed");
+    let screen = tmux.shows("a apply  d discard");
     for text in ["outside", "/home/new.txt", "│ +wanted", "│ -# mine", "a apply  d discard"] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     // What commands add meanwhile is shown, too.
     house.works("echo more > ~/more.txt");
     tmux.shows("2 made, 1 removed");
-    tmux.press(&["a"]);
-    tmux.shows("Apply the changes of changes in");
-    tmux.press(&["n"]);
     tmux.shows("a apply  d discard");
-    assert_eq!(house.read(".bashrc"), "# mine\n");
     tmux.press(&["a"]);
-    tmux.shows("[y] yes");
-    tmux.press(&["y"]);
+    tmux.shows("Apply the changes of changes");
+    tmux.press(&["Escape"]);
+    tmux.shows("Cancelled");
+    tmux.press(&["Home"]);
+    assert_eq!(house.read(".bashrc"), "# mine\n");
+    tmux.settles("a", "a apply", "Apply");
     tmux.shows("applied: 2 made, 0 changed, 1 removed");
     tmux.shows("No trials");
     assert_eq!(house.read("new.txt"), "wanted\n");
     assert!(!fs::exists(house.home.join(".bashrc")).unwrap());
     house.works("echo unwanted > ~/new.txt");
     tmux.shows("│ +unwanted");
-    tmux.press(&["d"]);
-    tmux.shows("[y] yes");
-    tmux.press(&["y"]);
+    tmux.press(&["Home"]);
+    tmux.settles("d", "d discard", "Discard");
     tmux.shows("discarded: the home folder is as it was");
     tmux.shows("No trials");
     assert_eq!(house.read("new.txt"), "wanted\n");

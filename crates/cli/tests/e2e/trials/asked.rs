@@ -187,13 +187,11 @@ fn a_person_at_the_terminal_tries_first() {
     let command =
         format!("cd {folder}; exec {program} sh --state {state} --mode strict 'rm notes.txt'");
     let task = outer.promote(&command, &json!({ "tty": true }));
-    let screen = outer.screen_with(&task, "[N] no >");
-    assert!(screen.contains("[t] try it first"), "{screen}");
-    outer.send(&task, &json!({ "input": "t\n" }));
+    outer.confirms(&task, 't', "try it first");
     let screen = outer.screen_with(&task, "[a] apply what it did");
     assert!(screen.contains("- notes.txt"), "{screen}");
     assert!(fs::exists(scratch.file("notes.txt")).unwrap());
-    outer.send(&task, &json!({ "input": "a\n" }));
+    outer.confirms(&task, 'a', "apply what it did");
     assert_eq!(outer.wait(&task, &json!({}))["tasks"][0]["exit_status"], 0);
     assert!(!fs::exists(scratch.file("notes.txt")).unwrap());
 }

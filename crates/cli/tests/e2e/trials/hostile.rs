@@ -355,7 +355,7 @@ fn a_closed_folder_is_applied_in_part_and_then_the_rest() {
         }
         let sees = legwork("ps").output();
         if !sees.is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: another user cannot run the program here");
+            skips::skip("another user cannot run the program here");
             return;
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn can_try() -> bool {
     let can = known.contains("overlay")
         && has_program("unshare", &["--mount", "--map-root-user", "true"]);
     if !can {
-        eprintln!("SKIPPED: this machine makes no copies");
+        skips::skip("this machine makes no copies");
     }
     can
 }

@@ -26,13 +26,13 @@ fn another_mode_is_told_in_the_list_the_difference_and_json() {
     ));
     assert_eq!(code, Some(0), "{stderr}");
     let expected = [
+        "  + run (mode 755)",
+        "  . tool (mode 644 -> 755)",
         "  ~ both (mode 644 -> 600)",
         "  . folder/ (mode 755 -> 700)",
         "  ~ folder/in (was a file)",
         "  + plain",
-        "  + run (mode 755)",
         "  . same (time)",
-        "  . tool (mode 644 -> 755)",
     ];
     let listed: Vec<&str> = stderr.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(listed, expected, "{stderr}");
@@ -59,6 +59,25 @@ fn another_mode_is_told_in_the_list_the_difference_and_json() {
     assert_eq!(scratch.apply(&["tool"]).0, Some(0));
     let mode = fs::metadata(scratch.file("tool")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o755);
+}
+
+#[test]
+fn what_runs_or_is_trusted_is_listed_first_and_never_cut() {
+    if !can_try() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script =
+        "for it in $(seq 100 160); do echo > aaa$it; done; mkdir -p x/.vscode x/.git/hooks z
+        echo > x/.vscode/tasks.json; echo > x/.git/hooks/pre-commit; echo > zzz.sh; chmod 777 zzz.sh
+        for it in $(seq 100 150); do echo > z/run$it; chmod 755 z/run$it; done";
+    let (code, _, stderr) = parts(&scratch.try_sh(script));
+    assert_eq!(code, Some(0), "{stderr}");
+    let listed: Vec<&str> = stderr.lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(listed[..2], ["  + x/.git/hooks/pre-commit", "  + x/.vscode/tasks.json"]);
+    let runs = |line: &&&str| line.starts_with("  + z/run") || line.contains("zzz.sh (mode 777)");
+    assert_eq!(listed.iter().filter(runs).count(), 52, "{stderr}");
+    assert!(listed.last().unwrap().starts_with("  and 61 more"), "{stderr}");
 }
 
 #[test]

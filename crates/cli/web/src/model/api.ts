@@ -1,4 +1,5 @@
 // Requests to the API. Addresses are relative, so that the page works behind a path prefix.
+import { secret } from "./secret";
 
 export class ApiError extends Error {
   constructor(
@@ -35,12 +36,14 @@ interface Sent {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  /** Whether this is what begins a session: it is sent without one. */
+  isSignIn?: boolean;
 }
 
-let whenSignedOut = (): void => {};
+let whenSignedOut = (_why: ApiError): void => {};
 
 /** Has a function called when the server does not know us (any more). */
-export function onSignedOut(callback: () => void): void {
+export function onSignedOut(callback: (why: ApiError) => void): void {
   whenSignedOut = callback;
 }
 
@@ -50,8 +53,9 @@ export function address(path: string): string {
 
 /** Sends a request; the answer, once its head is here. */
 export async function send(method: string, path: string, sent: Sent = {}): Promise<Response> {
-  // A page of another site cannot send this header.
-  const headers: Record<string, string> = { "X-Legwork": "1", ...sent.headers };
+  const own = sent.isSignIn ? undefined : secret.value;
+  const headers: Record<string, string> = { ...sent.headers };
+  if (own) headers["X-Legwork"] = own;
   const init: RequestInit = { method, headers };
   if (sent.body !== undefined) {
     headers["Content-Type"] = "application/json";
@@ -74,7 +78,8 @@ export async function send(method: string, path: string, sent: Sent = {}): Promi
     response.status,
     hint,
   );
-  if (error.isSignedOut) whenSignedOut();
+  // Somebody may have signed in meanwhile.
+  if (error.isSignedOut && !sent.isSignIn && own === secret.value) whenSignedOut(error);
   throw error;
 }
 
@@ -84,6 +89,16 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 export async function post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await send("POST", path, signal ? { body, signal } : { body })).json();
+}
+
+/** Has the browser download what is at an address, to which it cannot bring the secret. */
+export async function download(path: string): Promise<void> {
+  const asked = { path: `/${address(path)}` };
+  const { ticket } = await post<{ ticket: string }>("session/tickets", asked);
+  const link = document.createElement("a");
+  link.href = address(`${path}${query({ ticket })}`);
+  link.download = "";
+  link.click();
 }
 
 /** Fields of a query; what is empty is left out. */

@@ -1,5 +1,5 @@
 // The stream of what happens. It is opened again when it breaks, and goes on where it was.
-import { ApiError, address, get, query } from "./api";
+import { ApiError, isAborted, query, send } from "./api";
 import { mayAnswer, session } from "./session";
 import { Signal } from "./signal";
 
@@ -36,57 +36,64 @@ interface Listener {
 
 /** Follows what happens, until the result is called. */
 export function follow(listener: Listener): () => void {
-  let source: EventSource | undefined;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let last = "";
-  let isOver = false;
+  const abort = new AbortController();
+  let last: string | undefined;
 
-  const noted = (event: Event): void => {
-    last = (event as MessageEvent).lastEventId || last;
+  const heard = ({ id, event, data }: Frame): void => {
+    last = id ?? last;
     link.value = "live";
+    if (!event) return;
+    if (NAMES.includes(event)) listener.happened(JSON.parse(data));
+    else listener.lookAnew();
   };
 
-  const open = (): void => {
-    const who = session.value;
-    if (isOver || !who) return;
-    // Whoever can answer says so: callers then wait for the answer.
-    const answering = mayAnswer(who) ? "true" : undefined;
-    source = new EventSource(address(`events${query({ answering, after: last || undefined })}`));
-    for (const name of ["following", "lagged"]) {
-      source.addEventListener(name, (event) => {
-        noted(event);
-        listener.lookAnew();
-      });
-    }
-    for (const name of NAMES) {
-      source.addEventListener(name, (event) => {
-        noted(event);
-        listener.happened(JSON.parse((event as MessageEvent).data));
-      });
-    }
-    source.onerror = () => {
+  const run = async (): Promise<void> => {
+    for (;;) {
+      try {
+        const who = session.value;
+        if (!who) return;
+        // Whoever can answer says so: callers then wait for the answer.
+        const answering = mayAnswer(who) ? "true" : undefined;
+        const path = `events${query({ answering, after: last })}`;
+        const { body } = await send("GET", path, { signal: abort.signal });
+        if (body) await read(body, heard);
+      } catch (error) {
+        if (isAborted(error) || (error instanceof ApiError && error.isSignedOut)) return;
+      }
       link.value = "lost";
-      // A browser comes back by itself unless the answer was an error.
-      if (source?.readyState !== EventSource.CLOSED) return;
-      source.close();
-      timer = setTimeout(() => void retry(), RETRY_MS);
-    };
-  };
-
-  const retry = async (): Promise<void> => {
-    try {
-      // Tells whether we have to sign in again, which an EventSource does not.
-      await get("session");
-    } catch (error) {
-      if (error instanceof ApiError && error.isSignedOut) return;
+      await new Promise((done) => setTimeout(done, RETRY_MS));
+      if (abort.signal.aborted) return;
     }
-    open();
   };
 
-  open();
-  return () => {
-    isOver = true;
-    clearTimeout(timer);
-    source?.close();
-  };
+  void run();
+  return () => abort.abort();
+}
+
+/** A server-sent event; one without a name tells how far we have heard everything. */
+interface Frame {
+  id?: string;
+  event?: string;
+  data: string;
+}
+
+/** Reads server-sent events to the end. An EventSource does so, too, but sends no header. */
+async function read(
+  body: ReadableStream<Uint8Array<ArrayBuffer>>,
+  heard: (frame: Frame) => void,
+): Promise<void> {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const frames = (rest + value).split("\n\n");
+    rest = frames.pop() ?? "";
+    for (const text of frames) heard({ data: "", ...frame(text) });
+  }
+}
+
+function frame(text: string): Record<string, string> {
+  const fields = text.split("\n").map((line) => line.split(/: (.*)/, 2));
+  return Object.fromEntries(fields.map(([name, value]) => [name, value ?? ""]));
 }

@@ -37,8 +37,20 @@ export interface Tried {
   output: string;
 }
 
-/** A simple command of a script, with the verdict on it by itself. */
-export type Part = [text: string, verdict: Verdict];
+/** A place in a script, in bytes of UTF-8. */
+export interface Span {
+  start: number;
+  end: number;
+}
+
+/** A simple command of a script, with the verdict on it. */
+export interface Part {
+  text: string;
+  verdict: Verdict;
+  span: Span;
+  /** Where the name of its program is. */
+  program?: Span;
+}
 
 export interface Question {
   approval_id: string;
@@ -113,6 +125,8 @@ export interface SandboxReport {
   network: boolean;
   /** Whether that was of hosts that rules allow, by their names. */
   network_by_name?: boolean;
+  /** That a rule or a person let it run outside the sandbox, in words. */
+  outside?: string;
   enforced: string[];
   missing: { layer: string; reason: string }[];
 }

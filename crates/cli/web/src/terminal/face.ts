@@ -18,5 +18,10 @@ export interface OpenedTerminal {
 }
 
 export interface TerminalModule {
-  open(box: HTMLElement, address: string, events: TerminalEvents): OpenedTerminal;
+  open(
+    box: HTMLElement,
+    address: string,
+    protocols: string[],
+    events: TerminalEvents,
+  ): OpenedTerminal;
 }

@@ -49,7 +49,12 @@ const LIGHT: ITheme = {
 };
 
 /** Opens a terminal in an element, connected to an address. */
-export function open(box: HTMLElement, address: string, events: TerminalEvents): OpenedTerminal {
+export function open(
+  box: HTMLElement,
+  address: string,
+  protocols: string[],
+  events: TerminalEvents,
+): OpenedTerminal {
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const theme = (): ITheme => (scheme.matches ? DARK : LIGHT);
   const terminal = new Terminal({
@@ -72,7 +77,7 @@ export function open(box: HTMLElement, address: string, events: TerminalEvents):
   scheme.addEventListener("change", recolour);
 
   const encoder = new TextEncoder();
-  const socket = new WebSocket(address);
+  const socket = new WebSocket(address, protocols);
   socket.binaryType = "arraybuffer";
   let mayType = false;
   let fits = false;

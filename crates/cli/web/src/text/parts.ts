@@ -1,4 +1,4 @@
-// Finds the parts of a command in its text, so that each can be coloured by its verdict.
+// Cuts a command into stretches, so that each of its parts can be coloured by its verdict.
 import type { Part, Verdict } from "../model/types";
 
 export interface Stretch {
@@ -8,20 +8,29 @@ export interface Stretch {
 
 const SEVERITY: Record<Verdict, number> = { allow: 0, ask: 1, deny: 2 };
 
+/** Where each character begins that a place in bytes can name. */
+function places(command: string): Map<number, number> {
+  const found = new Map<number, number>();
+  let bytes = 0;
+  let at = 0;
+  for (const character of command) {
+    found.set(bytes, at);
+    bytes += new TextEncoder().encode(character).length;
+    at += character.length;
+  }
+  return found.set(bytes, at);
+}
+
 /** The command in stretches. A part inside of another one shows only where it is graver. */
 export function stretches(command: string, parts: readonly Part[]): Stretch[] {
   const verdicts: (Verdict | undefined)[] = new Array(command.length).fill(undefined);
-  let at = 0;
-  for (const [text, verdict] of parts) {
-    // They come in the order of their beginnings.
-    const place = text ? command.indexOf(text, at) : -1;
-    if (place < 0) continue;
-    at = place;
-    for (let each = place; each < place + text.length; each += 1) {
+  const place = places(command);
+  for (const { verdict, span } of parts) {
+    const end = place.get(span.end) ?? 0;
+    for (let each = place.get(span.start) ?? end; each < end; each += 1) {
       const known = verdicts[each];
       if (!known || SEVERITY[verdict] >= SEVERITY[known]) verdicts[each] = verdict;
     }
-    at = place + 1;
   }
   const found: Stretch[] = [];
   for (let each = 0; each < command.length; each += 1) {

@@ -1,6 +1,8 @@
-// A button that asks once more before it does something.
+// A button that asks once more before it does something. Changes are not applied or thrown
+// away by a second click that comes too soon; a task is stopped at once.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { TOO_SOON, isSettled, settling } from "./settled";
 import { Problem } from "./words";
 
 interface Given {
@@ -10,14 +12,20 @@ interface Given {
   question: string;
   yes: string;
   no: string;
+  /** The second click counts as soon as it can be made. */
+  isAtOnce?: boolean;
   run: () => Promise<void>;
 }
 
-export function Sure({ text, question, yes, no, run }: Given): JSX.Element {
+export function Sure({ text, question, yes, no, isAtOnce, run }: Given): JSX.Element {
   const [isSure, setSure] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [failure, setFailure] = useState<unknown>(undefined);
-  const begin = async (): Promise<void> => {
+  const begin = async (button: HTMLElement): Promise<void> => {
+    if (!isAtOnce && !isSettled(button)) {
+      setFailure(new Error(TOO_SOON));
+      return;
+    }
     setBusy(true);
     setFailure(undefined);
     try {
@@ -38,12 +46,20 @@ export function Sure({ text, question, yes, no, run }: Given): JSX.Element {
   }
   return (
     <span role="group" aria-label={question}>
-      <button class="refuse" disabled={isBusy} onClick={() => void begin()} autofocus>
+      <button
+        class="refuse"
+        ref={isAtOnce ? null : settling}
+        disabled={isBusy}
+        onKeyDown={(event) => event.repeat && event.preventDefault()}
+        onClick={(event) => void begin(event.currentTarget)}
+        autofocus
+      >
         {yes}
       </button>{" "}
       <button disabled={isBusy} onClick={() => setSure(false)}>
         {no}
       </button>
+      <Problem error={failure} />
     </span>
   );
 }

@@ -51,7 +51,7 @@ export function VerdictBadge({ verdict }: { verdict: Verdict }): JSX.Element {
 export function Parts({ parts }: { parts: Part[] }): JSX.Element {
   return (
     <ul class="parts">
-      {parts.map(([text, verdict], place) => (
+      {parts.map(({ text, verdict }, place) => (
         <li key={place}>
           <VerdictBadge verdict={verdict} />
           <code>

@@ -1,6 +1,8 @@
 // One question, with its answers.
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { DENY, DENY_WITH_NOTE, HINT, type Pressed } from "../model/answering";
+import { type KeysShown, ask, keysShown, press } from "../model/keys";
 import { answer } from "../model/questions";
 import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
@@ -8,32 +10,24 @@ import type { Decision, Question, Session, Tried } from "../model/types";
 import { age, duration } from "../text/format";
 import { visibleLines } from "../text/visible";
 import { Diff, Files, listed } from "../ui/changes";
+import { TOO_SOON, isSettled, settling } from "../ui/settled";
 import { Command, Facts, Foreign, Parts, Problem } from "../ui/words";
-import { isTyping } from "./questions";
 
-/** A question takes no key before it was there for so long: the key was meant for another one. */
-const SETTLE_MS = 600;
+type Button = [Decision, letter: string, text: string];
 
-type Button = [Decision, key: string, text: string];
-
+/** The answers that let something happen: letters and words are those of `legwork top`. */
 const BUTTONS: Button[] = [
-  ["allow_once", "a", "Allow once"],
+  ["apply", "a", "Apply what it did"],
+  ["allow_once", "y", "Allow once"],
   ["try_first", "t", "Try it first"],
   ["allow_session", "s", "Allow for this session"],
-  ["allow_rule", "r", "Allow always: save the rule"],
-  ["allow_once_unconfined", "", "Allow once, outside the sandbox"],
-];
-
-/** Those of a command that was tried: what was seen is what `a` lets happen. */
-const BUTTONS_TRIED: Button[] = [
-  ["apply", "a", "Apply"],
-  ["allow_once", "", "Run it for real"],
-  ...BUTTONS.filter(([decision]) => decision !== "allow_once" && decision !== "try_first"),
+  ["allow_rule", "r", "Allow always, save the rule"],
+  ["allow_once_unconfined", "o", "Allow once OUTSIDE the sandbox"],
 ];
 
 /** The answers that a question offers. */
-function buttonsOf({ tried, replies }: Question): Button[] {
-  return (tried ? BUTTONS_TRIED : BUTTONS).filter(([decision]) => replies.includes(decision));
+function buttonsOf({ replies }: Question): Button[] {
+  return BUTTONS.filter(([decision]) => replies.includes(decision));
 }
 
 interface Given {
@@ -42,15 +36,20 @@ interface Given {
   /** Whether keys are for it. */
   isChosen: boolean;
   onChoose: () => void;
+  /** A letter that chooses another question. */
+  onMove: (letter: string) => void;
 }
 
-export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.Element {
+export function QuestionCard({ question, who, isChosen, onChoose, onMove }: Given): JSX.Element {
   const [isRefusing, setRefusing] = useState(false);
   const [isBusy, setBusy] = useState(false);
-  const [takesKeys, setTakesKeys] = useState(false);
+  const [isHasty, setHasty] = useState(false);
+  const keys = useSignal(keysShown);
   const [failure, setFailure] = useState<unknown>(undefined);
   const note = useRef<HTMLTextAreaElement>(null);
   const may = mayAnswer(who);
+  const buttons = buttonsOf(question);
+  const takesKeys = isChosen && keys.isReady;
 
   const reply = async (decision: Decision): Promise<void> => {
     setBusy(true);
@@ -62,28 +61,36 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
     }
   };
 
-  useEffect(() => {
-    setTakesKeys(false);
-    if (!isChosen || !may) return undefined;
-    const timer = setTimeout(() => setTakesKeys(true), SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [isChosen, may, question.approval_id]);
+  const does = (pressed: Pressed): void => {
+    if (isBusy) return;
+    setHasty(false);
+    if (pressed === "denies") void reply("deny");
+    else if (pressed === "denies with note") setRefusing(true);
+    else if (typeof pressed === "object" && "confirms" in pressed) {
+      const button = buttons.find(([, letter]) => letter === pressed.confirms);
+      if (button) void reply(button[0]);
+    }
+  };
 
   // With the drawing, not after it: what is shown to take keys takes the very next one. While a
-  // note is written, a letter that misses it answers nothing.
+  // note is written, a letter that misses it allows nothing.
   useLayoutEffect(() => {
-    if (!takesKeys || isBusy || isRefusing) return undefined;
-    const press = (event: KeyboardEvent): void => {
-      if (isTyping(event)) return;
-      const button = buttonsOf(question).find(([, key]) => key === event.key);
-      if (button) void reply(button[0]);
-      else if (event.key === "d") setRefusing(true);
-      else return;
-      event.preventDefault();
-    };
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
-  }, [takesKeys, isBusy, isRefusing, question.approval_id]);
+    if (!isChosen || !may) return undefined;
+    const letters = [DENY, DENY_WITH_NOTE, ...(isRefusing ? [] : buttons.map(([, key]) => key))];
+    const subject = JSON.stringify(question);
+    return ask({ subject, letters: letters.join(""), moves: "jk", does, goes: onMove });
+  });
+
+  /** A click: by a pointer on a button that stood still, or by a tool that has no pointer. */
+  const click = (event: MouseEvent, [decision, letter]: Button): void => {
+    if (event.detail === 0) {
+      press(keysShown.value.armed === letter ? "Enter" : { letter }, event.timeStamp);
+      return;
+    }
+    const isMeant = event.detail === 1 && isSettled(event.currentTarget as HTMLElement);
+    setHasty(!isMeant);
+    if (isMeant) void reply(decision);
+  };
 
   useLayoutEffect(() => {
     if (isRefusing) note.current?.focus();
@@ -101,7 +108,7 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
         <Foreign text={question.reason} />
       </h2>
       <Ages question={question} />
-      <Command text={question.command} parts={colouredParts(question)} />
+      <Command text={question.command} parts={question.parts ?? []} />
       {question.parts && question.parts.length > 1 && <Parts parts={question.parts} />}
       {question.lineage && question.lineage.length > 0 && (
         <>
@@ -129,24 +136,36 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
       )}
       {may && (
         <div class="answers">
-          {buttonsOf(question).map(([decision, key, text]) => (
-            <button
-              key={decision}
-              class={key === "a" ? "primary" : ""}
-              disabled={isBusy}
-              onClick={() => void reply(decision)}
-            >
-              {text} <Key name={key} />
-            </button>
-          ))}
           <button
             class="refuse"
+            data-letter={DENY}
+            disabled={isBusy}
+            onClick={() => void reply("deny")}
+          >
+            Deny <Letter name={DENY} />
+          </button>
+          <button
+            class="refuse"
+            data-letter={DENY_WITH_NOTE}
             disabled={isBusy}
             aria-expanded={isRefusing}
             onClick={() => setRefusing(!isRefusing)}
           >
-            No… <Key name="d" />
+            Deny with a note… <Letter name={DENY_WITH_NOTE} />
           </button>
+          {buttons.map((button) => (
+            <button
+              key={button[0]}
+              class={isMain(button[0], question) ? "allows primary" : "allows"}
+              data-letter={button[1]}
+              ref={settling}
+              disabled={isBusy}
+              onClick={(event) => click(event, button)}
+            >
+              {button[2]} <Letter name={button[1]} />
+            </button>
+          ))}
+          {isChosen && <Said keys={keys} isHasty={isHasty} buttons={buttons} />}
         </div>
       )}
       {may && isRefusing && (
@@ -174,7 +193,7 @@ export function QuestionCard({ question, who, isChosen, onChoose }: Given): JSX.
             }}
           />
           <button class="refuse" disabled={isBusy}>
-            Refuse
+            Deny
           </button>
         </form>
       )}
@@ -209,14 +228,25 @@ function TriedOut({ tried }: { tried: Tried }): JSX.Element {
   );
 }
 
-/** What is coloured in the text: its parts, or where there is only one the cause. */
-function colouredParts({ parts, cause }: Question): NonNullable<Question["parts"]> {
-  if (parts && parts.length > 0) return parts;
-  return cause ? [[cause, "ask"]] : [];
+function Letter({ name }: { name: string }): JSX.Element {
+  return <kbd aria-hidden="true">{name}</kbd>;
 }
 
-function Key({ name }: { name: string }): JSX.Element | null {
-  return name ? <kbd aria-hidden="true">{name}</kbd> : null;
+/** The answer that is offered first: of a command that was tried, what was seen. */
+function isMain(decision: Decision, { tried }: Question): boolean {
+  return decision === (tried ? "apply" : "allow_once");
+}
+
+/** What Enter would do now, or why a key or a click did nothing. */
+function Said(given: { keys: KeysShown; isHasty: boolean; buttons: Button[] }): JSX.Element {
+  const armed = given.buttons.find(([, letter]) => letter === given.keys.armed);
+  return (
+    <p role="status" class={armed ? "said armed" : "said"}>
+      {armed && `${armed[2]}? Enter confirms, Esc cancels`}
+      {!armed && given.isHasty && TOO_SOON}
+      {!armed && !given.isHasty && given.keys.isTyping && HINT}
+    </p>
+  );
 }
 
 function Ages({ question }: { question: Question }): JSX.Element {
@@ -288,7 +318,7 @@ export function SandboxWords({ text }: { text: string }): JSX.Element {
   const network = NETWORKS.find(([words]) => text.includes(words))?.[1] ?? "";
   return (
     <>
-      {text}
+      <span class={text.includes("OUTSIDE") ? "outside" : ""}>{text}</span>
       {level && (
         <span class="faint">
           {" "}

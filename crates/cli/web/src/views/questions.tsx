@@ -1,6 +1,6 @@
 // The questions: what an agent wants to run, why that is asked, and the answers.
 import type { JSX } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { askPermission, canAsk } from "../model/notify";
 import { questions, triedLast } from "../model/questions";
 import { mayAnswer } from "../model/session";
@@ -18,18 +18,13 @@ export function Questions({ who }: { who: Session }): JSX.Element {
   const place = open?.findIndex((it) => it.approval_id === chosen) ?? -1;
   const current = place >= 0 ? chosen : open?.[0]?.approval_id;
 
-  useLayoutEffect(() => {
-    const step = (event: KeyboardEvent): void => {
-      if (isTyping(event) || !open || (event.key !== "j" && event.key !== "k")) return;
-      const at = open.findIndex((it) => it.approval_id === current);
-      const next = open[at + (event.key === "j" ? 1 : -1)];
-      if (!next) return;
-      setChosen(next.approval_id);
-      list.current?.querySelector(`#${next.approval_id}`)?.scrollIntoView({ block: "nearest" });
-    };
-    addEventListener("keydown", step);
-    return () => removeEventListener("keydown", step);
-  }, [open, current]);
+  const move = (letter: string): void => {
+    const at = open?.findIndex((it) => it.approval_id === current) ?? -1;
+    const next = open?.[at + (letter === "j" ? 1 : -1)];
+    if (!next) return;
+    setChosen(next.approval_id);
+    list.current?.querySelector(`#${next.approval_id}`)?.scrollIntoView({ block: "nearest" });
+  };
 
   return (
     <main>
@@ -57,24 +52,18 @@ export function Questions({ who }: { who: Session }): JSX.Element {
             who={who}
             isChosen={question.approval_id === current}
             onChoose={() => setChosen(question.approval_id)}
+            onMove={move}
           />
         ))}
       </div>
       {open && open.length > 0 && mayAnswer(who) && (
         <p class="faint keys">
-          Keys: <kbd>a</kbd> once, or apply what was tried, <kbd>s</kbd> for the session,{" "}
-          <kbd>r</kbd> save the rule, <kbd>t</kbd> try it first, <kbd>d</kbd> no; <kbd>j</kbd> and{" "}
-          <kbd>k</kbd> choose a question.
+          <kbd>n</kbd> denies at once, <kbd>N</kbd> with a note. Then Enter: <kbd>y</kbd> allow once,{" "}
+          <kbd>s</kbd> for the session, <kbd>r</kbd> always, <kbd>t</kbd> try it first, <kbd>a</kbd>{" "}
+          apply what it did, <kbd>o</kbd> OUTSIDE the sandbox. <kbd>j</kbd> and <kbd>k</kbd> choose a
+          question.
         </p>
       )}
     </main>
   );
-}
-
-/** Whether a key belongs to a field, or to the browser. */
-export function isTyping(event: KeyboardEvent): boolean {
-  const { target } = event;
-  const isField =
-    target instanceof HTMLElement && target.closest("input, textarea, select, .xterm") !== null;
-  return isField || event.ctrlKey || event.altKey || event.metaKey || event.repeat;
 }

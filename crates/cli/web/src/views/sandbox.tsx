@@ -7,9 +7,9 @@ import { SandboxWords } from "./question";
 const named = (layer: string): string => layer.replaceAll("_", " ");
 
 export function Sandbox({ report }: { report: SandboxReport }): JSX.Element {
-  const { level, network, network_by_name, enforced, missing } = report;
+  const { level, network, network_by_name, outside, enforced, missing } = report;
   const reach = network_by_name ? "network by name" : network ? "with network" : "no network";
-  const words = level === "none" ? level : `${level}, ${reach}`;
+  const words = level === "none" ? [level, outside].filter(Boolean).join(", ") : `${level}, ${reach}`;
   return (
     <section aria-labelledby="sandbox">
       <h2 id="sandbox">Sandbox</h2>

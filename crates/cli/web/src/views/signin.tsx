@@ -5,7 +5,7 @@ import { Problem } from "../ui/words";
 
 /** Asks for a token; whoever opened a sign-in link does not come here. */
 export function SignIn({ problem }: { problem: unknown }): JSX.Element {
-  const [failure, setFailure] = useState<unknown>(problem);
+  const [failure, setFailure] = useState<unknown>(undefined);
   const [isBusy, setBusy] = useState(false);
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
@@ -31,10 +31,10 @@ export function SignIn({ problem }: { problem: unknown }): JSX.Element {
           Sign in
         </button>
       </form>
-      <Problem error={failure} />
+      <Problem error={failure ?? problem} />
       <p class="faint">
-        <code>legwork token add NAME --role operator</code> makes a token. Or open the link that the
-        server printed when it started; <code>kill -USR1</code> makes it print another one.
+        <code>legwork serve link</code> on the machine of the server prints a link that signs you
+        in; <code>legwork token add NAME --role operator</code> makes a token.
       </p>
     </main>
   );

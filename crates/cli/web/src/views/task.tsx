@@ -1,7 +1,7 @@
 // One task: what it prints, what it is, and what can be done with it.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { address, get, isAborted, post } from "../model/api";
+import { download, get, isAborted, post } from "../model/api";
 import { mayChange, seesAll, seesQuestions } from "../model/session";
 import { now, useSignal } from "../model/signal";
 import { isActive, taskChange } from "../model/tasks";
@@ -78,6 +78,11 @@ function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }):
         )}
       </div>
       <Command text={task.command} />
+      {task.sandbox.outside && (
+        <p role="note" class="outside">
+          It {task.sandbox.outside}
+        </p>
+      )}
       {held && (
         <p class="problem">
           It waits for an answer: may <code>{held.program}</code> run?{" "}
@@ -90,7 +95,7 @@ function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }):
       {runs && !task.tty && shown.takes_input && mayChange(who) && (
         <Input id={task.task_id} waits={shown.task.waiting_for_input === true} />
       )}
-      {who.role === "operator" && <RawLinks task={task} />}
+      {who.role === "operator" && <RawBytes task={task} />}
       {shown.trial && !runs && seesQuestions(who) && (
         <TaskTrial id={task.task_id} who={who} onChange={onChange} />
       )}
@@ -111,6 +116,7 @@ function Stop(given: { id: string; runs: boolean; onChange: () => void }): JSX.E
       question="Stop this task?"
       yes="Stop it"
       no="Keep it"
+      isAtOnce
       run={async () => {
         await post(`tasks/${encodeURIComponent(id)}/stop`, {});
         onChange();
@@ -180,24 +186,26 @@ function LastScreen({ id }: { id: string }): JSX.Element {
   );
 }
 
-function RawLinks({ task }: { task: Task }): JSX.Element {
-  const at = (stream: string): string =>
-    address(`tasks/${encodeURIComponent(task.task_id)}/raw/${stream}`);
+function RawBytes({ task }: { task: Task }): JSX.Element {
+  const [failure, setFailure] = useState<unknown>(undefined);
+  const fetchRaw = (stream: string): void => {
+    const path = `tasks/${encodeURIComponent(task.task_id)}/raw/${stream}`;
+    download(path).then(() => setFailure(undefined), setFailure);
+  };
   const size = (stream: "stdout" | "stderr"): string =>
     task.outcome ? ` (${bytes(task.outcome[stream].bytes)})` : "";
   return (
-    <p class="bar">
-      Exact bytes, with secrets:
-      <a href={at("stdout")} download>
+    <div class="bar">
+      Download the exact bytes, with secrets:
+      <button onClick={() => fetchRaw("stdout")}>
         {task.tty ? "terminal" : "stdout"}
         {size("stdout")}
-      </a>
+      </button>
       {!task.tty && (
-        <a href={at("stderr")} download>
-          stderr{size("stderr")}
-        </a>
+        <button onClick={() => fetchRaw("stderr")}>stderr{size("stderr")}</button>
       )}
-    </p>
+      <Problem error={failure} />
+    </div>
   );
 }
 

@@ -143,6 +143,11 @@ function TaskCells({ task }: { task: Task }): JSX.Element {
         {visible(folder(task.workdir))}
       </span>
       <span role="cell" class="cell-command">
+        {task.sandbox.outside && (
+          <strong class="outside" title={task.sandbox.outside}>
+            OUTSIDE{" "}
+          </strong>
+        )}
         <a href={`#/task/${task.task_id}`}>
           {visible(task.command.slice(0, COMMAND_CHARACTERS).replace(/\s+/g, " "))}
         </a>

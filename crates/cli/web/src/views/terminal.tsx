@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { address } from "../model/api";
+import { secret } from "../model/secret";
 import type { OpenedTerminal, TerminalModule } from "../terminal/face";
 
 /** The address of the terminal's own file; the build knows it. */
@@ -48,7 +49,9 @@ export function TerminalView({ id, onEnd }: { id: string; onEnd: () => void }): 
       const element = box.current;
       if (isOver || !element) return;
       opened.current?.close();
-      opened.current = module.open(element, socketAddress(id), {
+      // A WebSocket can have no header of its own; a subprotocol has to say who we are.
+      const protocols = ["legwork", secret.value ?? ""].filter(Boolean);
+      opened.current = module.open(element, socketAddress(id), protocols, {
         attached: (may) => {
           setMayType(may);
           setMessage(may ? "" : "You can look, but not type.");

@@ -46,6 +46,16 @@ fn no_more_lines_are_shown_than_every_client_keeps() {
 }
 
 #[test]
+fn what_is_shorter_than_its_marker_is_shown() {
+    let text = "twenty-one characters";
+    for budget in [0, 1, 5] {
+        let preview = one(text.as_bytes(), budget);
+        assert_eq!((preview.text.as_deref(), preview.truncated), (Some(text), false));
+    }
+    assert!(one(text.repeat(20).as_bytes(), 1).truncated);
+}
+
+#[test]
 fn a_blank_stream_has_no_text() {
     assert_eq!(one(b" \n\t\n", 100).text, None);
     assert_eq!(one(b"", 100).text, None);

@@ -77,7 +77,7 @@ pub(crate) struct SandboxPaths {
 }
 
 /// A rule on a program.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FarRule {
     id: String,
     denies: bool,

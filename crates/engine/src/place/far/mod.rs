@@ -74,7 +74,7 @@ pub(crate) struct Far {
     asked: AskedOf,
     way: PostWay,
     /// The places of tasks, where each has one of its own.
-    of_tasks: Mutex<HashMap<TaskId, Arc<Self>>>,
+    of_tasks: Arc<Mutex<HashMap<TaskId, Arc<Self>>>>,
     mask: SharedMask,
     standing: tokio::sync::Mutex<Standing>,
     /// The connection that was opened last, for a look at what it said.
@@ -87,7 +87,7 @@ pub(crate) struct Far {
 }
 
 /// What the post is told of the workspace and of sandboxes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedOf {
     workspace: PathBuf,
     sandbox: SandboxPaths,
@@ -141,6 +141,18 @@ impl Far {
         Self::by(way, settings, here, state, asked, mask)
     }
 
+    /// The same for another configuration. It has a connection of its own, and shares the jobs.
+    pub(crate) fn with(&self, here: Arc<Local>, asked: AskedOf) -> Self {
+        let (settings, state) = (self.settings.clone(), self.state.clone());
+        let way = match &self.way {
+            PostWay::Head(jobs) => PostWay::Head(jobs.clone()),
+            PostWay::Job(jobs, id) => PostWay::Job(jobs.clone(), id.clone()),
+            PostWay::Direct(_) => PostWay::to(&settings, &asked.workspace, state.path()),
+        };
+        let of_tasks = self.of_tasks.clone();
+        Self { of_tasks, ..Self::by(way, settings, here, state, asked, self.mask.clone()) }
+    }
+
     /// The same by another way.
     fn by(
         way: PostWay,
@@ -156,7 +168,7 @@ impl Far {
             state,
             asked,
             way,
-            of_tasks: Mutex::default(),
+            of_tasks: Arc::default(),
             mask,
             standing: tokio::sync::Mutex::default(),
             latest: Mutex::default(),

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use legwork_warden::sandbox::Profile;
+
 use super::{
     pool::{Pool, Shared},
     sandbox::{CopiesAhead, CopiesFor},
@@ -38,6 +40,8 @@ pub(super) struct WardenAhead {
     // Before its layers, which are removed if nobody has used them.
     warden: Warden,
     sandbox: Arc<Sandbox>,
+    /// What its sandbox was made by, but for the copies.
+    profile: Arc<Profile>,
     copies: CopiesAhead,
 }
 
@@ -99,14 +103,16 @@ impl Pool {
         id: &TaskId,
     ) -> Result<Ready, PlaceError> {
         for _ in 0..TRIES {
+            let profile = self.sandboxing.current_profile(copies.wanted()).await;
             let ahead = self.lock().ahead.take(copies);
-            // One that died while it waited is passed over.
+            // One that died while it waited is passed over, and one for what is different now.
+            let ahead = ahead.filter(|it| Arc::ptr_eq(&it.profile, &profile));
             let alive = ahead.and_then(|mut it| (!it.warden.channel.is_closed()).then_some(it));
             let ahead = match alive {
                 Some(ahead) => ahead,
                 None => self.make_ahead(self.take(copies.wanted()).await?, copies).await?,
             };
-            let WardenAhead { mut warden, sandbox, copies: layers } = ahead;
+            let WardenAhead { mut warden, sandbox, copies: layers, .. } = ahead;
             if let Some(given) = self.sandboxing.use_copies(layers, id, &warden.name).await? {
                 warden.copies = Some(given);
                 self.lock().ahead.expect(copies);
@@ -122,11 +128,13 @@ impl Pool {
         mut warden: Warden,
         copies: CopiesFor,
     ) -> Result<WardenAhead, PlaceError> {
-        let (profile, layers) = self.sandboxing.prepare_copies(copies, &warden.name).await?;
-        let enforcement = Box::pin(warden.confine(copies.wanted(), &profile)).await?;
+        let profile = self.sandboxing.profile(copies.wanted()).await;
+        let made = self.sandboxing.prepare_copies(copies, &profile, &warden.name).await?;
+        let (with_copies, layers) = made;
+        let enforcement = Box::pin(warden.confine(copies.wanted(), &Arc::new(with_copies))).await?;
         (warden.confined, warden.once) = (None, true);
         let sandbox = self.sandboxing.with_copies(copies, enforcement)?;
-        Ok(WardenAhead { warden, sandbox, copies: layers })
+        Ok(WardenAhead { warden, sandbox, profile, copies: layers })
     }
 
     /// Makes those ready that were needed and are missing, if this is an engine that keeps wardens

@@ -119,9 +119,24 @@ impl Local {
         if at_once {
             spawning.begin();
         }
-        let pool = Pool::new(Box::new(spawning), sandboxing.clone());
+        let pool = Pool::new(Arc::new(spawning), sandboxing.clone());
         let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
         Self { state, boot_id: boot_id(), owners, pool, sandboxing, logins }
+    }
+
+    /// The same with other settings: nothing that was made ready by those of before is used again,
+    /// but the spawner stays.
+    pub(crate) fn with_settings(
+        &self,
+        settings: SandboxSettings,
+        roots: &[PathBuf],
+        rules: &[ProgramRule],
+    ) -> Self {
+        let (state, owners) = (self.state.clone(), self.owners.clone());
+        let sandboxing = Arc::new(Sandboxing::new(settings, roots, state.path(), rules));
+        let pool = Pool::new(self.pool.forks.clone(), sandboxing.clone());
+        let logins = Arc::new(Logins::new(pool.clone(), sandboxing.clone(), state.clone()));
+        Self { state, boot_id: self.boot_id.clone(), owners, pool, sandboxing, logins }
     }
 
     /// The mark of this engine, which the names of its wardens begin with.
@@ -228,6 +243,10 @@ impl Place for Local {
 
     fn can_try(&self) -> bool {
         sandbox::knows_copies()
+    }
+
+    fn unsearched(&self) -> Soon<'_, Option<PathBuf>> {
+        Box::pin(self.sandboxing.unsearched())
     }
 
     fn give_back(&self, warden: Warden) {

@@ -26,7 +26,7 @@ use crate::{
     inotify::{Inotify, ReadFlags, WatchFlags},
     model::place::place_of,
     place::Inheritance,
-    presence::{Presence, SPARE, is_here},
+    presence::{Presence, RELEASE_MS, SPARE, is_here},
     state::make_private,
 };
 
@@ -35,10 +35,6 @@ const SEPARATOR: char = '-';
 
 /// Characters of a mark.
 const MARK_CHARS: usize = 13;
-
-/// The kernel tells that a file is closed just before it lets go of the lock: this long after that
-/// it is looked again whether it has.
-const RELEASE_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
 
 /// How often to look where the kernel does not tell.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

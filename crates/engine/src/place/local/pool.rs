@@ -50,7 +50,7 @@ pub(super) trait Forks: Send + Sync + fmt::Debug {
 pub(super) struct Pool {
     // Before what forks, which is dropped after it: a spawner stays for as long as it has wardens.
     shared: Mutex<Shared>,
-    pub(super) forks: Box<dyn Forks>,
+    pub(super) forks: Arc<dyn Forks>,
     pub(super) sandboxing: Arc<Sandboxing>,
     /// What new wardens make a sandbox ready for.
     usual: OnceLock<Wanted>,
@@ -85,7 +85,7 @@ impl Shared {
 }
 
 impl Pool {
-    pub(super) fn new(forks: Box<dyn Forks>, sandboxing: Arc<Sandboxing>) -> Arc<Self> {
+    pub(super) fn new(forks: Arc<dyn Forks>, sandboxing: Arc<Sandboxing>) -> Arc<Self> {
         Arc::new(Self { shared: Mutex::default(), forks, sandboxing, usual: OnceLock::new() })
     }
 
@@ -126,12 +126,12 @@ impl Pool {
         if wanted.level == Level::None {
             return Ok(None);
         }
-        if warden.confined == Some(wanted)
+        let profile = self.sandboxing.current_profile(wanted).await;
+        if warden.is_confined_by(wanted, &profile)
             && let Some(known) = self.sandboxing.known(wanted)
         {
             return Ok(Some(known));
         }
-        let profile = self.sandboxing.profile(wanted).await;
         // Rare, and long: what is boxed here keeps the way of a usual start short.
         let enforcement = Box::pin(warden.confine(wanted, &profile)).await?;
         Ok(Some(self.sandboxing.learn(wanted, enforcement)))

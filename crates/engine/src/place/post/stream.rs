@@ -146,7 +146,8 @@ impl Stream {
             }
             StreamOrder::Warnings(answer) => {
                 let warnings = match self.check.take() {
-                    Some(check) => check.warnings().await,
+                    // The end is not read here: what goes on may change something.
+                    Some(check) => check.warnings(true).await,
                     None => Vec::new(),
                 };
                 let _ = answer.send(warnings);

@@ -38,7 +38,7 @@ pub(crate) fn remembered(_state: &StateFolder, _name: &str) -> Option<PlaceSetti
 }
 
 /// What a post would be told.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AskedOf;
 
 impl AskedOf {
@@ -94,6 +94,11 @@ impl Far {
         _mask: SharedMask,
     ) -> Self {
         Self { settings }
+    }
+
+    /// The same for another configuration.
+    pub(crate) fn with(&self, _here: Arc<Local>, _asked: AskedOf) -> Self {
+        Self { settings: self.settings.clone() }
     }
 
     pub(crate) fn settings(&self) -> &PlaceSettings {

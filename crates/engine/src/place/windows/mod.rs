@@ -88,7 +88,20 @@ impl Local {
         let sandboxing = Arc::new(Sandboxing::new(roots, state.path()));
         let owners = Arc::new(Owners::new(state.engines()));
         let spawning = Spawning::new(state.clone(), owners.clone());
-        let pool = Pool::new(Box::new(spawning), sandboxing.clone());
+        let pool = Pool::new(Arc::new(spawning), sandboxing.clone());
+        Self { state, owners, pool, sandboxing }
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with_settings(
+        &self,
+        _settings: SandboxSettings,
+        roots: &[PathBuf],
+        _rules: &[ProgramRule],
+    ) -> Self {
+        let (state, owners) = (self.state.clone(), self.owners.clone());
+        let sandboxing = Arc::new(Sandboxing::new(roots, state.path()));
+        let pool = Pool::new(self.pool.forks.clone(), sandboxing.clone());
         Self { state, owners, pool, sandboxing }
     }
 }

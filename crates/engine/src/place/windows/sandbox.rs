@@ -25,7 +25,7 @@ pub(crate) enum LocalTamperCheck {}
 
 impl LocalTamperCheck {
     #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
-    pub(crate) async fn warnings(self) -> Vec<String> {
+    pub(crate) async fn warnings(self, _leaves: bool) -> Vec<String> {
         match self {}
     }
 }
@@ -41,6 +41,7 @@ pub(crate) enum CopiesFor {
 pub(crate) struct Sandboxing {
     /// Where a command can put a file.
     writable: Vec<PathBuf>,
+    profiles: Mutex<HashMap<Wanted, Arc<Profile>>>,
     known: Mutex<HashMap<Wanted, Arc<Sandbox>>>,
 }
 
@@ -50,13 +51,20 @@ impl Sandboxing {
         let folders = roots.iter().map(PathBuf::as_path).chain([state, &*temporary]);
         // A file is compared by its real path, and these can be written in other ways.
         let writable = folders.map(|it| real_path(it).unwrap_or_else(|_| it.to_owned())).collect();
-        Self { writable, known: Mutex::default() }
+        Self { writable, profiles: Mutex::default(), known: Mutex::default() }
     }
 
-    /// The profile: a warden says what it can make of it, which is little.
+    /// The profile with all that is in the folders which commands may write now: that changes
+    /// nothing here.
+    pub(crate) async fn current_profile(&self, wanted: Wanted) -> Arc<Profile> {
+        self.profile(wanted).await
+    }
+
+    /// The profile, made once: a warden says what it can make of it, which is little.
     #[expect(clippy::unused_async, reason = "the signature is that of Linux")]
     pub(crate) async fn profile(&self, wanted: Wanted) -> Arc<Profile> {
-        Arc::new(Profile {
+        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        let profile = || Profile {
             network: wanted.network == NetworkMode::All,
             names: wanted.network == NetworkMode::Names,
             writable: Vec::new(),
@@ -69,7 +77,8 @@ impl Sandboxing {
             program_folders: Vec::new(),
             tells_exec: false,
             copies: Vec::new(),
-        })
+        };
+        profiles.entry(wanted).or_insert_with(|| Arc::new(profile())).clone()
     }
 
     /// What this machine makes of it, if that is known.

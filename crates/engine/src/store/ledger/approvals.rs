@@ -4,18 +4,25 @@
 //! (an open question, an answer that nobody has used) serves the next session that asks the very
 //! same thing: the key says which that is.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, time::Duration};
 
+use data_encoding::HEXLOWER;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 
 use super::{Ledger, LedgerError};
 use crate::{
     clock::now_ms,
     id::{TaskId, random},
+    inotify::{Inotify, WatchFlags},
     model::question::{Answered, Approval, Reply},
-    presence::{Presence, is_here},
+    presence::{Presence, RELEASE_MS, is_here},
     state::make_private,
 };
+
+/// How often to look whether somebody watches where the kernel does not tell.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) const SCHEMA: &str = "
 CREATE TABLE approval (
@@ -355,12 +362,14 @@ impl Ledger {
         !is_gone(&self.writer.state.askers(), session)
     }
 
-    /// Notes that somebody is here who answers, until the result is dropped.
-    pub(crate) fn note_watcher(&self) -> Result<Answerer, LedgerError> {
+    /// Notes that somebody is here who answers, for one workspace or for all, until the result is
+    /// dropped.
+    pub(crate) fn note_watcher(&self, workspace: Option<&str>) -> Result<Answerer, LedgerError> {
         let watchers = self.writer.state.watchers();
         make_private(&watchers)?;
+        let of = workspace.map(|it| format!(".{}", mark_of(it))).unwrap_or_default();
         for _ in 0..PRESENCE_TRIES {
-            let path = watchers.join(random("").map_err(io::Error::other)?);
+            let path = watchers.join(random("").map_err(io::Error::other)? + &of);
             if let Some(presence) = Presence::take(&path)? {
                 return Ok(Answerer { _presence: presence });
             }
@@ -368,14 +377,17 @@ impl Ledger {
         Err(LedgerError::Busy)
     }
 
-    /// Whether somebody is here who answers.
-    pub(crate) async fn has_watcher(&self) -> Result<bool, LedgerError> {
+    /// Whether somebody is here who answers for a workspace.
+    pub(crate) async fn has_watcher(&self, workspace: &str) -> Result<bool, LedgerError> {
+        let wanted = mark_of(workspace);
         for entry in fs::read_dir(self.writer.state.watchers()).into_iter().flatten().flatten() {
-            if is_here(&entry.path()) {
+            let path = entry.path();
+            if !is_here(&path) {
+                // It was killed: what is left of it is removed.
+                drop(Presence::take(&path));
+            } else if path.extension().is_none_or(|mark| *mark == *wanted) {
                 return Ok(true);
             }
-            // It was killed: what is left of it is removed.
-            drop(Presence::take(&entry.path()));
         }
         // An older program says so again and again.
         self.writer
@@ -386,6 +398,37 @@ impl Ledger {
             })
             .await
     }
+
+    /// Waits until nobody is here any more who answers for a workspace.
+    pub(crate) async fn no_watcher(&self, workspace: &str) -> Result<(), LedgerError> {
+        let watchers = self.writer.state.watchers();
+        // Before the first look, so that nobody leaves between the two.
+        let ends = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
+        let told = Inotify::new().and_then(|told| told.add(&watchers, ends).map(|_| told));
+        let mut told = told.ok();
+        loop {
+            for pause_ms in RELEASE_MS {
+                sleep(Duration::from_millis(pause_ms)).await;
+                if !self.has_watcher(workspace).await? {
+                    return Ok(());
+                }
+            }
+            match &told {
+                None => sleep(LOOK_EVERY).await,
+                Some(inotify) => {
+                    let changed = inotify.changed().await;
+                    if changed.and_then(|()| inotify.read(|_| {})).is_err() {
+                        told = None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the name of a watcher ends with that is confined to a workspace.
+fn mark_of(workspace: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(workspace))
 }
 
 /// Somebody who answers questions, until this is dropped: callers who have to ask wait for an

@@ -197,20 +197,22 @@ impl Ledger {
         self.writer.write(|_| Ok(())).await
     }
 
-    /// Registers a task, if fewer than `tasks_max` run; with `unless_equal`, only if no equal one
-    /// has yet to end. All in one atomic step.
+    /// Registers a task, if fewer than `tasks_max` run; with `passed_over`, only if no equal one
+    /// but these has yet to end. All in one atomic step.
     pub(crate) async fn register(
         &self,
         task: Arc<Task>,
         note: Arc<[u8]>,
-        unless_equal: bool,
+        passed_over: Option<Vec<TaskId>>,
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
         let (head, began) = (self.audit_head(), Instant::now());
         let registered = self
             .writer
             .note(move |page| {
-                if unless_equal && let Some(running) = page.equal(&task.fingerprint) {
+                if let Some(passed_over) = &passed_over
+                    && let Some(running) = page.equal(&task.fingerprint, passed_over)
+                {
                     return Ok(Registered::Equal(Box::new(running)));
                 }
                 let running = page.open_tasks();
@@ -264,10 +266,14 @@ impl Ledger {
             .await
     }
 
-    /// A task with this fingerprint that may be joined.
-    pub(crate) async fn equal(&self, fingerprint: &[u8; 32]) -> Result<Option<Task>, LedgerError> {
-        let fingerprint = *fingerprint;
-        self.writer.note(move |page| Ok(page.equal(&fingerprint))).await
+    /// A task with this fingerprint that may be joined, other than these.
+    pub(crate) async fn equal(
+        &self,
+        fingerprint: &[u8; 32],
+        passed_over: &[TaskId],
+    ) -> Result<Option<Task>, LedgerError> {
+        let (fingerprint, passed_over) = (*fingerprint, passed_over.to_vec());
+        self.writer.note(move |page| Ok(page.equal(&fingerprint, &passed_over))).await
     }
 
     /// Records how a task ended, with its output if that is nowhere else; the first outcome stays.

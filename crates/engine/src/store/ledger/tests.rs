@@ -1,12 +1,16 @@
 //! The ledger as a whole: older schemas, and what every statement costs with a long history.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rusqlite::{
     Connection,
     trace::{TraceEvent, TraceEventCodes},
 };
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::*;
 use crate::{
@@ -32,7 +36,7 @@ impl Ledger {
         tasks_max: u64,
     ) -> Result<Registered, LedgerError> {
         let note = write_note(&task).into();
-        self.register(task, note, unless_equal, tasks_max).await
+        self.register(task, note, unless_equal.then(Vec::new), tasks_max).await
     }
 }
 
@@ -227,7 +231,7 @@ async fn a_daybook_begun_anew_keeps_what_is_open_and_everybody_goes_on_in_it() {
         let joined = ledger.register_noted(task(1, "/w"), true, 10).await.unwrap();
         assert!(matches!(joined, Registered::Equal(_)), "{joined:?}");
         // One that is being stopped is not joined.
-        assert_eq!(ledger.equal(&[2; 32]).await.unwrap(), None);
+        assert_eq!(ledger.equal(&[2; 32], &[]).await.unwrap(), None);
         assert_eq!(ledger.count(None, true).await.unwrap(), 3);
         assert_eq!(ledger.count(None, false).await.unwrap(), 2);
         let kept = ledger.small_output(&over.task_id).await.unwrap().unwrap();
@@ -448,7 +452,7 @@ async fn what_happens_is_noted_while_others_of_this_process_wait_for_a_held_ledg
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
         let began = Instant::now();
-        assert!(ledger.equal(&[1; 32]).await.unwrap().is_none());
+        assert!(ledger.equal(&[1; 32], &[]).await.unwrap().is_none());
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
     holder.execute_batch("ROLLBACK").unwrap();
@@ -462,7 +466,7 @@ async fn exercise(ledger: &Ledger, history: &History) {
     let id = new.task_id.clone();
     ledger.register_noted(new.clone(), true, 10).await.unwrap();
     ledger.register_noted(new, true, 10).await.unwrap();
-    ledger.equal(&[1; 32]).await.unwrap();
+    ledger.equal(&[1; 32], &[]).await.unwrap();
     for workspace in [None, Some("/w")] {
         for finished_too in [true, false] {
             ledger.list(workspace, finished_too, 20).await.unwrap();
@@ -484,12 +488,28 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.answer_approval("a_1", &answered).await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
     ledger.take_approval("key", "s_1").await.unwrap();
-    drop(ledger.note_watcher().unwrap());
-    ledger.has_watcher().await.unwrap();
+    drop(ledger.note_watcher(None).unwrap());
+    ledger.has_watcher("/w").await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();
     history.remove(&oldest).unwrap();
     history.remove_approvals(now_ms()).unwrap();
     history.extent().unwrap();
+}
+
+#[tokio::test]
+async fn the_last_watcher_of_a_workspace_is_missed_when_it_leaves() {
+    let (_scratch, state) = state();
+    let ledger = Ledger::open(state).unwrap();
+    let [first, last] = ["/w", "/w"].map(|it| ledger.note_watcher(Some(it)).unwrap());
+    let _elsewhere = ledger.note_watcher(Some("/other")).unwrap();
+    let mut left = std::pin::pin!(ledger.no_watcher("/w"));
+    // Longer than it looks by itself.
+    let long = Duration::from_secs(1);
+    assert!(timeout(long, &mut left).await.is_err());
+    drop(first);
+    assert!(timeout(long, &mut left).await.is_err(), "there is another one");
+    drop(last);
+    timeout(Duration::from_secs(60), left).await.unwrap().unwrap();
 }
 
 /// Steps of a plan that read a whole table of tasks or questions.

@@ -5,26 +5,22 @@
 //! changes nothing. Whoever hears of the end first writes it into the ledger; the first outcome
 //! stays.
 
-mod input;
+mod controls;
 mod reach;
 
 use std::{collections::VecDeque, fmt::Display, sync::Arc, time::Duration};
 
-use legwork_warden::{
-    folder::WindowSize,
-    protocol::{
-        self, EndCause, FromWarden, LiveResources, Met, NewOutput, Order, Report, ToWarden,
-        WatchFor,
-    },
+use legwork_warden::protocol::{
+    self, FromWarden, LiveResources, Met, NewOutput, Order, Report, ToWarden, WatchFor,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-pub use self::input::InputTaken;
-use super::{DEATH, Tasks, progress::small_output};
+pub use self::controls::{Controls, InputTaken};
+use super::{Tasks, progress::small_output};
 use crate::{
     clock::now_ms,
     error::{ErrorKind, ToolError},
-    model::{Outcome, status::Status},
+    model::{Caller, Outcome, status::Status},
     output::{Mask, TaskOutput},
     place::{Channel, Place},
     store::ledger::Task,
@@ -266,55 +262,18 @@ impl Observer {
         self.order(Order::Follow { stdout_bytes, stderr_bytes }).await;
     }
 
-    /// Gives the terminal another size.
-    pub async fn resize(&mut self, size: WindowSize) {
-        self.order(Order::Resize(size)).await;
+    /// What can be done to the task, for a caller who may act on it: an error says what that caller
+    /// has less of.
+    pub fn controls(&mut self, caller: &Caller) -> Result<Controls<'_>, ToolError> {
+        match self.tasks.right(caller, &self.task) {
+            Ok(()) => Ok(Controls(self)),
+            Err(only_sees) => Err(only_sees.refusal(&self.task)),
+        }
     }
 
-    /// Stops the command and everything below it; returns the processes that could not be ended, or
-    /// nothing if there was nothing left to stop.
-    pub async fn stop(
-        &mut self,
-        signal: i32,
-        grace: Duration,
-    ) -> Result<Option<Vec<u32>>, ToolError> {
-        if self.is_queued() {
-            if self.tasks.stop_queued(&self.task).await? {
-                self.task = self.tasks.read_again(self.task.clone()).await?;
-                return Ok(Some(Vec::new()));
-            }
-            // It has just begun.
-            let _ = timeout(ANSWER, self.begun()).await;
-        }
-        if self.channel.is_none() {
-            return Ok(None);
-        }
-        if !self.is_over()
-            && let Err(error) = self.tasks.store.ledger.cancelling(&self.task.task_id).await
-        {
-            // What cannot be noted has to be stopped all the same.
-            tracing::warn!(%error, "the ledger does not say that the task is being stopped");
-        }
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.order(Order::Stop { signal, grace_ms, because: EndCause::Stopped }).await;
-        let stopped = async {
-            loop {
-                match self.receive().await {
-                    Said::Stopped(survivors) => return survivors,
-                    Said::Gone => return Vec::new(),
-                    _ => {}
-                }
-            }
-        };
-        let Ok(survivors) = timeout(grace + DEATH + ANSWER, stopped).await else {
-            return Err(self.no_answer());
-        };
-        // Another observer or the owner may have recorded the end first.
-        self.task = self.tasks.read_again(self.task.clone()).await?;
-        if self.is_over() {
-            self.tasks.forget_there(&self.task.warden, &self.task.task_id, true);
-        }
-        Ok(Some(survivors))
+    /// The same for what this engine does by itself.
+    pub(in crate::task) fn own_controls(&mut self) -> Controls<'_> {
+        Controls(self)
     }
 
     async fn order(&self, order: Order) {

@@ -198,10 +198,8 @@ impl<'a> Limiter<'a> {
             report.missing.push(format!("processes_max: {problem}; {without}"));
             return;
         }
-        // The kernel counts all processes of the user: those that are there already must not be in
-        // the way.
         let present = *self.user_tasks.get_or_insert_with(user_tasks);
-        prepared.add(libc::RLIMIT_NPROC, Some(present.saturating_add(processes)));
+        prepared.add(libc::RLIMIT_NPROC, Some(beside_others(processes, present)));
         let instead = "all processes of the user are counted instead of the command's";
         report.missing.push(format!("processes_max: {problem}; {instead}"));
     }
@@ -356,6 +354,14 @@ fn limit_address_space(
     report.missing.push(format!("memory_bytes_max: {problem}; {instead}"));
 }
 
+/// The limit of a command where the kernel counts all processes of the user: those that are there
+/// already must not be in the way. They come and go, and two commands that differ in nothing else
+/// should find the same limit (`ulimit -u`), so it is rounded up by at most a quarter.
+fn beside_others(processes: u64, present: u64) -> u64 {
+    let step = (processes / 4).max(1);
+    present.saturating_add(processes).div_ceil(step).saturating_mul(step)
+}
+
 /// Processes and threads of this user.
 fn user_tasks() -> u64 {
     let user = rustix::process::getuid().as_raw();
@@ -367,4 +373,23 @@ fn user_tasks() -> u64 {
     own.map(|process| fs::read_dir(process.path().join("task")).map_or(1, Iterator::count))
         .map(|count| count as u64)
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beside_others;
+
+    #[test]
+    fn the_limit_of_a_users_processes_does_not_follow_each_of_them() {
+        let usual: Vec<u64> = (3..=1000).map(|present| beside_others(4096, present)).collect();
+        assert!(usual.iter().all(|limit| *limit == 5120), "{usual:?}");
+        for (processes, present) in [(30, 7), (1, 0), (0, 12), (4096, 4096), (u64::MAX, 5)] {
+            let room = beside_others(processes, present).saturating_sub(present);
+            assert!(room >= processes.saturating_sub(present), "{processes} {present}: {room}");
+            assert!(
+                room <= processes.saturating_add(processes / 4),
+                "{processes} {present}: {room}"
+            );
+        }
+    }
 }

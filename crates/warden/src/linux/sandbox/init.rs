@@ -52,7 +52,7 @@ pub(super) struct Kinds {
 
 /// What part of a sandbox is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SandboxPart {
     /// All of it.
     Whole,
     /// What all commands see, for later ones to be copies of.
@@ -121,7 +121,7 @@ pub(super) fn fork(kinds: Kinds) -> io::Result<i32> {
 pub(super) fn live(
     socket: BorrowedFd<'_>,
     kinds: Kinds,
-    part: Part,
+    part: SandboxPart,
     surroundings: &FilesAround,
 ) -> ! {
     let code = match keep_only(socket) {
@@ -149,7 +149,12 @@ pub(in crate::linux) fn keep_only(socket: BorrowedFd<'_>) -> io::Result<OwnedFd>
     }
 }
 
-fn serve(socket: BorrowedFd<'_>, kinds: Kinds, part: Part, surroundings: &FilesAround) -> i32 {
+fn serve(
+    socket: BorrowedFd<'_>,
+    kinds: Kinds,
+    part: SandboxPart,
+    surroundings: &FilesAround,
+) -> i32 {
     let _ = rustix::thread::set_name(c"legwork-init");
     // The warden's end is the end of everything in here, whoever kills it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
@@ -192,7 +197,7 @@ fn send(socket: BorrowedFd<'_>, report: &InitReport, with: &[BorrowedFd<'_>]) ->
 fn make(
     socket: BorrowedFd<'_>,
     kinds: Kinds,
-    part: Part,
+    part: SandboxPart,
     surroundings: &FilesAround,
 ) -> Result<(), String> {
     if kinds.network {
@@ -203,15 +208,15 @@ fn make(
     } else {
         None
     };
-    if part != Part::Copy {
+    if part != SandboxPart::Copy {
         view::prepare(surroundings).map_err(|failed| failed.to_string())?;
     }
     let view = match part {
-        Part::Template => ViewHandles::default(),
+        SandboxPart::Template => ViewHandles::default(),
         _ => view::finish(surroundings, kinds.pid).map_err(|failed| failed.to_string())?,
     };
     let (rules, no_rules) = match part {
-        Part::Copy => (None, None),
+        SandboxPart::Copy => (None, None),
         _ => rules(surroundings),
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     Confined, Going, Init, Made, Pending, ReadySandbox, Template, end,
     fresh::FilesAround,
-    init::{self, InitReport, Kinds, MAPPED, Part},
+    init::{self, InitReport, Kinds, MAPPED, SandboxPart},
     landlock::{self, FileRules},
     seccomp::Sockets,
     sleeper::Sleeper,
@@ -111,7 +111,7 @@ impl Confined {
             // is not copied.
             let begun = match self.surroundings.profile.tmp {
                 Some(_) => self.copy(kinds, going),
-                None => self.fork(kinds, Part::Whole, going),
+                None => self.fork(kinds, SandboxPart::Whole, going),
             };
             match begun {
                 Ok(pending) => {
@@ -128,7 +128,7 @@ impl Confined {
     fn copy(&mut self, kinds: Kinds, going: &mut Vec<Going>) -> Result<Pending, String> {
         if self.template.is_none() {
             let outer = Kinds { user: kinds.user, pid: false, network: false, small: false };
-            let pending = self.fork(outer, Part::Template, going)?;
+            let pending = self.fork(outer, SandboxPart::Template, going)?;
             going.push(pending.init.pid.into());
             let InitMade { made, no_rules, .. } = receive(&pending)?;
             let Made { namespaces, rules, .. } = made;
@@ -137,18 +137,29 @@ impl Confined {
         let namespaces = self.template.iter().flat_map(|template| &template.namespaces);
         let (socket, other) = socket::socket_pair().map_err(|error| error.to_string())?;
         let own = Kinds { user: false, ..kinds };
-        let live =
-            || -> Infallible { init::live(other.as_fd(), own, Part::Copy, &self.surroundings) };
+        let live = || -> Infallible {
+            init::live(other.as_fd(), own, SandboxPart::Copy, &self.surroundings)
+        };
         let flags = own.flags().into_iter().fold(0, |all, flag| all | flag);
         let pid = usher::bear(namespaces, flags, &live).map_err(|error| error.to_string())?;
         Ok(Pending { init: Init { pid, socket, expects_last: false }, kinds, own })
     }
 
-    fn fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Going>) -> Result<Pending, String> {
+    fn fork(
+        &self,
+        kinds: Kinds,
+        part: SandboxPart,
+        going: &mut Vec<Going>,
+    ) -> Result<Pending, String> {
         self.try_fork(kinds, part, going).map_err(|error| error.to_string())
     }
 
-    fn try_fork(&self, kinds: Kinds, part: Part, going: &mut Vec<Going>) -> io::Result<Pending> {
+    fn try_fork(
+        &self,
+        kinds: Kinds,
+        part: SandboxPart,
+        going: &mut Vec<Going>,
+    ) -> io::Result<Pending> {
         let (socket, other) = socket::socket_pair()?;
         let number = init::fork(kinds)?;
         if number == 0 {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, chmodat, openat, openat2},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
@@ -193,7 +193,19 @@ fn overlay(lower: &[OwnedFd], upper: Option<(&OwnedFd, &OwnedFd)>) -> rustix::io
         fsconfig_set_flag(&made, "volatile")?;
     }
     fsconfig_create(&made)?;
+    if let Some((_, work)) = upper {
+        open_to_owner(work);
+    }
     fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, PLAIN)
+}
+
+/// Opens to its owner what the kernel has made in the work folder of a view, with no mode at all:
+/// `rm -r` could not remove it. The kernel itself does not look at the modes.
+fn open_to_owner(work: &OwnedFd) {
+    for name in ["work", "work/incompat", "work/incompat/volatile"] {
+        // Of some kernels it is not there.
+        let _ = chmodat(work, name, Mode::RWXU, AtFlags::empty());
+    }
 }
 
 /// A folder in memory, attached nowhere.

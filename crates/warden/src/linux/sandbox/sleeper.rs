@@ -125,7 +125,7 @@ impl Sleeper {
     ) -> Result<Option<Notices>, StartFailure> {
         let (argv, environment) = (pointers(&prepared.argv), pointers(&prepared.environment));
         let limits = prepared.limits.once_entered();
-        let (workdir, folder) = folder_of(prepared.workdir, spec)?;
+        let (workdir, folder) = folder_of(prepared.workdir)?;
         let mut handover = Handover::new(prepared, 0, &argv, &environment);
         handover.limits = &raw const limits;
         // Whoever ends before it has read this has not started anything.
@@ -204,18 +204,13 @@ fn hear_confined(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The working directory by its path, and what it has to be: a device and a number; none if it may
-/// be a copy, which has others.
-fn folder_of(
-    workdir: BorrowedFd<'_>,
-    spec: &Spec,
-) -> Result<(CString, Option<(u64, u64)>), StartFailure> {
+/// The working directory by its path, and what it is outside the sandbox: a device and a number.
+fn folder_of(workdir: BorrowedFd<'_>) -> Result<(CString, (u64, u64)), StartFailure> {
     let lost = |errno: Errno| failed(StartStage::WorkingDirectory)(errno.into());
     let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).map_err(lost)?;
-    let on_copy = spec.sandbox.as_ref().is_some_and(|sandbox| sandbox.on_copy);
-    Ok((path, (!on_copy).then_some((stat.st_dev, stat.st_ino))))
+    Ok((path, (stat.st_dev, stat.st_ino)))
 }
 
 fn failure(stage: StartStage, errno: i32) -> StartFailure {
@@ -230,7 +225,7 @@ fn failed(stage: StartStage) -> impl Fn(io::Error) -> StartFailure {
 struct SleeperOrder {
     handover: Handover,
     workdir: *const c_char,
-    folder: Option<(u64, u64)>,
+    folder: (u64, u64),
 }
 
 /// What a sleeper needs until it sleeps, and where it writes why it does not.
@@ -369,17 +364,13 @@ unsafe fn execute(order: &SleeperOrder, streams: &[OwnedFd; 3]) -> (StartStage, 
 }
 
 /// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
-/// own mounts. It has to be the same folder, or at the same path without any link on the way.
-fn enter_folder(path: &CStr, expected: Option<(u64, u64)>) -> Result<OwnedFd, Errno> {
+/// own mounts. It has to be the same folder, or at the same path without any link on the way: a
+/// copy of it, or what the sandbox has in its place (`/tmp`, `/run`, `/dev`, `/proc`).
+fn enter_folder(path: &CStr, expected: (u64, u64)) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(path, flags, Mode::empty())?;
-    let is_it = match expected {
-        Some(expected) => {
-            let stat = fstat(&folder)?;
-            (stat.st_dev, stat.st_ino) == expected
-        }
-        None => is_straight(&folder, path)?,
-    };
+    let stat = fstat(&folder)?;
+    let is_it = (stat.st_dev, stat.st_ino) == expected || is_straight(&folder, path)?;
     if is_it { Ok(folder) } else { Err(Errno::STALE) }
 }
 

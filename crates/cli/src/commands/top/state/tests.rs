@@ -1,10 +1,12 @@
 use super::*;
-use crate::commands::top::{
-    list::tests::row,
-    output::tests::printed,
-    questions::READING_MS,
-    questions::tests::question,
-    trials::{TrialWanted, tests::trial},
+use crate::{
+    answering::HINT,
+    commands::top::{
+        list::tests::row,
+        output::tests::printed,
+        questions::tests::question,
+        trials::{TrialWanted, tests::trial},
+    },
 };
 
 /// A state with tasks, which was drawn with these zones.
@@ -19,12 +21,25 @@ fn asked() -> State {
     let mut state = state(&[row(1, "one", true)]);
     state.take(Message::Questions(vec![question("one", 1)]));
     state.question_shows = QuestionShows { command: true, all: true };
-    state.questions.seen(0);
+    state.drawn(0);
     state
 }
 
+/// When whatever is on the screen was read.
+const READ_MS: u64 = 60_000;
+
 fn keys(state: &mut State, text: &str) -> Option<Effect> {
-    text.chars().filter_map(|key| state.press(Gesture::Char(key), READING_MS)).last()
+    text.chars().filter_map(|key| state.press(Gesture::Char(key), READ_MS)).last()
+}
+
+/// A letter by itself, then Enter.
+fn confirmed(state: &mut State, letter: char) -> Option<Effect> {
+    confirmed_at(state, letter, READ_MS)
+}
+
+fn confirmed_at(state: &mut State, letter: char, now_ms: u64) -> Option<Effect> {
+    assert_eq!(state.press(Gesture::Char(letter), now_ms), None);
+    state.press(Gesture::Enter, now_ms + 500)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it is compared with what a key gives")]
@@ -35,35 +50,68 @@ fn answered(reply: Reply, note: Option<&str>) -> Option<Effect> {
 }
 
 #[test]
-fn one_key_answers_a_question() {
-    for (key, reply) in [
-        ("y", Reply::AllowOnce),
-        ("s", Reply::AllowSession),
-        ("r", Reply::AllowRule),
-        ("n", Reply::Deny),
-    ] {
-        assert_eq!(keys(&mut asked(), key), answered(reply, None), "{key}");
+fn a_deny_takes_one_key_and_all_else_enter_behind_it() {
+    for (key, reply) in
+        [('y', Reply::AllowOnce), ('s', Reply::AllowSession), ('r', Reply::AllowRule)]
+    {
+        assert_eq!(confirmed(&mut asked(), key), answered(reply, None), "{key}");
+        let mut late = asked();
+        late.press(Gesture::Char(key), READ_MS);
+        assert_eq!(late.press(Gesture::Enter, READ_MS + 60_000), None, "{key}");
     }
-    assert_eq!(keys(&mut asked(), "o"), None, "it is not offered");
-    let mut soon = asked();
-    assert_eq!(soon.press(Gesture::Char('y'), READING_MS - 1), None, "nobody could read it yet");
-    assert_eq!(asked().press(Gesture::Pasted("y".into()), READING_MS), None, "a paste is no key");
+    assert_eq!(asked().press(Gesture::Char('n'), 1), answered(Reply::Deny, None));
+    assert_eq!(confirmed(&mut asked(), 'o'), None, "it is not offered");
+    let mut pasted = asked();
+    assert_eq!(pasted.press(Gesture::Pasted("y".into()), READ_MS), None);
+    assert_eq!(pasted.press(Gesture::Enter, READ_MS + 500), None, "a paste is no key");
+    assert_eq!(pasted.told.as_deref(), Some(HINT));
+}
+
+#[test]
+fn a_letter_is_confirmed_for_the_question_on_the_screen_and_no_other() {
+    let mut state = asked();
+    state.press(Gesture::Char('y'), READ_MS);
+    state.take(Message::Questions(vec![question("two", 2)]));
+    state.drawn(READ_MS + 400);
+    assert_eq!(state.press(Gesture::Enter, READ_MS + 500), None);
+    assert_eq!(state.told.as_deref(), Some(HINT));
+    assert_eq!(state.mode, TopMode::Browse, "it does not attach, either");
+}
+
+#[test]
+fn a_note_that_is_typed_without_its_field_allows_nothing() {
+    for typed in ["notes", "use yarn", "deny, it is a test so stay", "no way, sorry"] {
+        let mut state = asked();
+        let mut all = vec![question("one", 1), question("two", 2), question("three", 3)];
+        state.take(Message::Questions(all.clone()));
+        for (at_ms, key) in (0..).step_by(110).zip(typed.chars().chain(['\r'])) {
+            let input = if key == '\r' { Gesture::Enter } else { Gesture::Char(key) };
+            let effect = state.press(input, READ_MS + at_ms);
+            if let Some(Effect::Answer { approval_id, reply, .. }) = effect {
+                assert_eq!(reply, Reply::Deny, "{typed}: {key}");
+                all.retain(|one| one.approval.approval_id != approval_id);
+            }
+            state.drawn(READ_MS + at_ms);
+        }
+        assert!(all.len() >= 2, "{typed}: a word denies what it was typed at, and nothing else");
+        assert!(state.told.as_deref().is_some_and(|told| told.ends_with(HINT)), "{typed}");
+    }
 }
 
 #[test]
 fn a_no_can_have_a_note() {
     let mut state = asked();
     assert_eq!(keys(&mut state, "Nuse maek"), None);
-    state.press(Gesture::Backspace, READING_MS);
-    state.press(Gesture::Backspace, READING_MS);
-    state.press(Gesture::Pasted("ke y".into()), READING_MS);
-    assert_eq!(state.press(Gesture::Enter, READING_MS), answered(Reply::Deny, Some("use make y")));
+    state.press(Gesture::Backspace, READ_MS);
+    state.press(Gesture::Backspace, READ_MS);
+    state.press(Gesture::Pasted("ke y".into()), READ_MS);
+    assert_eq!(state.press(Gesture::Enter, READ_MS), answered(Reply::Deny, Some("use make y")));
     let mut state = asked();
     keys(&mut state, "Nno");
-    assert_eq!(state.press(Gesture::Escape, READING_MS), None);
+    assert_eq!(state.press(Gesture::Escape, READ_MS), None);
     assert_eq!(state.mode, TopMode::Browse);
     // Somebody else answers while the note is typed.
-    keys(&mut state, "Nno");
+    state.press(Gesture::Char('N'), 2 * READ_MS);
     state.take(Message::Questions(Vec::new()));
     assert_eq!(state.mode, TopMode::Browse);
 }
@@ -74,8 +122,8 @@ fn what_is_allowed_is_what_was_read() {
     state.question_shows = QuestionShows { command: true, all: false };
     assert_eq!(keys(&mut state, "r"), None, "the rule is not on the screen");
     assert_eq!(state.mode, TopMode::WholeQuestion(0));
-    state.question_shows = QuestionShows { command: true, all: true };
-    assert_eq!(keys(&mut state, "r"), answered(Reply::AllowRule, None));
+    let mut state = asked();
+    assert_eq!(confirmed(&mut state, 'r'), answered(Reply::AllowRule, None));
     let mut state = asked();
     state.question_shows = QuestionShows::default();
     assert_eq!(keys(&mut state, "y"), None, "the command is not on the screen");
@@ -144,22 +192,27 @@ fn the_mouse_selects_scrolls_and_answers() {
         (place(0, 11, 5, 1), Zone::Key('y')),
     ];
     assert_eq!(state.tasks.place(), Some(1));
-    state.press(Gesture::Click(3, 0), READING_MS);
+    state.press(Gesture::Click(3, 0), READ_MS);
     assert_eq!(state.tasks.place(), Some(0));
-    state.press(Gesture::Wheel(3, 5, false), READING_MS);
+    state.press(Gesture::Wheel(3, 5, false), READ_MS);
     assert_eq!(state.tasks.place(), Some(1));
     let lines: Vec<&str> = std::iter::repeat_n("line", 100).collect();
     state.take(Message::PaneText(row(1, "", true).id, printed(&lines)));
     state.output.rows(10, 10);
-    state.press(Gesture::Wheel(12, 5, true), READING_MS);
+    state.press(Gesture::Wheel(12, 5, true), READ_MS);
     assert!(state.output.is_scrolled());
-    state.press(Gesture::Click(50, 50), READING_MS);
+    state.press(Gesture::Click(50, 50), READ_MS);
     let zones = state.zones.clone();
-    assert_eq!(state.press(Gesture::Click(2, 11), READING_MS), answered(Reply::AllowOnce, None));
+    // A click arms as a letter does; a second one confirms nothing.
+    state.press(Gesture::Click(2, 11), 2 * READ_MS);
+    assert_eq!(state.press(Gesture::Click(2, 11), 2 * READ_MS + 200), None);
+    state.press(Gesture::Click(2, 11), 3 * READ_MS);
+    let effect = state.press(Gesture::Enter, 3 * READ_MS + 500);
+    assert_eq!(effect, answered(Reply::AllowOnce, None));
     assert_eq!(state.questions.count(), 0, "no second key answers it");
     state.take(Message::Questions(vec![question("two", 2)]));
     state.zones = zones;
-    state.press(Gesture::Click(12, 11), READING_MS);
+    state.press(Gesture::Click(12, 11), READ_MS);
     assert_eq!(state.mode, TopMode::WholeQuestion(0));
 }
 
@@ -207,20 +260,20 @@ fn trials_are_left_alone_until_somebody_is_sure() {
     state.take(Message::Trials(vec![trial(1, false), trial(2, false)]));
     let id = |number| trial(number, false).key;
     assert_eq!(state.trials.wanted(), [TrialWanted::Changes(id(1))]);
-    assert_eq!(keys(&mut state, "ay"), None, "nothing was shown yet");
+    assert_eq!(confirmed(&mut state, 'a'), None, "nothing was shown yet");
     state.take(Message::TrialText(id(1), TrialText::of("1 made", "  + a\n", "", true)));
-    keys(&mut state, "a");
-    assert_eq!(state.mode, TopMode::Trials(Some((id(1), TrialVerb::Apply))));
-    assert_eq!(keys(&mut state, "n"), None);
-    assert_eq!(keys(&mut state, "ay"), Some(Effect::Settle(id(1), TrialVerb::Apply)));
-    // The list moves under the question: what was asked about is what is done.
-    keys(&mut state, "d");
-    state.take(Message::Trials(vec![trial(3, false), trial(1, false)]));
-    assert_eq!(keys(&mut state, "y"), Some(Effect::Settle(id(1), TrialVerb::Discard)));
+    state.drawn(0);
+    let applied = confirmed_at(&mut state, 'a', 2 * READ_MS);
+    assert_eq!(applied, Some(Effect::Settle(id(1), TrialVerb::Apply)));
+    assert_eq!(keys(&mut state, "away"), None, "a word applies nothing");
+    // The list moves between the letter and Enter.
+    state.press(Gesture::Char('d'), 3 * READ_MS);
+    state.take(Message::Trials(vec![trial(3, false)]));
+    assert_eq!(state.press(Gesture::Enter, 3 * READ_MS + 500), None);
     // What happens to tasks may happen to trials.
     state.trials.wanted();
     state.take(Message::Changed(vec![row(5, "five", true)], Vec::new()));
     assert!(state.trials.wanted().contains(&TrialWanted::List));
-    assert_eq!(keys(&mut state, "q"), None);
+    assert_eq!(state.press(Gesture::Char('q'), 4 * READ_MS), None);
     assert_eq!(state.mode, TopMode::Browse);
 }

@@ -4,15 +4,20 @@ use legwork::output::{Mask, SmallOutput, TaskOutput};
 use ratatui_core::{backend::TestBackend, terminal::Terminal};
 
 use super::*;
-use crate::commands::top::{
+use crate::{
+    commands::top::{
+        lines::{TextRow, safe},
+        list::{TaskRow, tests::row},
+        output::{PaneText, tests::printed},
+        questions::tests::question,
+        state::Message,
+        trials::tests::trial,
+    },
     keys::Gesture,
-    lines::{TextRow, safe},
-    list::{TaskRow, tests::row},
-    output::{PaneText, tests::printed},
-    questions::{READING_MS, tests::question},
-    state::Message,
-    trials::tests::trial,
 };
+
+/// When a question has been on the screen long enough to be allowed.
+const READ_MS: u64 = 1000;
 
 const PLAIN: Theme = Theme { colours: false };
 
@@ -42,15 +47,15 @@ fn sixty_columns_show_tasks_output_and_question() {
     state.take(Message::PaneText(row(2, "", true).id, printed(&["ready", "on port 3000"])));
     state.take(Message::Questions(vec![question("build", 1)]));
     drawn(&mut state, (60, 20), 0);
-    let rows = drawn(&mut state, (60, 20), READING_MS);
+    let rows = drawn(&mut state, (60, 20), READ_MS);
     for text in [
         "legwork top  2 running, 2 tasks  1 question",
         "running   cargo test",
         "│ on port 3000",
         "Question, until",
         "  rm -rf build",
-        "[y] once",
-        "[N] no, with a note",
+        "[y] allow once",
+        "[N] deny, with a note",
         "/ filter  Enter attach  x stop  T trials  ? keys  q quit",
     ] {
         assert!(has(&rows, text), "{text} is missing:\n{}", rows.join("\n"));
@@ -61,10 +66,16 @@ fn sixty_columns_show_tasks_output_and_question() {
 fn answers_are_offered_when_keys_count() {
     let mut state = state(Vec::new());
     state.take(Message::Questions(vec![question("build", 1)]));
-    assert!(!has(&drawn(&mut state, (60, 20), 0), "[y]"));
-    assert_eq!(state.press(Gesture::Char('y'), READING_MS - 1), None);
-    assert!(has(&drawn(&mut state, (60, 20), READING_MS), "[y]"));
-    assert!(state.press(Gesture::Char('y'), READING_MS).is_some());
+    let rows = drawn(&mut state, (60, 20), 0);
+    assert!(has(&rows, "[n] deny") && !has(&rows, "[y]"), "{}", rows.join("\n"));
+    assert!(has(&drawn(&mut state, (60, 20), READ_MS), "[y]"));
+    assert_eq!(state.press(Gesture::Char('y'), READ_MS), None);
+    let rows = drawn(&mut state, (60, 20), READ_MS + 100);
+    assert!(has(&rows, "allow once? Enter confirms"), "{}", rows.join("\n"));
+    let rows = drawn(&mut state, (60, 20), READ_MS + 5000);
+    assert!(!has(&rows, "Enter confirms"), "{}", rows.join("\n"));
+    state.press(Gesture::Char('y'), READ_MS + 6000);
+    assert!(state.press(Gesture::Enter, READ_MS + 6500).is_some());
 }
 
 #[test]
@@ -75,10 +86,11 @@ fn a_command_that_does_not_fit_has_to_be_opened_before_it_is_allowed() {
     state.take(Message::Questions(vec![long]));
     let rows = drawn(&mut state, (60, 20), 0);
     assert!(has(&rows, "more rows: e shows all"), "{}", rows.join("\n"));
-    assert_eq!(state.press(Gesture::Char('y'), READING_MS), None);
-    let rows = drawn(&mut state, (60, 20), READING_MS);
+    assert_eq!(state.press(Gesture::Char('y'), READ_MS), None);
+    let rows = drawn(&mut state, (60, 20), READ_MS);
     assert!(has(&rows, "more rows: Down"), "{}", rows.join("\n"));
-    assert!(state.press(Gesture::Char('y'), READING_MS).is_some());
+    assert_eq!(state.press(Gesture::Char('y'), 3 * READ_MS), None);
+    assert!(state.press(Gesture::Enter, 3 * READ_MS + 500).is_some());
 }
 
 #[test]
@@ -88,8 +100,7 @@ fn every_size_can_be_drawn_and_a_small_one_says_so() {
         TopMode::Help,
         TopMode::WholeQuestion(3),
         TopMode::Attached("typed".into()),
-        TopMode::Trials(None),
-        TopMode::Trials(Some((trial(1, false).key, TrialVerb::Discard))),
+        TopMode::Trials,
     ] {
         for (columns, lines) in [(1, 1), (5, 3), (39, 30), (40, 12), (60, 20), (300, 100), (200, 5)]
         {

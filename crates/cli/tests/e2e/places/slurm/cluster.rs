@@ -48,7 +48,7 @@ impl Cluster {
 
     fn with(is_shared: bool) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: only root can start a cluster");
+            skips::skip("only root can start a cluster");
             return None;
         }
         let all = ["slurmctld", "slurmd", "munged"];

@@ -244,7 +244,7 @@ mod tests {
         let settings = SandboxSettings::default();
         let sandboxing = Arc::new(Sandboxing::new(settings, &[], state.path(), &[]));
         let owners = Arc::new(Owners::new(state.engines()));
-        let forks = Box::new(Spawning::new(state.clone(), owners));
+        let forks = Arc::new(Spawning::new(state.clone(), owners));
         Logins::new(Pool::new(forks, sandboxing.clone()), sandboxing, state)
     }
 

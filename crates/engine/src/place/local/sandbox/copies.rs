@@ -52,10 +52,10 @@ impl Sandboxing {
     pub(crate) async fn prepare_copies(
         self: &Arc<Self>,
         copies: CopiesFor,
+        profile: &Arc<Profile>,
         warden: &str,
     ) -> Result<(Profile, CopiesAhead), PlaceError> {
-        let profile = self.profile(copies.wanted()).await;
-        let (sandboxing, warden) = (self.clone(), warden.to_owned());
+        let (sandboxing, profile, warden) = (self.clone(), profile.clone(), warden.to_owned());
         let made = in_thread(move || match copies {
             CopiesFor::Trial(_) => {
                 let made = sandboxing.prepare_trial(&profile, &warden);

@@ -5,6 +5,8 @@
 //! in the configuration is added to them.
 
 mod copies;
+mod finder;
+mod git_settings;
 mod held;
 mod news;
 mod outside;
@@ -26,7 +28,7 @@ use legwork_warden::{
     CONNECT_ARGUMENT,
     network::PROXY_PORT,
     protocol::{RunCopies, Sandboxed},
-    sandbox::{Enforcement, GuardKind, Profile, SandboxLayer},
+    sandbox::{Enforcement, GuardKind, Guarded, Profile, SandboxLayer},
 };
 use sha2::{Digest, Sha256};
 
@@ -36,22 +38,32 @@ pub(crate) use self::{
     trial::knows_copies,
 };
 use self::{
+    finder::{Finder, Found},
     held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
-    repository::Repository,
-    tamper::Watched,
+    repository::{Repository, guards_of_found, has_hooks},
+    tamper::{RepositorySurvey, Watched},
 };
 use crate::{
-    model::sandbox::{SandboxReport, SandboxSettings, Wanted},
+    model::{
+        sandbox::{SandboxReport, SandboxSettings, Wanted, hidden_from_commands},
+        trusted::TrustedNames,
+    },
     place::{Sandbox, Soon},
     threads::in_thread,
 };
+
+/// How many of the repositories in what commands may write are guarded, the nearest to the top
+/// first: each costs every sandbox some mounts. What happens in the others is told.
+const GUARDED_MAX: usize = 64;
 
 /// A profile, and what commands are told besides.
 #[derive(Debug)]
 struct Made {
     profile: Arc<Profile>,
+    /// What was found in the folders that it lets commands write.
+    survey: RepositorySurvey,
     /// Variables that only make sense where the profile is in force.
     variables: Vec<(String, OsString)>,
 }
@@ -68,6 +80,8 @@ pub(crate) struct Sandboxing {
     held: HeldPrograms,
     /// Those that commands work in.
     repositories: Vec<Repository>,
+    /// Others that are guarded, and stay so whatever commands put around them.
+    guarded: Mutex<Vec<PathBuf>>,
     /// What others run or trust.
     watched: Arc<Watched>,
     /// Whose artifacts may be read.
@@ -91,7 +105,13 @@ impl Sandboxing {
         let possible = roots.iter().map(|root| root.join(".git"));
         let folders = repositories.iter().flat_map(Repository::folders).chain(possible).collect();
         let writable = roots.iter().chain(&settings.writable).map(|path| places::expanded(path));
-        let watched = Watched::new(folders, writable.collect(), settings.deciding.clone());
+        let writable: Vec<PathBuf> = writable.collect();
+        let tops =
+            writable.iter().cloned().chain(repositories.iter().flat_map(Repository::folders));
+        let tops: Vec<PathBuf> = tops.filter(|path| path != Path::new("/")).collect();
+        let names = TrustedNames::shipped();
+        let finder = Finder::new(outermost(&tops), state.to_owned(), names);
+        let watched = Watched::new(folders, writable, settings.deciding.clone(), finder);
         Self {
             settings,
             roots: roots.to_vec(),
@@ -99,6 +119,7 @@ impl Sandboxing {
             state: state.to_owned(),
             held: HeldPrograms::of(rules),
             repositories,
+            guarded: Mutex::default(),
             watched,
             recent: Recent::new(state, &places::short_name(workspace)),
             profiles: Mutex::default(),
@@ -119,16 +140,32 @@ impl Sandboxing {
         }
     }
 
+    /// The profile with all that is in the folders which commands may write now.
+    pub(crate) async fn current_profile(self: &Arc<Self>, wanted: Wanted) -> Arc<Profile> {
+        if wanted.level == Level::WorkspaceWrite
+            && let Some(survey) = self.watched.survey().await
+        {
+            let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+            profiles.retain(|_, made| made.survey.guards_as(&survey));
+        }
+        self.profile(wanted).await
+    }
+
     /// The profile, made once, in a thread: it asks the disk where things are.
     pub(crate) async fn profile(self: &Arc<Self>, wanted: Wanted) -> Arc<Profile> {
         let profiles = || self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = profiles().get(&wanted) {
             return known.profile.clone();
         }
-        let sandboxing = self.clone();
-        let made = in_thread(move || sandboxing.make(wanted)).await;
+        // What cannot be found in time is not waited for: the look after the command says so.
+        let survey = match wanted.level {
+            Level::WorkspaceWrite => self.watched.survey().await.unwrap_or_default(),
+            _ => RepositorySurvey::default(),
+        };
+        let (sandboxing, given) = (self.clone(), survey.clone());
+        let made = in_thread(move || sandboxing.make(wanted, given)).await;
         // It is made here if it could not be made there, which only a panic explains.
-        let made = Arc::new(made.unwrap_or_else(|| self.make(wanted)));
+        let made = Arc::new(made.unwrap_or_else(|| self.make(wanted, survey)));
         profiles().entry(wanted).or_insert(made).profile.clone()
     }
 
@@ -170,6 +207,11 @@ impl Sandboxing {
         (wanted.level == Level::WorkspaceWrite).then(|| self.watched.check())
     }
 
+    /// A folder in which repositories are not looked for.
+    pub(crate) async fn unsearched(&self) -> Option<PathBuf> {
+        self.watched.survey().await?.found.beyond.clone()
+    }
+
     /// Whether some sandboxed command can write there.
     pub(crate) fn can_be_written(&self, path: &Path) -> bool {
         let temporary = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
@@ -195,7 +237,7 @@ impl Sandboxing {
         outermost(&writable)
     }
 
-    fn make(&self, wanted: Wanted) -> Made {
+    fn make(&self, wanted: Wanted, survey: RepositorySurvey) -> Made {
         let places = SandboxPlaces::shipped();
         let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
         let all = |paths: Vec<PathBuf>| paths.into_iter().map(bytes).collect();
@@ -205,7 +247,7 @@ impl Sandboxing {
             let caches = places.caches();
             writable = self.writable(&caches);
             variables = caches.variables;
-            unwritable.extend(self.repositories.iter().flat_map(|it| it.guards(wanted.operator)));
+            unwritable.extend(self.guards(&survey.found, wanted.operator));
             let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
             tmp = places::temporary(&self.state, &self.workspace).map(bytes);
@@ -215,6 +257,7 @@ impl Sandboxing {
         }
         let mut unreadable = places.unreadable();
         unreadable.extend(self.settings.unreadable.iter().map(|path| places::expanded(path)));
+        unreadable.extend(hidden_from_commands());
         let profile = Profile {
             network: wanted.network == NetworkMode::All,
             names: wanted.network == NetworkMode::Names,
@@ -229,7 +272,23 @@ impl Sandboxing {
             tells_exec: self.held.any,
             copies: Vec::new(),
         };
-        Made { profile: Arc::new(profile), variables }
+        Made { profile: Arc::new(profile), survey, variables }
+    }
+
+    /// What is guarded of repositories: those that commands work in, and others that they may
+    /// write. One that came into the files of another is left free: it is what a build, a test or a
+    /// download has made there, and has to be removed by the next.
+    fn guards(&self, found: &Found, operator: bool) -> Vec<Guarded> {
+        let own = self.repositories.iter().flat_map(|it| it.guards(operator));
+        let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        guarded.retain(|path| path.is_dir());
+        let is_own = |path: &Path| self.repositories.iter().any(|it| it.is_at(path));
+        for path in found.free_standing().filter(|path| !is_own(path) && has_hooks(path)) {
+            if guarded.len() < GUARDED_MAX && !guarded.contains(path) {
+                guarded.push(path.clone());
+            }
+        }
+        own.chain(guarded.iter().flat_map(|path| guards_of_found(path, operator))).collect()
     }
 }
 

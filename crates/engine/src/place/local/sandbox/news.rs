@@ -7,125 +7,124 @@
 use std::{
     collections::BTreeSet,
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use super::repository::modules;
-use crate::plain_file::read_text;
-
-/// Keys of a repository's configuration that make git run a program, or read another configuration.
-const DANGEROUS: [&str; 20] = [
-    "core.hookspath",
-    "core.fsmonitor",
-    "core.sshcommand",
-    "core.pager",
-    "core.editor",
-    "core.askpass",
-    "core.gitproxy",
-    "core.worktree",
-    "core.alternaterefscommand",
-    "credential.helper",
-    "include.path",
-    "gpg.program",
-    "gpg.ssh.defaultkeycommand",
-    "sequence.editor",
-    "uploadpack.packobjectshook",
-    "diff.external",
-    "protocol.allow",
-    "interactive.difffilter",
-    "extensions.worktreeconfig",
-    "sendemail.sendmailcmd",
-];
-
-/// The same for keys of named sections: the section, and how the key ends.
-const DANGEROUS_NAMED: [(&str, &str); 24] = [
-    ("filter.", ".clean"),
-    ("filter.", ".smudge"),
-    ("filter.", ".process"),
-    ("diff.", ".textconv"),
-    ("diff.", ".command"),
-    ("merge.", ".driver"),
-    ("mergetool.", ".cmd"),
-    ("mergetool.", ".path"),
-    ("difftool.", ".cmd"),
-    ("difftool.", ".path"),
-    ("credential.", ".helper"),
-    ("includeif.", ".path"),
-    ("remote.", ".uploadpack"),
-    ("remote.", ".receivepack"),
-    ("remote.", ".vcs"),
-    ("gpg.", ".program"),
-    ("hook.", ".command"),
-    ("protocol.", ".allow"),
-    ("trailer.", ".command"),
-    ("trailer.", ".cmd"),
-    ("tar.", ".command"),
-    ("browser.", ".cmd"),
-    ("man.", ".cmd"),
-    ("pager.", ""),
-];
+use super::{
+    finder::Found,
+    git_settings,
+    places::expanded,
+    repository::{Repository, configs_of, target_of, users_configs},
+};
+use crate::plain_file::{read_lossily, read_text};
 
 /// What a linked worktree says of where the repository is.
 const USUAL_COMMON: &str = "../..";
 
+/// How often a configuration may lead to another one.
+const INCLUDES_MAX: usize = 32;
+
 /// What is found in a repository: what is told of it, and the value that it had.
-type Found = BTreeSet<(String, String)>;
+type Told = BTreeSet<(String, String)>;
 
 /// How things were before a command.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Before {
-    /// What was there by which git runs programs.
-    found: Found,
+    /// What was there by which git and other tools run programs.
+    told: Told,
     /// What was not there, and is guarded where it is.
     absent: Vec<PathBuf>,
 }
 
 impl Before {
-    /// Looks at these folders of git's, and which of the guarded paths are missing.
-    pub(super) fn of(folders: &[PathBuf], guarded: &[PathBuf]) -> Self {
+    /// Looks at these folders of git's, at what was found besides, and which of the guarded paths
+    /// are missing.
+    pub(super) fn of(folders: &[PathBuf], found: &Found, guarded: &[PathBuf]) -> Self {
         let absent = guarded.iter().filter(|path| !path.exists()).cloned().collect();
-        Self { found: look(folders), absent }
+        Self { told: look(folders, found), absent }
+    }
+
+    /// What has come since an earlier look.
+    pub(super) fn since(&self, before: &Self) -> Vec<String> {
+        let news = self.told.difference(&before.told).map(|(text, _)| text.clone());
+        let came = before.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
+        let came =
+            came.map(|path| format!("{}: it came, and others run or trust it", path.display()));
+        news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
 
-/// What has come since then.
-pub(super) fn warnings(folders: &[PathBuf], before: &Before) -> Vec<String> {
-    let now = look(folders);
-    let news = now.difference(&before.found).map(|(text, _)| text.clone());
-    let came = before.absent.iter().filter(|path| fs::symlink_metadata(path).is_ok());
-    let came = came.map(|path| format!("{}: it came, and others run or trust it", path.display()));
-    news.chain(came).collect::<BTreeSet<String>>().into_iter().collect()
+fn look(folders: &[PathBuf], found: &Found) -> Told {
+    let mut told = Told::new();
+    let mut all: BTreeSet<PathBuf> = folders.iter().chain(&found.repositories).cloned().collect();
+    for pointer in &found.pointers {
+        all.extend(look_at_pointer(pointer, found, &mut told));
+    }
+    for folder in &all {
+        look_at(folder, &mut told);
+    }
+    for folder in &found.unlisted {
+        let text = "it can be entered and not listed, so repositories in it are not found";
+        told.insert((format!("{}: {text}", folder.display()), String::new()));
+    }
+    for file in &found.trusted {
+        let text = "it came or was changed, and tools run what it says";
+        told.insert((format!("{}: {text}", file.display()), version_of(file)));
+    }
+    told
 }
 
-fn look(folders: &[PathBuf]) -> Found {
-    let modules = folders.iter().flat_map(|folder| modules(folder));
-    let worktrees = folders.iter().flat_map(|folder| entries(&folder.join("worktrees")));
-    let all: BTreeSet<PathBuf> = folders.iter().cloned().chain(modules).chain(worktrees).collect();
-    all.iter().flat_map(|folder| look_at(folder)).collect()
+/// Looks where a file or link `.git` leads, and returns the folders of git's that it leads to.
+fn look_at_pointer(pointer: &Path, found: &Found, told: &mut Told) -> Vec<PathBuf> {
+    if let Some(linked) = Repository::linked(pointer) {
+        return linked.folders().collect();
+    }
+    let path = target_of(pointer);
+    let leads_to = path.canonicalize();
+    let is_module = |path: &PathBuf| {
+        found.repositories.iter().any(|it| path != it && path.starts_with(it.join("modules")))
+    };
+    // One of a file that names a folder elsewhere is not of interest: the folder is.
+    if !leads_to.as_ref().is_ok_and(is_module) {
+        let text = "it came or was changed, by which git takes hooks and configuration from";
+        let text = format!("{}: {text} {}", pointer.display(), path.display());
+        told.insert((text, version_of(pointer)));
+    }
+    leads_to.into_iter().collect()
 }
 
-fn look_at(folder: &Path) -> Found {
-    let mut found = Found::new();
-    for file in ["config", "config.worktree"].map(|name| folder.join(name)) {
-        let place = file.display();
-        let text = read_text(&file).unwrap_or_else(|error| {
-            // Git reads what is too long for us.
-            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                let text = format!("{place}: git may run what it says, and it cannot be read here");
-                found.insert((text, error.to_string()));
+fn look_at(folder: &Path, told: &mut Told) {
+    let mut configs: Vec<PathBuf> = configs_of(folder).into();
+    let mut hooks = vec![folder.join("hooks")];
+    let mut place = 0;
+    while let Some(file) = configs.get(place).filter(|_| place < INCLUDES_MAX).cloned() {
+        place += 1;
+        for (key, value) in settings_of(&file, told) {
+            let named = expanded(Path::new(&value));
+            if git_settings::is_include(&key) {
+                let place = file.parent().unwrap_or(folder).join(&named);
+                if !configs.contains(&place) {
+                    configs.push(place);
+                }
             }
-            String::new()
-        });
-        found.extend(dangerous_keys(&text).into_iter().map(|(key, value)| {
-            (format!("{place}: `{key}` was set, by which git runs other programs"), value)
-        }));
+            if key == "core.hookspath" {
+                let tops = [folder, folder.parent().unwrap_or(folder)];
+                hooks.extend(tops.map(|top| top.join(&named)));
+            }
+            let is_own_tree = key == "core.worktree" && is_tree_of(folder, &folder.join(&named));
+            if !git_settings::is_harmless(&key, &value) && !is_own_tree {
+                let effect = git_settings::effect(&key, &value);
+                let text = format!("`{key}` was set, {effect}");
+                told.insert((format!("{}: {text}", file.display()), value));
+            }
+        }
     }
-    for hook in entries(&folder.join("hooks")) {
+    hooks.dedup();
+    for hook in hooks.iter().flat_map(|folder| entries(folder)) {
         if hook.extension().is_none_or(|end| end != "sample") {
-            found.insert((
-                format!("{}: a hook came, which git runs", hook.display()),
-                String::new(),
-            ));
+            let text = "a hook came or was changed, which git runs";
+            told.insert((format!("{}: {text}", hook.display()), version_of(&hook)));
         }
     }
     let common = folder.join("commondir");
@@ -134,9 +133,47 @@ fn look_at(folder: &Path) -> Found {
             && folder.parent().is_some_and(|it| it.ends_with("worktrees")))
     {
         let text_of = "it came, by which git takes hooks and configuration from elsewhere";
-        found.insert((format!("{}: {text_of}", common.display()), text));
+        told.insert((format!("{}: {text_of}", common.display()), text));
     }
-    found
+}
+
+/// Whether the files of a submodule are there: its folder of git's is in that of the repository
+/// whose files they are among, and they lead to it.
+fn is_tree_of(folder: &Path, tree: &Path) -> bool {
+    let around = folder.ancestors().find(|it| it.ends_with(".git")).and_then(Path::parent);
+    let is_own = |git: PathBuf| folder.canonicalize().is_ok_and(|folder| folder == git);
+    let leads = || target_of(&tree.join(".git")).canonicalize().is_ok_and(is_own);
+    let tree = tree.canonicalize();
+    tree.is_ok_and(|tree| around.is_some_and(|around| tree.starts_with(around))) && leads()
+}
+
+/// The settings in a file of git's; says if that cannot be read.
+fn settings_of(file: &Path, told: &mut Told) -> Vec<(String, String)> {
+    let text = read_lossily(file).unwrap_or_else(|error| {
+        // Git reads what is too long for us.
+        if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+            let text = "git may run what it says, and it cannot be read here";
+            told.insert((format!("{}: {text}", file.display()), error.to_string()));
+        }
+        String::new()
+    });
+    git_settings::settings(&text)
+}
+
+/// Stands for the configurations by which git finds the hooks of these folders of git's.
+pub(super) fn versions_of(folders: &[PathBuf], found: &Found) -> Vec<String> {
+    let folders = folders.iter().chain(&found.repositories);
+    let configs = folders.flat_map(|folder| configs_of(folder));
+    configs.chain(users_configs()).map(|file| version_of(&file)).collect()
+}
+
+/// Stands for what is in a file, or in the one that a link leads to: no command can write it and
+/// leave this as it is.
+fn version_of(file: &Path) -> String {
+    let link = fs::read_link(file).unwrap_or_default();
+    let data = fs::metadata(file);
+    let version = data.map(|it| (it.dev(), it.ino(), it.len(), it.ctime(), it.ctime_nsec()));
+    format!("{} {version:?}", link.display())
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -144,100 +181,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The keys in a configuration by which git runs programs or reads other configurations, with their
-/// values.
-fn dangerous_keys(config: &str) -> Vec<(String, String)> {
-    // A value may go on in the next line.
-    let config = config.replace("\r\n", "\n").replace("\\\n", "");
-    let mut section = String::new();
-    let mut found = Vec::new();
-    for line in config.lines().map(str::trim) {
-        // A key may stand in the line of its section's name.
-        let line = match section_of(line) {
-            Some((name, rest)) => {
-                section = name;
-                rest.trim()
-            }
-            None => line,
-        };
-        let (key, value) = line.split_once('=').unwrap_or((line, "true"));
-        let full = format!("{section}.{}", key.trim().to_lowercase());
-        let value = value.trim();
-        // An alias and an update of a submodule may be a command.
-        let is_command = value.trim_matches('"').starts_with('!');
-        let named = |(start, end): &(&str, &str)| full.starts_with(start) && full.ends_with(end);
-        let is_dangerous = DANGEROUS.contains(&full.as_str()) || DANGEROUS_NAMED.iter().any(named);
-        let is_key = !key.trim().is_empty() && !key.starts_with(['#', ';']);
-        if is_key && (is_command || is_dangerous) {
-            found.push((full, value.to_owned()));
-        }
-    }
-    found
-}
-
-/// Where a configuration says that hooks are.
-pub(super) fn hooks_paths(config: &str) -> Vec<String> {
-    let keys = dangerous_keys(config).into_iter().filter(|(key, _)| key == "core.hookspath");
-    keys.map(|(_, value)| value.trim_matches('"').to_owned()).collect()
-}
-
-/// The section that a line begins, and what stands behind its name.
-fn section_of(line: &str) -> Option<(String, &str)> {
-    let inner = line.strip_prefix('[')?;
-    let (mut quoted, mut escaped) = (false, false);
-    let end = inner.find(|character| {
-        let closes = character == ']' && !quoted;
-        if character == '"' && !escaped {
-            quoted = !quoted;
-        }
-        escaped = character == '\\' && !escaped;
-        closes
-    });
-    let (header, rest) = inner.split_at_checked(end?)?;
-    let name = match header.split_once(char::is_whitespace) {
-        Some((name, rest)) => format!("{}.{}", name.to_lowercase(), rest.trim().trim_matches('"')),
-        None => header.to_lowercase(),
-    };
-    Some((name, rest.strip_prefix(']').unwrap_or_default()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn keys(config: &str) -> Vec<String> {
-        let mut keys: Vec<_> = dangerous_keys(config).into_iter().map(|(key, _)| key).collect();
-        keys.sort();
-        keys
-    }
-
     #[test]
-    fn keys_that_run_programs_are_found_and_others_are_not() {
-        let config = "[core]\n\tbare = false\n\thooksPath = /tmp/x\n[remote \"origin\"]\n\turl = /r\n\
-                      \tfetch = +refs/heads/*\n[branch \"main\"]\n\tremote = origin\n[alias]\n\tst = status\n\
-                      \tx = !sh -c evil\n[filter \"lfs\"]\n\tclean = git-lfs clean\n[user]\n\tname = me\n\
-                      [includeIf \"gitdir:/x/\"]\n\tpath = other\n[pager]\n\tlog = less\n# [core] x\n";
-        assert_eq!(
-            keys(config),
-            [
-                "alias.x",
-                "core.hookspath",
-                "filter.lfs.clean",
-                "includeif.gitdir:/x/.path",
-                "pager.log"
-            ]
-        );
-    }
-
-    #[test]
-    fn they_are_found_however_they_are_written() {
-        assert_eq!(keys("[core] hooksPath = x"), ["core.hookspath"]);
-        assert_eq!(keys("[CORE]HOOKSPATH=x\r\n"), ["core.hookspath"]);
-        assert_eq!(keys("[alias]\n a = \\\n!sh"), ["alias.a"]);
-        assert_eq!(keys("[alias \"a\"] command = \"!sh\""), ["alias.a.command"]);
-        assert_eq!(keys("[filter \"a]\\\"b\"] clean = x"), ["filter.a]\\\"b.clean"]);
-        assert_eq!(keys("[submodule \"a\"]\nupdate = !x"), ["submodule.a.update"]);
-        assert_eq!(keys("[core"), [""; 0]);
+    fn a_folder_that_cannot_be_searched_any_more_is_news() {
+        let now = |unlisted| Before::of(&[], &Found { unlisted, ..Found::default() }, &[]);
+        let told = now(vec!["/w/a".into()]).since(&now(Vec::new()));
+        assert!(told.len() == 1 && told[0].starts_with("/w/a: "), "{told:?}");
     }
 
     #[test]
@@ -245,9 +197,13 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (config, folders) = (scratch.path().join("config"), [scratch.path().to_owned()]);
         fs::write(&config, "[core]\nbare = false\n").unwrap();
-        let before = Before::of(&folders, &[]);
-        assert_eq!(warnings(&folders, &before), [""; 0]);
+        let now = || Before::of(&folders, &Found::default(), &[]);
+        let before = now();
+        assert_eq!(now().since(&before), [""; 0]);
+        fs::write(&config, b"[core]\n; \xff\nhooksPath = x\n[user]\nname = \xe9\n").unwrap();
+        let told = now().since(&before);
+        assert!(told.len() == 1 && told[0].contains("core.hookspath"), "{told:?}");
         fs::write(&config, " ".repeat(2 << 20) + "\n[core]\nhooksPath = x\n").unwrap();
-        assert_eq!(warnings(&folders, &before).len(), 1);
+        assert_eq!(now().since(&before).len(), 1);
     }
 }

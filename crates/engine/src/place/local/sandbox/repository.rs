@@ -8,10 +8,10 @@ use std::{
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
 use super::{
-    news::hooks_paths,
+    git_settings::hooks_paths,
     places::{expanded, guarded},
 };
-use crate::plain_file::read_text;
+use crate::plain_file::{read_lossily, read_text};
 
 /// Where git keeps what belongs to a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Repository {
 
     /// The repository that a file `.git` names. The file is only believed if the repository names
     /// it in turn: otherwise a file in the workspace could open any folder for writing.
-    fn linked(file: &Path) -> Option<Self> {
+    pub(super) fn linked(file: &Path) -> Option<Self> {
         let text = read_text(file).ok()?;
         let named = PathBuf::from(text.strip_prefix("gitdir:")?.trim());
         let own = file.parent()?.join(named).canonicalize().ok()?;
@@ -73,69 +73,92 @@ impl Repository {
         [self.own.clone(), self.common.clone()].into_iter()
     }
 
+    /// Whether this is the folder of the whole repository.
+    pub(super) fn is_at(&self, folder: &Path) -> bool {
+        self.common == folder
+    }
+
     /// What of it is guarded.
     pub(super) fn guards(&self, operator: bool) -> Vec<Guarded> {
-        let mut guards = vec![
-            guarded(self.common.clone(), GuardKind::InPlace),
-            guarded(self.common.join("hooks"), GuardKind::ReadOnlyFolder),
-        ];
+        let top = self.named_by.as_deref().unwrap_or(&self.common).parent();
+        let top = top.unwrap_or(Path::new("/"));
+        let mut guards = guards_of(&self.common, &self.own, top, operator);
         let mut files = Vec::new();
         if let Some(file) = &self.named_by {
             // By these three git finds the rest.
             files.extend([file.clone(), self.own.join("commondir"), self.own.join("gitdir")]);
         }
         if !operator {
-            files.extend([self.common.join("config"), self.own.join("config.worktree")]);
+            files.push(self.own.join("config.worktree"));
         }
-        for module in modules(&self.common) {
-            guards.push(guarded(module.join("hooks"), GuardKind::ReadOnlyFolder));
-            files.extend((!operator).then(|| module.join("config")));
-        }
-        let hooks = self.other_hooks().into_iter().filter(|folder| folder.is_dir());
-        guards.extend(hooks.map(|folder| guarded(folder, GuardKind::ReadOnlyFolder)));
         guards.extend(files.into_iter().map(|file| guarded(file, GuardKind::ReadOnly)));
         guards
     }
-
-    /// Where its configuration, or the user's, says that hooks are instead.
-    fn other_hooks(&self) -> Vec<PathBuf> {
-        let users = ["~/.gitconfig", "~/.config/git/config"].map(|file| expanded(Path::new(file)));
-        let own = [self.common.join("config"), self.own.join("config.worktree")];
-        let top = self.named_by.as_deref().unwrap_or(&self.common).parent();
-        let files = own.iter().chain(&users).filter_map(|file| read_text(file).ok());
-        let named: Vec<String> = files.flat_map(|text| hooks_paths(&text)).collect();
-        let place = |named: String| {
-            let path = top.unwrap_or(Path::new("/")).join(expanded(Path::new(&named)));
-            // A link is what it leads to: that is what git runs.
-            path.canonicalize().ok()
-        };
-        named.into_iter().filter_map(place).collect()
-    }
 }
 
-/// The repositories of submodules, and of theirs. Their names may have slashes in them.
-pub(super) fn modules(repository: &Path) -> Vec<PathBuf> {
-    /// Enough for every honest repository; a tree that was made to be endless is left.
-    const LOOKED_AT_MAX: usize = 4096;
-    let mut found = Vec::new();
-    let mut waiting = vec![repository.join("modules")];
-    let mut looked_at = 0;
-    while let Some(folder) = waiting.pop().filter(|_| looked_at < LOOKED_AT_MAX) {
-        looked_at += 1;
-        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                continue;
-            }
-            let path = entry.path();
-            if is_repository(&path) {
-                waiting.push(path.join("modules"));
-                found.push(path);
-            } else {
-                waiting.push(path);
-            }
-        }
+/// What is guarded of a repository that was found somewhere in what commands may write.
+pub(super) fn guards_of_found(folder: &Path, operator: bool) -> Vec<Guarded> {
+    let top = folder.parent().filter(|_| folder.ends_with(".git"));
+    guards_of(folder, folder, top.unwrap_or(folder), operator)
+}
+
+fn guards_of(folder: &Path, own: &Path, top: &Path, operator: bool) -> Vec<Guarded> {
+    let mut guards = vec![
+        guarded(folder.to_owned(), GuardKind::InPlace),
+        guarded(folder.join("hooks"), GuardKind::ReadOnlyFolder),
+    ];
+    let hooks = other_hooks(folder, own, top).into_iter().filter(|folder| folder.is_dir());
+    guards.extend(hooks.map(|folder| guarded(folder, GuardKind::ReadOnlyFolder)));
+    if !operator {
+        guards.push(guarded(folder.join("config"), GuardKind::ReadOnly));
     }
-    found
+    guards
+}
+
+/// Whether hooks and a configuration belong into a folder of git's: a linked working tree has them
+/// elsewhere.
+pub(super) fn has_hooks(folder: &Path) -> bool {
+    folder.join("objects").exists()
+}
+
+/// Where a file or link `.git` leads.
+pub(super) fn target_of(pointer: &Path) -> PathBuf {
+    let named = fs::read_link(pointer).unwrap_or_else(|_| {
+        let text = read_text(pointer).unwrap_or_default();
+        PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim())
+    });
+    pointer.parent().unwrap_or(Path::new("/")).join(named)
+}
+
+/// Whether a file or link `.git` leads to a folder that git takes for a repository.
+pub(super) fn is_pointer(file: &Path) -> bool {
+    let folder = target_of(file);
+    folder.join("HEAD").exists()
+        && ["objects", "commondir"].iter().any(|name| folder.join(name).exists())
+}
+
+/// The configurations in a folder of git's.
+pub(super) fn configs_of(folder: &Path) -> [PathBuf; 2] {
+    ["config", "config.worktree"].map(|name| folder.join(name))
+}
+
+/// The user's configurations.
+pub(super) fn users_configs() -> [PathBuf; 2] {
+    ["~/.gitconfig", "~/.config/git/config"].map(|file| expanded(Path::new(file)))
+}
+
+/// Where a repository's configuration, or the user's, says that hooks are instead.
+pub(super) fn other_hooks(folder: &Path, own: &Path, top: &Path) -> Vec<PathBuf> {
+    let users = users_configs();
+    let own = [folder.join("config"), own.join("config.worktree")];
+    let files = own.iter().chain(&users).filter_map(|file| read_lossily(file).ok());
+    let named: Vec<String> = files.flat_map(|text| hooks_paths(&text)).collect();
+    let place = |named: String| {
+        let path = top.join(expanded(Path::new(&named)));
+        // A link is what it leads to: that is what git runs.
+        path.canonicalize().ok()
+    };
+    named.into_iter().filter_map(place).collect()
 }
 
 fn is_repository(folder: &Path) -> bool {

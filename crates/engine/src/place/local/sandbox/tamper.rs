@@ -9,7 +9,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{self, Duration},
@@ -23,7 +23,8 @@ use tokio::{
 };
 
 use super::{
-    news::{Before, warnings},
+    finder::{FOLDERS_MAX, Finder, Found},
+    news::{Before, versions_of},
     places::SandboxPlaces,
 };
 use crate::{place::Soon, threads::begin_in_thread};
@@ -60,6 +61,13 @@ pub(super) struct Watched {
     deciding: Vec<PathBuf>,
     /// What of the listed paths is in those folders, once it is known.
     guarded: OnceLock<Vec<PathBuf>>,
+    /// Knows what else is in them.
+    finder: Mutex<Finder>,
+    /// Whether it was told that there is more than it looks at.
+    said_beyond: AtomicBool,
+    /// How things were when the last command ended, once one has left processes running: what comes
+    /// before the next may be theirs.
+    left: Mutex<Option<Before>>,
     looks: Arc<Semaphore>,
     /// Whether all of it is on disks of this machine, once it is known.
     is_local: OnceLock<bool>,
@@ -67,6 +75,21 @@ pub(super) struct Watched {
     at_hand: AtomicBool,
     /// When the last look was begun.
     begun: Mutex<Instant>,
+}
+
+/// What the guards of repositories follow from.
+#[derive(Debug, Default, Clone)]
+pub(super) struct RepositorySurvey {
+    pub found: Arc<Found>,
+    /// Stands for what configurations say.
+    configs: Vec<String>,
+}
+
+impl RepositorySurvey {
+    /// Whether the same guards follow from both.
+    pub(super) fn guards_as(&self, other: &Self) -> bool {
+        self.found.repositories == other.found.repositories && self.configs == other.configs
+    }
 }
 
 /// What was there before a command.
@@ -82,6 +105,7 @@ impl Watched {
         mut folders: Vec<PathBuf>,
         writable: Vec<PathBuf>,
         deciding: Vec<PathBuf>,
+        finder: Finder,
     ) -> Arc<Self> {
         // A repository is named several times where it is in no other folder than its own.
         folders.sort_unstable();
@@ -91,6 +115,9 @@ impl Watched {
             writable,
             deciding,
             guarded: OnceLock::new(),
+            finder: Mutex::new(finder),
+            said_beyond: AtomicBool::new(false),
+            left: Mutex::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             is_local: OnceLock::new(),
             at_hand: AtomicBool::new(false),
@@ -105,10 +132,28 @@ impl Watched {
             .get_or_init(|| SandboxPlaces::shipped().unwritable(&self.deciding, &self.writable))
     }
 
+    /// What is in the folders that may be written, as it is now.
+    fn found(&self) -> Arc<Found> {
+        self.finder.lock().unwrap_or_else(PoisonError::into_inner).look()
+    }
+
+    /// The same, and what stands for the configurations of what was found.
+    fn surveyed(&self) -> RepositorySurvey {
+        let found = self.found();
+        RepositorySurvey { configs: versions_of(&self.folders, &found), found }
+    }
+
+    /// The same, in a thread if it may take its time; none if it takes too long.
+    pub(super) fn survey(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Option<RepositorySurvey>> + use<> {
+        self.look(Self::surveyed)
+    }
+
     /// Looks before a command; begins at once.
     pub(super) fn check(self: &Arc<Self>) -> Soon<'static, LocalTamperCheck> {
         let watched = self.clone();
-        let look = self.look(move |it| Before::of(&it.folders, it.guarded()));
+        let look = self.look(|it| it.left().clone().unwrap_or_else(|| it.now()));
         Box::pin(async move { LocalTamperCheck { watched, before: look.await } })
     }
 
@@ -118,7 +163,7 @@ impl Watched {
         T: Send + 'static,
         F: FnOnce(&Self) -> T + Send + 'static,
     {
-        let begun = if self.at_hand.load(Ordering::Relaxed) {
+        let begun = if self.at_hand.load(Ordering::Relaxed) && self.is_quiet() {
             Begun::Done(self.timed(work))
         } else {
             match self.looks.clone().try_acquire_owned() {
@@ -167,6 +212,11 @@ impl Watched {
         found
     }
 
+    /// Whether nothing has to be read that was read before.
+    fn is_quiet(&self) -> bool {
+        self.finder.try_lock().is_ok_and(|finder| finder.is_quiet())
+    }
+
     fn is_local(&self) -> bool {
         let all = || self.folders.iter().chain(&self.writable).all(|path| is_on_this_machine(path));
         *self.is_local.get_or_init(all)
@@ -193,11 +243,11 @@ fn is_on_this_machine(path: &Path) -> bool {
 }
 
 impl LocalTamperCheck {
-    /// What has come since then.
-    pub(crate) async fn warnings(self) -> Vec<String> {
+    /// What has come since then; `leaves` is whether processes of the command go on.
+    pub(crate) async fn warnings(self, leaves: bool) -> Vec<String> {
         let Self { watched, before } = self;
         let found = match before {
-            Some(before) => watched.look(move |it| warnings(&it.folders, &before)).await,
+            Some(before) => watched.look(move |it| it.news(&before, leaves)).await,
             None => None,
         };
         found.unwrap_or_else(|| vec![watched.unknown()])
@@ -205,6 +255,34 @@ impl LocalTamperCheck {
 }
 
 impl Watched {
+    fn now(&self) -> Before {
+        Before::of(&self.folders, &self.found(), self.guarded())
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Before>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has come since then, and what could not be looked at; that is said once.
+    fn news(&self, before: &Before, leaves: bool) -> Vec<String> {
+        let (found, now) = (self.found(), self.now());
+        let mut news = now.since(before);
+        let mut left = self.left();
+        if leaves || left.is_some() {
+            *left = Some(now);
+        }
+        drop(left);
+        if let Some(beyond) = &found.beyond
+            && !self.said_beyond.swap(true, Ordering::Relaxed)
+        {
+            news.push(format!(
+                "{}: this folder and others were not searched for repositories, there are more than {FOLDERS_MAX} folders",
+                beyond.display()
+            ));
+        }
+        news
+    }
+
     fn unknown(&self) -> String {
         let folder = self.folders.first().map(|folder| folder.display().to_string());
         let folder = folder.unwrap_or_default();
@@ -217,9 +295,11 @@ mod tests {
     use std::{fs, sync::mpsc};
 
     use super::*;
+    use crate::model::trusted::TrustedNames;
 
     fn watched(folder: PathBuf) -> Arc<Watched> {
-        Watched::new(vec![folder], Vec::new(), Vec::new())
+        let finder = Finder::new(Vec::new(), PathBuf::new(), TrustedNames::shipped());
+        Watched::new(vec![folder], Vec::new(), Vec::new(), finder)
     }
 
     #[tokio::test]
@@ -228,16 +308,17 @@ mod tests {
         let config = scratch.path().join("config");
         fs::write(&config, "[core]\npager = less\n").unwrap();
         let watched = watched(scratch.path().to_owned());
-        assert_eq!(watched.check().await.warnings().await, [""; 0]);
+        assert_eq!(watched.check().await.warnings(false).await, [""; 0]);
         let check = watched.check().await;
         fs::write(&config, "[core]\npager = other\n").unwrap();
-        assert_eq!(check.warnings().await.len(), 1);
+        assert_eq!(check.warnings(false).await.len(), 1);
     }
 
     #[tokio::test]
     async fn a_quick_look_at_a_disk_of_this_machine_needs_no_thread_and_a_slow_one_does() {
         let scratch = tempfile::tempdir().unwrap();
         let watched = watched(scratch.path().to_owned());
+        watched.found();
         let thread = || std::thread::current().id();
         assert_ne!(watched.look(move |_| thread()).await, Some(thread()));
         // A busy machine may take long for what is quick.
@@ -261,7 +342,7 @@ mod tests {
             assert_eq!(stuck.await, None);
         }
         assert_eq!(watched.looks.available_permits(), 0);
-        let told = watched.check().await.warnings().await;
+        let told = watched.check().await.warnings(false).await;
         assert!(told[0].starts_with("/nowhere/.git: it could not be read in time"), "{told:?}");
         // They answer in the end.
         tokio::time::resume();
@@ -269,6 +350,6 @@ mod tests {
         while watched.looks.available_permits() < LOOKS_MAX {
             tokio::task::yield_now().await;
         }
-        assert_eq!(watched.check().await.warnings().await, [""; 0]);
+        assert_eq!(watched.check().await.warnings(false).await, [""; 0]);
     }
 }

@@ -233,10 +233,11 @@ impl Daybook {
         Ok(())
     }
 
-    /// The tasks that are known not to be over, if one of them has this fingerprint and may be
-    /// joined.
-    pub(super) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
-        self.open.values().find_map(|open| {
+    /// One of the tasks that are known not to be over, other than these, which has this fingerprint
+    /// and may be joined.
+    pub(super) fn equal(&self, fingerprint: &[u8; 32], passed_over: &[TaskId]) -> Option<Task> {
+        let others = self.open.iter().filter(|(task, _)| !passed_over.contains(task));
+        others.map(|(_, open)| open).find_map(|open| {
             let What::Start(start) = &open.start.what else { return None };
             if start.fingerprint != *fingerprint || !open.status.may_be_joined() {
                 return None;

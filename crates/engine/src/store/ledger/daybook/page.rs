@@ -42,9 +42,13 @@ impl Page<'_> {
         open.filter_map(|(task, open)| Some((task.clone(), workspace(open)?))).collect()
     }
 
-    /// An open task that is equal and may be joined.
-    pub(in crate::store::ledger) fn equal(&self, fingerprint: &[u8; 32]) -> Option<Task> {
-        self.book.equal(fingerprint)
+    /// An open task that is equal and may be joined, other than these.
+    pub(in crate::store::ledger) fn equal(
+        &self,
+        fingerprint: &[u8; 32],
+        passed_over: &[TaskId],
+    ) -> Option<Task> {
+        self.book.equal(fingerprint, passed_over)
     }
 
     /// The status of a task that is open, and the trust of who asked for it.

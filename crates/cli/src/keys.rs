@@ -14,7 +14,7 @@ const PASTE_END: &[u8] = b"\x1b[201~";
 
 /// Something that a person did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Gesture {
+pub(crate) enum Gesture {
     /// A character.
     Char(char),
     /// A letter with Ctrl, or `]`.
@@ -39,7 +39,7 @@ pub(super) enum Gesture {
 
 /// Reads keys; what is not finished waits for the next bytes.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     pending: Vec<u8>,
     /// What was pasted so far, while something is.
     pasted: Option<Vec<u8>>,
@@ -47,7 +47,7 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Takes bytes as they were read.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Gesture> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Gesture> {
         self.pending.extend_from_slice(bytes);
         let mut inputs = Vec::new();
         let pending = std::mem::take(&mut self.pending);
