@@ -247,8 +247,12 @@ impl ToolError {
         let problem = problem.into();
         let mut error =
             Self::new(ErrorKind::InvalidToolInput, format!("{tool}: `{field}` {problem}"));
-        error.details =
-            as_map(json!({ "tool_name": tool, "field": field, "validation_error": problem }));
+        error.details = as_map(json!({
+            "tool_name": tool,
+            "field": field,
+            "parse_error": format!("invalid value for field `{field}`"),
+            "validation_error": problem,
+        }));
         error.hint(schema_hint(tool))
     }
 }

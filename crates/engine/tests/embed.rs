@@ -315,7 +315,7 @@ async fn what_is_printed_while_somebody_types_is_told_to_them() {
     let mut other = host.engine.attach(task.task_id()).await.unwrap();
     other.send("one\n").await.unwrap();
     assert_eq!(next(&mut other.output().await.unwrap()).await.unwrap().1, "answer\n");
-    let mut controls = observer.controls(&Caller::operator("observer")).unwrap();
+    let mut controls = observer.controls(&Caller::operator("observer")).await.unwrap();
     assert_eq!(controls.input(b"two\n", PATIENCE).await.bytes, 4);
     assert_eq!(soon(observer.changed(0, 0)).await, Change::Grown);
 }

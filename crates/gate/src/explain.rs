@@ -29,6 +29,9 @@ pub struct Explanation {
     /// Whether a rule wants it to be tried on a copy before anybody is asked.
     #[serde(skip_serializing_if = "is_false")]
     pub tries: bool,
+    /// The rule that asked, of what a person has approved.
+    #[serde(skip)]
+    pub asked_by: Option<String>,
     /// Whether the tool is denied with all its commands.
     #[serde(skip)]
     pub denies_tool: bool,

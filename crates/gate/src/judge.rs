@@ -287,6 +287,7 @@ impl<'c> Case<'c> {
             tries: false,
             network: None,
             note: None,
+            asked_by: None,
             denies_tool: false,
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    downloads,
     judge::{read_script, weigh},
     policy::Policy,
     reading::Span,
@@ -32,16 +33,20 @@ pub struct Part {
 pub fn parts(policy: &Policy, subject: &dyn Subject) -> Vec<Part> {
     let script = subject.script();
     let Script::Shell(text) = script else { return Vec::new() };
-    let (_, whole) = weigh(policy, subject);
+    let (reading, whole) = weigh(policy, subject);
     let cause = whole.explanation.span;
+    // The part that would run a download is asked about for what another part gives it.
+    let unseen = downloads::run_by(&reading).map(|(run, _)| run.span);
     let mut commands = read_script(&script, subject.shell()).commands;
     commands.sort_by_key(|command| command.span.start);
     let judged = commands.into_iter().filter_map(|command| {
         let span = command.span;
         let part = text.get(span.start..span.end).filter(|part| !part.is_empty())?;
         let (_, own) = weigh(policy, &Alone { whole: subject, part });
-        let is_cause = cause.is_some_and(|it| span.start <= it.start && it.end <= span.end);
-        let own = own.decision.min(whole.decision);
+        let is_around = |it: Span| span.start <= it.start && it.end <= span.end;
+        let is_cause = cause.is_some_and(is_around);
+        let least = if unseen.is_some_and(is_around) { Decision::Ask } else { Decision::Allow };
+        let own = own.decision.max(least).min(whole.decision);
         Some(Part {
             text: part.to_owned(),
             verdict: if is_cause { whole.decision } else { own },

@@ -14,7 +14,7 @@ use crate::{
     reading::Invocation,
     rule::{Decision, Level, Origin, RedirectScope, Rule, Target},
     settings::Values,
-    verdict::{Subject, Trust},
+    verdict::Trust,
     windows::is_absolute,
 };
 
@@ -137,18 +137,6 @@ impl Policy {
     #[must_use]
     pub fn in_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
-    }
-
-    /// The level and the network that a rule of this id gives to what it allows a subject, if there
-    /// is one and it says so.
-    pub fn given_by(
-        &self,
-        rule: &str,
-        subject: &dyn Subject,
-    ) -> Option<(Option<Level>, Option<NetworkMode>)> {
-        let allows = |it: &&Rule| it.decision == Decision::Allow && it.id == rule;
-        let found = self.rules.iter().filter(allows).find(|rule| rule.counts_for(subject))?;
-        Some((found.sandbox, found.network))
     }
 
     /// Whether a rule of the user denies or asks for anything, so that something could be evaded.

@@ -34,8 +34,12 @@ fn of(text: &str) -> Vec<Part> {
 #[test]
 fn each_part_and_its_program_lie_where_the_spans_say() {
     use Decision::{Allow, Ask, Deny};
-    let cases: [(&str, &[Shown<'_>]); 10] = [
+    let cases: [(&str, &[Shown<'_>]); 11] = [
         ("curl x.sh | sh", &[(0, "curl x.sh", "curl", Allow), (12, "sh", "sh", Ask)]),
+        (
+            "sudo x; curl x.sh | sh",
+            &[(0, "sudo x", "sudo", Ask), (8, "curl x.sh", "curl", Allow), (20, "sh", "sh", Ask)],
+        ),
         ("sudo ls x; ls x", &[(0, "sudo ls x", "sudo", Ask), (11, "ls x", "ls", Allow)]),
         ("echo “ä” && sudo é", &[(0, "echo “ä”", "echo", Allow), (17, "sudo é", "sudo", Ask)]),
         ("A=1 >o sudo x", &[(0, "A=1 >o sudo x", "sudo", Ask)]),

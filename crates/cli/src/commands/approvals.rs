@@ -151,7 +151,7 @@ impl OpenQuestion {
         if self.replies.contains(&Reply::AllowOnceUnconfined) {
             let option = "--outside-sandbox";
             text.push_str(&format!(
-                "legwork approve {id} {option}  allow it once, without a sandbox\n"
+                "legwork approve {id} {option}  allow it once, OUTSIDE the sandbox\n"
             ));
         }
         if self.replies.contains(&Reply::AllowSession) {

@@ -76,7 +76,7 @@ pub(super) async fn join_terminal(
     observer: &mut Observer,
     caller: &Caller,
 ) -> Result<Left, ToolError> {
-    observer.controls(caller)?;
+    observer.controls(caller).await?;
     say("legwork: attached; Ctrl-] detaches, and the task goes on\r");
     let left = take_part(observer, caller, true).await;
     // The program goes on and will not tidy up on this terminal.
@@ -101,7 +101,7 @@ pub(super) async fn take_part(
     let mut resized = window_changes().ok();
     let mut signals = Caught::new(&[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT]);
     if let Some(size) = terminal::size() {
-        observer.controls(caller)?.resize(size).await;
+        observer.controls(caller).await?.resize(size).await;
     }
     let mut copier = Copier::new();
     let output = observer.output().await?;
@@ -132,11 +132,11 @@ pub(super) async fn take_part(
                 if can_leave && typed.contains(&DETACH) {
                     return Ok(Left::Detached);
                 }
-                observer.controls(caller)?.input(&typed, PATIENCE).await;
+                observer.controls(caller).await?.input(&typed, PATIENCE).await;
             }
             _ = next_size => {
                 if let Some(size) = terminal::size() {
-                    observer.controls(caller)?.resize(size).await;
+                    observer.controls(caller).await?.resize(size).await;
                 }
             }
             number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),
@@ -165,8 +165,8 @@ async fn stream(observer: &mut Observer, caller: &Caller) -> Result<Left, ToolEr
         tokio::select! {
             _ = observer.changed(copier.stdout.written, copier.stderr.written) => {}
             line = typed.next_or_end() => match line {
-                Some(line) => drop(observer.controls(caller)?.input(&line, PATIENCE).await),
-                None if passes_end => drop(observer.controls(caller)?.end_input().await),
+                Some(line) => drop(observer.controls(caller).await?.input(&line, PATIENCE).await),
+                None if passes_end => drop(observer.controls(caller).await?.end_input().await),
                 None => {}
             },
             number = signals.next() => return Ok(Left::Signal(u8::try_from(number).unwrap_or(0))),

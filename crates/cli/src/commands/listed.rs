@@ -21,6 +21,9 @@ const ID_CHARS_MIN: usize = 6;
 /// A terminal that is narrower has no room for folders.
 const FOLDER_FROM: usize = 70;
 
+/// A terminal that is narrower has no room for the words of a sandbox.
+const SANDBOX_FROM: usize = 140;
+
 /// What the column takes that says when a task is stopped for having no client.
 const ALONE_COLUMNS: usize = 14;
 
@@ -98,10 +101,12 @@ impl Listed {
         let taken = if is_alone { ALONE_COLUMNS } else { 0 }
             + if has_left { BACKGROUND_COLUMNS } else { 0 };
         let folders = style.width.is_none_or(|width| width >= FOLDER_FROM + taken);
+        let sandboxes = style.width.is_none_or(|width| width >= SANDBOX_FROM + taken);
         let folder_width = style.width.map_or(usize::MAX, |width| (width / 5).clamp(10, 30));
         let mut titles = vec!["TASK", "AGE", "TIME", "STATUS"];
         titles.extend(is_alone.then_some("NO CLIENT"));
         titles.extend(has_left.then_some("BACKGROUND"));
+        titles.extend(sandboxes.then_some("SANDBOX"));
         titles.extend(folders.then_some("FOLDER"));
         titles.push("COMMAND");
         let mut table = Table::new(titles);
@@ -118,6 +123,7 @@ impl Listed {
             ];
             row.extend(is_alone.then(|| TableCell::new(Tone::Notable, stops(alone))));
             row.extend(has_left.then(|| TableCell::new(Tone::Notable, left)));
+            row.extend(sandboxes.then(|| sandbox(task)));
             row.extend(folders.then(|| TableCell::new(Tone::Faint, folder)));
             row.push(command(task));
             table.add(row);
@@ -134,6 +140,7 @@ impl Listed {
             "STATUS",
             "NO CLIENT",
             "BACKGROUND",
+            "SANDBOX",
             "TOOL",
             "ASKED BY",
             "FOLDER",
@@ -148,6 +155,7 @@ impl Listed {
                 TableCell::new(tone, status),
                 TableCell::new(Tone::Notable, stops(self.alone_at(index))),
                 TableCell::new(Tone::Notable, self.left_at(index)),
+                sandbox(task),
                 escaped(&task.tool).into(),
                 escaped(&task.asked_by).into(),
                 escaped(&task.workdir).into(),
@@ -239,6 +247,12 @@ fn exit(task: &Task) -> (Tone, String) {
 
 /// Marks a command that a rule or a person let run outside the sandbox.
 pub(super) const OUTSIDE: &str = "OUTSIDE";
+
+/// The sandbox of a task, in words.
+fn sandbox(task: &Task) -> TableCell {
+    let tone = if task.sandbox.outside.is_some() { Tone::Bad } else { Tone::Faint };
+    TableCell::new(tone, escaped(&task.sandbox.words()))
+}
 
 /// A command, with its mark.
 fn command(task: &Task) -> TableCell {

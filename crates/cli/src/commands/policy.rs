@@ -351,6 +351,8 @@ async fn answer(bench: &mut Bench, tool: &str, line: &[u8]) -> Value {
         Err(error) => return json!({ "id": null, "error": format!("not a question: {error}") }),
     };
     let tool = asked.tool.as_deref().unwrap_or(tool);
+    // The rules may be others by now.
+    bench.checkers.clear();
     let text = match &asked.input {
         Value::String(text) => text.clone(),
         other => other.to_string(),

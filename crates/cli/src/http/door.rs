@@ -191,11 +191,12 @@ impl Door {
     ) -> Result<Response<Body>, HttpRefusal> {
         let (parts, body) = request.into_parts();
         let (body, _bytes) = self.collected(body, SIGN_IN_BYTES_MAX).await?;
-        if let Some(signed_in) = self.face.sign_ins.by_code(&body) {
-            return signed_in;
-        }
+        let worthless = match self.face.sign_ins.by_code(&body) {
+            Ok(signed_in) => return signed_in,
+            Err(worthless) => worthless,
+        };
         self.slow_down(peer, &parts.headers).await;
-        let message = "the code is wrong, used or expired";
+        let message = worthless.of_code();
         let hint = "`legwork serve link` on the machine of the server prints a new link";
         Err(self.unknown(&parts.headers, message, "").hint(hint))
     }
@@ -292,7 +293,7 @@ fn bearer(header: &str) -> Option<&str> {
 
 /// Addresses end up in logs, histories and Referer headers: a token there is refused, however it is
 /// written, so that nobody gets used to it.
-fn refuse_token_in(uri: &Uri) -> Result<(), HttpRefusal> {
+pub(super) fn refuse_token_in(uri: &Uri) -> Result<(), HttpRefusal> {
     let (fields, path) = (decoded(uri.query().unwrap_or_default()), decoded(uri.path()));
     let is_named = |(name, _): &(String, String)| {
         ["access_token", "token"].iter().any(|known| name.eq_ignore_ascii_case(known))

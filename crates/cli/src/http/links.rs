@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    io::{ErrorKind, Write},
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,15 +16,12 @@ use tokio::io::AsyncWriteExt;
 use super::{HttpFace, opener};
 use crate::{
     arguments::ServeLinkOptions,
-    platform::{UnixListener, listen_in, make_folder, make_private, private_file, read_socket},
+    platform::{UnixListener, listen_in, make_folder, read_socket},
     render::{complain, print, say, tell_person},
 };
 
 /// The folder of the sockets, in the state folder.
 const FOLDER: &str = "serving";
-
-/// The file with the name of this machine's pages, in that folder.
-const NAME_FILE: &str = "name";
 
 /// The end of the names of sockets.
 const SUFFIX: &str = ".sock";
@@ -67,7 +64,7 @@ impl LinkDesk {
     ) -> Self {
         let folder = state.join(FOLDER);
         let _ = make_folder(&folder, OWNER_ONLY);
-        let base = base(own_name(&folder).ok());
+        let base = base(own_name().ok());
         let socket = random().map(|random| format!("{random}{SUFFIX}")).unwrap_or_default();
         let asked = listen_in(&folder, &socket).ok();
         let desk = Self { base, asked, path: folder.join(socket) };
@@ -108,23 +105,12 @@ impl LinkDesk {
     }
 }
 
-/// The name of this machine's pages below `.localhost`, which browsers look for here and nowhere
-/// else. A name that nobody can guess gives the page an origin that no other program has ever had:
-/// no service worker and no cached script of one that used this port before is in it.
-fn own_name(folder: &Path) -> Result<String, String> {
-    let path = folder.join(NAME_FILE);
-    let known = fs::read_to_string(&path).unwrap_or_default();
-    if known.starts_with("lw-") && known.bytes().all(|it| it == b'-' || it.is_ascii_alphanumeric())
-    {
-        return Ok(format!("{known}.localhost"));
-    }
-    let name = format!("lw-{}", random()?);
-    let written = private_file().create(true).truncate(true).open(&path).and_then(|mut file| {
-        make_private(&path)?;
-        file.write_all(name.as_bytes())
-    });
-    written.map_err(|error| error.to_string())?;
-    Ok(format!("{name}.localhost"))
+/// A name for the pages of this server below `.localhost`, which browsers look for on this machine
+/// and nowhere else. Nobody can guess it, and each start has another one: the page's origin is one
+/// that no other program has ever had, also none that took the port while no server ran, and no
+/// service worker and no cached script of one is in it.
+fn own_name() -> Result<String, String> {
+    Ok(format!("lw-{}.localhost", random()?))
 }
 
 /// A name that nobody can guess.

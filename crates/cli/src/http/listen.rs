@@ -56,9 +56,14 @@ impl FromStr for Listen {
     }
 }
 
+/// Tries to find a free port that is free on both loopback addresses.
+const PAIRS: usize = 16;
+
 /// A socket that is listened on.
 pub(super) enum Listener {
-    Tcp(TcpListener),
+    /// With the other address that `localhost` stands for: a browser tries both, so whoever
+    /// listened there would be the page.
+    Tcp(TcpListener, Option<TcpListener>),
     Unix(UnixListener, PathBuf),
 }
 
@@ -104,7 +109,25 @@ impl Listener {
                          TLS reaches this address"
                     ));
                 }
-                Ok(Self::Tcp(TcpListener::bind(found.as_slice()).await.map_err(failed)?))
+                for _ in 0..PAIRS {
+                    let listener = TcpListener::bind(found.as_slice()).await.map_err(failed)?;
+                    let own = listener.local_addr().map_err(failed)?;
+                    let Some(other) = other_of(own) else { return Ok(Self::Tcp(listener, None)) };
+                    match TcpListener::bind(other).await {
+                        Ok(twin) => return Ok(Self::Tcp(listener, Some(twin))),
+                        // Another free port may be free on both.
+                        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                            if found.iter().all(|found| found.port() != 0) {
+                                return Err(taken(other));
+                            }
+                        }
+                        // This machine has no such address, so nobody listens there.
+                        Err(_) => return Ok(Self::Tcp(listener, None)),
+                    }
+                }
+                Err(format!(
+                    "cannot listen on {address}: no port is free on both loopback addresses"
+                ))
             }
         }
     }
@@ -112,7 +135,7 @@ impl Listener {
     /// The address for people: port 0 has become a number.
     pub(super) fn address(&self, scheme: &str) -> String {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map_or_else(
+            Self::Tcp(listener, _) => listener.local_addr().map_or_else(
                 |_| format!("{scheme}://?"),
                 |address| format!("{scheme}://{address}"),
             ),
@@ -132,7 +155,7 @@ impl Listener {
         if let Some(name) = names.first().filter(|_| behind_proxy) {
             return Some(format!("https://{name}"));
         }
-        let Self::Tcp(listener) = self else { return None };
+        let Self::Tcp(listener, _) = self else { return None };
         let address = listener.local_addr().ok()?;
         let is_local = LOCALHOST.contains(&address.ip()) && scheme == "http";
         let host = match (names.first(), own) {
@@ -152,8 +175,17 @@ impl Listener {
     /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<(Accepted, HttpPeer)> {
         match self {
-            Self::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
+            Self::Tcp(listener, twin) => {
+                let at_twin = async {
+                    match twin {
+                        Some(twin) => twin.accept().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let (stream, address) = tokio::select! {
+                    accepted = listener.accept() => accepted?,
+                    accepted = at_twin => accepted?,
+                };
                 // Answers are small, and Nagle's algorithm would hold each back for 40 ms.
                 stream.set_nodelay(true)?;
                 // Its machine was cut off, or a network between has forgotten the connection.
@@ -176,6 +208,25 @@ impl Drop for Listener {
     }
 }
 
+/// The other address behind the names of this machine, at the same port: none where a link does not
+/// say `localhost`.
+fn other_of(address: SocketAddr) -> Option<SocketAddr> {
+    let [v4, v6] = LOCALHOST;
+    let other = match address.ip() {
+        ip if ip == v4 || ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED) => v6,
+        ip if ip == v6 => v4,
+        _ => return None,
+    };
+    Some(SocketAddr::new(other, address.port()))
+}
+
+fn taken(other: SocketAddr) -> String {
+    format!(
+        "another program listens on {other}: a browser could take it for the page, since `localhost` \
+         stands for both; end it, or choose another port"
+    )
+}
+
 /// The host of an address, as a link has it.
 fn host_of(address: SocketAddr) -> String {
     match address {
@@ -187,6 +238,25 @@ fn host_of(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn whoever_has_the_other_loopback_address_is_not_taken_for_the_page() {
+        let [v4, v6] = LOCALHOST;
+        let Ok(squatter) = TcpListener::bind(SocketAddr::new(v6, 0)).await else {
+            return; // Without IPv6 there is no other address.
+        };
+        let port = squatter.local_addr().unwrap().port();
+        let own = SocketAddr::new(v4, port).to_string();
+        let refused = Listener::open(&Listen::Tcp(own.clone()), false).await.err().unwrap();
+        assert!(refused.contains(&format!("another program listens on [::1]:{port}")), "{refused}");
+        drop(squatter);
+        let listener = Listener::open(&Listen::Tcp(own), false).await;
+        let listener = listener.unwrap_or_else(|problem| panic!("{problem}"));
+        assert!(TcpListener::bind(SocketAddr::new(v6, port)).await.is_err(), "it is taken");
+        let (arrived, accepted) =
+            tokio::join!(TcpStream::connect(SocketAddr::new(v6, port)), listener.accept());
+        assert!(arrived.is_ok() && accepted.is_ok());
+    }
 
     #[test]
     fn an_address_is_a_host_with_a_port_or_a_socket() {

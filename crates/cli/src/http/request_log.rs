@@ -8,7 +8,7 @@ use axum::{
 };
 use tracing::Level;
 
-use super::{keyring::Holder, listen::HttpPeer, request_id};
+use super::{door::refuse_token_in, keyring::Holder, listen::HttpPeer, request_id};
 use crate::log::milliseconds;
 
 /// Most characters of a path in the log.
@@ -35,7 +35,10 @@ impl LoggedRequest {
         is_on().then(|| Self {
             id: request_id::of(request.headers()).to_owned(),
             method: request.method().clone(),
-            path: request.uri().path().chars().take(PATH_CHARS_MAX).collect(),
+            path: match refuse_token_in(request.uri()) {
+                Ok(()) => request.uri().path().chars().take(PATH_CHARS_MAX).collect(),
+                Err(_) => "(has a token)".to_owned(),
+            },
             peer: peer(),
             began: Instant::now(),
             is_answered: false,

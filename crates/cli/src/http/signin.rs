@@ -74,9 +74,10 @@ struct Ticket {
     holder: Arc<Holder>,
 }
 
-/// Secrets that can be used once, and for a while.
+/// Secrets that can be used once, and for a while; those that were, or are too old, are remembered
+/// as long again.
 struct OneUse<T> {
-    kept: VecDeque<([u8; 32], Instant, T)>,
+    kept: VecDeque<([u8; 32], Instant, Option<T>)>,
     most: usize,
     lifetime: Duration,
 }
@@ -87,23 +88,44 @@ impl<T> OneUse<T> {
     }
 
     fn put(&mut self, secret: &str, what: T) {
-        self.kept.push_back((digest(secret), Instant::now() + self.lifetime, what));
+        self.kept.push_back((digest(secret), Instant::now() + self.lifetime, Some(what)));
         if self.kept.len() > self.most {
             self.kept.pop_front();
         }
     }
 
     /// Takes what a secret stands for; the secret is spent then.
-    fn take(&mut self, secret: &str) -> Option<T> {
+    fn take(&mut self, secret: &str) -> Result<T, Worthless> {
         let (sought, now) = (digest(secret), Instant::now());
-        self.kept.retain(|(_, until, _)| now < *until);
+        self.kept.retain(|(_, until, _)| now < *until + self.lifetime);
         let mut found = None;
-        for (place, (known, ..)) in self.kept.iter().enumerate() {
-            if is_equal(known, &sought) {
-                found = Some(place);
+        for entry in &mut self.kept {
+            if is_equal(&entry.0, &sought) {
+                found = Some(entry);
             }
         }
-        self.kept.remove(found?).map(|(.., what)| what)
+        let (_, until, what) = found.ok_or(Worthless::Wrong)?;
+        let what = what.take().ok_or(Worthless::Used)?;
+        if now < *until { Ok(what) } else { Err(Worthless::Expired) }
+    }
+}
+
+/// Why a code or a ticket does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Worthless {
+    Wrong,
+    Used,
+    Expired,
+}
+
+impl Worthless {
+    /// The reason that a person is told who brought a code.
+    pub(super) fn of_code(self) -> &'static str {
+        match self {
+            Self::Wrong => "the code is wrong, or from before the server was started",
+            Self::Used => "the code was used already: a link signs in once",
+            Self::Expired => "the code has expired: a link counts for ten minutes",
+        }
     }
 }
 
@@ -127,14 +149,14 @@ impl SignIns {
         Ok(code)
     }
 
-    /// Signs in with the code in a body; none if it is wrong.
-    pub(super) fn by_code(&self, body: &[u8]) -> Option<Handled> {
+    /// Signs in with the code in a body.
+    pub(super) fn by_code(&self, body: &[u8]) -> Result<Handled, Worthless> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Brought {
             code: String,
         }
-        let brought: Brought = serde_json::from_slice(body).ok()?;
+        let brought: Brought = serde_json::from_slice(body).map_err(|_| Worthless::Wrong)?;
         self.known().codes.take(&brought.code)?;
         let token = Token {
             name: NAME.into(),
@@ -146,7 +168,7 @@ impl SignIns {
             created_at_ms: now_ms(),
             expires_at_ms: None,
         };
-        Some(Holder::new(token).ok_or_else(no_secret).and_then(|holder| self.begin(&holder)))
+        Ok(Holder::new(token).ok_or_else(no_secret).and_then(|holder| self.begin(&holder)))
     }
 
     /// Begins a session of a holder.
@@ -182,13 +204,18 @@ impl SignIns {
         } else {
             let ticket = ticket_of(uri).filter(|_| *method == Method::GET)?;
             let ticket =
-                self.known().tickets.take(ticket).filter(|it| it.path == digest(uri.path()));
+                self.known().tickets.take(ticket).ok().filter(|it| it.path == digest(uri.path()));
             ticket.map(|it| it.holder).ok_or("the ticket is wrong, used or expired")
         };
         // A token that was revoked just now ends its sessions.
         keyring.refresh();
-        let ended = "the token that you signed in with was revoked or has expired";
-        Some(found.and_then(|holder| if holder.counts() { Ok(holder) } else { Err(ended) }))
+        Some(found.and_then(|holder| match holder.counts() {
+            true => Ok(holder),
+            false if holder.revoked.is_cancelled() => {
+                Err("the token that you signed in with was revoked")
+            }
+            false => Err("the session has expired: sign in again"),
+        }))
     }
 
     /// The session of a secret; it may have ended.
@@ -336,16 +363,18 @@ mod tests {
     async fn what_is_for_one_use_is_spent_by_that_and_by_time() {
         let mut codes = OneUse::new(CODES_MAX, CODE_LIFETIME);
         codes.put("one", 1);
-        assert_eq!((codes.take("another"), codes.take("one")), (None, Some(1)));
-        assert_eq!(codes.take("one"), None);
+        assert_eq!((codes.take("another"), codes.take("one")), (Err(Worthless::Wrong), Ok(1)));
+        assert_eq!(codes.take("one"), Err(Worthless::Used));
         codes.put("late", 2);
         tokio::time::advance(CODE_LIFETIME).await;
-        assert_eq!(codes.take("late"), None);
+        assert_eq!(codes.take("late"), Err(Worthless::Expired));
+        tokio::time::advance(CODE_LIFETIME).await;
+        assert_eq!(codes.take("late"), Err(Worthless::Wrong), "it is forgotten");
         for number in 0..=CODES_MAX {
             codes.put(&number.to_string(), number);
         }
-        assert_eq!(codes.take("0"), None, "the oldest went");
-        assert_eq!(codes.take(&CODES_MAX.to_string()), Some(CODES_MAX));
+        assert_eq!(codes.take("0"), Err(Worthless::Wrong), "the oldest went");
+        assert_eq!(codes.take(&CODES_MAX.to_string()), Ok(CODES_MAX));
     }
 
     #[tokio::test]

@@ -253,7 +253,7 @@ impl Attached {
             drawn.map_err(|error| Some(Farewell::unreadable(&error)))?;
         (self.output, self.masked, self.at) = (output, masked, at);
         // Whether the token may, and whether its caller may type into this task.
-        let may_type = self.may_type && self.observer.controls(&caller(&self.holder)).is_ok();
+        let may_type = self.may_type && self.observer.controls(&caller(&self.holder)).await.is_ok();
         let attached = json!({
             "type": "attached",
             "task_id": self.observer.task().task_id,
@@ -353,7 +353,8 @@ impl Attached {
         if let Some(Err(error)) = &self.typing {
             return Err(error.clone());
         }
-        let taken = self.observer.controls(&caller(&self.holder))?.input(keys, PATIENCE).await;
+        let taken =
+            self.observer.controls(&caller(&self.holder)).await?.input(keys, PATIENCE).await;
         let problem = match taken.refusal {
             // The client hears of that next.
             Some(InputRefusal::Ended) => return Ok(()),
@@ -374,7 +375,7 @@ impl Attached {
             let problem = format!("`rows` and `cols` must be from 1 to {SIDE_MAX}");
             return Err(ToolError::new(ErrorKind::InvalidToolInput, problem));
         }
-        let mut controls = self.observer.controls(&caller(&self.holder))?;
+        let mut controls = self.observer.controls(&caller(&self.holder)).await?;
         controls.resize(WindowSize { rows, cols }).await;
         Ok(())
     }

@@ -149,6 +149,37 @@ fn a_saved_rule_counts_in_the_session_that_has_asked() {
 }
 
 #[test]
+fn a_rule_that_was_saved_and_removed_allows_no_more() {
+    let scratch = Scratch::new();
+    let mut session = Session::of(&scratch);
+    let asked = session.exec("rm -rf dist");
+    let id = asked["error"]["details"]["approval_id"].as_str().unwrap().to_owned();
+    let mut approve = scratch.legwork("approve");
+    approve.args([&id, "--rule"]).env("XDG_CONFIG_HOME", scratch.state.path());
+    assert!(approve.output().unwrap().status.success());
+    assert_eq!(session.verdict("rm -rf dist"), "allow");
+    assert_eq!(session.verdict("rm -rf dist"), "allow", "by the rule");
+    fs::remove_file(user_file(&scratch)).unwrap();
+    assert_eq!(session.verdict("rm -rf dist"), "ask");
+    assert_eq!(checked(&scratch, "rm -rf dist"), "ask");
+}
+
+#[test]
+fn the_rules_of_a_folder_count_that_has_taken_the_place_of_the_workspace() {
+    let scratch = Scratch::new();
+    let (folder, before) = (scratch.file("ws"), scratch.file("before"));
+    fs::create_dir(&folder).unwrap();
+    let mut command = scratch.guarded("mcp", "guarded", None);
+    command.current_dir(&folder);
+    let mut session = Session::spawn(command);
+    assert_eq!(session.verdict("touch a"), "allow");
+    fs::rename(&folder, before).unwrap();
+    fs::create_dir(&folder).unwrap();
+    fs::write(format!("{folder}/.legwork.toml"), NO_TOUCH).unwrap();
+    assert_eq!(session.verdict("touch b"), "deny");
+}
+
+#[test]
 fn a_broken_file_refuses_commands_by_its_line_until_it_is_mended_and_tasks_go_on() {
     let scratch = Scratch::new();
     let mut session = Session::of(&scratch);

@@ -289,6 +289,23 @@ fn every_face_says_that_a_rule_lets_a_command_out_of_the_sandbox() {
     call.args(["ExecCommand", &input]).output().unwrap();
     let question = of("approvals", &["a_"]);
     assert!(question.contains(&format!("sandbox:  none, {words}")), "{question}");
+    // The same rule is named once a person has said yes.
+    let approval = question.split_once(',').unwrap().0.to_owned();
+    assert!(scratch.legwork("approve").arg(&approval).output().unwrap().status.success());
+    let mut call = scratch.guarded("call", "guarded", Some(&asks));
+    let receipt = text(&call.args(["ExecCommand", &input]).output().unwrap().stdout);
+    assert!(receipt.contains(words), "{receipt}");
+    // And whatever the tool, and however long it takes.
+    let program = json!({ "command": "echo", "args": ["hi"] });
+    let long = json!({ "cmd": "echo hi", "login": false, "yield_time_ms": 0 });
+    let shell = json!({ "command": "echo hi" });
+    for (tool, input) in
+        [("execute_command", program), ("run_shell_command", shell), ("ExecCommand", long)]
+    {
+        let mut call = scratch.guarded("call", "guarded", Some(rule));
+        let told = text(&call.args([tool, &input.to_string()]).output().unwrap().stdout);
+        assert!(told.contains(words), "{tool}: {told}");
+    }
 }
 
 #[test]

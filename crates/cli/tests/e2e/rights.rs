@@ -180,6 +180,10 @@ fn what_a_rule_lets_out_of_the_sandbox_is_acted_on_by_those_for_whom_the_rule_is
     assert_eq!((level, by), (&json!("none"), &json!("out")), "{record:#}");
     only_sees(&scratch, OPERATOR, &["--mode", "guarded"], &task, "sandbox");
     only_sees(&scratch, INTEGRATION, &with_rule, &task, "trust");
+    // Another rule of that id is none for this command.
+    let other = scratch.file("other.toml");
+    fs::write(&other, rule.replace("\"cat\"", "\"date\"")).unwrap();
+    only_sees(&scratch, OPERATOR, &["--mode", "guarded", "--policy", &other], &task, "sandbox");
     acts_on(&scratch, OPERATOR, &with_rule, &task);
 }
 

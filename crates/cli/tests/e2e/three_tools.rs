@@ -161,6 +161,17 @@ fn any_folder_is_a_cwd_and_the_sandboxed_one_where_it_is_another() {
             );
             assert!(said.starts_with(&expected), "{said}");
         }
+        // What one command makes there is a folder for the next, in the sandbox.
+        let makes = json!({ "cmd": "mkdir -p /tmp/made/below", "login": false }).to_string();
+        let mut make = scratch.guarded("call", "guarded", None);
+        assert!(make.args(["ExecCommand", &makes]).output().unwrap().status.success());
+        let got = call("pwd", "/tmp/made/below");
+        assert_eq!(got["stdout"], "/tmp/made/below\n", "{got}");
+        let input = json!({ "command": "pwd", "cwd": "/tmp/made/below" }).to_string();
+        let mut unconfined = scratch.guarded("call", "guarded", None);
+        unconfined.args(["--sandbox", "none", "execute_command", &input]);
+        let got = text(&unconfined.output().unwrap().stdout);
+        assert!(got.contains("the folder `/tmp/made/below` does not exist"), "{got}");
     }
 }
 

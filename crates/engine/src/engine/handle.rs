@@ -107,7 +107,7 @@ impl TaskHandle {
     /// process cannot be ended; the details name it.
     pub async fn stop(&mut self, grace: Duration) -> Result<Finished, ToolError> {
         let caller = self.caller.clone();
-        let mut controls = self.observer().await?.controls(&caller)?;
+        let mut controls = self.observer().await?.controls(&caller).await?;
         let stopped = controls.stop(Signal::TERM.as_raw(), grace).await?;
         match stopped.unwrap_or_default().as_slice() {
             [] => self.wait().await,
@@ -124,10 +124,11 @@ impl TaskHandle {
     pub async fn send(&mut self, input: impl AsRef<[u8]>) -> Result<(), ToolError> {
         let input = input.as_ref();
         let caller = self.caller.clone();
-        self.observer().await?.controls(&caller)?;
+        self.observer().await?.controls(&caller).await?;
         // Taken out: a call that is cut off must not leave its answer to the next one.
         let Some(mut observer) = self.observer.take() else { return Ok(()) };
-        let InputTaken { bytes, refusal } = observer.controls(&caller)?.input(input, FOREVER).await;
+        let InputTaken { bytes, refusal } =
+            observer.controls(&caller).await?.input(input, FOREVER).await;
         self.observer = Some(observer);
         if bytes == input.len() as u64 && refusal.is_none() {
             return Ok(());
@@ -138,9 +139,9 @@ impl TaskHandle {
     /// Ends the input: closes stdin, or types the end-of-file character on a terminal.
     pub async fn end_input(&mut self) -> Result<(), ToolError> {
         let caller = self.caller.clone();
-        self.observer().await?.controls(&caller)?;
+        self.observer().await?.controls(&caller).await?;
         let Some(mut observer) = self.observer.take() else { return Ok(()) };
-        let refusal = observer.controls(&caller)?.end_input().await;
+        let refusal = observer.controls(&caller).await?.end_input().await;
         self.observer = Some(observer);
         refusal.map_or(Ok(()), |refusal| Err(self.refused(Some(refusal))))
     }
@@ -148,7 +149,7 @@ impl TaskHandle {
     /// Gives the terminal another size; without a terminal nothing happens.
     pub async fn resize(&mut self, size: WindowSize) -> Result<(), ToolError> {
         let caller = self.caller.clone();
-        self.observer().await?.controls(&caller)?.resize(size).await;
+        self.observer().await?.controls(&caller).await?.resize(size).await;
         Ok(())
     }
 

@@ -48,9 +48,10 @@ pub(crate) const APPROVED_UNCONFINED: &str = "approved-unconfined";
 /// where the sandbox is as it was configured.
 pub(crate) fn outside(wanted: Wanted, explanation: &Explanation) -> Option<String> {
     let is_let_out = wanted.level == Level::None && explanation.sandbox == Some(Level::None);
-    let why = match explanation.rule.as_str() {
-        APPROVED_UNCONFINED => "approved once".to_owned(),
-        rule => format!("rule {rule}"),
+    let why = match (explanation.rule.as_str(), &explanation.asked_by) {
+        (APPROVED_UNCONFINED, _) => "approved once".to_owned(),
+        (_, Some(rule)) => format!("rule {rule}"),
+        (rule, None) => format!("rule {rule}"),
     };
     is_let_out.then(|| format!("runs OUTSIDE the sandbox ({why})"))
 }
@@ -258,7 +259,7 @@ impl Judge {
             return Err(refusal(&approval, "it was refused", answered.note.as_deref()));
         }
         // The answer is good for one of all who wait for it; the others ask again.
-        match self.take(&approval).await? {
+        match self.take(&approval, true).await? {
             Some(taken) => Ok((taken, answered.by)),
             None => Err(refusal(&approval, "the answer was used by an equal call", None)),
         }
@@ -266,7 +267,7 @@ impl Judge {
 
     /// Uses up an answer that was given earlier; an error if that was a no.
     async fn answered_earlier(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
-        if let Some(earlier) = self.take(approval).await? {
+        if let Some(earlier) = self.take(approval, false).await? {
             self.note_use(&earlier).await;
             return Ok(Some(earlier));
         }
@@ -370,8 +371,13 @@ impl Judge {
     }
 
     /// Uses up an answer to this question, or to an equal one of this session.
-    pub(crate) async fn take(&self, approval: &Approval) -> Result<Option<Approval>, ToolError> {
-        Ok(self.store.ledger.take_approval(&approval.key, &approval.session).await?)
+    pub(crate) async fn take(
+        &self,
+        approval: &Approval,
+        has_waited: bool,
+    ) -> Result<Option<Approval>, ToolError> {
+        let Approval { key, session, .. } = approval;
+        Ok(self.store.ledger.take_approval(key, session, has_waited).await?)
     }
 
     /// Uses up a no to this question, or to an equal one of this session.
@@ -665,7 +671,9 @@ fn asked<F>(question: Question<F>, approval: &Approval, by: &str) -> Asked<F> {
 fn granted<F>(question: Question<F>, approval: &Approval, by: &str) -> Grant<F> {
     let explanation = question.explanation();
     let reason = format!("approved by {by}; {}", explanation.reason);
-    let mut approved = Explanation { rule: "approved".into(), reason, ..explanation.clone() };
+    let asked_by = Some(explanation.rule.clone());
+    let mut approved =
+        Explanation { rule: "approved".into(), reason, asked_by, ..explanation.clone() };
     if approval.decision == Some(Reply::AllowOnceUnconfined) {
         approved.rule = APPROVED_UNCONFINED.into();
         approved.sandbox = Some(Level::None);

@@ -22,7 +22,7 @@ use crate::{
     model::network::NetworkSettings,
     model::place::{PlaceReach, PlaceSettings},
     model::sandbox::{Outside, SandboxSettings},
-    platform::{config_base, system_file},
+    platform::{config_base, real_path, system_file},
     store::retention::Retention,
 };
 
@@ -200,14 +200,17 @@ impl Config {
         given: &[PathBuf],
         guarding: impl Into<Guarding>,
     ) -> Result<Self, ConfigError> {
-        ConfigFiles::read(workspace, given, guarding.into()).config()
+        // A folder of this name later is where commands run then: files are named from the root on.
+        let workspace = real_path(workspace).unwrap_or_else(|_| absolute(workspace));
+        let given: Vec<PathBuf> = given.iter().map(|path| absolute(path)).collect();
+        ConfigFiles::read(&workspace, &given, guarding.into()).config()
     }
 
     /// The files that count for a workspace and exist, in the order in which they do.
     pub fn files(workspace: &Path, given: &[PathBuf]) -> Vec<PathBuf> {
         let usual = usual_files(workspace).into_iter().map(|(_, path)| path);
         let files = usual.filter(|path| path.exists()).chain(given.iter().cloned());
-        files.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
+        files.map(|path| absolute(&path)).collect()
     }
 
     pub(super) fn of(
@@ -385,6 +388,11 @@ pub(super) fn usual_files(workspace: &Path) -> Vec<(Origin, PathBuf)> {
     let system = system_file().map(|path| (Origin::System, path));
     let project = (Origin::Project, workspace.join(PROJECT));
     [system, user, Some(project)].into_iter().flatten().collect()
+}
+
+/// A path from the root on, wherever this process goes.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 pub(super) fn is_absent(error: &io::Error) -> bool {

@@ -3,14 +3,14 @@
 //! A running engine looks at them before each judgement: a few numbers of the file system for each
 //! file, also where there is none yet. Only what differs is read again, in a thread. A file that
 //! was written just before it was read is read again next time whatever its numbers are, because a
-//! second write in the same moment does not have to change them. One that many programs save by
-//! emptying it first is waited for while it may still be empty for that reason.
+//! second write in the same moment does not have to change them. Many programs save a file by
+//! emptying or removing it first: while it may be empty or gone for that reason it is waited for.
 
 use std::{
     io,
     path::{Path, PathBuf},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use legwork_gate::Origin;
@@ -32,7 +32,7 @@ const SETTLED: Duration = Duration::from_millis(20);
 /// Most reads of a file that is written all the time.
 const TRIES: usize = 5;
 
-/// A file that was emptied this long ago may get its new text still.
+/// A file that was emptied or removed this long ago may get its new text still.
 const EMPTIED: Duration = Duration::from_millis(250);
 
 /// Most reads of a file that may be without its text.
@@ -206,6 +206,12 @@ impl ConfigFile {
             return self.clone();
         }
         let mut read = Self::read(self.origin, &self.path);
+        let was_there = matches!(self.text, Ok(Some(_)));
+        let gone_at = Instant::now();
+        while was_there && matches!(read.text, Ok(None)) && gone_at.elapsed() < EMPTIED {
+            thread::sleep(SETTLED);
+            read = Self::read(self.origin, &self.path);
+        }
         for _ in 1..TRIES {
             let may_be_written = read.text != self.text
                 && matches!(read.found, Some(Found::File(it)) if it.is_younger_than(SETTLED));
@@ -331,6 +337,19 @@ mod tests {
         assert_eq!(empty.text, Ok(Some(String::new())));
         let Some(Found::File(stamp)) = empty.found else { panic!("{empty:?}") };
         assert!(!stamp.is_younger_than(EMPTIED), "it could still have got its text");
+    }
+
+    #[test]
+    fn a_file_that_is_gone_may_be_put_back_for_a_while() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("user.toml");
+        fs::write(&path, "ask = \"never\"").unwrap();
+        let known = ConfigFile::read(Origin::User, &path);
+        let removed_at = Instant::now();
+        fs::remove_file(&path).unwrap();
+        let gone = known.read_again();
+        assert_eq!(gone.text, Ok(None));
+        assert!(removed_at.elapsed() >= EMPTIED, "it could still have been put back");
     }
 
     #[test]

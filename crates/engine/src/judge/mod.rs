@@ -18,8 +18,8 @@ use std::{
 };
 
 use legwork_gate::{
-    Checked, Explanation, Mode, Part, Policy, ProgramRule, Subject, Verdict, judge, program_rules,
-    rules_at_exec,
+    Checked, Decision, Explanation, Mode, Part, Policy, ProgramRule, Subject, Verdict, judge,
+    program_rules, rules_at_exec,
 };
 
 use legwork_warden::network::{BadHost, NameRules};
@@ -143,13 +143,13 @@ impl Judge {
         Wanted::of(trust, self.policy.mode(), &self.sandbox)
     }
 
-    /// What a command of this caller is confined to that an allow rule of this id covers, by the
-    /// rules of now.
-    pub(crate) fn wanted_under(&self, rule: &str, subject: &dyn Subject) -> Wanted {
-        let wanted = self.wanted(subject.trust());
-        match self.policy.given_by(rule, subject) {
-            Some((level, network)) => wanted.at(level, network),
-            None => wanted,
+    /// What a command is confined to that the rules of now allow; no more than without rules where
+    /// they do not.
+    pub(crate) fn wanted_for(&self, subject: &dyn Subject) -> Wanted {
+        let (wanted, looked) = (self.wanted(subject.trust()), self.look(subject));
+        match looked.verdict {
+            Decision::Allow => self.wanted_by(wanted, &looked.explanation),
+            Decision::Ask | Decision::Deny => wanted,
         }
     }
 

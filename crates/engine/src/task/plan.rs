@@ -139,17 +139,11 @@ impl Subject for Plan {
     }
 
     fn resolve(&self, name: &str) -> Option<String> {
-        let found = self.look.find_program(OsStr::new(name), &self.workdir.path).ok()?;
-        Some(judged_name(&self.look.real_program(&found)?.display().to_string()))
+        judged_file(&*self.look, name, &self.workdir.path)
     }
 
     fn can_be_planted(&self, name: &str) -> bool {
-        let found = self.look.find_program(OsStr::new(name), &self.workdir.path);
-        let Ok(found) = found else { return false };
-        // Neither the file nor the link to it.
-        let folder = found.parent().and_then(|folder| self.look.real_program(folder));
-        let real = self.look.real_program(&found);
-        [folder, real].into_iter().any(|path| path.is_none_or(|it| self.look.can_be_planted(&it)))
+        can_be_planted(&*self.look, name, &self.workdir.path)
     }
 
     fn is_in_current_folder(&self, name: &str) -> bool {
@@ -163,6 +157,21 @@ impl Subject for Plan {
     fn has_variable(&self, name: &str) -> bool {
         self.environment.iter().any(|(set, _)| set == name) || self.look.variable(name).is_some()
     }
+}
+
+/// The file that a name stands for, as rules name it.
+pub(super) fn judged_file(look: &dyn Look, name: &str, workdir: &Path) -> Option<String> {
+    let found = look.find_program(OsStr::new(name), workdir).ok()?;
+    Some(judged_name(&look.real_program(&found)?.display().to_string()))
+}
+
+/// True if a command could have put the file there that a name stands for.
+pub(super) fn can_be_planted(look: &dyn Look, name: &str, workdir: &Path) -> bool {
+    let Ok(found) = look.find_program(OsStr::new(name), workdir) else { return false };
+    // Neither the file nor the link to it.
+    let folder = found.parent().and_then(|folder| look.real_program(folder));
+    let real = look.real_program(&found);
+    [folder, real].into_iter().any(|path| path.is_none_or(|it| look.can_be_planted(&it)))
 }
 
 impl Facts for Plan {
@@ -211,6 +220,13 @@ impl Facts for Plan {
 }
 
 impl Plan {
+    /// Checks that its folder is still where it was found.
+    pub(super) fn check_folder(&self, place: &dyn Place) -> Result<(), ToolError> {
+        let is_there = place.is_still_there(&self.workdir);
+        let gone = || self.named_folder.unopened(&io::ErrorKind::NotFound.into());
+        is_there.then_some(()).ok_or_else(gone)
+    }
+
     /// What an error of its start names.
     pub(super) fn named(&self) -> Named {
         Named { program: self.program.display().to_string(), folder: self.named_folder.clone() }

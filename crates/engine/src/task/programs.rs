@@ -280,7 +280,7 @@ impl Tasks {
         };
         let Ok(Some(order)) = timeout(TOLD, held).await else { return Ok(()) };
         // What is told here is told to nobody else.
-        let taken = self.judge.take(question).await?.is_some();
+        let taken = self.judge.take(question, true).await?.is_some();
         if !taken {
             self.judge.take_refusal(question).await?;
         }

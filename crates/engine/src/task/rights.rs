@@ -10,15 +10,19 @@
 //! it is trusted as far: a caller of less trust could have prepared the task, and could type into
 //! what a caller of more trust takes for its own.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 use legwork_gate::{Level, NetworkMode, Script, Subject};
 use serde_json::json;
 
-use super::Tasks;
+use super::{
+    Tasks,
+    plan::{can_be_planted, judged_file},
+};
 use crate::{
     error::{ErrorKind, ToolError},
     model::{Caller, Trust, sandbox::Wanted},
+    place::Look,
     store::ledger::Task,
 };
 
@@ -117,23 +121,40 @@ impl fmt::Display for OnlySees {
 }
 
 /// A task as the rules speak of it, for a caller who would start it anew.
-struct StartedAnew<'a>(&'a Task, Trust);
+struct StartedAnew<'a> {
+    task: &'a Task,
+    trust: Trust,
+    level: Level,
+    look: &'a dyn Look,
+}
 
 impl Subject for StartedAnew<'_> {
     fn tool(&self) -> &str {
-        &self.0.tool
+        &self.task.tool
     }
 
     fn script(&self) -> Script<'_> {
-        Script::Shell(&self.0.command)
+        Script::Shell(&self.task.command)
     }
 
     fn trust(&self) -> Trust {
-        self.1
+        self.trust
     }
 
     fn workspace(&self) -> Option<&str> {
-        Some(&self.0.workspace)
+        Some(&self.task.workspace)
+    }
+
+    fn level(&self) -> Level {
+        self.level
+    }
+
+    fn resolve(&self, name: &str) -> Option<String> {
+        judged_file(self.look, name, Path::new(&self.task.workdir))
+    }
+
+    fn can_be_planted(&self, name: &str) -> bool {
+        can_be_planted(self.look, name, Path::new(&self.task.workdir))
     }
 }
 
@@ -161,13 +182,18 @@ impl Tasks {
         Reach { trust: caller.trust, level, network }
     }
 
-    /// The confinement of commands of this trust. What a rule gave to the task it gives to them,
-    /// too, if it still does; what a person gave was for the session that asked.
+    /// The confinement of commands of this trust. What a rule gave to the task counts where the
+    /// rules of now give it to an equal command; what a person gave was for the session that asked.
     fn wanted_like(&self, trust: Trust, task: &Task) -> Wanted {
         match task.sandbox.granted_by.as_deref() {
             None => self.judge.wanted(trust),
             Some(TRIAL) => self.judge.wanted(trust).to_try(true),
-            Some(rule) => self.judge.wanted_under(rule, &StartedAnew(task, trust)),
+            Some(_) => self.judge.wanted_for(&StartedAnew {
+                task,
+                trust,
+                level: self.judge.wanted(trust).level,
+                look: &*self.place,
+            }),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork_gate::{Decision, Grant, ProgramRule, Subject as _};
+use legwork_gate::{Decision, Grant, Level, ProgramRule, Subject as _};
 use legwork_warden::{
     exec::ExecRule,
     failpoint::Failpoint,
@@ -75,6 +75,10 @@ impl Tasks {
         let by_rule = || self.judge.wanted_by(planned, grant.explanation());
         let wanted = if is_trial { planned } else { by_rule() };
         let place = grant.plan().place().clone();
+        if wanted.level == Level::None && place.name().is_none() {
+            // Only commands in the sandbox have the folders of its own `/tmp`.
+            grant.plan().check_folder(&*place)?;
+        }
         let ready = self.ready_for(&*place, &id, wanted, is_trial).await;
         let (mut warden, sandbox) = ready.map_err(|error| no_warden(&*place, &error))?;
         if let Some(Err(error)) = sandbox.as_ref().map(|sandbox| self.check(sandbox)) {

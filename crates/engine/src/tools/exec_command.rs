@@ -319,6 +319,7 @@ async fn attend(
         }
         promoted.waiting_for_approval = held_tasks(shown.engine).await.remove(run.task_id());
         promoted.approval_note = run.approval_note().map(str::to_owned);
+        promoted.warnings = super::warnings(run.sandbox(), None);
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let ended = match in_time {
@@ -329,16 +330,16 @@ async fn attend(
         // Who does not wait gets a task, also one that has ended by now.
         let output = run.output(&ended).unwrap_or_default();
         let (status, _) = Status::of(&ended.outcome);
-        let promoted = promoted(run.task_id(), output, status, shown, caller).await;
+        let mut promoted = promoted(run.task_id(), output, status, shown, caller).await;
+        promoted.warnings = super::warnings(run.sandbox(), Some(&ended.outcome));
         return Ok((Disposition::PromotedToTask(promoted), promoted_summary()));
     }
     let mut completed = complete(&run, &ended, shown)?;
     let complaints = completed.stderr_preview.as_deref().unwrap_or_default();
     let refused = shown.engine.sandbox_facts(&run, &ended.outcome, caller, complaints).await;
     completed.denials.extend(refused);
+    completed.warnings = super::warnings(run.sandbox(), Some(&ended.outcome));
     completed.ends_with_session = caller.session.ends_what_is_left();
-    let outside = run.sandbox().outside.iter();
-    completed.warnings.extend(outside.map(|words| format!("The command {words}.")));
     Ok((Disposition::Completed(completed), summary(&ended.outcome)))
 }
 
@@ -369,6 +370,7 @@ async fn promoted(
         waiting_for_input: None,
         waiting_for_approval: None,
         approval_note: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -101,6 +101,8 @@ pub(super) struct PromotedToTask {
     /// What the person who approved it says.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) approval_note: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(super) warnings: Vec<String>,
     /// From where `TaskOutput` goes on without a gap.
     pub(super) next_cursor: String,
 }
@@ -325,6 +327,9 @@ fn render_promoted(promoted: &PromotedToTask) -> String {
     let output = promoted.initial_output_preview.as_deref();
     text.push_str("\n\nInitial output:\n");
     text.push_str(output.unwrap_or("(none captured before promotion)"));
+    if !promoted.warnings.is_empty() {
+        text.push_str(&format!("\n\nWarnings:\n{}", promoted.warnings.join("\n")));
+    }
     text.push_str(&format!("\n\nCursor: {}\n", promoted.next_cursor));
     text.push_str(if promoted.waiting_for_input == Some(true) {
         "Next: answer with TaskInput, or end it with TaskStop."

@@ -76,6 +76,9 @@ struct Executed {
     denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     connections: Vec<ConnectionRecord>,
+    /// What somebody should know of it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    warnings: Vec<String>,
     /// What it left running.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     background_pids: Vec<u32>,
@@ -208,6 +211,7 @@ impl EndResult for Executed {
             ended_by: outcome.ended_by.filter(|by| by.is_limit()),
             denials,
             connections: outcome.connections.clone(),
+            warnings: all.warnings,
             background_pids: outcome.background_pids.clone(),
             task_id: left_behind.then(|| task_id.clone()),
             truncated: all.truncated,
@@ -234,6 +238,7 @@ impl EndResult for Executed {
             ended_by,
             denials,
             connections,
+            warnings,
             background_pids,
             task_id,
             truncated,
@@ -244,6 +249,7 @@ impl EndResult for Executed {
         let is_plain = ended_by.is_none()
             && denials.is_empty()
             && connections.is_empty()
+            && warnings.is_empty()
             && outcome.flags.is_empty();
         return_code.is_some() && is_whole && is_alone && is_plain
     }

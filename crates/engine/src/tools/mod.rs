@@ -34,7 +34,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     id::TaskId,
     judge::config::Settings,
-    model::Caller,
+    model::{Caller, Outcome, sandbox::SandboxReport},
     output::{Cursor, TaskOutput},
     store::ledger::Task,
 };
@@ -143,6 +143,12 @@ fn note_seen(caller: &Caller, task: &TaskId, cursor: Cursor) {
 /// A result as the JSON text that is all of its receipt.
 fn json_text(result: &impl Serialize) -> String {
     serde_json::to_string(result).unwrap_or_default()
+}
+
+/// Names what somebody should know of a command: that it is not in the sandbox, and what it did.
+fn warnings(sandbox: &SandboxReport, outcome: Option<&Outcome>) -> Vec<String> {
+    let outside = sandbox.outside.iter().map(|words| format!("The command {words}."));
+    outside.chain(outcome.iter().flat_map(|it| it.warnings.iter().cloned())).collect()
 }
 
 /// An end that cannot be known.

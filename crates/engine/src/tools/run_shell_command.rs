@@ -113,6 +113,9 @@ struct Ran {
     denials: Vec<Denial>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     connections: Vec<ConnectionRecord>,
+    /// What somebody should know of it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -218,6 +221,7 @@ impl EndResult for Ran {
             error: ended_by_us(outcome.ended_by, &engine.settings()),
             denials,
             connections: outcome.connections.clone(),
+            warnings: all.warnings,
             pid: Some(outcome.pid),
             // On Windows the original has none to tell; the task ends them all the same.
             background_pids: if ON_WINDOWS { Vec::new() } else { outcome.background_pids.clone() },
@@ -245,6 +249,7 @@ impl EndResult for Ran {
             error,
             denials,
             connections,
+            warnings,
             pid,
             background_pids,
             task_id,
@@ -256,6 +261,7 @@ impl EndResult for Ran {
         let is_plain = error.is_none()
             && denials.is_empty()
             && connections.is_empty()
+            && warnings.is_empty()
             && outcome.flags.is_empty();
         is_whole && is_alone && is_plain
     }

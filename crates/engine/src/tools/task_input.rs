@@ -145,14 +145,14 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
         None => ("none", Taken { refusal: Some(InputRefusal::Ended), ..Taken::default() }),
         Some(report) => {
             // Nothing at all is refused like anything else.
-            observer.controls(caller)?;
+            observer.controls(caller).await?;
             let target = match report {
                 Report { takes_input: false, .. } => "none",
                 Report { terminal: Some(_), .. } => "terminal",
                 _ => "stdin",
             };
             if let (Some(size), Some(_)) = (size, report.terminal) {
-                observer.controls(caller)?.resize(size).await;
+                observer.controls(caller).await?.resize(size).await;
             }
             (target, send(&mut observer, report, &input, caller).await?)
         }
@@ -340,11 +340,11 @@ async fn send(
     }
     let mut taken = InputTaken::default();
     if !bytes.is_empty() {
-        taken = observer.controls(caller)?.input(&bytes, PATIENCE).await;
+        taken = observer.controls(caller).await?.input(&bytes, PATIENCE).await;
     }
     let complete = taken.bytes == bytes.len() as u64;
     if ends && complete && taken.refusal.is_none() {
-        taken.refusal = observer.controls(caller)?.end_input().await;
+        taken.refusal = observer.controls(caller).await?.end_input().await;
     }
     Ok(Taken { bytes: taken.bytes, complete, refusal: taken.refusal })
 }

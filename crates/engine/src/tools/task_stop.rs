@@ -100,7 +100,7 @@ async fn call(engine: &Engine, input: Value, caller: &Caller) -> Result<Success,
     };
     let mut ended = processes(&engine.mask(), observer.processes(&pids).await);
     let survivors =
-        observer.controls(caller)?.stop(signal, Duration::from_millis(grace_ms)).await?;
+        observer.controls(caller).await?.stop(signal, Duration::from_millis(grace_ms)).await?;
     let (stop_requested, survivors) = (survivors.is_some(), survivors.unwrap_or_default());
     ended.retain(|process| stop_requested && !survivors.contains(&process.pid));
     let stopped = Stopped {

@@ -91,7 +91,7 @@ impl TaskBrief {
             exit_status: outcome.and_then(|outcome| outcome.exit_status),
             signal: outcome.and_then(|outcome| outcome.signal),
             waiting_for_approval: None,
-            warnings: outcome.map(|outcome| outcome.warnings.clone()).unwrap_or_default(),
+            warnings: super::warnings(&task.sandbox, outcome),
         }
     }
 

@@ -66,6 +66,7 @@ pub(super) async fn run<R: EndResult>(
             let mut all = everything(engine, &task_id, &output)?;
             let outcome = &ended.outcome;
             all.refused = engine.sandbox_facts(&run, outcome, caller, &all.stderr).await;
+            all.warnings = super::warnings(run.sandbox(), Some(outcome));
             let (result, masked) = result_of::<R>(engine, &task_id, outcome, all)?;
             let is_told_by_record = !masked && result.is_told_by(&ended.outcome);
             (result, is_told_by_record, None)
@@ -116,6 +117,8 @@ pub(super) struct Everything {
     pub artifacts: Vec<task_view::ArtifactEntry>,
     /// The paths and processes that the sandbox kept from it, as far as it complains of them.
     refused: Vec<Denial>,
+    /// What somebody should know of it.
+    pub warnings: Vec<String>,
 }
 
 impl Everything {
@@ -141,5 +144,6 @@ fn everything(
     let masked = stdout.masked || stderr.masked;
     let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
     let (stdout, stderr) = (stdout.text, stderr.text);
-    Ok(Everything { stdout, stderr, truncated, masked, artifacts, refused: Vec::new() })
+    let (refused, warnings) = (Vec::new(), Vec::new());
+    Ok(Everything { stdout, stderr, truncated, masked, artifacts, refused, warnings })
 }

@@ -16,6 +16,9 @@ const COMMAND_CHARS_MAX: usize = 512;
 /// Characters of a folder that are.
 const FOLDER_CHARS_MAX: usize = 256;
 
+/// Most characters of the words about a sandbox.
+const SANDBOX_CHARS_MAX: usize = 256;
+
 /// Characters of an id that are shown.
 const ID_CHARS: usize = 8;
 
@@ -33,8 +36,9 @@ pub(super) struct TaskRow {
     pub took: Option<String>,
     pub tty: bool,
     pub is_open: bool,
-    /// That it runs outside the sandbox, in words.
-    pub outside: Option<String>,
+    /// Its sandbox, in words, and whether it runs outside of that.
+    pub sandbox: String,
+    pub is_outside: bool,
     created_at_ms: i64,
     /// What is searched, in small letters.
     searched: String,
@@ -50,7 +54,8 @@ impl TaskRow {
         let is_open = !task.status.is_final();
         let searched = format!("{} {} {folder} {asked_by} {command}", task.task_id, status.1);
         Self {
-            outside: task.sandbox.outside.clone(),
+            sandbox: one_line(&task.sandbox.words(), SANDBOX_CHARS_MAX),
+            is_outside: task.sandbox.outside.is_some(),
             id: task.task_id.clone(),
             status,
             command,
@@ -232,7 +237,8 @@ pub(super) mod tests {
             began: "2026-01-31 12:00:00".into(),
             took: (!is_open).then(|| "2.0 s".into()),
             tty: false,
-            outside: None,
+            sandbox: "workspace-write, with network".into(),
+            is_outside: false,
             is_open,
             created_at_ms: i64::try_from(number).unwrap(),
         }

@@ -33,6 +33,9 @@ pub(super) const STATUS_COLUMNS: usize = 10;
 /// A list that is wider has room for the time at which a task began.
 const BEGAN_FROM: u16 = 44;
 
+/// Rows above an output: id and status, the command, its sandbox.
+const OUTPUT_HEAD: u16 = 3;
+
 /// The keys, as `?` shows them.
 const KEYS: [(&str, &str); 17] = [
     ("Up Down j k", "select a task"),
@@ -250,7 +253,7 @@ fn draw_list(canvas: &mut Canvas<'_>, place: Rect, state: &State) {
         }
         let (tone, status) = tasks.status(task);
         at += canvas.write(line, (at, 0), tone, &padded(status, STATUS_COLUMNS));
-        if task.outside.is_some() {
+        if task.is_outside {
             at += canvas.write(line, (at, 0), Tone::Bad, &format!("{OUTSIDE} "));
         }
         let room = usize::from(line.width.saturating_sub(at));
@@ -280,13 +283,10 @@ fn draw_output(canvas: &mut Canvas<'_>, place: Rect, state: &mut State) {
     }
     let command = cut_middle(&row.command, place.width.into());
     canvas.write(place, (0, 1), Tone::Plain, &command);
-    let mut head = 2;
-    if let Some(outside) = &row.outside {
-        canvas.write(place, (0, head), Tone::Bad, &one_line(outside, place.width.into()));
-        head += 1;
-    }
-    let height = place.height.saturating_sub(head + 1);
-    let text = Rect { y: place.y + head, height, ..place };
+    let tone = if row.is_outside { Tone::Bad } else { Tone::Faint };
+    canvas.write(place, (0, 2), tone, &cut_middle(&row.sandbox, place.width.into()));
+    let height = place.height.saturating_sub(OUTPUT_HEAD + 1);
+    let text = Rect { y: place.y + OUTPUT_HEAD, height, ..place };
     let state_line = Rect { y: place.bottom() - 1, height: 1, ..place };
     let (bytes, is_cut) = (state.output.shown().bytes, state.output.shown().is_cut);
     let is_screen = state.output.shown().is_screen;

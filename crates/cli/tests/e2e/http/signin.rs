@@ -91,12 +91,12 @@ fn links_are_for_whoever_asks_and_for_a_terminal_and_in_no_file() {
     assert!(!screen.contains("lwt_"), "{screen}");
     person.sends(&json!({ "key": "ctrl-c" }));
     person.leaves_with(0);
-    // The page keeps its origin, and what was allowed to it, when the server starts anew.
+    // Whoever had the port meanwhile had the page's origin: the next start has another one.
     drop(serving);
     assert_eq!(serve_link(&scratch).status.code(), Some(125), "it has ended");
     let again = Serving::start(&scratch, &["--log-format", "json"]);
-    let host = |link: &str| link.rsplit_once(':').unwrap().0.rsplit_once(':').unwrap().0.to_owned();
-    assert_eq!(host(&link(&scratch)), host(&first));
+    let host = |link: &str| link.split_once(".localhost:").unwrap().0.to_owned();
+    assert_ne!(host(&link(&scratch)), host(&first));
     assert!(!again.said().contains("lwt_"), "{}", again.said());
     // One that was killed is no server any more.
     again.end(Signal::KILL);
@@ -241,7 +241,7 @@ fn a_session_of_a_token_is_no_more_than_the_token_and_ends_with_it() {
     assert!(token_verb(&scratch, &["revoke", "viewer"]).status.success());
     let ended = send("GET", tasks);
     assert_eq!(ended.status, 401);
-    assert!(ended.body.contains("was revoked or has expired"), "{ended:?}");
+    assert!(ended.body.contains("that you signed in with was revoked"), "{ended:?}");
 }
 
 #[test]

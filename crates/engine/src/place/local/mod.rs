@@ -32,7 +32,10 @@ use legwork_warden::{
     protocol::{Sandboxed, Spec},
     record::{ExitRecord, RecordError},
 };
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, stat, statat};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, fstat, open, stat, statat},
+    io::Errno,
+};
 use tokio::sync::watch;
 
 use self::{
@@ -164,8 +167,21 @@ impl Look for Local {
 
     fn open_folder(&self, path: &Path) -> io::Result<Folder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = open(path, flags, Mode::empty())?;
-        let path = real_path(&handle)?;
+        let (handle, path) = match open(path, flags, Mode::empty()) {
+            Ok(handle) => {
+                let path = real_path(&handle)?;
+                (handle, path)
+            }
+            // A command may have made it in the `/tmp` that those of this workspace have.
+            Err(error @ Errno::NOENT) => {
+                let (outside, tmp) = self.sandboxing.in_own_tmp(path).ok_or(error)?;
+                let handle = open(outside, flags, Mode::empty())?;
+                let real = real_path(&handle)?;
+                let rest = real.strip_prefix(tmp.canonicalize()?).map_err(|_| error)?;
+                (handle, Path::new("/tmp").join(rest))
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(Folder { path, handle: Some(Arc::new(handle)) })
     }
 

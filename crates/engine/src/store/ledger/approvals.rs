@@ -278,11 +278,13 @@ impl Ledger {
     }
 
     /// Uses up an answer that allows a command, if there is one: for the session that asked, or
-    /// once, which also serves whoever asks the same after that session is gone.
+    /// once, which also serves whoever asks the same after that session is gone. One that saved a
+    /// rule is for those who have waited for it.
     pub(crate) async fn take_approval(
         &self,
         key: &str,
         session: &str,
+        has_waited: bool,
     ) -> Result<Option<Approval>, LedgerError> {
         let (key, session) = (key.to_owned(), session.to_owned());
         let askers = self.writer.state.askers();
@@ -291,7 +293,9 @@ impl Ledger {
                 for yes in answers(connection, &key)? {
                     let ours = yes.session == session;
                     let good = match yes.decision {
-                        Some(Reply::AllowSession | Reply::AllowRule) => ours,
+                        Some(Reply::AllowSession) => ours,
+                        // Later calls go by the rule, for as long as it is there.
+                        Some(Reply::AllowRule) => ours && has_waited,
                         Some(
                             Reply::AllowOnce
                             | Reply::AllowOnceUnconfined

@@ -486,8 +486,8 @@ async fn exercise(ledger: &Ledger, history: &History) {
     ledger.open_approvals().await.unwrap();
     let answered = Answered { decision: Reply::AllowOnce, note: None, by: "a test".into() };
     ledger.answer_approval("a_1", &answered).await.unwrap();
-    ledger.take_approval("key", "s_1").await.unwrap();
-    ledger.take_approval("key", "s_1").await.unwrap();
+    ledger.take_approval("key", "s_1", false).await.unwrap();
+    ledger.take_approval("key", "s_1", false).await.unwrap();
     drop(ledger.note_watcher(None).unwrap());
     ledger.has_watcher("/w").await.unwrap();
     let oldest = history.oldest(0, 10).unwrap();

@@ -264,8 +264,9 @@ impl Observer {
 
     /// What can be done to the task, for a caller who may act on it: an error says what that caller
     /// has less of.
-    pub fn controls(&mut self, caller: &Caller) -> Result<Controls<'_>, ToolError> {
-        match self.tasks.right(caller, &self.task) {
+    pub async fn controls(&mut self, caller: &Caller) -> Result<Controls<'_>, ToolError> {
+        // By the configuration of now, however long this has been open.
+        match self.tasks.current().await.right(caller, &self.task) {
             Ok(()) => Ok(Controls(self)),
             Err(only_sees) => Err(only_sees.refusal(&self.task)),
         }

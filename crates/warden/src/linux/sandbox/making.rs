@@ -19,6 +19,7 @@ use super::{
     fresh::FilesAround,
     init::{self, InitReport, Kinds, MAPPED, SandboxPart},
     landlock::{self, FileRules},
+    mounts::path,
     seccomp::Sockets,
     sleeper::Sleeper,
     throw_away, usher,
@@ -197,7 +198,9 @@ impl Confined {
             None
         };
         let shown = self.shown.clone();
-        Ok(ReadySandbox { init, sleeper, made, terminals, listener, shown, enforcement })
+        let tmp = self.surroundings.profile.tmp.as_deref().map(path);
+        let tmp = tmp.and_then(|tmp| tmp.canonicalize().ok());
+        Ok(ReadySandbox { init, sleeper, made, terminals, listener, shown, enforcement, tmp })
     }
 
     fn sleeper(&self, made: &Made) -> io::Result<Sleeper> {
@@ -260,6 +263,7 @@ impl Confined {
             listener: None,
             shown: Vec::new(),
             enforcement: self.enforcement(None, no_rules.as_deref()),
+            tmp: None,
         })
     }
 

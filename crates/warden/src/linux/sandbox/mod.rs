@@ -25,6 +25,7 @@ mod view;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -137,6 +138,8 @@ pub(super) struct ReadySandbox {
     listener: Option<OwnedFd>,
     shown: Vec<String>,
     enforcement: Enforcement,
+    /// The folder that is `/tmp` inside.
+    tmp: Option<PathBuf>,
 }
 
 /// What an init has made.
@@ -196,7 +199,7 @@ impl ReadySandbox {
         prepared: &Prepared<'_>,
     ) -> Result<(Pid, Option<Notices>), StartFailure> {
         prepared.limits.enter_as(self.sleeper.pid)?;
-        let notices = self.sleeper.wake(prepared, spec)?;
+        let notices = self.sleeper.wake(prepared, spec, self.tmp.as_deref())?;
         Ok((self.sleeper.pid, notices))
     }
 }

@@ -11,10 +11,14 @@
 
 use std::{
     cell::{Cell, RefCell},
-    ffi::{CStr, CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, OsStr, c_char, c_int, c_void},
     io::{self, IoSliceMut, Write},
     mem::{ManuallyDrop, MaybeUninit},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::Path,
     ptr,
 };
 
@@ -122,10 +126,11 @@ impl Sleeper {
         &self,
         prepared: &Prepared<'_>,
         spec: &Spec,
+        tmp: Option<&Path>,
     ) -> Result<Option<Notices>, StartFailure> {
         let (argv, environment) = (pointers(&prepared.argv), pointers(&prepared.environment));
         let limits = prepared.limits.once_entered();
-        let (workdir, folder) = folder_of(prepared.workdir)?;
+        let (workdir, folder) = folder_of(prepared.workdir, tmp)?;
         let mut handover = Handover::new(prepared, 0, &argv, &environment);
         handover.limits = &raw const limits;
         // Whoever ends before it has read this has not started anything.
@@ -204,12 +209,24 @@ fn hear_confined(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The working directory by its path, and what it is outside the sandbox: a device and a number.
-fn folder_of(workdir: BorrowedFd<'_>) -> Result<(CString, (u64, u64)), StartFailure> {
+/// The working directory by its path inside, and what it is outside: a device and a number. `tmp`
+/// is
+/// `/tmp` inside.
+fn folder_of(
+    workdir: BorrowedFd<'_>,
+    tmp: Option<&Path>,
+) -> Result<(CString, (u64, u64)), StartFailure> {
     let lost = |errno: Errno| failed(StartStage::WorkingDirectory)(errno.into());
     let stat = fstat(workdir).map_err(lost)?;
     let link = format!("/proc/self/fd/{}", workdir.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).map_err(lost)?;
+    let outside = Path::new(OsStr::from_bytes(path.as_bytes()));
+    let inside = tmp.and_then(|tmp| outside.strip_prefix(tmp).ok());
+    let inside = inside.map(|rest| Path::new("/tmp").join(rest).into_os_string().into_vec());
+    let path = match inside.map(CString::new) {
+        Some(inside) => inside.map_err(|_| lost(Errno::INVAL))?,
+        None => path,
+    };
     Ok((path, (stat.st_dev, stat.st_ino)))
 }
 

@@ -19,7 +19,7 @@ mod trial;
 use std::{
     collections::HashMap,
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -126,6 +126,15 @@ impl Sandboxing {
             known: Mutex::default(),
             can_be_written: OnceLock::new(),
         }
+    }
+
+    /// A folder below `/tmp` as commands of the workspace have it: where it is, and where that
+    /// `/tmp` is.
+    pub(crate) fn in_own_tmp(&self, path: &Path) -> Option<(PathBuf, PathBuf)> {
+        let rest = ["/tmp", "/var/tmp"].iter().find_map(|tmp| path.strip_prefix(tmp).ok())?;
+        let is_below = rest.components().all(|part| matches!(part, Component::Normal(_)));
+        let tmp = places::temporary(&self.state, &self.workspace);
+        is_below.then(|| (tmp.join(rest), tmp))
     }
 
     /// What a warden is told about the sandbox that its next command starts in.
@@ -250,7 +259,7 @@ impl Sandboxing {
             unwritable.extend(self.guards(&survey.found, wanted.operator));
             let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
-            tmp = places::temporary(&self.state, &self.workspace).map(bytes);
+            tmp = places::make_temporary(&self.state, &self.workspace).map(bytes);
         }
         if wanted.network == NetworkMode::Names {
             variables.extend(proxy_variables());

@@ -177,9 +177,9 @@ fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The folder that commands of a workspace see as `/tmp`, kept between calls.
-pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
-    let folder = state.join("tmp").join(short_name(workspace));
+/// Makes the folder that commands of a workspace see as `/tmp`, kept between calls.
+pub(super) fn make_temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
+    let folder = temporary(state, workspace);
     if let Ok(Some(moved)) = set_aside_strange(&folder, FileKind::Folder) {
         tracing::warn!("{}", moved.message());
     }
@@ -187,6 +187,11 @@ pub(super) fn temporary(state: &Path, workspace: &Path) -> Option<PathBuf> {
     // It is in use: the clean-up goes by this time.
     let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::now()));
     Some(folder)
+}
+
+/// The folder that the commands of a workspace have as `/tmp`.
+pub(super) fn temporary(state: &Path, workspace: &Path) -> PathBuf {
+    state.join("tmp").join(short_name(workspace))
 }
 
 /// A name for what belongs to a workspace.

@@ -361,7 +361,7 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
     // Joined, not opened again.
     two.open_approval(question(2, 60_000)).await.unwrap();
     answer(&one, 2, Reply::AllowOnce).await;
-    one.take_approval("key 2", "s_1").await.unwrap();
+    one.take_approval("key 2", "s_1", false).await.unwrap();
     two.open_approval(question(3, 300)).await.unwrap();
     let opened_at_ms = OPENED_AT_MS;
     let expired = EventKind::QuestionExpired { approval_id: "a_3".into(), opened_at_ms };
