@@ -48,8 +48,17 @@ const BELONGS: [(&str, FileKind); 21] = [
 ];
 
 /// What belongs there besides, made by the rooms and the program when they need it.
-const MADE_LATER: [&str; 7] =
-    ["ledger.db", "ahead", "applying", "setup", "sign-in.html", "tokens.json", "watchers"];
+const MADE_LATER: [&str; 9] = [
+    "ledger.db",
+    "ahead",
+    "applying",
+    "saved",
+    "serving",
+    "setup",
+    "sign-in.html",
+    "tokens.json",
+    "watchers",
+];
 
 /// What is behind the names of files that are written anew, set aside or belong to a database.
 const BEHIND: [&str; 10] = [
@@ -228,5 +237,27 @@ impl StateFolder {
     /// The folder of a task.
     pub fn task(&self, id: &TaskId) -> TaskFolder {
         TaskFolder::new(self.path.join("tasks").join(id.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_the_table_of_the_state_folder_is_ours() {
+        let page =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/state-folder.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+        let names: Vec<&str> = cells
+            .flat_map(|(cell, _)| cell.split('`'))
+            .filter_map(|word| word.split('/').next())
+            .filter(|name| !name.is_empty() && *name != ", " && *name != "NAME.damaged-TIME")
+            .collect();
+        assert!(names.len() > 20 && names.contains(&"saved"), "{names:?}");
+        for name in names {
+            assert!(is_of_a_state_folder(name), "{name} would be kept as somebody else's");
+        }
     }
 }

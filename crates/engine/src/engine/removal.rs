@@ -6,9 +6,14 @@ use std::{
 };
 
 use crate::{
-    state::is_of_a_state_folder,
+    platform::open_to_owner,
+    state::{StateFolder, is_of_a_state_folder},
     trial::{remove_tree, trial_bytes},
 };
+
+/// Names that others hardly use. A folder with two of them is a state folder: one alone may be
+/// somebody else's.
+const MARKS: [&str; 5] = ["engines", "ledger.db", "ledger.db-daybook", "tokens.json", "wardens"];
 
 /// The content of a state folder: what Legwork has put there, and what it has not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,25 +25,27 @@ pub struct StateContent {
 }
 
 impl StateContent {
-    /// Reads the names in a folder; nothing where there is none.
+    /// Reads the names in a folder, which is opened to its owner first; nothing where there is
+    /// none. A folder of another user is an error.
     pub fn of(folder: &Path) -> io::Result<Self> {
-        let entries = match fs::read_dir(folder) {
+        match open_to_owner(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            entries => entries?,
-        };
+            opened => opened?,
+        }
         let mut content = Self::default();
-        for entry in entries {
+        for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let is_own = entry.file_name().to_str().is_some_and(is_of_a_state_folder);
             if is_own { &mut content.own } else { &mut content.foreign }.push(entry.path());
         }
         content.own.sort();
         content.foreign.sort();
-        // One that anything of ours was ever recorded in has one of these. Else the names are those
-        // of somebody else's folder, which are like ours.
-        let marks = ["ledger.db", "tasks", "wardens", "engines"].map(|name| folder.join(name));
-        if !content.own.iter().any(|path| marks.contains(path)) {
+        if !is_state_folder(folder, &content.own) {
             content.foreign.append(&mut content.own);
+        }
+        // What is in a closed one is looked for later.
+        for path in content.own.iter().filter(|path| !path.is_symlink() && path.is_dir()) {
+            let _ = open_to_owner(path);
         }
         Ok(content)
     }
@@ -54,6 +61,15 @@ impl StateContent {
         let removed = |path: &PathBuf| remove_tree(path).err().map(|error| (path.clone(), error));
         self.own.iter().filter_map(removed).collect()
     }
+}
+
+/// Whether a folder with these names of ours is a state folder. The default one is by its path,
+/// whatever is left in it; elsewhere the names may be those of somebody else's folder.
+fn is_state_folder(folder: &Path, own: &[PathBuf]) -> bool {
+    let is_same =
+        |usual: PathBuf| usual == folder || usual.canonicalize().ok() == folder.canonicalize().ok();
+    let has = |mark: &&str| own.contains(&folder.join(mark));
+    MARKS.into_iter().filter(has).count() > 1 || StateFolder::default_path().is_ok_and(is_same)
 }
 
 #[cfg(test)]
@@ -75,7 +91,7 @@ mod tests {
     #[test]
     fn what_is_ours_goes_and_what_is_not_stays() {
         let folder =
-            folder_with(&["tasks/t_1", "tmp/a/b", "ledger.db.damaged-1", "mine", "tmp-mine"]);
+            folder_with(&["wardens", "tmp/a/b", "ledger.db.damaged-1", "mine", "tmp-mine"]);
         for name in ["ledger.db", "ledger.db-wal", "audit.jsonl", "tokens.json", "tasks.txt"] {
             fs::write(folder.path().join(name), "x").unwrap();
         }
@@ -89,18 +105,40 @@ mod tests {
 
     #[test]
     fn a_folder_with_names_like_ours_is_somebody_elses() {
-        let folder = folder_with(&["tmp", "places", "ssh"]);
-        let content = StateContent::of(folder.path()).unwrap();
-        assert_eq!(names(&content.foreign), ["places", "ssh", "tmp"]);
-        assert!(content.own.is_empty());
+        // Any one of them may be a name of somebody else's.
+        for mark in MARKS {
+            let folder = folder_with(&["tasks", "tmp", "trials", "recent", "places", mark]);
+            let content = StateContent::of(folder.path()).unwrap();
+            assert_eq!(content.foreign.len(), 6, "{content:?}");
+            assert!(content.own.is_empty());
+        }
+        let folder = folder_with(&["tmp"]);
         let none = StateContent::of(&folder.path().join("none")).unwrap();
         assert_eq!(none, StateContent::default());
     }
 
     #[cfg(unix)]
     #[test]
+    fn a_folder_that_is_closed_to_its_owner_is_opened_and_a_file_is_none() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder_with(&["engines", "wardens"]);
+        for mode in [0o000, 0o400, 0o500, 0o600] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(StateContent::of(folder.path()).unwrap().own.len(), 2, "{mode:o}");
+            let mode = fs::metadata(folder.path()).unwrap().permissions().mode();
+            assert_eq!(mode & 0o700, 0o700, "{mode:o}");
+        }
+        let file = folder.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        let error = StateContent::of(&file).unwrap_err();
+        assert!(error.to_string().contains("no folder"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
     fn links_are_removed_and_not_followed() {
-        let (folder, other) = (folder_with(&["tasks"]), folder_with(&["kept"]));
+        let (folder, other) =
+            (folder_with(&["tasks", "engines", "wardens"]), folder_with(&["kept"]));
         std::os::unix::fs::symlink(other.path(), folder.path().join("trials")).unwrap();
         std::os::unix::fs::symlink(other.path(), folder.path().join("tasks/link")).unwrap();
         assert!(StateContent::of(folder.path()).unwrap().remove().is_empty());

@@ -182,6 +182,22 @@ pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
+/// Opens a folder to its owner, whatever its mode became. A folder of another user is an error.
+pub(crate) fn open_to_owner(folder: &Path) -> io::Result<()> {
+    let found = fs::metadata(folder)?;
+    if !found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no folder"));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let problem = format!("it belongs to the user {}: do this as that user", found.uid());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    if found.mode() & 0o700 == 0o700 {
+        return Ok(());
+    }
+    fs::set_permissions(folder, Permissions::from_mode(found.mode() | 0o700))
+}
+
 /// Lets nobody but its owner open a file.
 pub(crate) fn make_private(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o600))

@@ -301,6 +301,14 @@ pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Looks whether there is a folder: its owner can always open it.
+pub(crate) fn open_to_owner(folder: &Path) -> io::Result<()> {
+    if fs::metadata(folder)?.is_dir() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no folder"))
+}
+
 /// What is in a private folder is private.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is that of Unix")]
 pub(crate) fn make_private(_file: &File) -> io::Result<()> {

@@ -2,7 +2,8 @@
 //! that is, and asks.
 //!
 //! Neither the database nor a server is needed: it removes what is damaged, too, and stops tasks by
-//! the processes that hold the state folder open.
+//! the processes that hold the state folder open. Only tasks at other places, which have none here,
+//! are stopped by their records.
 
 use std::{
     fs,
@@ -12,7 +13,12 @@ use std::{
 
 use legwork::{StateContent, gate::units::shown_bytes, user_file};
 
-use super::{ClientResult, FileFate, Setup, processes, remove_folders, table::ClientEntry};
+use super::{
+    ClientResult, FileFate, Setup, elsewhere,
+    processes::{self, Using},
+    record, remove_folders,
+    table::ClientEntry,
+};
 use crate::{
     OUR_FAILURE,
     arguments::ScopeName,
@@ -24,52 +30,50 @@ use crate::{
 /// The word that a person types to have it removed.
 const WORD: &str = "remove";
 
+/// Why the files of clients as they were before are kept.
+const FOR_THE_NEXT_TRY: &str = "these clients' files as they were before Legwork";
+
 /// Everything there is to remove.
 struct Everything {
-    processes: Vec<processes::Using>,
+    processes: Vec<Using>,
     state: PathBuf,
     content: StateContent,
     configuration: Option<PathBuf>,
     /// The clients' files with something of ours.
     clients: Vec<PathBuf>,
+    /// Clients whose files cannot be changed, which stay as they are.
+    broken: Failed,
+    /// The folder with their files as they were before, which stays with them.
+    records: Option<PathBuf>,
     /// The places that commands ran at.
     places: Vec<String>,
+    /// The tasks that have not ended there.
+    elsewhere: Vec<elsewhere::FarTask>,
 }
 
 /// Things that could not be removed, with the reason.
 type Failed = Vec<(String, String)>;
 
 pub(super) async fn remove(mut setup: Setup<'_>) -> ExitCode {
-    let state = match setup.options.state.path() {
-        Ok(state) => state,
-        Err(error) => return complain(&error.to_string()),
+    let everything = match Everything::found(&mut setup).await {
+        Ok(everything) => everything,
+        Err(problem) => return complain(&problem),
     };
-    let content = match StateContent::of(&state) {
-        Ok(content) => content,
-        Err(error) => return complain(&format!("{}: {error}", state.display())),
-    };
-    // A file of a project may be one of the user's own, too.
-    let mut clients: Vec<PathBuf> = setup.entries(true).iter().flat_map(changed).collect();
-    clients.sort();
-    clients.dedup();
-    let everything = Everything {
-        processes: processes::using(&state),
-        configuration: user_file().filter(|file| file.symlink_metadata().is_ok()),
-        clients,
-        places: places(&state),
-        content,
-        state,
-    };
-    let listed = everything.listed();
-    if everything.is_nothing() {
-        return print(&format!("Nothing of Legwork is in your files. {}\n", program_stays(&setup)));
+    let kept = everything.listed_as_kept();
+    if everything.is_nothing() && !everything.broken.is_empty() {
+        print(&kept);
+        return complain("nothing of Legwork is in your other files");
     }
-    print(&listed);
+    if everything.is_nothing() {
+        let stays = program_stays(&setup);
+        return print(&format!("Nothing of Legwork is in your files. {stays}\n{kept}"));
+    }
+    print(&format!("{}{kept}", everything.listed()));
     if setup.options.print {
-        return ExitCode::SUCCESS;
+        return ExitCode::from(if everything.broken.is_empty() { 0 } else { OUR_FAILURE });
     }
     if let Err(problem) = everything.is_possible() {
-        return complain(&problem);
+        return complain(&format!("nothing was removed: {problem}"));
     }
     if !setup.options.yes {
         match asking::confirmed(&format!("\nType `{WORD}`, then Enter, to remove it: "), WORD).await
@@ -84,7 +88,13 @@ pub(super) async fn remove(mut setup: Setup<'_>) -> ExitCode {
             }
         }
     }
-    let failed = everything.removed(&mut setup);
+    if let Err(problem) = everything.stop_elsewhere(&setup).await {
+        return complain(&format!("nothing was removed: {problem}"));
+    }
+    let failed = match everything.removed(&mut setup) {
+        Ok(failed) => failed,
+        Err(problem) => return complain(&format!("nothing was deleted: {problem}")),
+    };
     for (what, why) in &failed {
         say(&format!("legwork: not removed: {what}: {why}"));
     }
@@ -100,6 +110,24 @@ fn changed(result: &ClientResult) -> Vec<PathBuf> {
     would.map(|it| it.file.clone()).collect()
 }
 
+/// The clients whose files could not be changed, with the reason: each once, though it has files of
+/// its user and of projects.
+fn broken(results: &[ClientResult]) -> Failed {
+    let errors = results.iter().filter_map(|it| Some((it.title.clone(), it.error.clone()?)));
+    let mut errors: Failed = errors.collect();
+    errors.sort();
+    errors.dedup();
+    errors
+}
+
+/// Takes the folder with clients' files as they were before out of what is deleted, while one of
+/// them cannot be changed: nothing else makes that one as it was, once a person has corrected it.
+fn kept_records(content: &mut StateContent, broken: &Failed) -> Option<PathBuf> {
+    let is_it = |path: &PathBuf| !broken.is_empty() && path.ends_with(record::FOLDER);
+    let at = content.own.iter().position(is_it)?;
+    Some(content.own.remove(at))
+}
+
 /// The way in which the program itself is removed.
 fn program_stays(setup: &Setup<'_>) -> String {
     let program = Path::new(&setup.program);
@@ -108,9 +136,11 @@ fn program_stays(setup: &Setup<'_>) -> String {
     format!("The program stays: {}; remove it {how}.", from_home(&setup.program))
 }
 
-/// The places that the state folder remembers.
-fn places(state: &Path) -> Vec<String> {
-    let entries = fs::read_dir(state.join("places")).into_iter().flatten().flatten();
+/// The places that a state folder remembers.
+fn places(content: &StateContent) -> Vec<String> {
+    let folder = content.own.iter().find(|path| path.ends_with("places"));
+    let entries = folder.and_then(|folder| fs::read_dir(folder).ok());
+    let entries = entries.into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> =
         names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
@@ -131,8 +161,42 @@ fn count_in(folder: &Path) -> usize {
 }
 
 impl Everything {
+    async fn found(setup: &mut Setup<'_>) -> Result<Self, String> {
+        let state = setup.options.state.path().map_err(|error| error.to_string())?;
+        // Without a slash at its end, by which a link would be what it leads to.
+        let state: PathBuf = state.components().collect();
+        let mut content =
+            StateContent::of(&state).map_err(|error| format!("{}: {error}", state.display()))?;
+        let places = places(&content);
+        let elsewhere = match places.is_empty() {
+            true => Vec::new(),
+            false => elsewhere::tasks(&setup.options.state).await.map_err(|error| {
+                let places = places.join(", ");
+                format!("the tasks at {places} cannot be read: {error}; {}", by_hand(&state))
+            })?,
+        };
+        let results = setup.entries(true);
+        // A file of a project may be one of the user's own, too.
+        let mut clients: Vec<PathBuf> = results.iter().flat_map(changed).collect();
+        clients.sort();
+        clients.dedup();
+        let broken = broken(&results);
+        Ok(Self {
+            processes: processes::using(&state),
+            configuration: user_file().filter(|file| file.symlink_metadata().is_ok()),
+            clients,
+            records: kept_records(&mut content, &broken),
+            broken,
+            places,
+            elsewhere,
+            content,
+            state,
+        })
+    }
+
     fn is_nothing(&self) -> bool {
         self.processes.is_empty()
+            && self.elsewhere.is_empty()
             && self.content.own.is_empty()
             && self.configuration.is_none()
             && self.clients.is_empty()
@@ -153,6 +217,9 @@ impl Everything {
                 counted(helpers.len(), "process that helps them", "processes that help them"),
             );
         }
+        for task in &self.elsewhere {
+            line("stop", task.to_string());
+        }
         let kept = [
             ("trials", "trial", "trials"),
             ("outside", "layer over the home folder", "layers over the home folder"),
@@ -165,13 +232,10 @@ impl Everything {
         }
         if !self.content.own.is_empty() {
             let size = shown_bytes(self.content.bytes());
-            line(
-                "delete",
-                format!("{}: {size}, all records, logs and tokens", show_path(&self.state)),
-            );
-        }
-        for path in &self.content.foreign {
-            line("keep", format!("{}: not made by Legwork", show_path(path)));
+            let names = self.content.own.iter().filter_map(|path| path.file_name());
+            let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+            let (state, names) = (show_path(&self.state), names.join(", "));
+            line("delete", format!("{state}: {size}, all records, logs and tokens ({names})"));
         }
         if let Some(file) = &self.configuration {
             line("delete", format!("{}: your rules and settings", show_path(file)));
@@ -182,49 +246,79 @@ impl Everything {
         text
     }
 
+    /// What stays, a line each.
+    fn listed_as_kept(&self) -> String {
+        let foreign = self.content.foreign.iter();
+        let foreign = foreign.map(|path| format!("{}: not made by Legwork", show_path(path)));
+        let broken = self.broken.iter().map(|(title, error)| format!("{title}: {error}"));
+        let records = self.records.iter();
+        let records = records.map(|path| format!("{}: {FOR_THE_NEXT_TRY}", show_path(path)));
+        foreign
+            .chain(broken)
+            .chain(records)
+            .map(|what| format!("  {:<8} {what}\n", "keep"))
+            .collect()
+    }
+
     /// Why it must not be done from here, or now.
     fn is_possible(&self) -> Result<(), String> {
-        if self.processes.iter().any(processes::Using::is_above_us) {
-            return Err(
-                "nothing was removed: this command is itself a task of Legwork; run it in a \
+        if self.processes.iter().any(Using::is_above_us) {
+            return Err("this command is itself a task of Legwork; run it in a \
                  terminal of your own"
-                    .into(),
-            );
+                .into());
         }
         match self.processes.iter().find(|process| !process.is_ours) {
             Some(other) => Err(format!(
-                "nothing was removed: {other} uses the state folder and is not Legwork's own program; \
+                "{other} uses the state folder and is not Legwork's own program; \
                  end it, then try again"
             )),
             None => Ok(()),
         }
     }
 
-    fn removed(&self, setup: &mut Setup<'_>) -> Failed {
-        let mut failed = Failed::new();
+    async fn stop_elsewhere(&self, setup: &Setup<'_>) -> Result<(), String> {
+        if self.elsewhere.is_empty() {
+            return Ok(());
+        }
+        let stopped = elsewhere::stop(&setup.options.state).await;
+        stopped.map_err(|problem| format!("{problem}; {}", by_hand(&self.state)))
+    }
+
+    /// Removes it; what could not be removed is returned. Where something runs on, no record of it
+    /// is deleted, and that is the error.
+    fn removed(&self, setup: &mut Setup<'_>) -> Result<Failed, String> {
         // First, so that no client starts another server; and their records are in the state
         // folder.
         let results = setup.entries(false);
         remove_folders(&results);
-        let errors = results.iter().filter_map(|it| Some((it.title.clone(), it.error.clone()?)));
-        failed.extend(errors);
-        for process in processes::end(&self.state) {
-            failed.push((process.to_string(), "it does not end; kill it, then try again".into()));
+        let mut failed = broken(&results);
+        let left: Vec<String> = processes::end(&self.state).iter().map(Using::to_string).collect();
+        if !left.is_empty() {
+            return Err(format!("{} does not end; kill it, then try again", left.join(", ")));
         }
-        // What has ended may have written something last.
-        let content = StateContent::of(&self.state).unwrap_or_default();
-        for (path, error) in content.remove() {
-            failed.push((path.display().to_string(), with_way(&error, &path)));
-        }
-        if content.foreign.is_empty() {
-            remove_file(&self.state, &mut failed, |path| fs::remove_dir(path));
-        }
+        self.delete_state(&mut failed);
         if let Some(file) = &self.configuration {
             remove_file(file, &mut failed, |path| fs::remove_file(path));
             // Something else in it stays.
             let _ = file.parent().map(fs::remove_dir);
         }
-        failed
+        Ok(failed)
+    }
+
+    fn delete_state(&self, failed: &mut Failed) {
+        // What has ended may have written something last.
+        let mut content = StateContent::of(&self.state).unwrap_or_default();
+        let records = kept_records(&mut content, failed);
+        let is_emptied = content.foreign.is_empty() && records.is_none();
+        for (path, error) in content.remove() {
+            failed.push((path.display().to_string(), with_way(&error, &path)));
+        }
+        failed.extend(records.map(|path| (show_path(&path), FOR_THE_NEXT_TRY.to_owned())));
+        if is_emptied && self.state.is_symlink() {
+            remove_file(&self.state, failed, |path| fs::remove_file(path));
+        } else if is_emptied {
+            remove_file(&self.state, failed, |path| fs::remove_dir(path));
+        }
     }
 
     fn left_at_places(&self) -> String {
@@ -246,6 +340,12 @@ fn remove_file(path: &Path, failed: &mut Failed, remove: fn(&Path) -> std::io::R
         }
         _ => {}
     }
+}
+
+/// The way to delete the records of tasks that cannot be stopped, since their place is gone.
+fn by_hand(state: &Path) -> String {
+    let quoted = super::quoted(&state.display().to_string());
+    format!("`rm -rf {quoted}` deletes their records, and stops nothing")
 }
 
 /// An error, and what removes the thing all the same.

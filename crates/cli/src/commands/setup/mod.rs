@@ -3,6 +3,7 @@
 //! What is written where is data (`data/clients.toml`). A file is changed in one place and keeps
 //! its comments, its order and its layout; as it was before, it is kept in the state folder.
 
+mod elsewhere;
 mod everything;
 pub(crate) mod files;
 mod jsonc;

@@ -11,10 +11,15 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, getuid, pidfd_open, pidfd_send_signal};
 
+use crate::render::say;
+
 /// The time that each kind may take to end, until it is killed, and until that is given up.
 const PATIENCE: Duration = Duration::from_secs(15);
 const KILLED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long nobody wonders what is waited for.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A process that uses the state folder.
 #[derive(Debug)]
@@ -153,20 +158,39 @@ pub(super) fn end(state: &Path) -> Vec<Using> {
         for process in meant() {
             send(&process, signal);
         }
-        let begin = Instant::now();
-        while begin.elapsed() < patience && !meant().is_empty() {
-            thread::sleep(PAUSE);
-        }
+        wait_for(meant, patience);
     }
     using(state)
 }
 
-/// Signals a process, and no other that got its number meanwhile.
+/// Waits until there are none, and says for what where that takes long.
+fn wait_for(left: impl Fn() -> Vec<Using>, patience: Duration) {
+    let begin = Instant::now();
+    let mut is_said = false;
+    while begin.elapsed() < patience {
+        let left = left();
+        let Some(first) = left.first() else { return };
+        if !is_said && begin.elapsed() > QUIET {
+            let more = match left.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            let most = patience.as_secs();
+            say(&format!("legwork: waiting up to {most} s for {first}{more} to end"));
+            is_said = true;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Signals a process, and no other that got its number meanwhile. One that is halted goes on, so
+/// that it can end.
 fn send(process: &Using, signal: Signal) {
     let Ok(handle) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
     let name = format!("/proc/{}/comm", process.pid.as_raw_nonzero());
     if fs::read_to_string(name).is_ok_and(|name| name.starts_with("legwork")) {
         // One that is gone needs none.
         let _ = pidfd_send_signal(&handle, signal);
+        let _ = pidfd_send_signal(&handle, Signal::CONT);
     }
 }

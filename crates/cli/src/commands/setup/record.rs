@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The folder of the records, in the state folder.
-const FOLDER: &str = "setup";
+pub(super) const FOLDER: &str = "setup";
 
 /// The record of one file.
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,8 +18,8 @@ use super::{
     task_of, with,
 };
 use crate::common::{
-    Scratch, children, eventually, fixture, has_program, is_alive, open, parts, program, signal,
-    text,
+    Scratch, announced, children, eventually, fixture, has_program, is_alive, open, parts, program,
+    signal, text,
 };
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -242,6 +242,37 @@ fn a_lost_connection_loses_nothing() {
     let printed = text(&scratch.printed(&json!(task)));
     assert!(printed.starts_with("before\n1\n2\n") && printed.ends_with("\n30000\n"));
     assert_eq!(fs::read_to_string(&starts).unwrap(), "start\n");
+}
+
+#[test]
+fn everything_is_removed_only_with_the_tasks_at_the_place() {
+    let scratch = Scratch::new();
+    let Some(mut sshd) = Sshd::start() else { return };
+    let ready = scratch.file("ready");
+    let mut run = with(&scratch, "run", &sshd.configuration(&scratch));
+    run.args(["-d", "--place", "there", "--", fixture(), "ignore-term", &ready]);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let task = announced(&ready);
+    let remove = || {
+        let mut setup = scratch.legwork("setup");
+        setup.args(["--remove", "--all", "--yes"]).env("HOME", scratch.workspace.path());
+        parts(&setup.output().unwrap())
+    };
+    sshd.cut();
+    let (code, listed, said) = remove();
+    assert_eq!(code, Some(125), "{listed}{said}");
+    assert!(
+        listed.contains("  stop     the task t_") && listed.contains(" at there\n"),
+        "{listed}"
+    );
+    assert!(said.contains("nothing was removed: the task t_"), "{said}");
+    assert!(is_alive(task) && scratch.state.path().join("ledger.db").exists());
+    sshd.serve();
+    let (code, listed, said) = remove();
+    assert_eq!(code, Some(0), "{listed}{said}");
+    eventually("the task ends", || (!is_alive(task)).then_some(()));
+    assert!(!scratch.state.path().join("ledger.db").exists());
 }
 
 #[test]

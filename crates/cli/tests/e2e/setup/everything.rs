@@ -3,16 +3,22 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
+        process::ExitStatusExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
 };
 
+use rustix::process::{Signal, geteuid};
 use serde_json::json;
 
 use super::Home;
 use crate::{
-    common::{Scratch, announced, eventually, fixture, is_alive, program, stop_tasks, text},
+    common::{
+        Scratch, announced, eventually, fixture, is_alive, program, signal, stop_tasks, text,
+    },
     harness::watch::{Times, Watch},
 };
 
@@ -60,7 +66,7 @@ impl Used {
         self.home.path(name)
     }
 
-    /// A server that a client has started and keeps open.
+    /// A server that a client has started and keeps open, once it runs.
     fn server(&self) -> Child {
         let mut command = self.legwork("mcp");
         let mut server = command
@@ -72,6 +78,11 @@ impl Used {
         let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
         writeln!(server.stdin.as_mut().unwrap(), "{hello}").unwrap();
+        let engines = self.path(STATE).join("engines");
+        eventually("the server runs", || {
+            let names = fs::read_dir(&engines).ok()?.flatten();
+            names.filter(|it| it.file_name() != ".spare").count().gt(&0).then_some(())
+        });
         server
     }
 
@@ -90,6 +101,15 @@ impl Drop for Used {
         }
         self.watch.finish();
     }
+}
+
+/// The names in a folder, in order.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 fn said(output: &Output) -> String {
@@ -128,11 +148,6 @@ fn everything_goes_with_a_task_a_trial_and_a_server_and_nothing_of_others_does()
         assert!(used.path(STATE).join("trials").read_dir().unwrap().next().is_some());
     }
     let mut server = used.server();
-    let engines = used.path(STATE).join("engines");
-    eventually("the server runs", || {
-        let names = fs::read_dir(&engines).ok()?.flatten();
-        names.filter(|it| it.file_name() != ".spare").count().gt(&0).then_some(())
-    });
     let task = used.task();
     let output = used.remove(&["--yes"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -164,8 +179,7 @@ fn a_damaged_state_folder_goes_and_what_somebody_else_put_there_stays() {
     let output = used.remove(&["--yes"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(said(&output).contains("notes.txt: not made by Legwork"), "{output:?}");
-    let left: Vec<_> = fs::read_dir(&state).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(left, ["notes.txt"]);
+    assert_eq!(names_in(&state), ["notes.txt"]);
     assert!(used.path("project").exists(), "a link is not followed");
 }
 
@@ -179,6 +193,123 @@ fn what_cannot_be_removed_is_named_with_the_way_and_the_rest_goes() {
     assert!(told.contains("not removed: Cursor: ") && told.contains("correct it"), "{told}");
     assert!(!used.path(STATE).exists() && !used.path(CONFIG).exists());
     assert_eq!(used.home.read(".cursor/mcp.json"), "{ broken");
+}
+
+#[test]
+fn a_clients_file_is_as_before_though_it_has_to_be_corrected_first() {
+    let used = Used::new();
+    let (file, before) = (".codex/config.toml", "[features]\nshell_tool = true # I want it\n");
+    used.home.write(file, before);
+    used.home.done(&["codex", "--shell-off"]);
+    let changed = used.home.read(file);
+    used.home.write(file, &format!("{changed}oops = \n"));
+    let printed = used.remove(&["--print"]);
+    assert_eq!(printed.status.code(), Some(125), "{printed:?}");
+    assert_eq!(said(&printed).matches("  keep     Codex: ").count(), 1, "{printed:?}");
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("not removed: Codex: ").count(), 1, "{told}");
+    assert_eq!(names_in(&used.path(STATE)), ["setup"]);
+    assert!(
+        text(&output.stdout).contains("  keep     ~/.local/state/legwork/setup: "),
+        "{output:?}"
+    );
+    // Nothing has become better, and nothing else is left to be asked about.
+    let again = used.remove(&[]);
+    assert_eq!(again.status.code(), Some(125), "{again:?}");
+    assert!(said(&again).contains("nothing of Legwork is in your other files"), "{again:?}");
+    assert_eq!(names_in(&used.path(STATE)), ["setup"]);
+    used.home.write(file, &changed);
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(used.home.read(file), before);
+    assert!(!used.path(STATE).exists());
+}
+
+#[test]
+fn saved_tokens_go_and_so_does_what_a_server_serves_by() {
+    let used = Used::new();
+    used.done("token", &["add", "bob", "--role", "operator", "--save"]);
+    fs::create_dir(used.path(STATE).join("serving")).unwrap();
+    assert!(used.path(STATE).join("saved/bob.header").exists());
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!said(&output).contains("not made by Legwork"), "{output:?}");
+    assert!(!used.path(STATE).exists());
+}
+
+#[test]
+fn what_a_removal_left_in_the_usual_folder_goes_and_a_folder_of_others_stays() {
+    let used = Used::new();
+    assert_eq!(used.remove(&["--yes"]).status.code(), Some(0));
+    for left in ["trials/t_1/file", "ledger.db.new", "ledger.db.rebuild", "setup/x.json"] {
+        used.home.write(&format!("{STATE}/{left}"), "left");
+        let output = used.remove(&["--yes"]);
+        assert_eq!(output.status.code(), Some(0), "{left}: {output:?}");
+        assert!(!used.path(STATE).exists(), "{left}: {output:?}");
+    }
+    for name in ["tasks", "tmp", "trials", "recent", "places"] {
+        used.home.write(&format!("project/w/{name}/mine.json"), "mine");
+    }
+    let output = used.remove(&["--yes", "--state", "w"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stdout);
+    assert!(told.starts_with("Nothing of Legwork is in your files."), "{told}");
+    assert!(told.contains("keep     w/tasks: not made by Legwork"), "{told}");
+    let left = names_in(&used.path("project/w"));
+    assert_eq!(left, ["places", "recent", "tasks", "tmp", "trials"]);
+    assert_eq!(used.home.read("project/w/tasks/mine.json"), "mine");
+}
+
+#[test]
+fn a_state_folder_of_another_user_is_left_to_that_user() {
+    if !geteuid().is_root() {
+        skips::skip("only root can give a folder to another user");
+        return;
+    }
+    let used = Used::new();
+    let task = used.task();
+    chown(used.path(STATE), Some(1234), None).unwrap();
+    let output = used.remove(&["--yes"]);
+    chown(used.path(STATE), Some(0), None).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(text(&output.stderr).contains("belongs to the user 1234"), "{output:?}");
+    assert!(is_alive(task) && used.path(CONFIG).exists());
+    assert!(used.path(STATE).join("ledger.db").exists());
+}
+
+#[test]
+fn a_state_folder_goes_that_is_closed_or_a_link_and_a_file_is_named() {
+    let used = Used::new();
+    let (state, task) = (used.path(STATE), used.task());
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o000)).unwrap();
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    eventually("the task ends", || (!is_alive(task)).then_some(()));
+    assert!(!state.exists());
+    used.done("sh", &["--mode", "open", "echo used"]);
+    fs::rename(&state, used.path("elsewhere")).unwrap();
+    symlink(used.path("elsewhere"), &state).unwrap();
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!state.is_symlink());
+    assert_eq!(names_in(&used.path("elsewhere")), [""; 0]);
+    fs::write(&state, "a file").unwrap();
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(text(&output.stderr).contains(".local/state/legwork: it is no folder"), "{output:?}");
+    fs::remove_file(&state).unwrap();
+}
+
+#[test]
+fn a_server_that_is_halted_ends_by_itself() {
+    let used = Used::new();
+    let mut server = used.server();
+    signal(server.id(), Signal::STOP);
+    let output = used.remove(&["--yes"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_ne!(server.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
 }
 
 #[test]
