@@ -168,13 +168,14 @@ impl Everything {
         let mut content =
             StateContent::of(&state).map_err(|error| format!("{}: {error}", state.display()))?;
         let places = places(&content);
-        let elsewhere = match places.is_empty() {
-            true => Vec::new(),
-            false => elsewhere::tasks(&setup.options.state).await.map_err(|error| {
+        let mut elsewhere = Vec::new();
+        if !places.is_empty() {
+            let tasks = elsewhere::tasks(&setup.options.state).await;
+            elsewhere = tasks.map_err(|error| {
                 let places = places.join(", ");
                 format!("the tasks at {places} cannot be read: {error}; {}", by_hand(&state))
-            })?,
-        };
+            })?;
+        }
         let results = setup.entries(true);
         // A file of a project may be one of the user's own, too.
         let mut clients: Vec<PathBuf> = results.iter().flat_map(changed).collect();

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{BufRead, BufReader, Write},
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown, symlink},
         process::ExitStatusExt,
@@ -310,6 +310,28 @@ fn a_server_that_is_halted_ends_by_itself() {
     let output = used.remove(&["--yes"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_ne!(server.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+}
+
+#[test]
+fn what_takes_long_to_end_is_named() {
+    let used = Used::new();
+    let ready = used.path("project/ready");
+    // By its name a program of ours; and nothing else keeps the folder open.
+    let own = used.path("legwork-slow");
+    symlink(fixture(), &own).unwrap();
+    let folder = fs::File::open(used.path(STATE).join("tasks")).unwrap();
+    let mut slow = Command::new(&own).arg("ignore-term").arg(&ready).stdin(folder).spawn().unwrap();
+    announced(ready.to_str().unwrap());
+    let mut remove = used.legwork("setup");
+    remove.args(["--remove", "--all", "--yes"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut remove = remove.spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(remove.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    signal(slow.id(), Signal::KILL);
+    slow.wait().unwrap();
+    assert!(told.contains("s for `legwork-slow ignore-term"), "{told}");
+    assert!(remove.wait().unwrap().success());
+    assert!(!used.path(STATE).exists());
 }
 
 #[test]
