@@ -158,7 +158,13 @@ pub(crate) enum TamperCheck {
     Local(LocalTamperCheck),
     /// Elsewhere: the warnings, once they are asked for.
     Far(Soon<'static, Vec<String>>),
+    /// By an engine that has ended, and took along what it saw.
+    Missed,
 }
+
+/// The warning of a task that cannot be compared with how things were before it.
+const MISSED: &str = "Legwork did not compare what this task changed in repositories, because the \
+                      process that started it ended first; check their hooks and git settings";
 
 impl TamperCheck {
     /// What has come since then; `leaves` is whether processes of the command go on.
@@ -166,6 +172,7 @@ impl TamperCheck {
         match self {
             Self::Local(check) => check.warnings(leaves).await,
             Self::Far(warnings) => warnings.await,
+            Self::Missed => vec![MISSED.to_owned()],
         }
     }
 }

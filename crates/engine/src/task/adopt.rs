@@ -155,7 +155,8 @@ impl Tasks {
             tracing::info!(task_id = %task.task_id, "adopted, wherever its job is");
             self.store.meters.adoptions.fetch_add(1, Ordering::Relaxed);
             let promoted = Arc::new(AtomicBool::new(true));
-            self.drive_job(task, None, promoted, None, (None, None), inheritance.clone());
+            let check = Self::missed_check(task);
+            self.drive_job(task, None, promoted, check, (None, None), inheritance.clone());
             return Ok(Adoption::Done);
         }
         if let Ok(false) = self.is_alive(&task.warden).await {
@@ -169,7 +170,8 @@ impl Tasks {
         let warden = Warden::adopted(task.warden.clone(), channel, inheritance.clone());
         // Nobody waits for it: it goes on as the task that it is.
         let promoted = Arc::new(AtomicBool::new(true));
-        self.drive(&task.task_id, (warden, None), promoted, None, None, None);
+        let check = Self::missed_check(task);
+        self.drive(&task.task_id, (warden, None), promoted, check, None, None);
         Ok(Adoption::Done)
     }
 

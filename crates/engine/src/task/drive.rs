@@ -164,7 +164,8 @@ impl RunDriver {
             self.warden = again;
             return Next::Listen;
         }
-        let outcome = self.tasks.outcome_without_warden(name, &self.task_id).await;
+        let mut outcome = self.tasks.outcome_without_warden(name, &self.task_id).await;
+        self.compare(&mut outcome).await;
         let span = self.traced.ended(&outcome);
         self.settle(Ended::with(outcome, None), span).await;
         Next::LetGo
@@ -173,12 +174,17 @@ impl RunDriver {
     /// Adds to an outcome what the warden does not know: what was brought that others run or trust,
     /// who refused what, and what is in a layer.
     async fn complete(&mut self, outcome: &mut Outcome) {
+        self.compare(outcome).await;
+        self.questions.explain(outcome);
+        self.tasks.note_outside(&self.task_id, outcome).await;
+    }
+
+    /// Adds what was brought that others run or trust.
+    async fn compare(&mut self, outcome: &mut Outcome) {
         if let Some(check) = self.tamper_check.take() {
             let leaves = !outcome.background_pids.is_empty();
             outcome.warnings = check.warnings(leaves).await;
         }
-        self.questions.explain(outcome);
-        self.tasks.note_outside(&self.task_id, outcome).await;
     }
 
     /// Brings what a command elsewhere has left to this machine, before anybody hears of its end.

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use legwork_gate::Level;
 use legwork_warden::{
     failpoint::Failpoint,
     protocol::{StartFailure, StartStage},
@@ -10,7 +11,7 @@ use legwork_warden::{
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Tasks, names};
+use super::{Tasks, names, rights::TRIAL};
 use crate::{
     error::ToolError,
     events::Interest,
@@ -239,7 +240,14 @@ impl Tasks {
 
     /// Settles a task whose warden is gone, and of which nobody else will say what became of it.
     pub(super) async fn settle_lost(&self, task: Task) -> Result<Task, LedgerError> {
-        self.settle_with(task, None, |_| {}).await
+        let check = Self::missed_check(&task);
+        self.settle_with(task, check, |_| {}).await
+    }
+
+    /// What stands for the look before a task, for those who have not had it started.
+    pub(super) fn missed_check(task: &Task) -> Option<TamperCheck> {
+        let is_trial = task.sandbox.granted_by.as_deref() == Some(TRIAL);
+        (task.sandbox.level == Level::WorkspaceWrite && !is_trial).then_some(TamperCheck::Missed)
     }
 
     /// The same by the engine that had it started, which adds what only that one knows.

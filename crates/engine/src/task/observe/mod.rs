@@ -365,7 +365,7 @@ impl Observer {
     /// Writes the end that was heard into the ledger, if its own engine does not.
     async fn settle(&mut self) {
         let Some(ended) = self.heard.clone() else { return };
-        let outcome = Outcome::of(&ended);
+        let mut outcome = Outcome::of(&ended);
         let id = self.task.task_id.clone();
         let small = small_output(ended.kept);
         let settled = async {
@@ -374,6 +374,9 @@ impl Observer {
                 return Ok(task);
             }
             let is_stored = small.is_none();
+            if let Some(check) = Tasks::missed_check(&task) {
+                outcome.warnings = check.warnings(false).await;
+            }
             self.tasks.finish(&id, &outcome, small).await?;
             if is_stored {
                 Box::pin(self.tasks.bring(&task.warden, &id)).await;
