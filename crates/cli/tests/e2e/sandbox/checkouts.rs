@@ -1,15 +1,19 @@
 //! Repositories below a workspace that is a folder of checkouts: what is guarded of them, and what
 //! is told.
 
-use std::{fs, process::Output};
+use std::{fs, os::unix::fs::symlink, process::Output};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
     house::{House, INTEGRATION, OPERATOR, UNTRUSTED},
     repository::warnings,
 };
-use crate::{common::eventually, mcp::Wire};
+use crate::{
+    common::{eventually, signal},
+    mcp::Wire,
+};
 
 /// What git does in a folder, as this user and outside of any sandbox.
 fn git(house: &House, folder: &str, words: &str) -> Output {
@@ -357,6 +361,134 @@ fn what_a_task_in_the_background_brought_is_told_wherever_its_end_is() {
         .unwrap();
     let told = crate::common::text(&output.stderr);
     assert!(told.contains("legwork: warning: ") && told.contains("other/.git/hooks"), "{told}");
+}
+
+/// A house with a checkout in the workspace, whose user has a configuration; `WS` in its text
+/// stands for the workspace.
+fn with_users_config(text: &str) -> Option<House> {
+    let house = with_checkout().into_iter().find(|house| !house.is_root())?;
+    house.file("home/.gitconfig", &text.replace("WS", &house.name("workspace")));
+    Some(house)
+}
+
+#[test]
+fn what_comes_into_files_that_the_users_own_configuration_names_is_told() {
+    let ways = [
+        (
+            "[includeIf \"gitdir:WS/\"]\npath = WS/.gitconfig",
+            "git config -f .gitconfig alias.st '!echo'",
+            ".gitconfig: `alias.st` was set",
+        ),
+        (
+            "[core]\nhooksPath = tools/hooks",
+            "mkdir -p proj/tools/hooks; echo > proj/tools/hooks/pre-commit",
+            "proj/tools/hooks/pre-commit: a hook came",
+        ),
+    ];
+    for (config, text, news) in ways {
+        let Some(house) = with_users_config(config) else { return };
+        let result = run(&house, OPERATOR, text);
+        assert!(warnings(&result).contains(news), "{text}: {result:#}");
+        assert_eq!(warnings(&house.exec(OPERATOR, "true")), "", "{text}: told once");
+    }
+}
+
+#[test]
+fn hooks_that_the_users_configuration_includes_and_what_that_links_to_are_guarded() {
+    let Some(house) = with_users_config("[include]\npath = more") else { return };
+    let hooks = house.name("workspace/hooks");
+    house.folder("workspace/hooks");
+    house.file("home/more", &format!("[core]\nhooksPath = {hooks}\n"));
+    house.refuses(OPERATOR, &["plant hooks pre-commit"]);
+    let linked = house.file("workspace/dotfiles/gitconfig", "");
+    fs::remove_file(house.path("home/.gitconfig")).unwrap();
+    symlink(linked, house.path("home/.gitconfig")).unwrap();
+    house.refuses(OPERATOR, &["write dotfiles/gitconfig", "rename dotfiles moved"]);
+}
+
+#[test]
+fn hooks_of_a_relative_path_are_told_in_every_working_tree() {
+    for house in with_checkout() {
+        git(&house, "workspace", "init -q part");
+        git(&house, "workspace/part", "commit -q --allow-empty -m part");
+        git(&house, "workspace/proj", "worktree add -q ../tree -b other");
+        git(&house, "workspace/proj", "submodule --quiet add ../part lib");
+        for folder in ["proj", "tree", "proj/lib"] {
+            git(&house, &format!("workspace/{folder}"), "config core.hooksPath hk");
+        }
+        for folder in ["tree", "proj/lib"] {
+            let result = run(&house, OPERATOR, &plant(&house, &format!("{folder}/hk")));
+            let news = format!("{folder}/hk/post-commit: a hook came");
+            assert!(warnings(&result).contains(&news), "{result:#}");
+            assert!(runs_a_hook(&house, &format!("workspace/{folder}")), "it proves nothing");
+        }
+        // They are not in the way of what is usual.
+        let removed = run(&house, OPERATOR, "git -C proj worktree remove --force ../tree");
+        assert_eq!(removed["exit_status"], 0, "{removed:#}");
+    }
+}
+
+#[test]
+fn a_checkout_that_gets_another_common_folder_is_told_with_the_hooks_there() {
+    for house in House::each() {
+        house.folder("workspace/worktrees");
+        git(&house, "workspace/worktrees", "init -q .");
+        let text = format!(
+            "mkdir objects refs; echo ../.. > worktrees/.git/commondir; {}",
+            plant(&house, "hooks")
+        );
+        let told = warnings(&run(&house, OPERATOR, &text));
+        assert!(told.contains("worktrees/.git/commondir: it came"), "{told}");
+        assert!(told.contains("workspace/hooks/post-commit: a hook came"), "{told}");
+        assert!(runs_a_hook(&house, "workspace/worktrees"), "it proves nothing");
+    }
+}
+
+#[test]
+fn a_submodule_of_a_linked_working_tree_is_used_without_a_warning() {
+    for house in with_checkout() {
+        git(&house, "workspace", "init -q part");
+        git(&house, "workspace/part", "commit -q --allow-empty -m part");
+        git(&house, "workspace/proj", "submodule --quiet add ../part lib");
+        git(&house, "workspace/proj", "commit -q -m lib");
+        git(&house, "workspace/proj", "worktree add -q ../tree -b other");
+        let text = "git -C tree -c protocol.file.allow=always submodule update --quiet --init";
+        let result = run(&house, OPERATOR, text);
+        assert_eq!((&result["exit_status"], warnings(&result)), (&0.into(), String::new()));
+    }
+}
+
+#[test]
+fn a_task_that_outlives_its_server_says_that_it_was_not_compared() {
+    for is_adopted in [true, false] {
+        let Some(house) = with_checkout().into_iter().find(|house| !house.is_root()) else {
+            return;
+        };
+        let text = "until [ -e go ]; do sleep 0.02; done; git -C proj config alias.st '!echo'";
+        house.script("workspace/script.sh", text);
+        let mut first = Wire::spawn(house.legwork("mcp", OPERATOR));
+        first.initialize();
+        let input = json!({ "cmd": "sh script.sh", "login": false, "yield_time_ms": 100 });
+        let begun = first.tool("ExecCommand", &input);
+        let id = begun.split("Task: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let id = id.unwrap().to_owned();
+        signal(first.child.id(), Signal::KILL);
+        first.child.wait().unwrap();
+        let news = "did not compare what this task changed in repositories";
+        if is_adopted {
+            let mut second = Wire::spawn(house.legwork("mcp", OPERATOR));
+            second.initialize();
+            house.file("workspace/go", "");
+            let until = json!({ "task_ids": [id], "timeout_ms": 60_000 });
+            let told = second.tool("TaskWait", &until);
+            assert!(told.contains("Warnings:\n") && told.contains(news), "{told}");
+        } else {
+            house.file("workspace/go", "");
+            let shown = || Some(house.verb_of(&["show", &id])).filter(|it| it.contains(news));
+            eventually("the end of the task", shown);
+        }
+        assert!(house.verb_of(&["show", &id]).contains(news));
+    }
 }
 
 #[test]

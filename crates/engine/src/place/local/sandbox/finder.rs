@@ -69,7 +69,8 @@ const TOLD: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DONT_FOLLOW);
 
 /// Folders in a repository in which nothing is that git runs: they can be large. Anybody can put
-/// the files of one into a folder of checkouts, so this holds by the names that git gives.
+/// the files of one into a folder of checkouts, so this holds only in a folder `.git`, where nobody
+/// works.
 const INSIDE: [&str; 6] = ["objects", "refs", "logs", "lfs", "annex", "rr-cache"];
 
 /// Files that make a folder one of git's, or lead to one.
@@ -119,13 +120,21 @@ pub(super) struct Finder {
 #[derive(Debug)]
 struct Folder {
     watch: Option<i32>,
-    /// Time of its last change, if that is to be compared; none if that says nothing.
-    changed: Option<(i64, i64)>,
+    state: FolderState,
     is_git: bool,
     unlisted: bool,
     /// Files in it that are of interest.
     pointer: bool,
     trusted: Vec<OsString>,
+}
+
+/// What tells whether a folder is as it was.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct FolderState {
+    /// Its numbers of device and inode.
+    id: (u64, u64),
+    /// The time at which it last got or lost an entry, or other rights; none if that says nothing.
+    changed: Option<(i64, i64)>,
 }
 
 /// Notices of the kernel.
@@ -222,9 +231,15 @@ impl Finder {
     fn look_again(&mut self) -> Option<bool> {
         let mut changes = self.read_changes()?;
         for path in &self.unwatched {
-            let before = self.folders.get(path).and_then(|folder| folder.changed);
-            if before.is_none() || time_of_change(path) != before {
+            let before = self.folders.get(path).map(|folder| folder.state).unwrap_or_default();
+            let now = FolderState::of(path);
+            if before.changed.is_none() || now != before {
                 changes.stale.insert(path.clone());
+            }
+            // Below another one all is another, even if it has the same name and time.
+            if before.id != now.id {
+                changes.folders.insert(path.clone());
+                changes.stale.extend(path.parent().map(Path::to_owned));
             }
         }
         if changes.folders.is_empty() && changes.stale.is_empty() {
@@ -243,6 +258,12 @@ impl Finder {
             if self.folders.contains_key(folder) {
                 waiting.extend(self.read_again(folder));
             }
+        }
+        // The nearest are to be known, also where they come last.
+        let depth = |path: &Path| path.components().count();
+        let furthest = self.beyond.as_deref().map_or(0, depth);
+        if self.is_full() && waiting.iter().any(|path| depth(path) < furthest) {
+            return None;
         }
         self.walk(waiting);
         Some(true)
@@ -306,13 +327,13 @@ impl Finder {
             if self.folders.contains_key(&path) || path == self.hidden {
                 continue;
             }
-            if self.folders.len() >= self.folders_max {
+            if self.is_full() {
                 self.beyond.get_or_insert(path);
                 return;
             }
             let inside = self.read(&path);
             // What is git's is small, and what all this is about.
-            if self.is_git(&path) && is_named_by_git(&path) {
+            if self.is_git(&path) && is_in_git(&path) {
                 for folder in inside {
                     waiting.push_front(folder);
                 }
@@ -330,10 +351,9 @@ impl Finder {
         }
         // Asked for before it is read: what comes meanwhile is told.
         let watch = self.watch(path);
-        let changed = time_of_change(path);
         let mut folder = Folder {
             watch,
-            changed: None,
+            state: FolderState::of(path),
             is_git: false,
             unlisted: false,
             pointer: false,
@@ -362,10 +382,8 @@ impl Finder {
             }
         }
         folder.is_git = head && (objects || common);
-        if folder.is_git && is_named_by_git(path) {
+        if folder.is_git && is_in_git(path) {
             inside.retain(|name| !INSIDE.iter().any(|large| name == *large));
-        } else if path.ends_with("objects") && path.parent().is_some_and(|it| self.is_git(it)) {
-            inside.retain(|name| !is_of_objects(name));
         }
         // What may not be read now may be read when its rights were changed.
         if unread && let Some(watch) = folder.watch.take() {
@@ -378,11 +396,15 @@ impl Finder {
             self.by_watch.insert(watch, path.to_owned());
             self.unwatched.remove(path);
         } else {
-            folder.changed = changed.filter(|time| !is_just_now(*time));
+            folder.state.changed = folder.state.changed.filter(|time| !is_just_now(*time));
             self.unwatched.insert(path.to_owned());
         }
         self.folders.insert(path.to_owned(), folder);
         inside.into_iter().map(|name| path.join(name)).collect()
+    }
+
+    fn is_full(&self) -> bool {
+        self.folders.len() >= self.folders_max
     }
 
     fn is_git(&self, path: &Path) -> bool {
@@ -451,19 +473,9 @@ fn files_of(git: &Path) -> Option<&Path> {
     git.parent().filter(|_| git.ends_with(".git"))
 }
 
-/// True if a folder has a name that git gives to a repository, or to that of a submodule.
-fn is_named_by_git(path: &Path) -> bool {
-    path.ancestors().any(|git| {
-        let is_named = git.file_name().is_some_and(|name| name.as_bytes().ends_with(b".git"));
-        let inside = path.strip_prefix(git).unwrap_or(path);
-        is_named && (inside.as_os_str().is_empty() || inside.starts_with("modules"))
-    })
-}
-
-/// True if git has objects in a folder by this name.
-fn is_of_objects(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name == b"pack" || name == b"info" || name.len() == 2 && name.iter().all(u8::is_ascii_hexdigit)
+/// True if a folder is named `.git`, or in one: that of a submodule, say.
+fn is_in_git(path: &Path) -> bool {
+    path.iter().any(|name| name == ".git")
 }
 
 /// The number of watches that one of these may have.
@@ -473,9 +485,12 @@ fn watches_allowed() -> usize {
     allowed.map_or(0, |allowed| (allowed / WATCHES_SHARE).min(WATCHES_MAX))
 }
 
-/// The time at which a folder last got or lost an entry, or other rights.
-fn time_of_change(path: &Path) -> Option<(i64, i64)> {
-    fs::symlink_metadata(path).ok().map(|data| (data.ctime(), data.ctime_nsec()))
+impl FolderState {
+    fn of(path: &Path) -> Self {
+        let Ok(data) = fs::symlink_metadata(path) else { return Self::default() };
+        let changed = Some((data.ctime(), data.ctime_nsec()));
+        Self { id: (data.dev(), data.ino()), changed }
+    }
 }
 
 fn is_just_now((seconds, nanoseconds): (i64, i64)) -> bool {
@@ -489,272 +504,4 @@ fn is_just_now((seconds, nanoseconds): (i64, i64)) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use tempfile::TempDir;
-
-    use super::*;
-
-    fn finder(top: &Path, lives_on: bool) -> Finder {
-        let hidden = top.join("state");
-        let mut finder = Finder::new(vec![top.to_owned()], hidden, TrustedNames::shipped());
-        finder.looks = if lives_on { LOOKS_WITHOUT } else { LOOKS_WITHOUT + 1 };
-        if !lives_on {
-            finder.watches_max = 0;
-        }
-        finder
-    }
-
-    fn repository(folder: &Path) {
-        fs::create_dir_all(folder.join("objects/aa")).unwrap();
-        fs::create_dir_all(folder.join("hooks")).unwrap();
-        fs::write(folder.join("HEAD"), "ref: refs/heads/main\n").unwrap();
-    }
-
-    /// What is found, without the folder of the test.
-    fn names(finder: &mut Finder, top: &Path) -> Vec<String> {
-        let found = finder.look();
-        let all = found.repositories.iter().chain(&found.pointers).chain(&found.trusted);
-        all.map(|path| path.strip_prefix(top).unwrap().display().to_string()).collect()
-    }
-
-    /// Does something in a folder, once with one who lives on and once without watches; what both
-    /// find has to be the same.
-    fn each(work: impl Fn(&Path, &mut dyn FnMut(&[&str]))) {
-        for lives_on in [true, false] {
-            let scratch = TempDir::new().unwrap();
-            let top = scratch.path().canonicalize().unwrap();
-            let mut finder = finder(&top, lives_on);
-            work(&top, &mut |expected| {
-                assert_eq!(names(&mut finder, &top), expected, "lives on: {lives_on}");
-            });
-        }
-    }
-
-    #[test]
-    fn repositories_are_found_by_whatever_name_and_wherever_they_come_from() {
-        each(|top, finds| {
-            repository(&top.join("a/.git"));
-            repository(&top.join("bare.git"));
-            repository(&top.join("state/.git"));
-            finds(&["bare.git", "a/.git"]);
-            // Submodules, one inside the other, with a slash in the name.
-            repository(&top.join("a/.git/modules/x/y"));
-            repository(&top.join("a/.git/modules/x/y/modules/z"));
-            // What is in there is not looked for by git.
-            repository(&top.join("a/.git/objects/bb"));
-            finds(&["bare.git", "a/.git", "a/.git/modules/x/y", "a/.git/modules/x/y/modules/z"]);
-            fs::remove_dir_all(top.join("a/.git/modules")).unwrap();
-            fs::rename(top.join("a/.git"), top.join("a/moved")).unwrap();
-            finds(&["bare.git", "a/moved"]);
-            repository(&top.join("a/.git"));
-            finds(&["bare.git", "a/.git", "a/moved"]);
-            // A folder above it moves, and another one takes its place.
-            fs::rename(top.join("a"), top.join("b")).unwrap();
-            fs::create_dir(top.join("a")).unwrap();
-            finds(&["bare.git", "b/.git", "b/moved"]);
-            fs::rename(top.join("b/moved"), top.join("a/.git")).unwrap();
-            finds(&["bare.git", "a/.git", "b/.git"]);
-            // Away and back, with something new inside.
-            fs::rename(top.join("b"), top.join("c")).unwrap();
-            repository(&top.join("c/new"));
-            fs::rename(top.join("c"), top.join("b")).unwrap();
-            finds(&["bare.git", "a/.git", "b/.git", "b/new"]);
-            fs::remove_dir_all(top.join("b")).unwrap();
-            fs::remove_file(top.join("bare.git/HEAD")).unwrap();
-            finds(&["a/.git"]);
-            fs::create_dir_all(top.join("b/sub")).unwrap();
-            finds(&["a/.git"]);
-            // Entries that come one after the other.
-            fs::create_dir_all(top.join("b/sub/.git/objects")).unwrap();
-            finds(&["a/.git"]);
-            fs::write(top.join("b/sub/.git/HEAD"), "").unwrap();
-            finds(&["a/.git", "b/sub/.git"]);
-        });
-    }
-
-    #[test]
-    fn what_leads_to_a_repository_and_what_tools_trust_is_found() {
-        each(|top, finds| {
-            fs::create_dir_all(top.join("p/.vscode")).unwrap();
-            fs::create_dir_all(top.join("p/.husky/_")).unwrap();
-            finds(&[]);
-            fs::write(top.join("p/.git"), "gitdir: elsewhere\n").unwrap();
-            symlink("elsewhere", top.join(".git")).unwrap();
-            for name in
-                ["p/.mcp.json", "p/.vscode/tasks.json", "p/.vscode/other.json", "tasks.json"]
-            {
-                fs::write(top.join(name), "{}").unwrap();
-            }
-            fs::write(top.join("p/.husky/pre-commit"), "").unwrap();
-            finds(&[
-                ".git",
-                "p/.git",
-                "p/.mcp.json",
-                "p/.husky/pre-commit",
-                "p/.vscode/tasks.json",
-            ]);
-            fs::remove_file(top.join("p/.husky/pre-commit")).unwrap();
-            fs::remove_file(top.join(".git")).unwrap();
-            finds(&["p/.git", "p/.mcp.json", "p/.vscode/tasks.json"]);
-        });
-    }
-
-    #[test]
-    fn a_repository_among_the_files_of_another_is_told_from_a_submodule_and_a_neighbour() {
-        let scratch = TempDir::new().unwrap();
-        let top = scratch.path().canonicalize().unwrap();
-        for name in [
-            "a/.git",
-            "a/.git/modules/b",
-            "a/target/x/.git",
-            "a/bare.git",
-            "ab/.git",
-            "bare.git",
-            "tree/y/.git",
-            "not/y/.git",
-        ] {
-            repository(&top.join(name));
-        }
-        for (name, text) in [
-            ("a/b/.git", "gitdir: ../.git/modules/b\n"),
-            ("tree/.git", "gitdir: ../bare.git\n"),
-            ("not/.git", "gitdir: ../nowhere\n"),
-            (".git", "x\n"),
-        ] {
-            fs::create_dir_all(top.join(name).parent().unwrap()).unwrap();
-            fs::write(top.join(name), text).unwrap();
-        }
-        let found = finder(&top, true).look();
-        assert_eq!((found.repositories.len(), found.pointers.len()), (8, 4));
-        let free = found.free_standing().map(|path| path.strip_prefix(&top).unwrap());
-        let free: BTreeSet<_> = free.map(|path| path.to_str().unwrap()).collect();
-        let expected = ["a/.git", "a/.git/modules/b", "ab/.git", "bare.git", "not/y/.git"];
-        assert_eq!(free, BTreeSet::from(expected));
-    }
-
-    #[test]
-    fn a_folder_with_the_files_of_a_repository_hides_none_of_its_folders() {
-        each(|top, finds| {
-            for name in ["logs/p/.git", "objects/p/.git", "refs/lfs/.git"] {
-                repository(&top.join(name));
-            }
-            let all = ["logs/p/.git", "objects/p/.git", "refs/lfs/.git"];
-            finds(&all);
-            fs::write(top.join("HEAD"), "").unwrap();
-            fs::create_dir_all(top.join("objects")).unwrap();
-            repository(&top.join("logs/q/.git"));
-            let more = ["", "logs/p/.git", "logs/q/.git", "objects/p/.git", "refs/lfs/.git"];
-            finds(&more);
-        });
-    }
-
-    #[test]
-    fn a_folder_that_could_not_be_read_is_read_when_it_can_be() {
-        if rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: root can read everything");
-            return;
-        }
-        each(|top, finds| {
-            repository(&top.join("a/.git"));
-            let rights =
-                |mode| fs::set_permissions(top.join("a"), fs::Permissions::from_mode(mode));
-            rights(0o000).unwrap();
-            finds(&[]);
-            rights(0o311).unwrap();
-            finds(&[]);
-            let unlisted = finder(top, false).look().unlisted.clone();
-            assert_eq!(unlisted, [top.join("a")]);
-            rights(0o700).unwrap();
-            finds(&["a/.git"]);
-        });
-    }
-
-    #[test]
-    fn a_large_tree_is_read_once_and_then_only_what_changed() {
-        let scratch = TempDir::new().unwrap();
-        let top = scratch.path().canonicalize().unwrap();
-        for number in 0..3000 {
-            let folder = top.join(format!("{}/{number}", number % 30));
-            fs::create_dir_all(&folder).unwrap();
-            for file in 0..10 {
-                fs::write(folder.join(file.to_string()), "").unwrap();
-            }
-        }
-        let mut finder = finder(&top, true);
-        assert_eq!(names(&mut finder, &top), [""; 0]);
-        assert_eq!(finder.reads, 3031);
-        assert!(finder.is_quiet() && finder.unwatched.is_empty());
-        let same = finder.look();
-        assert!(Arc::ptr_eq(&same, &finder.look()) && finder.reads == 3031);
-        // Files that are of no interest cost nothing but being told.
-        fs::write(top.join("7/7/more"), "").unwrap();
-        assert!(!finder.is_quiet());
-        assert!(Arc::ptr_eq(&same, &finder.look()) && finder.reads == 3031);
-        repository(&top.join("7/7/.git"));
-        assert_eq!(names(&mut finder, &top), ["7/7/.git"]);
-        // The folder that it is in, itself, and that of its hooks.
-        assert_eq!(finder.reads, 3034);
-    }
-
-    #[test]
-    fn a_folder_beyond_the_bound_is_named_and_the_nearest_are_not_beyond() {
-        each(|top, _| {
-            for number in 0..40 {
-                fs::create_dir_all(top.join(format!("a/deep/deeper/{number}"))).unwrap();
-            }
-            repository(&top.join("z/.git"));
-            let mut finder = finder(top, true);
-            finder.folders_max = 20;
-            assert_eq!(names(&mut finder, top), ["z/.git"]);
-            let found = finder.look();
-            assert!(found.beyond.as_ref().unwrap().starts_with(top.join("a/deep/deeper")));
-            fs::remove_dir_all(top.join("a")).unwrap();
-            assert_eq!(finder.look().beyond, None);
-        });
-    }
-
-    #[test]
-    fn more_changes_than_are_told_are_found_all_the_same() {
-        let scratch = TempDir::new().unwrap();
-        let top = scratch.path().canonicalize().unwrap();
-        let mut finder = finder(&top, true);
-        assert_eq!(names(&mut finder, &top), [""; 0]);
-        // The kernel keeps 16384 by default.
-        let told = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-        for number in 0..told.trim().parse::<u32>().unwrap().min(100_000) {
-            fs::write(top.join(number.to_string()), "").unwrap();
-        }
-        repository(&top.join("late/.git"));
-        assert_eq!(names(&mut finder, &top), ["late/.git"]);
-    }
-
-    #[test]
-    fn who_looks_again_and_again_watches() {
-        let scratch = TempDir::new().unwrap();
-        let top = scratch.path().canonicalize().unwrap();
-        fs::create_dir_all(top.join("a/b")).unwrap();
-        let mut finder = Finder::new(vec![top.clone()], top.join("state"), TrustedNames::shipped());
-        for _ in 1..LOOKS_WITHOUT {
-            assert_eq!(names(&mut finder, &top), [""; 0]);
-            assert_eq!(finder.by_watch.len(), 0);
-        }
-        assert!(!finder.is_quiet());
-        assert_eq!(names(&mut finder, &top), [""; 0]);
-        assert_eq!((finder.by_watch.len(), finder.unwatched.len()), (3, 0));
-    }
-
-    #[test]
-    fn a_tree_is_watched_no_further_than_there_are_watches() {
-        each(|top, _| {
-            fs::create_dir_all(top.join("a/b/c/d")).unwrap();
-            let mut finder = finder(top, true);
-            finder.watches_max = 2;
-            assert_eq!(names(&mut finder, top), [""; 0]);
-            assert_eq!((finder.by_watch.len(), finder.unwatched.len()), (2, 3));
-            repository(&top.join("a/b/c/d/.git"));
-            assert_eq!(names(&mut finder, top), ["a/b/c/d/.git"]);
-        });
-    }
-}
+mod tests;

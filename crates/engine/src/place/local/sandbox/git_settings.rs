@@ -305,13 +305,8 @@ fn matches(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// Where a configuration says that hooks are.
-pub(super) fn hooks_paths(config: &str) -> Vec<String> {
-    let keys = settings(config).into_iter().filter(|(key, _)| key == "core.hookspath");
-    keys.map(|(_, value)| value).collect()
-}
-
-/// The settings in a configuration, with their values, as git reads them.
+/// The settings in a configuration, with their values, as git reads them. What git would not take
+/// for one is left out: it may be a part of a secret, in a file that is no configuration.
 pub(super) fn settings(config: &str) -> Vec<(String, String)> {
     let config = config.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let mut rest = config.chars().peekable();
@@ -330,7 +325,9 @@ pub(super) fn settings(config: &str) -> Vec<(String, String)> {
                 while rest.next_if(|it| *it != '\n' && it.is_whitespace()).is_some() {}
                 let has_value = rest.next_if_eq(&'=').is_some();
                 let value = if has_value { value_of(&mut rest) } else { "true".into() };
-                found.push((format!("{section}.{}", key.to_lowercase()), value));
+                if !section.is_empty() && key.starts_with(|it: char| it.is_ascii_alphabetic()) {
+                    found.push((format!("{section}.{}", key.to_lowercase()), value));
+                }
             }
         }
     }
@@ -444,6 +441,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_no_configuration_is_not_quoted() {
+        for text in ["db:5432:mine:me:secret", "machine x login me password secret", "[a]\n:secret"]
+        {
+            assert_eq!(keys(text), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
     fn another_address_is_told_as_one() {
         let pushes = |value| effect("remote.o.pushurl", value);
         assert!(pushes("https://example.org/x").contains("address"));
@@ -494,7 +499,8 @@ mod tests {
             ("", ""),
         ] {
             let config = format!("[core]\nhooksPath = {written}\nbare = true\n");
-            assert_eq!(hooks_paths(&config), [read], "{written}");
+            let named = settings(&config).into_iter().next().unwrap();
+            assert_eq!(named, ("core.hookspath".to_owned(), read.to_owned()), "{written}");
             let scratch = tempfile::tempdir().unwrap();
             let file = scratch.path().join("config");
             std::fs::write(&file, &config).unwrap();

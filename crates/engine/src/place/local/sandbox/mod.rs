@@ -4,6 +4,7 @@
 //! Decided here, carried out by the warden. The lists of paths are data (`paths.toml`); what stands
 //! in the configuration is added to them.
 
+mod configs;
 mod copies;
 mod finder;
 mod git_settings;
@@ -38,11 +39,11 @@ pub(crate) use self::{
     trial::knows_copies,
 };
 use self::{
-    finder::{Finder, Found},
+    finder::Finder,
     held::HeldPrograms,
     places::{Caches, SandboxPlaces, guarded},
     recent::Recent,
-    repository::{Repository, guards_of_found, has_hooks},
+    repository::{Repository, guards_of, has_hooks},
     tamper::{RepositorySurvey, Watched},
 };
 use crate::{
@@ -256,7 +257,7 @@ impl Sandboxing {
             let caches = places.caches();
             writable = self.writable(&caches);
             variables = caches.variables;
-            unwritable.extend(self.guards(&survey.found, wanted.operator));
+            unwritable.extend(self.guards(&survey, wanted.operator));
             let files = self.watched.guarded().iter().cloned();
             unwritable.extend(files.map(|path| guarded(path, GuardKind::ReadOnly)));
             tmp = places::make_temporary(&self.state, &self.workspace).map(bytes);
@@ -287,8 +288,9 @@ impl Sandboxing {
     /// What is guarded of repositories: those that commands work in, and others that they may
     /// write. One that came into the files of another is left free: it is what a build, a test or a
     /// download has made there, and has to be removed by the next.
-    fn guards(&self, found: &Found, operator: bool) -> Vec<Guarded> {
-        let own = self.repositories.iter().flat_map(|it| it.guards(operator));
+    fn guards(&self, survey: &RepositorySurvey, operator: bool) -> Vec<Guarded> {
+        let RepositorySurvey { found, hooks } = survey;
+        let own = self.repositories.iter().flat_map(|it| it.guards(hooks, operator));
         let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
         guarded.retain(|path| path.is_dir());
         let is_own = |path: &Path| self.repositories.iter().any(|it| it.is_at(path));
@@ -297,7 +299,7 @@ impl Sandboxing {
                 guarded.push(path.clone());
             }
         }
-        own.chain(guarded.iter().flat_map(|path| guards_of_found(path, operator))).collect()
+        own.chain(guarded.iter().flat_map(|path| guards_of(path, hooks, operator))).collect()
     }
 }
 

@@ -6,24 +6,23 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
-    os::unix::fs::MetadataExt,
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
 use super::{
+    configs::{ConfigReader, Configs, is_absent},
     finder::Found,
     git_settings,
     places::expanded,
-    repository::{Repository, configs_of, target_of, users_configs},
+    repository::{Repository, common_of, target_of},
 };
-use crate::plain_file::{read_lossily, read_text};
+use crate::plain_file::read_lossily;
 
 /// What a linked worktree says of where the repository is.
 const USUAL_COMMON: &str = "../..";
-
-/// How often a configuration may lead to another one.
-const INCLUDES_MAX: usize = 32;
 
 /// What is found in a repository: what is told of it, and the value that it had.
 type Told = BTreeSet<(String, String)>;
@@ -40,9 +39,14 @@ pub(super) struct Before {
 impl Before {
     /// Looks at these folders of git's, at what was found besides, and which of the guarded paths
     /// are missing.
-    pub(super) fn of(folders: &[PathBuf], found: &Found, guarded: &[PathBuf]) -> Self {
+    pub(super) fn of(
+        folders: &[PathBuf],
+        found: &Found,
+        guarded: &[PathBuf],
+        reader: &mut ConfigReader,
+    ) -> Self {
         let absent = guarded.iter().filter(|path| !path.exists()).cloned().collect();
-        Self { told: look(folders, found), absent }
+        Self { told: look(folders, found, reader), absent }
     }
 
     /// What has come since an earlier look.
@@ -55,14 +59,29 @@ impl Before {
     }
 }
 
-fn look(folders: &[PathBuf], found: &Found) -> Told {
+fn look(folders: &[PathBuf], found: &Found, reader: &mut ConfigReader) -> Told {
     let mut told = Told::new();
-    let mut all: BTreeSet<PathBuf> = folders.iter().chain(&found.repositories).cloned().collect();
+    let known: BTreeSet<PathBuf> = folders.iter().chain(&found.repositories).cloned().collect();
+    let mut all = known.clone();
     for pointer in &found.pointers {
         all.extend(look_at_pointer(pointer, found, &mut told));
     }
+    // Whoever may write what that names writes what git runs.
+    let commons: Vec<PathBuf> =
+        all.iter().filter_map(|folder| look_at_common(folder, &known, &mut told)).collect();
+    all.extend(commons);
+    reader.begin(&found.pointers);
+    tell_settings(reader.users(), |_| false, &mut told);
+    let mut hooks = BTreeSet::new();
     for folder in &all {
-        look_at(folder, &mut told);
+        let own = reader.of(folder);
+        hooks.insert(folder.join("hooks"));
+        hooks.extend(reader.hooks(folder, &own));
+        tell_settings(&own, |tree| is_tree_of(folder, &folder.join(tree)), &mut told);
+    }
+    for hook in hooks.iter().flat_map(|folder| hooks_in(folder)) {
+        let text = "a hook came or was changed, which git runs";
+        told.insert((format!("{}: {text}", hook.display()), version_of(&hook)));
     }
     for folder in &found.unlisted {
         let text = "it can be entered and not listed, so repositories in it are not found";
@@ -94,77 +113,53 @@ fn look_at_pointer(pointer: &Path, found: &Found, told: &mut Told) -> Vec<PathBu
     leads_to.into_iter().collect()
 }
 
-fn look_at(folder: &Path, told: &mut Told) {
-    let mut configs: Vec<PathBuf> = configs_of(folder).into();
-    let mut hooks = vec![folder.join("hooks")];
-    let mut place = 0;
-    while let Some(file) = configs.get(place).filter(|_| place < INCLUDES_MAX).cloned() {
-        place += 1;
-        for (key, value) in settings_of(&file, told) {
-            let named = expanded(Path::new(&value));
-            if git_settings::is_include(&key) {
-                let place = file.parent().unwrap_or(folder).join(&named);
-                if !configs.contains(&place) {
-                    configs.push(place);
-                }
-            }
-            if key == "core.hookspath" {
-                let tops = [folder, folder.parent().unwrap_or(folder)];
-                hooks.extend(tops.map(|top| top.join(&named)));
-            }
-            let is_own_tree = key == "core.worktree" && is_tree_of(folder, &folder.join(&named));
-            if !git_settings::is_harmless(&key, &value) && !is_own_tree {
-                let effect = git_settings::effect(&key, &value);
-                let text = format!("`{key}` was set, {effect}");
-                told.insert((format!("{}: {text}", file.display()), value));
-            }
-        }
-    }
-    hooks.dedup();
-    for hook in hooks.iter().flat_map(|folder| entries(folder)) {
-        if hook.extension().is_none_or(|end| end != "sample") {
-            let text = "a hook came or was changed, which git runs";
-            told.insert((format!("{}: {text}", hook.display()), version_of(&hook)));
-        }
-    }
-    let common = folder.join("commondir");
-    if let Ok(text) = read_text(&common)
-        && !(text.trim() == USUAL_COMMON
-            && folder.parent().is_some_and(|it| it.ends_with("worktrees")))
-    {
+/// Looks whether a folder of git's takes hooks and configuration from another one, and returns
+/// that. A linked working tree of a repository that is looked at anyway is not of interest.
+fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> Option<PathBuf> {
+    let file = folder.join("commondir");
+    let text = match read_lossily(&file) {
+        Err(error) if is_absent(&error) => return None,
+        Err(error) => error.to_string(),
+        Ok(text) => text,
+    };
+    let common = common_of(folder);
+    let is_tree = text.trim() == USUAL_COMMON
+        && folder.parent().is_some_and(|it| it.ends_with("worktrees"))
+        && common.as_ref().is_some_and(|common| known.contains(common));
+    if !is_tree {
         let text_of = "it came, by which git takes hooks and configuration from elsewhere";
-        told.insert((format!("{}: {text_of}", common.display()), text));
+        told.insert((format!("{}: {text_of}", file.display()), text));
+    }
+    common
+}
+
+/// Tells what configurations set; `is_own_tree` says of which `core.worktree` nothing is told.
+fn tell_settings(configs: &Configs, is_own_tree: impl Fn(&Path) -> bool, told: &mut Told) {
+    for (file, why) in &configs.unread {
+        let text = "git may run what it says, and it cannot be read here";
+        told.insert((format!("{}: {text}", file.display()), why.clone()));
+    }
+    for (file, settings) in &configs.settings {
+        for (key, value) in settings.iter() {
+            if key != "core.worktree" || !is_own_tree(&expanded(Path::new(value))) {
+                let effect = git_settings::effect(key, value);
+                let text = format!("{}: `{key}` was set, {effect}", file.display());
+                told.insert((text, value.clone()));
+            }
+        }
     }
 }
 
 /// Whether the files of a submodule are there: its folder of git's is in that of the repository
-/// whose files they are among, and they lead to it.
+/// whose files they are among, or of a linked working tree of that, and they lead to it.
 fn is_tree_of(folder: &Path, tree: &Path) -> bool {
-    let around = folder.ancestors().find(|it| it.ends_with(".git")).and_then(Path::parent);
-    let is_own = |git: PathBuf| folder.canonicalize().is_ok_and(|folder| folder == git);
-    let leads = || target_of(&tree.join(".git")).canonicalize().is_ok_and(is_own);
-    let tree = tree.canonicalize();
-    tree.is_ok_and(|tree| around.is_some_and(|around| tree.starts_with(around))) && leads()
-}
-
-/// The settings in a file of git's; says if that cannot be read.
-fn settings_of(file: &Path, told: &mut Told) -> Vec<(String, String)> {
-    let text = read_lossily(file).unwrap_or_else(|error| {
-        // Git reads what is too long for us.
-        if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-            let text = "git may run what it says, and it cannot be read here";
-            told.insert((format!("{}: {text}", file.display()), error.to_string()));
-        }
-        String::new()
-    });
-    git_settings::settings(&text)
-}
-
-/// Stands for the configurations by which git finds the hooks of these folders of git's.
-pub(super) fn versions_of(folders: &[PathBuf], found: &Found) -> Vec<String> {
-    let folders = folders.iter().chain(&found.repositories);
-    let configs = folders.flat_map(|folder| configs_of(folder));
-    configs.chain(users_configs()).map(|file| version_of(&file)).collect()
+    let around = |git: &Path| match git.ends_with(".git") {
+        true => git.parent().map(Path::to_owned),
+        false => Repository::tree_at(git),
+    };
+    let Ok(tree) = tree.canonicalize() else { return false };
+    folder.ancestors().skip(1).find_map(around).is_some_and(|around| tree.starts_with(around))
+        && target_of(&tree.join(".git")).canonicalize().ok() == folder.canonicalize().ok()
 }
 
 /// Stands for what is in a file, or in the one that a link leads to: no command can write it and
@@ -176,9 +171,10 @@ fn version_of(file: &Path) -> String {
     format!("{} {version:?}", link.display())
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+fn hooks_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let is_sample = |name: &OsStr| name.as_bytes().ends_with(b".sample");
+    entries.filter(|it| !is_sample(&it.file_name())).map(|it| it.path()).collect()
 }
 
 #[cfg(test)]
@@ -187,7 +183,10 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_searched_any_more_is_news() {
-        let now = |unlisted| Before::of(&[], &Found { unlisted, ..Found::default() }, &[]);
+        let now = |unlisted| {
+            let found = Found { unlisted, ..Found::default() };
+            Before::of(&[], &found, &[], &mut ConfigReader::default())
+        };
         let told = now(vec!["/w/a".into()]).since(&now(Vec::new()));
         assert!(told.len() == 1 && told[0].starts_with("/w/a: "), "{told:?}");
     }
@@ -197,7 +196,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (config, folders) = (scratch.path().join("config"), [scratch.path().to_owned()]);
         fs::write(&config, "[core]\nbare = false\n").unwrap();
-        let now = || Before::of(&folders, &Found::default(), &[]);
+        let mut reader = ConfigReader::default();
+        let mut now = || Before::of(&folders, &Found::default(), &[], &mut reader);
         let before = now();
         assert_eq!(now().since(&before), [""; 0]);
         fs::write(&config, b"[core]\n; \xff\nhooksPath = x\n[user]\nname = \xe9\n").unwrap();

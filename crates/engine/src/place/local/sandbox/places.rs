@@ -1,6 +1,7 @@
 //! Paths outside the workspace: what is secret, what others trust, and which caches may be written.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsString,
     fs,
@@ -73,9 +74,12 @@ impl SandboxPlaces {
     /// What may not be written although it is in a folder that may.
     pub(super) fn unwritable(&self, deciding: &[PathBuf], writable: &[PathBuf]) -> Vec<PathBuf> {
         let known = self.unwritable.iter().flat_map(|path| everywhere(path));
-        let real = |path: &PathBuf| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-        let inside = known.chain(deciding.iter().filter_map(real));
-        inside.filter(|path| writable.iter().any(|folder| path.starts_with(folder))).collect()
+        let deciding = deciding.iter().filter_map(|path| std::path::absolute(path).ok());
+        // What a link leads to decides as much.
+        let both = |path: PathBuf| path.canonicalize().into_iter().chain([path]);
+        let all: BTreeSet<PathBuf> = known.chain(deciding).flat_map(both).collect();
+        let is_inside = |path: &PathBuf| writable.iter().any(|folder| path.starts_with(folder));
+        all.into_iter().filter(is_inside).collect()
     }
 
     /// The caches of the programs that are installed.
@@ -151,7 +155,7 @@ const MOVABLE: [(&str, &str); 3] = [
 ];
 
 /// Where a listed path is: in the home, where a variable says, or both.
-fn everywhere(path: &Path) -> Vec<PathBuf> {
+pub(super) fn everywhere(path: &Path) -> Vec<PathBuf> {
     let moved = MOVABLE.iter().find_map(|(folder, variable)| {
         Some((env::var_os(variable)?, path.strip_prefix(folder).ok()?))
     });

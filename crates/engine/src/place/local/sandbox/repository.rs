@@ -1,17 +1,18 @@
 //! The repository that a workspace belongs to: its hooks are guarded, its folders may be written.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
-use super::{
-    git_settings::hooks_paths,
-    places::{expanded, guarded},
-};
+use super::places::guarded;
 use crate::plain_file::{read_lossily, read_text};
+
+/// Folders that hold hooks of repositories besides their own, by the folders of git's.
+pub(super) type Hooks = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
 /// Where git keeps what belongs to a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +69,13 @@ impl Repository {
         })
     }
 
+    /// The folder of the files of a linked working tree, by its folder of git's.
+    pub(super) fn tree_at(own: &Path) -> Option<PathBuf> {
+        let file = own.join(read_text(&own.join("gitdir")).ok()?.trim()).canonicalize().ok()?;
+        let linked = Self::linked(&file).filter(|it| it.own == own)?;
+        linked.named_by?.parent().map(Path::to_owned)
+    }
+
     /// The folders that have to be written for git to work.
     pub(super) fn folders(&self) -> impl Iterator<Item = PathBuf> {
         [self.own.clone(), self.common.clone()].into_iter()
@@ -78,11 +86,9 @@ impl Repository {
         self.common == folder
     }
 
-    /// What of it is guarded.
-    pub(super) fn guards(&self, operator: bool) -> Vec<Guarded> {
-        let top = self.named_by.as_deref().unwrap_or(&self.common).parent();
-        let top = top.unwrap_or(Path::new("/"));
-        let mut guards = guards_of(&self.common, &self.own, top, operator);
+    /// What of it is guarded, besides what is of every repository.
+    pub(super) fn guards(&self, hooks: &Hooks, operator: bool) -> Vec<Guarded> {
+        let mut guards = guards_of(&self.common, hooks, operator);
         let mut files = Vec::new();
         if let Some(file) = &self.named_by {
             // By these three git finds the rest.
@@ -96,19 +102,15 @@ impl Repository {
     }
 }
 
-/// What is guarded of a repository that was found somewhere in what commands may write.
-pub(super) fn guards_of_found(folder: &Path, operator: bool) -> Vec<Guarded> {
-    let top = folder.parent().filter(|_| folder.ends_with(".git"));
-    guards_of(folder, folder, top.unwrap_or(folder), operator)
-}
-
-fn guards_of(folder: &Path, own: &Path, top: &Path, operator: bool) -> Vec<Guarded> {
+/// What is guarded of a repository, with the folders of hooks of its linked working trees.
+pub(super) fn guards_of(folder: &Path, hooks: &Hooks, operator: bool) -> Vec<Guarded> {
     let mut guards = vec![
         guarded(folder.to_owned(), GuardKind::InPlace),
         guarded(folder.join("hooks"), GuardKind::ReadOnlyFolder),
     ];
-    let hooks = other_hooks(folder, own, top).into_iter().filter(|folder| folder.is_dir());
-    guards.extend(hooks.map(|folder| guarded(folder, GuardKind::ReadOnlyFolder)));
+    let own = hooks.range(folder.to_owned()..).take_while(|(it, _)| it.starts_with(folder));
+    let own = own.flat_map(|(_, hooks)| hooks.iter().cloned());
+    guards.extend(own.map(|folder| guarded(folder, GuardKind::ReadOnlyFolder)));
     if !operator {
         guards.push(guarded(folder.join("config"), GuardKind::ReadOnly));
     }
@@ -137,28 +139,10 @@ pub(super) fn is_pointer(file: &Path) -> bool {
         && ["objects", "commondir"].iter().any(|name| folder.join(name).exists())
 }
 
-/// The configurations in a folder of git's.
-pub(super) fn configs_of(folder: &Path) -> [PathBuf; 2] {
-    ["config", "config.worktree"].map(|name| folder.join(name))
-}
-
-/// The user's configurations.
-pub(super) fn users_configs() -> [PathBuf; 2] {
-    ["~/.gitconfig", "~/.config/git/config"].map(|file| expanded(Path::new(file)))
-}
-
-/// Where a repository's configuration, or the user's, says that hooks are instead.
-pub(super) fn other_hooks(folder: &Path, own: &Path, top: &Path) -> Vec<PathBuf> {
-    let users = users_configs();
-    let own = [folder.join("config"), own.join("config.worktree")];
-    let files = own.iter().chain(&users).filter_map(|file| read_lossily(file).ok());
-    let named: Vec<String> = files.flat_map(|text| hooks_paths(&text)).collect();
-    let place = |named: String| {
-        let path = top.join(expanded(Path::new(&named)));
-        // A link is what it leads to: that is what git runs.
-        path.canonicalize().ok()
-    };
-    named.into_iter().filter_map(place).collect()
+/// The folder from which a folder of git's takes hooks and configuration, if that is another one.
+pub(super) fn common_of(folder: &Path) -> Option<PathBuf> {
+    let named = read_lossily(&folder.join("commondir")).ok()?;
+    folder.join(named.trim()).canonicalize().ok()
 }
 
 fn is_repository(folder: &Path) -> bool {

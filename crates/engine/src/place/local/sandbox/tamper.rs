@@ -23,9 +23,11 @@ use tokio::{
 };
 
 use super::{
+    configs::ConfigReader,
     finder::{FOLDERS_MAX, Finder, Found},
-    news::{Before, versions_of},
+    news::Before,
     places::SandboxPlaces,
+    repository::Hooks,
 };
 use crate::{place::Soon, threads::begin_in_thread};
 
@@ -63,8 +65,10 @@ pub(super) struct Watched {
     guarded: OnceLock<Vec<PathBuf>>,
     /// Knows what else is in them.
     finder: Mutex<Finder>,
-    /// Whether it was told that there is more than it looks at.
-    said_beyond: AtomicBool,
+    /// Knows what configurations say.
+    reader: Mutex<ConfigReader>,
+    /// What it was told last of where the search ended.
+    said_beyond: Mutex<Option<PathBuf>>,
     /// How things were when the last command ended, once one has left processes running: what comes
     /// before the next may be theirs.
     left: Mutex<Option<Before>>,
@@ -81,14 +85,14 @@ pub(super) struct Watched {
 #[derive(Debug, Default, Clone)]
 pub(super) struct RepositorySurvey {
     pub found: Arc<Found>,
-    /// Stands for what configurations say.
-    configs: Vec<String>,
+    /// Where hooks are that configurations name.
+    pub hooks: Hooks,
 }
 
 impl RepositorySurvey {
     /// Whether the same guards follow from both.
     pub(super) fn guards_as(&self, other: &Self) -> bool {
-        self.found.repositories == other.found.repositories && self.configs == other.configs
+        self.found.repositories == other.found.repositories && self.hooks == other.hooks
     }
 }
 
@@ -116,7 +120,8 @@ impl Watched {
             deciding,
             guarded: OnceLock::new(),
             finder: Mutex::new(finder),
-            said_beyond: AtomicBool::new(false),
+            reader: Mutex::default(),
+            said_beyond: Mutex::default(),
             left: Mutex::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             is_local: OnceLock::new(),
@@ -137,10 +142,16 @@ impl Watched {
         self.finder.lock().unwrap_or_else(PoisonError::into_inner).look()
     }
 
-    /// The same, and what stands for the configurations of what was found.
+    /// The same, and the folders of hooks that configurations name.
     fn surveyed(&self) -> RepositorySurvey {
         let found = self.found();
-        RepositorySurvey { configs: versions_of(&self.folders, &found), found }
+        let mut reader = self.reader();
+        reader.begin(&found.pointers);
+        let all = self.folders.iter().chain(&found.repositories);
+        let mut hooks_of = |folder: &PathBuf| reader.hooks_to_guard(folder, &self.writable);
+        let hooks = all.map(|folder| (folder.clone(), hooks_of(folder))).collect();
+        drop(reader);
+        RepositorySurvey { hooks, found }
     }
 
     /// The same, in a thread if it may take its time; none if it takes too long.
@@ -256,14 +267,18 @@ impl LocalTamperCheck {
 
 impl Watched {
     fn now(&self) -> Before {
-        Before::of(&self.folders, &self.found(), self.guarded())
+        Before::of(&self.folders, &self.found(), self.guarded(), &mut self.reader())
+    }
+
+    fn reader(&self) -> MutexGuard<'_, ConfigReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn left(&self) -> MutexGuard<'_, Option<Before>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has come since then, and what could not be looked at; that is said once.
+    /// What has come since then, and what could not be looked at; that is said when it changes.
     fn news(&self, before: &Before, leaves: bool) -> Vec<String> {
         let (found, now) = (self.found(), self.now());
         let mut news = now.since(before);
@@ -272,9 +287,11 @@ impl Watched {
             *left = Some(now);
         }
         drop(left);
+        let mut said = self.said_beyond.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(beyond) = &found.beyond
-            && !self.said_beyond.swap(true, Ordering::Relaxed)
+            && said.as_ref() != Some(beyond)
         {
+            *said = Some(beyond.clone());
             news.push(format!(
                 "{}: this folder and others were not searched for repositories, there are more than {FOLDERS_MAX} folders",
                 beyond.display()
