@@ -51,10 +51,12 @@ fn read(path: &Path, flags: i32) -> io::Result<String> {
 
 fn read_bytes(path: &Path, flags: i32) -> io::Result<Vec<u8>> {
     let file = open_with(path, flags)?;
-    if file.metadata()?.len() > BYTES_MAX {
+    let length = file.metadata()?.len();
+    if length > BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut bytes = Vec::new();
+    // One more, so that the end is seen without a second piece.
+    let mut bytes = Vec::with_capacity(usize::try_from(length + 1).unwrap_or_default());
     file.take(BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -17,7 +17,7 @@ use super::{
     finder::Found,
     git_settings,
     places::expanded,
-    repository::{Repository, common_of, target_of},
+    repository::{Repository, common_of, target_of, without_end},
 };
 use crate::plain_file::read_lossily;
 
@@ -123,7 +123,7 @@ fn look_at_common(folder: &Path, known: &BTreeSet<PathBuf>, told: &mut Told) -> 
         Ok(text) => text,
     };
     let common = common_of(folder);
-    let is_tree = text.trim() == USUAL_COMMON
+    let is_tree = without_end(&text) == USUAL_COMMON
         && folder.parent().is_some_and(|it| it.ends_with("worktrees"))
         && common.as_ref().is_some_and(|common| known.contains(common));
     if !is_tree {
@@ -153,10 +153,8 @@ fn tell_settings(configs: &Configs, is_own_tree: impl Fn(&Path) -> bool, told: &
 /// Whether the files of a submodule are there: its folder of git's is in that of the repository
 /// whose files they are among, or of a linked working tree of that, and they lead to it.
 fn is_tree_of(folder: &Path, tree: &Path) -> bool {
-    let around = |git: &Path| match git.ends_with(".git") {
-        true => git.parent().map(Path::to_owned),
-        false => Repository::tree_at(git),
-    };
+    let main = |git: &Path| git.parent().filter(|_| git.ends_with(".git")).map(Path::to_owned);
+    let around = |git: &Path| main(git).or_else(|| Repository::tree_at(git));
     let Ok(tree) = tree.canonicalize() else { return false };
     folder.ancestors().skip(1).find_map(around).is_some_and(|around| tree.starts_with(around))
         && target_of(&tree.join(".git")).canonicalize().ok() == folder.canonicalize().ok()
@@ -189,6 +187,27 @@ mod tests {
         };
         let told = now(vec!["/w/a".into()]).since(&now(Vec::new()));
         assert!(told.len() == 1 && told[0].starts_with("/w/a: "), "{told:?}");
+    }
+
+    #[test]
+    fn a_linked_working_tree_with_another_common_folder_is_news_though_it_is_named_alike() {
+        let scratch = tempfile::tempdir().unwrap();
+        let main = scratch.path().canonicalize().unwrap().join(".git");
+        let own = main.join("worktrees/x");
+        let alike = main.join("worktrees/.. ");
+        for folder in [&own, &alike] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let found = Found { repositories: vec![main, own.clone(), alike], ..Found::default() };
+        let now = || Before::of(&[], &found, &[], &mut ConfigReader::default());
+        let before = now();
+        fs::write(own.join("commondir"), "../..\n").unwrap();
+        assert_eq!(now().since(&before), [""; 0]);
+        for other in ["../.. \n", "../../..", "../x"] {
+            fs::write(own.join("commondir"), other).unwrap();
+            let told = now().since(&before);
+            assert!(told.len() == 1 && told[0].contains("commondir"), "{other}: {told:?}");
+        }
     }
 
     #[test]

@@ -60,8 +60,7 @@ impl Repository {
         if Path::new(back.trim()).canonicalize().ok()? != file.canonicalize().ok()? {
             return None;
         }
-        let common = read_text(&own.join("commondir")).ok()?;
-        let common = own.join(common.trim()).canonicalize().ok()?;
+        let common = common_of(&own)?;
         (is_repository(&common) && own.starts_with(common.join("worktrees"))).then(|| Self {
             own,
             common,
@@ -142,7 +141,12 @@ pub(super) fn is_pointer(file: &Path) -> bool {
 /// The folder from which a folder of git's takes hooks and configuration, if that is another one.
 pub(super) fn common_of(folder: &Path) -> Option<PathBuf> {
     let named = read_lossily(&folder.join("commondir")).ok()?;
-    folder.join(named.trim()).canonicalize().ok()
+    folder.join(without_end(&named)).canonicalize().ok()
+}
+
+/// A line without its end, as git takes a path from a file: blanks belong to it.
+pub(super) fn without_end(line: &str) -> &str {
+    line.trim_end_matches(['\n', '\r'])
 }
 
 fn is_repository(folder: &Path) -> bool {

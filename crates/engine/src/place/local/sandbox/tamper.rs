@@ -150,8 +150,7 @@ impl Watched {
         let all = self.folders.iter().chain(&found.repositories);
         let mut hooks_of = |folder: &PathBuf| reader.hooks_to_guard(folder, &self.writable);
         let hooks = all.map(|folder| (folder.clone(), hooks_of(folder))).collect();
-        drop(reader);
-        RepositorySurvey { hooks, found }
+        RepositorySurvey { found, hooks }
     }
 
     /// The same, in a thread if it may take its time; none if it takes too long.
