@@ -163,7 +163,7 @@ pub(crate) enum TamperCheck {
 }
 
 /// The warning of a task that cannot be compared with how things were before it.
-const MISSED: &str = "Legwork did not compare what this task changed in repositories, because the \
+pub(crate) const MISSED: &str = "Legwork did not compare what this task changed in repositories, because the \
                       process that started it ended first; check their hooks and git settings";
 
 impl TamperCheck {

@@ -241,7 +241,7 @@ impl Tasks {
     /// Settles a task whose warden is gone, and of which nobody else will say what became of it.
     pub(super) async fn settle_lost(&self, task: Task) -> Result<Task, LedgerError> {
         let check = Self::missed_check(&task);
-        self.settle_with(task, check, |_| {}).await
+        Box::pin(self.settle_with(task, check, |_| {})).await
     }
 
     /// What stands for the look before a task, for those who have not had it started.

@@ -22,7 +22,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     model::{Caller, Outcome, status::Status},
     output::{Mask, TaskOutput},
-    place::{Channel, Place},
+    place::{Channel, MISSED, Place},
     store::ledger::Task,
 };
 
@@ -374,9 +374,8 @@ impl Observer {
                 return Ok(task);
             }
             let is_stored = small.is_none();
-            if let Some(check) = Tasks::missed_check(&task) {
-                outcome.warnings = check.warnings(false).await;
-            }
+            let missed = Tasks::missed_check(&task);
+            outcome.warnings.extend(missed.map(|_| MISSED.to_owned()));
             self.tasks.finish(&id, &outcome, small).await?;
             if is_stored {
                 Box::pin(self.tasks.bring(&task.warden, &id)).await;

@@ -56,8 +56,7 @@ impl Repository {
         let text = read_text(file).ok()?;
         let named = PathBuf::from(text.strip_prefix("gitdir:")?.trim());
         let own = file.parent()?.join(named).canonicalize().ok()?;
-        let back = read_text(&own.join("gitdir")).ok()?;
-        if Path::new(back.trim()).canonicalize().ok()? != file.canonicalize().ok()? {
+        if Self::file_of(&own)? != file.canonicalize().ok()? {
             return None;
         }
         let common = common_of(&own)?;
@@ -70,9 +69,13 @@ impl Repository {
 
     /// The folder of the files of a linked working tree, by its folder of git's.
     pub(super) fn tree_at(own: &Path) -> Option<PathBuf> {
-        let file = own.join(read_text(&own.join("gitdir")).ok()?.trim()).canonicalize().ok()?;
-        let linked = Self::linked(&file).filter(|it| it.own == own)?;
+        let linked = Self::linked(&Self::file_of(own)?).filter(|it| it.own == own)?;
         linked.named_by?.parent().map(Path::to_owned)
+    }
+
+    /// The file `.git` that a folder of git's names, by a path that may count from there.
+    fn file_of(own: &Path) -> Option<PathBuf> {
+        own.join(read_text(&own.join("gitdir")).ok()?.trim()).canonicalize().ok()
     }
 
     /// The folders that have to be written for git to work.
@@ -171,8 +174,11 @@ mod tests {
         fs::write(tree.join(".git"), format!("gitdir: {}\n", own.display())).unwrap();
         let found = Repository::around(&tree);
         assert_eq!((found.common, found.named_by), (tree.join(".git"), Some(tree.join(".git"))));
-        fs::write(own.join("gitdir"), format!("{}\n", tree.join(".git").display())).unwrap();
         let named_by = Some(tree.join(".git"));
-        assert_eq!(Repository::around(&tree), Repository { own, common: main, named_by });
+        for back in [tree.join(".git"), "../../../../tree/.git".into()] {
+            fs::write(own.join("gitdir"), format!("{}\n", back.display())).unwrap();
+            let (own, common, named_by) = (own.clone(), main.clone(), named_by.clone());
+            assert_eq!(Repository::around(&tree), Repository { own, common, named_by });
+        }
     }
 }
