@@ -425,7 +425,7 @@ mod tests {
             .hint(long.clone())
             .told(&Mask::none());
         let text = serde_json::to_string(&error).unwrap();
-        assert!(text.len() < 5 * 2 * TEXT_CHARS_MAX + 1_000, "{}", text.len());
+        assert!(text.len() < 6 * 2 * TEXT_CHARS_MAX + 1_000, "{}", text.len());
         assert!(error.message.starts_with("Tool: `begin") && error.message.ends_with("end"));
         assert!(error.message.contains("characters left out]"), "{}", error.message);
         let short = ToolError::new(ErrorKind::UnknownTask, "short").detail("a", "b");

@@ -158,7 +158,7 @@ fn the_colours_of_a_program_stay_in_its_place_and_hide_nothing() {
         let (mut red, mut turned) = (0, 0);
         for (place, cell) in buffer.content.iter().enumerate() {
             let (column, line) = (place % 60, place / 60);
-            let is_inside = column >= 26 && line == 3;
+            let is_inside = column >= 26 && line == 4;
             assert!(is_inside || !matches!(cell.bg, Color::Indexed(_)), "{column} {line}");
             assert!(is_inside || !matches!(cell.fg, Color::Indexed(_)), "{column} {line}");
             assert!(cell.fg == Color::Reset || cell.fg != cell.bg, "{column} {line} is hidden");
