@@ -16,8 +16,13 @@ const ARMED_MS: u64 = 5000;
 /// Enter this soon after its letter came with it: a paste, or a key that was meant for a line.
 const CONFIRM_MS: u64 = 100;
 
-/// One deny after another this soon is a key that is held.
-const AGAIN_MS: u64 = 300;
+/// A key this long after the one before it was pressed by itself: a held key repeats sooner, except
+/// for the first time.
+const APART_MS: u64 = 300;
+
+/// Denies in a row, each pressed by itself, which are no typing: no word has the letter so often,
+/// and a held key repeats only once so late.
+const DENIES_MIN: u32 = 2;
 
 /// Denies at once.
 pub(crate) const DENY: char = 'n';
@@ -27,7 +32,7 @@ pub(crate) const DENY_WITH_NOTE: char = 'N';
 
 /// The hint for typing that answers nothing.
 pub(crate) const HINT: &str =
-    "Typing answers nothing. n denies; to allow: pause, press one letter, then Enter";
+    "Typing answers nothing. Pause a moment; then n denies, one letter and Enter allow";
 
 /// A key, as the decision sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,9 +106,9 @@ struct Burst {
     moved: bool,
     /// The question that was shown when it began.
     subject: String,
-    /// Set once it has denied, and while all of it did.
     has_denied: bool,
-    denies_only: bool,
+    /// Denies at its end that were each pressed by itself, and refused.
+    refused: u32,
 }
 
 /// The keys of the last seconds, and the question that is shown.
@@ -164,6 +169,7 @@ impl Answering {
             AnswerKey::Text => {
                 self.begin_or_go_on(now_ms);
                 self.burst.typed += 2;
+                self.burst.refused = 0;
                 (self.armed, self.last_ms, self.word_ms) = (None, Some(now_ms), Some(now_ms));
                 Pressed::Types
             }
@@ -181,7 +187,7 @@ impl Answering {
     /// A pause ends what was typed.
     fn begin_or_go_on(&mut self, now_ms: u64) {
         if self.last_ms.is_none_or(|last_ms| now_ms >= last_ms + PAUSE_MS) {
-            self.burst = Burst { denies_only: true, ..Burst::default() };
+            self.burst = Burst::default();
         }
         if self.burst.typed == 0 {
             self.subject.clone_into(&mut self.burst.subject);
@@ -195,6 +201,7 @@ impl Answering {
         self.begin_or_go_on(now_ms);
         let last_ms = self.last_ms.replace(now_ms);
         let is_typing = self.burst.typed > 0;
+        let refused = std::mem::take(&mut self.burst.refused);
         if offered.moves.contains(letter) && !(is_typing && offered.asks()) {
             self.burst.moved = true;
             return Pressed::Passes;
@@ -202,17 +209,18 @@ impl Answering {
         self.burst.typed += 1;
         let is_offered = offered.letters.contains(letter);
         if is_offered && matches!(letter, DENY | DENY_WITH_NOTE) {
-            let is_held = last_ms.is_some_and(|last_ms| now_ms < last_ms + AGAIN_MS);
-            let is_its_own = self.burst.subject == self.subject && !self.burst.has_denied;
-            if is_its_own || (self.burst.denies_only && !is_held) {
+            let is_apart = last_ms.is_none_or(|last_ms| now_ms >= last_ms + APART_MS);
+            let presses = if is_apart { refused + 1 } else { 0 };
+            // What was typed at a question is for that one, and for none that takes its place.
+            if self.burst.subject == self.subject || presses >= DENIES_MIN {
                 self.burst.has_denied = true;
                 let has_note = letter == DENY_WITH_NOTE;
                 return if has_note { Pressed::DeniesWithNote } else { Pressed::Denies };
             }
+            self.burst.refused = presses;
             self.word_ms = Some(now_ms);
             return Pressed::Types;
         }
-        self.burst.denies_only = false;
         if is_offered && is_ready && !was_armed {
             self.armed = Some(Armed { letter, at_ms: now_ms, is_void: false });
             return Pressed::Arms(letter);
@@ -230,7 +238,7 @@ impl Answering {
                 return Pressed::Types;
             }
             // It was no typing: the next question can be denied at once.
-            self.burst = Burst { denies_only: true, ..Burst::default() };
+            self.burst = Burst::default();
             return Pressed::Confirms(armed.letter);
         }
         let is_within = |at_ms: Option<u64>, ms| at_ms.is_some_and(|at_ms| now_ms < at_ms + ms);

@@ -6,21 +6,21 @@ mod keyboard;
 #[path = "asking/windows.rs"]
 mod keyboard;
 mod prompt;
+mod sitting;
 
 use std::{
-    io,
+    io::{self, IsTerminal},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use legwork::{Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, user_file};
+use tokio::task::JoinHandle;
 
-use self::{
-    keyboard::AskingTerminal,
-    prompt::{Prompt, line},
-};
+pub(crate) use self::sitting::Sitting;
+use self::{keyboard::AskingTerminal, prompt::line};
 use crate::answering::{DENY, DENY_WITH_NOTE};
 
 /// Whether a question is on the terminal right now.
@@ -28,6 +28,9 @@ static OPEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody has pressed Ctrl-C at a question.
 static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// A terminal that is not given back yet, because somebody may still type a note behind a deny.
+static LEAVING: Mutex<Option<JoinHandle<io::Result<()>>>> = Mutex::new(None);
 
 /// Whether a question is on the terminal right now: nothing else is to be written there.
 pub(crate) fn is_open() -> bool {
@@ -50,12 +53,18 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
             let by = "the person at the terminal";
-            let Ok(said) = ask(&approval, &approval.replies()).await else {
+            left().await;
+            let Ok(mut sitting) = Sitting::open() else { return FaceAnswer::NotShown };
+            let Ok(said) = sitting.ask(&approval, &approval.replies()).await else {
                 return FaceAnswer::NotShown;
             };
             let (decision, note) = match said {
                 PersonSaid::Reply(decision, note) => {
                     let _ = confirm(&approval, decision);
+                    // A note has its own end: what is typed behind that is for what comes next.
+                    if decision == Reply::Deny && note.is_none() {
+                        leave(sitting);
+                    }
                     (decision, note)
                 }
                 PersonSaid::Cancelled => {
@@ -65,6 +74,23 @@ impl Asker for Person {
             };
             FaceAnswer::Answered(Answered { decision, note, by: by.into() })
         })
+    }
+}
+
+/// Gives the terminal back once nothing is typed behind a deny. The answer does not wait for that,
+/// and no script whose input is something else does.
+fn leave(sitting: Sitting) {
+    if io::stdin().is_terminal() {
+        let leaving = tokio::spawn(sitting.leave());
+        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) = Some(leaving);
+    }
+}
+
+/// Waits until the terminal was given back.
+pub(crate) async fn left() {
+    let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(leaving) = leaving {
+        let _ = leaving.await;
     }
 }
 
@@ -103,14 +129,6 @@ pub(crate) fn letters(replies: &[Reply]) -> String {
 pub(crate) fn answer_of(letter: char) -> Option<(Reply, &'static str)> {
     let found = ANSWER_KEYS.iter().find(|(_, known, _)| *known == letter);
     found.map(|(reply, _, words)| (*reply, *words))
-}
-
-/// Asks until there is an answer; the end of the input is a no. Safe to cancel: nothing that is
-/// typed later is taken from whoever reads the terminal then.
-pub(crate) async fn ask(approval: &Approval, replies: &[Reply]) -> io::Result<PersonSaid> {
-    let terminal = AskingTerminal::open()?;
-    let _open = Opened::new();
-    Prompt::new(terminal, approval, replies).ask().await
 }
 
 /// Asks the person at the terminal to type a word; whether it was that one. None without a person.

@@ -77,7 +77,11 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return render::complain(&format!("cannot start: {error}")),
     };
-    let code = runtime.block_on(dispatch(arguments));
+    let code = runtime.block_on(async {
+        let code = dispatch(arguments).await;
+        asking::left().await;
+        code
+    });
     // Threads that wait for a slow disk or a terminal must not hold up the end.
     runtime.shutdown_background();
     log::finish();

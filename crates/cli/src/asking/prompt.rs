@@ -1,15 +1,17 @@
 //! One question at the terminal, from its first row to its answer.
 
-use std::{io, time::Instant};
+use std::io;
 
 use legwork::{Approval, Reply, gate::visible};
 
 use super::{
-    ANSWER_KEYS, CANCELLED_LETTER, CONFIRM, PersonSaid, answer_of, keyboard::AskingTerminal,
+    ANSWER_KEYS, CANCELLED_LETTER, CONFIRM, PersonSaid, answer_of,
+    keyboard::AskingTerminal,
     letters,
+    sitting::{Sitting, answer_key, until},
 };
 use crate::{
-    answering::{AnswerKey, Answering, DENY, DENY_WITH_NOTE, HINT, Offered, Pressed},
+    answering::{AnswerKey, DENY, DENY_WITH_NOTE, HINT, Offered, Pressed},
     keys::{Gesture, Keys},
     signals::{Caught, ENDING},
     terminal,
@@ -94,53 +96,37 @@ enum Row {
 }
 
 pub(super) struct Prompt<'a> {
-    terminal: AskingTerminal,
+    sitting: &'a mut Sitting,
     text: String,
     replies: &'a [Reply],
     letters: String,
-    answering: Answering,
-    keys: Keys,
-    began: Instant,
     row: Option<Row>,
     /// The note that is typed for a deny.
     note: Option<Line>,
 }
 
 impl<'a> Prompt<'a> {
-    pub(super) fn new(terminal: AskingTerminal, approval: &Approval, replies: &'a [Reply]) -> Self {
-        Self {
-            terminal,
-            text: approval.question(),
-            replies,
-            letters: letters(replies),
-            answering: Answering::default(),
-            keys: Keys::default(),
-            began: Instant::now(),
-            row: None,
-            note: None,
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    pub(super) fn new(sitting: &'a mut Sitting, approval: &Approval, replies: &'a [Reply]) -> Self {
+        let (text, letters) = (approval.question(), letters(replies));
+        Self { sitting, text, replies, letters, row: None, note: None }
     }
 
     pub(super) async fn ask(mut self) -> io::Result<PersonSaid> {
         let mut signals = Caught::new(&ENDING);
-        self.terminal.write(&format!("\n{}\n", self.text))?;
-        self.answering.show(&self.text, self.now_ms());
         // What was typed before the question could be read does not answer it.
-        if self.terminal.typed_before() {
-            self.press(AnswerKey::Text);
+        if self.sitting.terminal.typed_before() {
+            self.sitting.press(AnswerKey::Text, &Offered::default());
         }
+        self.write(&format!("\n{}\n", self.text))?;
+        self.sitting.show(&self.text);
         loop {
             self.draw()?;
-            let due = self.answering.due(self.now_ms());
+            let due = self.sitting.due();
             let bytes = tokio::select! {
-                bytes = self.terminal.bytes() => bytes?,
-                () = until(self.began, due) => continue,
+                bytes = self.sitting.terminal.bytes() => bytes?,
+                () = until(due) => continue,
                 _ = signals.next() => {
-                    self.terminal.write("\n")?;
+                    self.write("\n")?;
                     return Ok(PersonSaid::Cancelled);
                 }
             };
@@ -150,7 +136,7 @@ impl<'a> Prompt<'a> {
             if bytes.is_empty() {
                 self.row = None;
             }
-            for gesture in self.keys.feed(&bytes) {
+            for gesture in self.sitting.keys.feed(&bytes) {
                 if let Some(said) = self.take(gesture)? {
                     return self.end_with(said);
                 }
@@ -158,46 +144,45 @@ impl<'a> Prompt<'a> {
         }
     }
 
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.sitting.terminal.write(text)
+    }
+
     fn end_with(&mut self, said: PersonSaid) -> io::Result<PersonSaid> {
-        self.terminal.write("\n")?;
+        self.write("\n")?;
         Ok(said)
     }
 
     fn press(&mut self, key: AnswerKey) -> Pressed {
         let offered = Offered { subject: &self.text, letters: &self.letters, moves: "" };
-        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.answering.press(key, &offered, now_ms)
+        self.sitting.press(key, &offered)
     }
 
     fn take(&mut self, gesture: Gesture) -> io::Result<Option<PersonSaid>> {
         if let Some(note) = self.note.take() {
             return self.take_note(gesture, note);
         }
-        let key = match gesture {
+        match gesture {
             Gesture::Ctrl('c') => return Ok(Some(PersonSaid::Cancelled)),
             Gesture::Ctrl('d') => return Ok(Some(PersonSaid::Reply(Reply::Deny, None))),
-            Gesture::Char(letter) => AnswerKey::Letter(letter),
-            Gesture::Backspace => AnswerKey::Letter('\u{8}'),
-            Gesture::Pasted(_) => AnswerKey::Text,
-            Gesture::Enter => AnswerKey::Enter,
-            _ => AnswerKey::Other,
-        };
-        match self.press(key) {
+            _ => {}
+        }
+        match self.press(answer_key(&gesture)) {
             Pressed::Denies => return Ok(Some(PersonSaid::Reply(Reply::Deny, None))),
             Pressed::Confirms(letter) => {
                 let reply = answer_of(letter).map(|(reply, _)| reply);
                 return Ok(reply.map(|reply| PersonSaid::Reply(reply, None)));
             }
             Pressed::DeniesWithNote => {
-                self.terminal.write("\nDeny, because (Enter sends, Esc goes back): ")?;
+                self.write("\nDeny, because (Enter sends, Esc goes back): ")?;
                 self.note = Some(Line::default());
             }
             Pressed::Cancels => {
-                self.terminal.write(&format!("\n{CANCELLED_LETTER}"))?;
+                self.write(&format!("\n{CANCELLED_LETTER}"))?;
                 self.row = None;
             }
             Pressed::Types | Pressed::Passes if self.row != Some(Row::Hint) => {
-                self.terminal.write(&format!("\n{HINT}"))?;
+                self.write(&format!("\n{HINT}"))?;
                 self.row = Some(Row::Hint);
             }
             Pressed::Types | Pressed::Passes | Pressed::Arms(_) => {}
@@ -207,7 +192,7 @@ impl<'a> Prompt<'a> {
 
     fn take_note(&mut self, gesture: Gesture, mut note: Line) -> io::Result<Option<PersonSaid>> {
         self.press(AnswerKey::Text);
-        match note.take(gesture, &mut self.terminal)? {
+        match note.take(gesture, &mut self.sitting.terminal)? {
             LineKey::Goes => self.note = Some(note),
             LineKey::Sends => {
                 let note = Some(note.0.trim().to_owned()).filter(|note| !note.is_empty());
@@ -224,10 +209,9 @@ impl<'a> Prompt<'a> {
         if self.note.is_some() {
             return Ok(());
         }
-        let now_ms = self.now_ms();
-        let row = match self.answering.armed(now_ms) {
+        let row = match self.sitting.armed() {
             Some(letter) => Row::Armed(letter),
-            None if self.answering.is_ready(now_ms) => Row::All,
+            None if self.sitting.is_ready() => Row::All,
             None if self.row == Some(Row::Hint) => Row::Hint,
             None => Row::Denies,
         };
@@ -246,7 +230,7 @@ impl<'a> Prompt<'a> {
             Row::Hint => String::new(),
         };
         self.row = Some(row);
-        self.terminal.write(&text)
+        self.write(&text)
     }
 
     /// The answers that let something happen, in rows that fit the terminal.
@@ -269,14 +253,4 @@ impl<'a> Prompt<'a> {
 
 fn denies() -> String {
     format!("[{DENY}] deny  [{DENY_WITH_NOTE}] deny, with a note")
-}
-
-async fn until(began: Instant, due_ms: Option<u64>) {
-    match due_ms {
-        Some(due_ms) => {
-            let due = began + std::time::Duration::from_millis(due_ms);
-            tokio::time::sleep_until(due.into()).await;
-        }
-        None => std::future::pending().await,
-    }
 }

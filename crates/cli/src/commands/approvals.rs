@@ -1,17 +1,22 @@
 //! `legwork approvals`, `approve` and `deny`: questions about commands, and their answers.
 
-use std::{convert::Infallible, process::ExitCode};
+use std::{
+    convert::Infallible,
+    io,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use legwork::{
-    Answered, Approval, Engine, ErrorKind, EventKind, Interest, Reply, ToolError, user_file,
+    Answered, Approval, Engine, ErrorKind, Events, Interest, Reply, ToolError, user_file,
 };
 use serde_json::json;
 
 use super::listed::{age, in_time};
 use crate::{
     arguments::{ApprovalsOptions, ApproveOptions, DenyOptions, StateChoice},
-    asking::{self, PersonSaid, consequence},
-    render::{CANCELLED, complain, complain_of, escaped, one_line, print, print_json},
+    asking::{self, PersonSaid, Sitting, consequence},
+    render::{CANCELLED, complain, complain_of, escaped, now_ms, one_line, print, print_json},
     signals::{Caught, ENDING},
     style::{Style, Tone, cut_middle},
     table::{Table, TableCell},
@@ -187,35 +192,74 @@ async fn answer_all(engine: &Engine) -> Result<Infallible, Option<ToolError>> {
     let mut events = engine.events(None, Interest::Changes).await?;
     let mut signals = Caught::new(&ENDING);
     print("Waiting for questions; Ctrl-C ends it\n");
+    // One for all questions: what is typed at one of them answers no other.
+    let mut sitting = Sitting::open().map_err(|error| gone(&error))?;
     loop {
-        for approval in engine.approvals().await? {
-            let said = asking::ask(&approval, &engine.replies(&approval)).await;
-            let (decision, note) = match said {
-                Ok(PersonSaid::Reply(decision, note)) => (decision, note),
-                // It stays open for whoever else can answer.
-                Ok(PersonSaid::Cancelled) => return Err(None),
-                Err(error) => {
-                    let problem = format!("the terminal is gone: {error}");
-                    return Err(Some(ToolError::new(ErrorKind::ToolExecutionFailed, problem)));
+        let Some(approval) = engine.approvals().await?.into_iter().next() else {
+            tokio::select! {
+                () = changed(&mut events) => {}
+                ended = sitting.wait() => {
+                    let ended = ended.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
+                    return Err(Some(gone(&ended)));
                 }
-            };
-            let by = "the command line".into();
-            let answered = Answered { decision, note, by };
-            match engine.answer(&approval.approval_id, answered).await {
-                Ok(approval) => print(&format!("{}\n", consequence(&approval, decision))),
-                Err(error) => print(&format!("{}\n", error.message)),
-            };
-        }
-        let next = async {
-            while let Ok(event) = events.next().await {
-                if matches!(event.what, EventKind::QuestionOpened { .. }) {
-                    break;
-                }
+                _ = signals.next() => return Err(None),
+            }
+            continue;
+        };
+        let replies = engine.replies(&approval);
+        let said = tokio::select! {
+            said = sitting.ask(&approval, &replies) => said,
+            closed = closed(engine, &mut events, &approval) => {
+                closed?;
+                let command = escaped(&subject(&approval));
+                print(&format!("\nAnswered elsewhere, or expired: {command}\n"));
+                continue;
             }
         };
+        let (decision, note) = match said {
+            Ok(PersonSaid::Reply(decision, note)) => (decision, note),
+            // It stays open for whoever else can answer.
+            Ok(PersonSaid::Cancelled) => return Err(None),
+            Err(error) => return Err(Some(gone(&error))),
+        };
+        let answered = Answered { decision, note, by: "the command line".into() };
+        match engine.answer(&approval.approval_id, answered).await {
+            Ok(approval) => print(&format!("{}\n", consequence(&approval, decision))),
+            Err(error) => print(&format!("{}\n", error.message)),
+        };
+    }
+}
+
+fn gone(error: &io::Error) -> ToolError {
+    let problem = format!("the terminal is gone: {error}");
+    ToolError::new(ErrorKind::ToolExecutionFailed, problem)
+}
+
+/// Resolves when there may be another question, or one less. Safe to cancel.
+async fn changed(events: &mut Events) {
+    while let Ok(event) = events.next().await {
+        if event.what.approval_id().is_some() {
+            break;
+        }
+    }
+}
+
+/// Resolves when a question is open no more. Safe to cancel.
+async fn closed(
+    engine: &Engine,
+    events: &mut Events,
+    approval: &Approval,
+) -> Result<(), ToolError> {
+    let left_ms = approval.expires_at_ms.saturating_sub(now_ms());
+    let expires = Instant::now() + Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+    loop {
         tokio::select! {
-            () = next => {}
-            _ = signals.next() => return Err(None),
+            () = changed(events) => {}
+            () = tokio::time::sleep_until(expires.into()) => return Ok(()),
+        }
+        let open = engine.approvals().await?;
+        if !open.iter().any(|one| one.approval_id == approval.approval_id) {
+            return Ok(());
         }
     }
 }

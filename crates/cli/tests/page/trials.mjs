@@ -160,6 +160,40 @@ await script(async () => {
   await allow(wanted, "Discard it");
   await desk.page.getByText("No trials.").waitFor();
 
+  // What is typed at the button that applies, or at the one that discards, does neither; a letter
+  // by itself and then Enter does.
+  const typed = async (text) => {
+    for (const letter of text) {
+      await desk.page.keyboard.press(letter === " " ? "Space" : letter);
+      await new Promise((done) => setTimeout(done, 110));
+    }
+  };
+  tries("echo typed > typed.txt");
+  const typedAt = show(desk.page, "echo typed");
+  await typedAt.getByRole("button", { name: "Show changes" }).click();
+  await typedAt.getByLabel("Difference").waitFor();
+  for (const [opens, asks] of [["Apply…", "Apply them"], ["Discard…", "Discard it"]]) {
+    for (const text of ["looks ok to me", "wait", "d a", "no wait stop"]) {
+      if (!(await typedAt.getByRole("button", { name: asks }).isVisible()))
+        await typedAt.getByRole("button", { name: opens }).click();
+      // So long that a click would count.
+      await typedAt.getByRole("button", { name: asks }).and(desk.page.locator("[data-settled]")).waitFor();
+      await typed(text);
+      if (text !== "no wait stop") await desk.page.getByText("Typing answers nothing").waitFor();
+      await desk.page.keyboard.press("Enter");
+      assert(!made("typed.txt"), `${asks}: ${text}`);
+      assert.equal(await typedAt.count(), 1, `${asks}: ${text}`);
+    }
+  }
+  await typedAt.getByRole("button", { name: "Apply…" }).click();
+  // Once nothing was typed for a while.
+  await new Promise((done) => setTimeout(done, 3500));
+  await desk.page.keyboard.press("a");
+  await desk.page.getByText("Apply them? Enter confirms").waitFor();
+  await desk.page.keyboard.press("Enter");
+  await until("it is applied by keys", () => made("typed.txt"));
+  await desk.page.getByText("No trials.").waitFor();
+
   // One that begins while the page looks on; applied from its task.
   tries("echo three > three.txt");
   await desk.page.getByText("1 command ran on a copy").waitFor();

@@ -171,6 +171,11 @@ fn typing_at_a_question_on_the_page_allows_nothing() {
 }
 
 #[test]
+fn keys_on_the_page_answer_what_is_seen_and_the_answer_stays_to_be_read() {
+    drive("unseen.mjs", &["guarded"]);
+}
+
+#[test]
 fn the_page_decides_about_keys_as_the_terminal_does() {
     let Some(node) = node() else { return };
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/answering.json");

@@ -12,14 +12,16 @@ const WORD_PAUSE_MS = 3000;
 const ARMED_MS = 5000;
 /** Enter this soon after its letter came with it. */
 const CONFIRM_MS = 100;
-/** One deny after another this soon is a key that is held. */
-const AGAIN_MS = 300;
+/** A key this long after the one before it was pressed by itself. A held key repeats sooner. */
+const APART_MS = 300;
+/** Denies in a row, each pressed by itself, which are no typing and no held key. */
+const DENIES_MIN = 2;
 
 export const DENY = "n";
 export const DENY_WITH_NOTE = "N";
 
 export const HINT =
-  "Typing answers nothing. n denies; to allow: pause, press one letter, then Enter";
+  "Typing answers nothing. Pause a moment; then n denies, one letter and Enter allow";
 
 /** What was pressed: a character, Enter, a text (pasted, typed into a field, held), another key. */
 export type Key = { letter: string } | "Enter" | "Text" | "Other";
@@ -53,8 +55,17 @@ interface Burst {
   /** What was shown when it began. */
   subject: string;
   hasDenied: boolean;
-  deniesOnly: boolean;
+  /** Denies at its end that were each pressed by itself, and refused. */
+  refused: number;
 }
+
+const fresh = (): Burst => ({
+  typed: 0,
+  moved: false,
+  subject: "",
+  hasDenied: false,
+  refused: 0,
+});
 
 /** What was typed lately, and what is shown. */
 export class Answering {
@@ -63,7 +74,7 @@ export class Answering {
   #lastMs = -Infinity;
   /** When a word was typed last. */
   #wordMs = -Infinity;
-  #burst: Burst = { typed: 0, moved: false, subject: "", hasDenied: false, deniesOnly: true };
+  #burst = fresh();
   #armed: { letter: string; atMs: number; isVoid: boolean } | undefined;
 
   /** Notes what is on the screen now. */
@@ -100,6 +111,7 @@ export class Answering {
     if (key === "Text") {
       this.#beginOrGoOn(nowMs);
       this.#burst.typed += 2;
+      this.#burst.refused = 0;
       this.#armed = undefined;
       this.#lastMs = this.#wordMs = nowMs;
       return "types";
@@ -125,9 +137,7 @@ export class Answering {
 
   /** A pause ends what was typed. */
   #beginOrGoOn(nowMs: number): void {
-    if (nowMs >= this.#lastMs + PAUSE_MS) {
-      this.#burst = { typed: 0, moved: false, subject: "", hasDenied: false, deniesOnly: true };
-    }
+    if (nowMs >= this.#lastMs + PAUSE_MS) this.#burst = fresh();
     if (this.#burst.typed === 0) this.#burst.subject = this.#subject;
   }
 
@@ -142,6 +152,8 @@ export class Answering {
     const burst = this.#burst;
     const isTyping = burst.typed > 0;
     const asks = offered.letters.includes(DENY);
+    const { refused } = burst;
+    burst.refused = 0;
     if (offered.moves.includes(letter) && !(isTyping && asks)) {
       burst.moved = true;
       return "passes";
@@ -149,16 +161,16 @@ export class Answering {
     burst.typed += 1;
     const isOffered = offered.letters.includes(letter);
     if (isOffered && (letter === DENY || letter === DENY_WITH_NOTE)) {
-      const isHeld = nowMs < lastMs + AGAIN_MS;
-      const isItsOwn = burst.subject === this.#subject && !burst.hasDenied;
-      if (isItsOwn || (burst.deniesOnly && !isHeld)) {
+      const presses = nowMs >= lastMs + APART_MS ? refused + 1 : 0;
+      // What was typed at a question is for that one, and for none that takes its place.
+      if (burst.subject === this.#subject || presses >= DENIES_MIN) {
         burst.hasDenied = true;
         return letter === DENY ? "denies" : "denies with note";
       }
+      burst.refused = presses;
       this.#wordMs = nowMs;
       return "types";
     }
-    burst.deniesOnly = false;
     if (isOffered && isReady && !wasArmed) {
       this.#armed = { letter, atMs: nowMs, isVoid: false };
       return { arms: letter };
@@ -175,7 +187,7 @@ export class Answering {
       this.#lastMs = nowMs;
       if (!isInTime) return "types";
       // It was no typing: the next question can be denied at once.
-      this.#burst = { typed: 0, moved: false, subject: "", hasDenied: false, deniesOnly: true };
+      this.#burst = fresh();
       return { confirms: armed.letter };
     }
     const isTyping =

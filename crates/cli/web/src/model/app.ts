@@ -1,6 +1,6 @@
 // Keeps what the page knows true while somebody is signed in.
 import { follow } from "./events";
-import { questions, refreshQuestions } from "./questions";
+import { given, questions, refreshQuestions } from "./questions";
 import { seesQuestions, session } from "./session";
 import { taskChange, taskList } from "./tasks";
 
@@ -19,7 +19,10 @@ export function keepUp(): void {
   const change = (): void => {
     stop?.();
     stop = undefined;
-    if (!session.value) return;
+    if (!session.value) {
+      given.value = [];
+      return;
+    }
     stop = follow({
       lookAnew,
       happened: ({ task_id: id, approval_id: question }) => {

@@ -1,5 +1,5 @@
 // The keys of the whole page: what is typed anywhere on it, and what it answers.
-import { Answering, type Key, NOTHING, type Offered, type Pressed } from "./answering";
+import { Answering, HINT, type Key, NOTHING, type Offered, type Pressed } from "./answering";
 import { Signal } from "./signal";
 
 /** What keys can answer now, and what happens then. */
@@ -7,6 +7,10 @@ export interface Asked extends Offered {
   does: (pressed: Pressed) => void;
   /** A letter that moves about. */
   goes: (letter: string) => void;
+  /** Whether it is on the screen, with the place of its hints. */
+  isSeen: () => boolean;
+  /** Brings it there. */
+  see: () => void;
 }
 
 /** What is shown of keys. */
@@ -15,22 +19,28 @@ export interface KeysShown {
   armed: string | undefined;
   /** Whether a letter that allows would be taken. */
   isReady: boolean;
-  /** Whether something was typed that answers nothing. */
-  isTyping: boolean;
+  /** Why a key did nothing. */
+  hint: string;
 }
+
+/** The hint for a key that has brought the question back. */
+const UNSEEN = "The question was not on the screen. Look at it, then press again";
 
 export const keysShown = new Signal<KeysShown>({
   armed: undefined,
   isReady: false,
-  isTyping: false,
+  hint: "",
 });
 
 const answering = new Answering();
 let asked: Asked | undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** What nobody can see cannot be answered. */
-const offered = (): Asked | Offered => (asked && !document.hidden ? asked : NOTHING);
+/** What nobody can see cannot be answered; of what is off the screen only the moves are left. */
+function offered(): Offered {
+  if (!asked || document.hidden) return NOTHING;
+  return asked.isSeen() ? asked : { ...NOTHING, moves: asked.moves };
+}
 
 /** Has keys answer this from now on; the result ends that. */
 export function ask(what: Asked): () => void {
@@ -47,21 +57,30 @@ export function ask(what: Asked): () => void {
 export function press(key: Key, nowMs: number): Pressed {
   const now = offered();
   const pressed = answering.press(key, now, nowMs);
-  look(nowMs, pressed === "types" && now.letters !== "");
-  if (pressed !== "passes" && "does" in now) now.does(pressed);
+  const isLetter = typeof key === "object" && key.letter !== " " && !now.moves.includes(key.letter);
+  // A text in a field leaves the page where it is.
+  const isMeant = isLetter || (key === "Enter" && pressed === "types");
+  if (asked && !document.hidden && now !== asked && isMeant) {
+    asked.see();
+    look(nowMs, UNSEEN);
+  } else {
+    look(nowMs, pressed === "types" && now.letters !== "" ? HINT : "");
+  }
+  if (pressed !== "passes" && now === asked) asked.does(pressed);
   return pressed;
 }
 
 /** Shows what keys do now, and again when that changes by itself. */
-function look(nowMs: number, isTyping = false): void {
-  answering.show(offered().subject, nowMs);
+function look(nowMs: number, why = ""): void {
+  const now = offered();
+  answering.show(now.subject, nowMs);
   const armed = answering.armed(nowMs);
-  const isReady = answering.isReady(nowMs);
+  const isReady = now.letters !== "" && answering.isReady(nowMs);
   const before = keysShown.value;
   // The hint stays until what it asks for was done.
-  const hints = isTyping || (before.isTyping && !isReady);
-  if (before.armed !== armed || before.isReady !== isReady || before.isTyping !== hints) {
-    keysShown.value = { armed, isReady, isTyping: hints };
+  const hint = why || (asked && !isReady ? before.hint : "");
+  if (before.armed !== armed || before.isReady !== isReady || before.hint !== hint) {
+    keysShown.value = { armed, isReady, hint };
   }
   clearTimeout(timer);
   const due = answering.due(nowMs);
@@ -105,9 +124,9 @@ addEventListener(
     const pressed = press(key, event.timeStamp);
     if (isField(event.target) || key === "Other") return;
     const isMove = typeof key === "object" && now.moves.includes(key.letter);
-    if (pressed === "passes" && isMove && "goes" in now) now.goes((key as { letter: string }).letter);
+    if (pressed === "passes" && isMove) asked?.goes((key as { letter: string }).letter);
     // Neither does a key press the button that has the focus, nor does it scroll.
-    if ((pressed !== "passes" && now.letters !== "") || letterOf(event.target)) {
+    if ((pressed !== "passes" && asked) || letterOf(event.target)) {
       event.preventDefault();
     }
   },
@@ -117,6 +136,10 @@ addEventListener(
 addEventListener("paste", (event) => {
   if (!isField(event.target)) press("Text", event.timeStamp);
 });
+
+const moved = (): void => look(performance.now());
+addEventListener("scroll", moved, { capture: true, passive: true });
+addEventListener("resize", moved);
 
 // A letter waits for Enter, and for nothing else.
 addEventListener("pointerdown", (event) => press("Other", event.timeStamp), true);

@@ -10,6 +10,28 @@ export const questions = new Signal<Question[] | undefined>(undefined);
 /** Whether the last answer was to try a command first, and no question has come since. */
 export const triedLast = new Signal(false);
 
+/** An answer that was given here. */
+export interface GivenAnswer {
+  question: Question;
+  words: string;
+}
+
+/** Answers that are still shown. */
+const GIVEN_MAX = 5;
+
+/** The last answers, the newest first. */
+export const given = new Signal<GivenAnswer[]>([]);
+
+const GIVEN_WORDS: Record<Decision, string> = {
+  deny: "Denied",
+  try_first: "Tried on a copy",
+  apply: "Applied",
+  allow_once: "Allowed once",
+  allow_once_unconfined: "Allowed once, OUTSIDE the sandbox",
+  allow_session: "Allowed for this session",
+  allow_rule: "Allowed always",
+};
+
 let looking: Promise<void> | undefined;
 let again = false;
 
@@ -46,5 +68,7 @@ export async function answer(question: Question, decision: Decision, note: strin
   // Before the request: the next question may be here before its answer is.
   triedLast.value = decision === "try_first";
   await post(`questions/${encodeURIComponent(question.approval_id)}/answer`, body);
+  const words = GIVEN_WORDS[decision] + ("note" in body ? ", with a note" : "");
+  given.value = [{ question, words }, ...given.value].slice(0, GIVEN_MAX);
   questions.value = questions.value?.filter((it) => it.approval_id !== question.approval_id);
 }

@@ -10,6 +10,8 @@ export const TOO_SOON = "That button has just appeared or moved: click again";
 interface Place {
   at: string;
   sinceMs: number;
+  /** Whether a pointer went down on it where it stood, and it stands there still. */
+  isPressed: boolean;
 }
 
 const places = new Map<HTMLElement, Place>();
@@ -22,7 +24,7 @@ function look(isAnew = false): void {
   for (const [button, place] of places) {
     const { x, y, width, height } = button.getBoundingClientRect();
     const at = [x, y, width, height].join(" ");
-    if (isAnew || at !== place.at) [place.at, place.sinceMs] = [at, nowMs];
+    if (isAnew || at !== place.at) Object.assign(place, { at, sinceMs: nowMs, isPressed: false });
     const left = place.sinceMs + SETTLE_MS - nowMs;
     if (left > 0) next = Math.min(next, left);
     if (left > 0 === "settled" in button.dataset) button.toggleAttribute("data-settled", left <= 0);
@@ -46,9 +48,16 @@ export function settling(button: HTMLElement | null): (() => void) | undefined {
     addEventListener("focus", anew);
     document.addEventListener("visibilitychange", anew);
   }
-  places.set(button, { at: "", sinceMs: performance.now() });
+  const place = { at: "", sinceMs: performance.now(), isPressed: false };
+  const press = (): void => {
+    look();
+    place.isPressed = "settled" in button.dataset;
+  };
+  button.addEventListener("pointerdown", press);
+  places.set(button, place);
   look();
   return () => {
+    button.removeEventListener("pointerdown", press);
     places.delete(button);
     if (places.size > 0) return;
     mutations.disconnect();
@@ -59,8 +68,12 @@ export function settling(button: HTMLElement | null): (() => void) | undefined {
   };
 }
 
-/** Whether a click on a button is for what it says. */
-export function isSettled(button: HTMLElement): boolean {
+/** Whether a click is for what its button says: it stood still before and while it was pressed. */
+export function isMeant(event: MouseEvent): boolean {
   look();
-  return "settled" in button.dataset;
+  const button = event.currentTarget as HTMLElement;
+  const place = places.get(button);
+  const isPressed = place?.isPressed === true;
+  if (place) place.isPressed = false;
+  return isPressed && event.detail === 1 && "settled" in button.dataset;
 }

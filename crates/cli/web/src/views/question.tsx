@@ -1,8 +1,8 @@
 // One question, with its answers.
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { DENY, DENY_WITH_NOTE, HINT, type Pressed } from "../model/answering";
-import { type KeysShown, ask, keysShown, press } from "../model/keys";
+import { DENY, DENY_WITH_NOTE, type Pressed } from "../model/answering";
+import { ask, keysShown, press } from "../model/keys";
 import { answer } from "../model/questions";
 import { mayAnswer } from "../model/session";
 import { now, useSignal } from "../model/signal";
@@ -10,7 +10,9 @@ import type { Decision, Question, Session, Tried } from "../model/types";
 import { age, duration } from "../text/format";
 import { visibleLines } from "../text/visible";
 import { Diff, Files, listed } from "../ui/changes";
-import { TOO_SOON, isSettled, settling } from "../ui/settled";
+import { Said } from "../ui/said";
+import { isOnScreen } from "../ui/seen";
+import { isMeant, settling } from "../ui/settled";
 import { Command, Facts, Foreign, Parts, Problem } from "../ui/words";
 
 type Button = [Decision, letter: string, text: string];
@@ -30,6 +32,21 @@ function buttonsOf({ replies }: Question): Button[] {
   return BUTTONS.filter(([decision]) => replies.includes(decision));
 }
 
+/** Whether what is asked is on the screen, and the place where keys are told what they do. */
+function isSeen(card: Element | null | undefined): boolean {
+  const answers = card?.querySelector(".answers");
+  const ends = answers?.getBoundingClientRect().top;
+  return isOnScreen(card?.querySelector(".command"), ends) && isOnScreen(card?.querySelector(".said"));
+}
+
+/** Brings a question to the screen. */
+export function see(card: Element | null | undefined): void {
+  const command = card?.querySelector(".command");
+  if (!isSeen(card)) card?.scrollIntoView({ block: "nearest" });
+  if (!isSeen(card)) card?.scrollIntoView({ block: "start" });
+  if (!isSeen(card)) command?.scrollIntoView({ block: "start" });
+}
+
 interface Given {
   question: Question;
   who: Session;
@@ -47,6 +64,7 @@ export function QuestionCard({ question, who, isChosen, onChoose, onMove }: Give
   const keys = useSignal(keysShown);
   const [failure, setFailure] = useState<unknown>(undefined);
   const note = useRef<HTMLTextAreaElement>(null);
+  const card = useRef<HTMLElement>(null);
   const may = mayAnswer(who);
   const buttons = buttonsOf(question);
   const takesKeys = isChosen && keys.isReady;
@@ -78,18 +96,27 @@ export function QuestionCard({ question, who, isChosen, onChoose, onMove }: Give
     if (!isChosen || !may) return undefined;
     const letters = [DENY, DENY_WITH_NOTE, ...(isRefusing ? [] : buttons.map(([, key]) => key))];
     const subject = JSON.stringify(question);
-    return ask({ subject, letters: letters.join(""), moves: "jk", does, goes: onMove });
+    return ask({
+      subject,
+      letters: letters.join(""),
+      moves: "jk",
+      does,
+      goes: onMove,
+      isSeen: () => isSeen(card.current),
+      see: () => see(card.current),
+    });
   });
 
   /** A click: by a pointer on a button that stood still, or by a tool that has no pointer. */
   const click = (event: MouseEvent, [decision, letter]: Button): void => {
-    if (event.detail === 0) {
+    // Without a pointer a button stands for its letter, which is for the chosen question.
+    if (event.detail === 0 && isChosen) {
       press(keysShown.value.armed === letter ? "Enter" : { letter }, event.timeStamp);
       return;
     }
-    const isMeant = event.detail === 1 && isSettled(event.currentTarget as HTMLElement);
-    setHasty(!isMeant);
-    if (isMeant) void reply(decision);
+    const isForThis = isMeant(event);
+    setHasty(!isForThis);
+    if (isForThis) void reply(decision);
   };
 
   useLayoutEffect(() => {
@@ -99,6 +126,7 @@ export function QuestionCard({ question, who, isChosen, onChoose, onMove }: Give
   return (
     <article
       id={question.approval_id}
+      ref={card}
       class={`question ${isChosen ? "chosen" : ""} ${takesKeys ? "takes-keys" : ""}`}
       aria-labelledby={`${question.approval_id}-why`}
       onFocusIn={onChoose}
@@ -165,7 +193,12 @@ export function QuestionCard({ question, who, isChosen, onChoose, onMove }: Give
               {button[2]} <Letter name={button[1]} />
             </button>
           ))}
-          {isChosen && <Said keys={keys} isHasty={isHasty} buttons={buttons} />}
+          {/* In every card: a click that chooses another one moves no button. */}
+          <Said
+            letters={buttons.map(([, letter, text]) => [letter, text])}
+            isChosen={isChosen}
+            isHasty={isHasty}
+          />
         </div>
       )}
       {may && isRefusing && (
@@ -235,18 +268,6 @@ function Letter({ name }: { name: string }): JSX.Element {
 /** The answer that is offered first: of a command that was tried, what was seen. */
 function isMain(decision: Decision, { tried }: Question): boolean {
   return decision === (tried ? "apply" : "allow_once");
-}
-
-/** What Enter would do now, or why a key or a click did nothing. */
-function Said(given: { keys: KeysShown; isHasty: boolean; buttons: Button[] }): JSX.Element {
-  const armed = given.buttons.find(([, letter]) => letter === given.keys.armed);
-  return (
-    <p role="status" class={armed ? "said armed" : "said"}>
-      {armed && `${armed[2]}? Enter confirms, Esc cancels`}
-      {!armed && given.isHasty && TOO_SOON}
-      {!armed && !given.isHasty && given.keys.isTyping && HINT}
-    </p>
-  );
 }
 
 function Ages({ question }: { question: Question }): JSX.Element {

@@ -2,16 +2,18 @@
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { askPermission, canAsk } from "../model/notify";
-import { questions, triedLast } from "../model/questions";
-import { mayAnswer } from "../model/session";
+import { type GivenAnswer, given, questions, triedLast } from "../model/questions";
+import { mayAnswer, seesAll } from "../model/session";
 import { useSignal } from "../model/signal";
 import type { Session } from "../model/types";
 import { plural } from "../text/format";
-import { QuestionCard } from "./question";
+import { Foreign } from "../ui/words";
+import { QuestionCard, see } from "./question";
 
 export function Questions({ who }: { who: Session }): JSX.Element {
   const open = useSignal(questions);
   const isTried = useSignal(triedLast);
+  const [last, ...earlier] = useSignal(given);
   const [chosen, setChosen] = useState<string | undefined>(undefined);
   const [mayNotify, setMayNotify] = useState(canAsk());
   const list = useRef<HTMLDivElement>(null);
@@ -23,7 +25,7 @@ export function Questions({ who }: { who: Session }): JSX.Element {
     const next = open?.[at + (letter === "j" ? 1 : -1)];
     if (!next) return;
     setChosen(next.approval_id);
-    list.current?.querySelector(`#${next.approval_id}`)?.scrollIntoView({ block: "nearest" });
+    see(list.current?.querySelector(`#${next.approval_id}`));
   };
 
   return (
@@ -43,6 +45,9 @@ export function Questions({ who }: { who: Session }): JSX.Element {
             ? "The command is tried on a copy, without network. The next question shows what it did."
             : "No command waits for an answer. New questions appear here.")}
         {open && open.length > 0 && `${plural(open.length, "command")} waiting for an answer`}
+      </p>
+      <p role="status" class={last ? "last-answer" : ""}>
+        {last && <Given answer={last} who={who} />}
       </p>
       <div ref={list}>
         {open?.map((question) => (
@@ -64,6 +69,33 @@ export function Questions({ who }: { who: Session }): JSX.Element {
           question.
         </p>
       )}
+      {earlier.length > 0 && (
+        <details class="earlier">
+          <summary>Earlier answers</summary>
+          <ul>
+            {earlier.map((answer) => (
+              <li key={answer.question.approval_id}>
+                <Given answer={answer} who={who} />
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
     </main>
+  );
+}
+
+/** An answer that was given here, and where more of it is found. */
+function Given({ answer, who }: { answer: GivenAnswer; who: Session }): JSX.Element {
+  const { command, task_id: task } = answer.question;
+  return (
+    <>
+      {answer.words}:{" "}
+      <code>
+        <Foreign text={command} />
+      </code>{" "}
+      {task && <a href={`#/task/${task}`}>its task</a>}{" "}
+      {seesAll(who) && <a href="#/audit">audit log</a>}
+    </>
   );
 }

@@ -116,7 +116,6 @@ function Stop(given: { id: string; runs: boolean; onChange: () => void }): JSX.E
       question="Stop this task?"
       yes="Stop it"
       no="Keep it"
-      isAtOnce
       run={async () => {
         await post(`tasks/${encodeURIComponent(id)}/stop`, {});
         onChange();

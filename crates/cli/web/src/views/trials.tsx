@@ -153,6 +153,7 @@ function Discard({ of, onChange }: { of: Changed; onChange: () => void }): JSX.E
       text="Discard…"
       question={`Discard ${of.name}?`}
       yes="Discard it"
+      letter="d"
       no="Keep it"
       run={async () => {
         await post(`${of.path}/discard`, {});
@@ -207,6 +208,7 @@ function Changes(given: { of: Changed; who: Session; onChange: () => void }): JS
             text="Apply…"
             question={`Apply these changes to ${of.place}?`}
             yes="Apply them"
+            letter="a"
             no="Not now"
             run={async () => {
               await post(`${of.path}/apply`, {});

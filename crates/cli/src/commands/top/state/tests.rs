@@ -99,6 +99,28 @@ fn a_note_that_is_typed_without_its_field_allows_nothing() {
 }
 
 #[test]
+fn a_deny_that_is_held_denies_one_question() {
+    let mut state = asked();
+    let all = vec![question("one", 1), question("two", 2), question("three", 3)];
+    state.take(Message::Questions(all));
+    let held = [0].into_iter().chain((0..40).map(|number| 660 + 30 * number));
+    for at_ms in held {
+        state.press(Gesture::Char('n'), READ_MS + at_ms);
+        state.drawn(READ_MS + at_ms);
+    }
+    assert_eq!(state.questions.count(), 2);
+    assert_eq!(state.told.as_deref(), Some(HINT));
+    // One that is pressed again and again is meant.
+    for at_ms in [0, 700] {
+        state.press(Gesture::Char('n'), 2 * READ_MS + at_ms);
+        state.drawn(2 * READ_MS + at_ms);
+    }
+    assert_eq!(state.questions.count(), 1);
+    state.press(Gesture::Char('n'), 2 * READ_MS + 1400);
+    assert_eq!(state.questions.count(), 0);
+}
+
+#[test]
 fn a_no_can_have_a_note() {
     let mut state = asked();
     assert_eq!(keys(&mut state, "Nuse maek"), None);
