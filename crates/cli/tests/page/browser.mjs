@@ -194,6 +194,10 @@ export async function start(cmd, more = {}, role = "operator") {
 export async function allow(scope, name) {
   const button = scope.getByRole("button", { name });
   await button.scrollIntoViewIfNeeded();
+  // The page hears of that with the next frame.
+  await button.evaluate(
+    () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+  );
   await button.and(scope.locator("[data-settled]")).click();
 }
 

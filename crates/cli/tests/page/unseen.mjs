@@ -1,7 +1,17 @@
 // Keys on the page answer the question that is on the screen and no other one, a click counts on a
 // button that stood still before it was pressed, and the answer that was given stays to be read.
 import assert from "node:assert/strict";
-import { DESKTOP, PHONE, accessible, api, confirm, openAs, script, until } from "./browser.mjs";
+import {
+  DESKTOP,
+  PHONE,
+  accessible,
+  allow,
+  api,
+  confirm,
+  openAs,
+  script,
+  until,
+} from "./browser.mjs";
 
 await script(async () => {
   const open = async () => (await api("operator", "GET", "questions")).result.questions;
@@ -79,26 +89,18 @@ await script(async () => {
   assert.equal((await answers[1]).result.exit_status, 0);
 
   // A press that began before the button stood still is for nothing, however long it takes.
-  const button = page.locator(".question", { hasText: commands[2] }).locator('[data-letter="y"]');
-  await page.evaluate(
-    (name) =>
-      new Promise((done) => {
-        for (const card of document.querySelectorAll(".question")) {
-          if (!card.textContent.includes(name)) continue;
-          const button = card.querySelector('[data-letter="y"]');
-          // As if it had just come.
-          window.dispatchEvent(new Event("focus"));
-          button.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
-          done();
-        }
-      }),
-    commands[2],
-  );
-  await button.and(page.locator("[data-settled]")).dispatchEvent("click", { bubbles: true, detail: 1 });
+  const card = page.locator(".question", { hasText: commands[2] });
+  const button = card.locator('[data-letter="y"]');
+  await button.evaluate((it) => {
+    // As if it had just come.
+    window.dispatchEvent(new Event("focus"));
+    it.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
+  });
+  await button.and(page.locator("[data-settled]")).dispatchEvent("click", { detail: 1 });
   await page.getByText("has just appeared or moved").waitFor();
   assert.equal((await open()).length, 2);
   // One that began on it counts.
-  await button.and(page.locator("[data-settled]")).click();
+  await allow(card, "Allow once");
   await last.getByText(`Allowed once: ${commands[2]}`).waitFor();
   assert.equal((await answers[2]).result.exit_status, 0);
   await page.locator(".question.takes-keys", { hasText: commands[3] }).waitFor();
