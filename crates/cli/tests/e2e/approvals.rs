@@ -356,10 +356,12 @@ fn a_watcher_goes_on_when_its_question_is_answered_elsewhere() {
         assert_eq!(first.join().unwrap().0, Some(126));
         let screen = person.screen_with(&watcher, "touch second");
         assert!(screen.contains("Answered elsewhere, or expired: touch first"), "{screen}");
-        person.confirms(&watcher, 'y', "allow once");
-        assert_eq!(second.join().unwrap().0, Some(0));
+        // The next key is for this one.
+        person.send(&watcher, &json!({ "input": "n", "wait_ms": 0 }));
+        assert_eq!(second.join().unwrap().0, Some(126));
     });
-    assert!(fs::exists(scratch.file("second")).unwrap());
+    let noted = fs::read_to_string(scratch.state.path().join("audit.jsonl")).unwrap();
+    assert_eq!(noted.matches("\"decision\":\"deny\"").count(), 2, "{noted}");
 }
 
 #[test]
