@@ -12,7 +12,10 @@ use crate::{
     names::NetworkMode,
     plain::NotPlain,
     policy::{Mode, Policy},
-    reading::{Invocation, Reading, Redirect, RedirectKind, Refusal, Span, Substitution},
+    reading::{
+        EXPANDED_AGAIN, Invocation, Later, Reading, Redirect, RedirectKind, Refusal, Span,
+        Substitution,
+    },
     rule::{Decision, Level, Rule, Target},
     unwrap::{basename, unwrap_words},
     verdict::{Denied, Grant, Question, Script, Subject, Trust, Verdict, argv_words},
@@ -22,14 +25,18 @@ use crate::{
 /// What to do about a command that no rule covers.
 const ALLOW_IT: &str = "allow it with a rule in the policy, or approve it when asked";
 
+/// Variables by which bash runs a file before it reads the text, or reads the text in another way.
+const STEERS_BASH: [&str; 5] =
+    ["BASH_ENV", "BASHOPTS", "SHELLOPTS", "BASH_COMPAT", "POSIXLY_CORRECT"];
+
 /// One thing that speaks for or against a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Finding {
     pub decision: Decision,
     pub explanation: Explanation,
     pub substitution: Option<Substitution>,
-    /// Whether all that runs is in the text, of what has to be asked about.
-    pub is_complete: bool,
+    /// Whether all of the text was understood, of what has to be asked about.
+    pub is_understood: bool,
 }
 
 /// A subject with its reading.
@@ -54,7 +61,7 @@ pub fn judge<P: Subject>(policy: &Policy, plan: P) -> Verdict<P> {
     let explanation = finding.explanation;
     match finding.decision {
         Decision::Allow => Verdict::Allow(Grant::new(plan, explanation)),
-        Decision::Ask => Verdict::Ask(Question::new(plan, explanation, finding.is_complete)),
+        Decision::Ask => Verdict::Ask(Question::new(plan, explanation, finding.is_understood)),
         Decision::Deny => Verdict::Deny(Denied { explanation, substitution: finding.substitution }),
     }
 }
@@ -136,7 +143,7 @@ impl<'c> Case<'c> {
         finding.explanation.sandbox = self.level();
         finding.explanation.tries = self.tries && finding.decision == Decision::Ask;
         finding.explanation.network = self.network();
-        finding.is_complete = finding.decision == Decision::Ask && self.is_complete();
+        finding.is_understood = finding.decision == Decision::Ask && self.reading.understood;
         finding
     }
 
@@ -146,6 +153,7 @@ impl<'c> Case<'c> {
         self.reading.runs_nothing
             && basename(shell) == "bash"
             && !self.subject.can_be_planted(shell)
+            && !STEERS_BASH.iter().any(|name| self.subject.has_variable(name))
     }
 
     /// The finding that the shell is to say what is wrong with the text.
@@ -156,15 +164,7 @@ impl<'c> Case<'c> {
             reason: format!("bash cannot parse this and runs nothing of it: {why}"),
             ..Explanation::default()
         };
-        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
-    }
-
-    /// Whether all that runs is in the text: one answer can count for equal texts.
-    fn is_complete(&self) -> bool {
-        let is_known = |run: &Invocation| !run.unresolved && run.name() != Some("?");
-        let reading = self.reading;
-        let is_all = reading.substitution.is_none() && reading.later.is_empty();
-        reading.understood && is_all && reading.runs.iter().all(is_known)
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_understood: false }
     }
 
     /// How far the rules want it to be confined: the strictest over all runs, and never less than
@@ -241,7 +241,7 @@ impl<'c> Case<'c> {
             },
         };
         let explanation = Explanation { rule: "default".into(), reason, ..Explanation::default() };
-        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_understood: false }
     }
 
     /// The finding that a rule allows a run, and with it the text.
@@ -255,7 +255,7 @@ impl<'c> Case<'c> {
             span: Some(run.span),
             ..Explanation::default()
         };
-        Finding { decision: Decision::Allow, explanation, substitution: None, is_complete: false }
+        Finding { decision: Decision::Allow, explanation, substitution: None, is_understood: false }
     }
 
     /// Keeps a finding, if it is the first of its kind.
@@ -292,13 +292,13 @@ impl<'c> Case<'c> {
             remedy: Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty()),
         };
         let substitution = None;
-        self.findings.push(Finding { decision, explanation, substitution, is_complete: false });
+        self.findings.push(Finding { decision, explanation, substitution, is_understood: false });
     }
 
     /// Refuses substitutions where the tool does.
     fn judge_substitution(&mut self) {
         let Some(found) = self.reading.substitution else { return };
-        if !self.subject.manners().refuses_substitution {
+        if !self.subject.manners().refuses_substitution || self.runs_nothing() {
             return;
         }
         let Substitution { construct, offset } = found;
@@ -438,10 +438,7 @@ impl<'c> Case<'c> {
             self.guess_danger(Span { start: 0, end: self.text.len() });
         }
         for later in &reading.later {
-            self.guess_danger(later.span);
-            self.doubt("code-later", later.span, |_| {
-                format!("`{}` makes code of text that cannot be judged now", later.construct)
-            });
+            self.judge_later(later);
         }
         for run in &reading.runs {
             if run.unresolved {
@@ -455,6 +452,25 @@ impl<'c> Case<'c> {
                 });
             }
         }
+    }
+
+    /// Asks about what makes code of data.
+    fn judge_later(&mut self, later: &Later) {
+        // The whole part is what is asked about, and not the one word in it that does this.
+        let part = self.part_at(later.span.start);
+        let reason =
+            || format!("`{}` makes code of text that cannot be judged now", later.construct);
+        if later.construct != EXPANDED_AGAIN {
+            self.guess_danger(later.span);
+            return self.doubt("code-later", part, |_| reason());
+        }
+        // What runs can stand in any quotes of the text.
+        self.guess_danger(Span { start: 0, end: self.text.len() });
+        if self.reading.quoted_opener.is_some() {
+            let remedy = "write the file's name plainly, or approve it when asked";
+            self.find(Decision::Ask, "code-later", part, remedy, |_| reason());
+        }
+        self.doubt("code-later", part, |_| reason());
     }
 
     /// Asks about a danger that may be in a part of the text that could not be read.

@@ -21,6 +21,9 @@ use crate::{
 /// The decision of a rule that has a command tried on a copy before anybody is asked.
 const TRY: &str = "try";
 
+/// Parts of the names of tools that run commands, whoever's they are.
+const RUNS_COMMANDS: [&str; 6] = ["shell", "bash", "exec", "command", "cmd", "terminal"];
+
 /// How strict the gate is by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -293,10 +296,10 @@ impl<'t> LayerReader<'_, 't> {
         for item in self.array(value, key)? {
             let text = self.string(item, key)?;
             self.check_direction(decision, item.span().start)?;
-            if is_foreign_tool(text) {
+            if let Some(tool) = foreign_tool(text) {
                 let problem =
                     format!("`{text}` is no tool of Legwork, so this entry of `{key}` is ignored");
-                let remedy = format!("a program is written `run_shell_command({text})`");
+                let remedy = format!("a program is written `run_shell_command({tool})`");
                 policy.ignored.push(self.error(item.span().start, &problem, &remedy));
                 continue;
             }
@@ -532,13 +535,21 @@ fn is_matched(rule: &Rule, example: &str) -> bool {
     reading.runs.iter().any(|run| rule.speaks_of(run, None) == Certainty::Yes)
 }
 
-/// Whether an entry is the name of another program's tool: `read_file`. One that is nearly ours was
-/// meant to be ours.
-fn is_foreign_tool(text: &str) -> bool {
-    let text = text.trim();
+/// The name of another program's tool in an entry: `read_file`, `read_file(src)`. One that is
+/// nearly ours was meant to be ours.
+fn foreign_tool(text: &str) -> Option<&str> {
+    let (name, inside) = match text.trim().split_once('(') {
+        Some((name, rest)) => (name, Some(rest.strip_suffix(')')?)),
+        None => (text.trim(), None),
+    };
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte);
-    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    begins && text.bytes().all(is_name) && !crate::data::is_nearly_short_form(text)
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    // What is in the parentheses of a tool that runs commands is a program, and its deny would be
+    // lost.
+    let folded = name.to_lowercase();
+    let runs = inside.is_some() && RUNS_COMMANDS.iter().any(|part| folded.contains(part));
+    let foreign = begins && name.bytes().all(is_name) && !runs;
+    (foreign && !crate::data::is_nearly_short_form(name)).then_some(name)
 }
 
 /// Reads a short form like `run_shell_command(git status)` or `Bash(cargo test:*)`.

@@ -35,6 +35,9 @@ pub struct Refusal {
     pub reason: &'static str,
 }
 
+/// The construct of [`Later`] whose word bash expands twice.
+pub(crate) const EXPANDED_AGAIN: &str = ">&";
+
 /// Text that is data now and code later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Later {
@@ -203,7 +206,7 @@ pub struct Reading {
     pub(crate) inner_not_plain: Option<NotPlain>,
     /// Whether bash refuses the text before it runs anything of it.
     #[serde(skip)]
-    pub(crate) runs_nothing: bool,
+    pub runs_nothing: bool,
     /// How many steps the reading took: at most a constant times the length of the text.
     pub steps: usize,
 }

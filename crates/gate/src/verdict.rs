@@ -216,13 +216,13 @@ impl<P> Grant<P> {
 pub struct Question<P> {
     plan: P,
     explanation: Explanation,
-    is_complete: bool,
+    is_understood: bool,
 }
 
 impl<P> Question<P> {
     /// Only the gate asks.
-    pub(crate) fn new(plan: P, explanation: Explanation, is_complete: bool) -> Self {
-        Self { plan, explanation, is_complete }
+    pub(crate) fn new(plan: P, explanation: Explanation, is_understood: bool) -> Self {
+        Self { plan, explanation, is_understood }
     }
 
     /// The plan, to show.
@@ -235,9 +235,9 @@ impl<P> Question<P> {
         &self.explanation
     }
 
-    /// Whether all that runs is in the text, so that one answer can count for equal texts.
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
+    /// Whether all of the text was understood, so that one answer can count for equal texts.
+    pub fn is_understood(&self) -> bool {
+        self.is_understood
     }
 
     /// A person said yes: the question becomes a grant.

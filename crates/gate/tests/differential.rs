@@ -1,4 +1,4 @@
-//! Compares the gate with bash itself: what bash would run, the gate must have seen.
+//! Compares the gate with bash and dash: what they would run, the gate must have seen.
 //!
 //! `LEGWORK_FUZZ_SECONDS` says for how long (10 when absent), `LEGWORK_FUZZ_SEED` repeats a run.
 
@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use generator::{Random, list, soup};
-use legwork_gate::{Reading, read};
+use generator::{Random, broken, list, soup};
+use legwork_gate::{Circumstances, Policy, Reading, Script, check as look, read};
 
 /// Texts that one isolated driver runs.
 const BATCH: usize = 1000;
@@ -23,6 +23,9 @@ const BATCH: usize = 1000;
 /// changes.
 /// `just fuzz` takes another one each time.
 const SEED: u64 = 1_794_749_749;
+
+/// One batch of so many is given to dash, too: that takes a fork for each text.
+const DASH_EVERY: usize = 8;
 
 /// What is said where nothing can be compared.
 const SKIPPED: &str = "bash and unshare with user namespaces are needed";
@@ -42,9 +45,13 @@ fn run_isolated(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
 /// Runs texts, each in a fork of one shell, and gives the names that each would have run: much
 /// faster, and what it finds is for [`run_isolated`] to confirm.
 fn run_quickly(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
+    run_with(include_str!("differential/quick.sh"), texts, folder)
+}
+
+/// Runs texts by a driver that prints the number of a text and the name of what it ran.
+fn run_with(driver: &str, texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
     let empty = folder.join("empty");
     fs::create_dir_all(&empty).ok()?;
-    let driver = include_str!("differential/quick.sh");
     let answers = isolated::answers(driver, &[empty.as_os_str()], texts)?;
     let mut ran = vec![Vec::new(); texts.len()];
     for line in answers.lines() {
@@ -60,7 +67,9 @@ fn run_quickly(texts: &[String], folder: &Path) -> Option<Vec<Vec<String>>> {
 fn check_quickly(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Option<usize> {
     let read_each = texts.iter().map(|text| (read(text), text));
     let telling: Vec<(Reading, &String)> = read_each
-        .filter(|(reading, _)| reading.substitution.is_none() || reading.understood)
+        .filter(|(reading, _)| {
+            reading.substitution.is_none() || reading.understood || reading.runs_nothing
+        })
         .collect();
     let asked: Vec<String> = telling.iter().map(|(_, text)| (*text).clone()).collect();
     let runs = run_quickly(&asked, folder)?;
@@ -85,6 +94,9 @@ fn is_open(reading: &Reading) -> bool {
 
 /// What is wrong with a reading, given what bash ran.
 fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
+    if let Some(name) = ran.first().filter(|_| reading.runs_nothing) {
+        return Some(format!("bash ran `{name}` of a text that it was said not to begin"));
+    }
     if let Some(name) = ran.iter().find(|name| name.starts_with("sub"))
         && reading.substitution.is_none()
     {
@@ -113,6 +125,39 @@ fn check(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Option<usi
     Some(telling)
 }
 
+/// Whether a text is understood for plain `sh`.
+fn is_understood_for_sh(text: &str) -> bool {
+    let circumstances = Circumstances { shell: Some("sh"), ..Circumstances::default() };
+    look(&Policy::default(), "ExecCommand", Script::Shell(text), circumstances).understood
+}
+
+/// Checks with dash those texts of a batch that are understood for plain `sh`; says how many.
+fn check_with_dash(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Option<usize> {
+    let understood = texts.iter().filter(|text| is_understood_for_sh(text));
+    let understood: Vec<String> = understood.cloned().collect();
+    let runs = run_with(include_str!("differential/dash.sh"), &understood, folder)?;
+    for (text, ran) in understood.iter().zip(&runs) {
+        if let Some(complaint) = complaint(&read(text), ran) {
+            wrong.push(format!("dash: {complaint}:\n{text}\n--- as a literal: {text:?}"));
+        }
+    }
+    Some(understood.len())
+}
+
+/// One batch of made texts of every kind.
+fn batch(random: &mut Random) -> Vec<String> {
+    let text = |index: usize| {
+        // Most are short: those are run soon, and find as much.
+        let depth = index / 4 % 8 / 3;
+        match index % 4 {
+            0 => soup(random),
+            1 => broken(random, depth),
+            _ => list(random, 1 + depth, false),
+        }
+    };
+    (0..BATCH).map(text).collect()
+}
+
 /// A scratch folder of this process; it is made with the files in it.
 fn scratch(name: &str) -> PathBuf {
     env::temp_dir().join(format!("legwork-{name}-{}", std::process::id()))
@@ -136,30 +181,41 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
+fn dash_agrees_on_what_was_hard_before() {
+    let folder = scratch("dash-oracle");
+    let lines = include_str!("data/oracle.txt").lines().skip(1);
+    let texts: Vec<String> = lines.map(|line| line.replace('⏎', "\n")).collect();
+    let mut wrong = Vec::new();
+    if check_with_dash(&texts, &folder, &mut wrong).is_none() {
+        skips::skip(SKIPPED);
+    }
+    drop(fs::remove_dir_all(&folder));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
 fn bash_runs_nothing_that_the_gate_did_not_see() {
     let seed = number("LEGWORK_FUZZ_SEED").unwrap_or(SEED);
     let seconds = number("LEGWORK_FUZZ_SECONDS").unwrap_or(10);
     println!("LEGWORK_FUZZ_SEED={seed}");
     let folder = scratch("differential");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let (mut wrong, mut total, mut telling) = (Vec::new(), 0, 0);
+    let (mut wrong, mut total, mut telling, mut by_dash) = (Vec::new(), 0, 0, 0);
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(seconds) && wrong.len() < 20 {
-        let texts: Vec<String> = (0..BATCH)
-            .map(|index| match index % 3 {
-                0 => soup(&mut random),
-                _ => list(&mut random, 1 + index % 4, false),
-            })
-            .collect();
+        let texts = batch(&mut random);
         let Some(told) = check_quickly(&texts, &folder, &mut wrong) else {
             skips::skip(SKIPPED);
             return;
         };
+        if (total / BATCH).is_multiple_of(DASH_EVERY) {
+            by_dash += check_with_dash(&texts, &folder, &mut wrong).unwrap_or_default();
+        }
         total += texts.len();
         telling += told;
     }
     drop(fs::remove_dir_all(&folder));
-    println!("{total} texts, {telling} of them understood and running something");
+    println!("{total} texts, {telling} understood and running something, {by_dash} by dash");
     assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n\n"));
     assert!(telling * 5 > total, "the generator tells too little: {telling} of {total}");
 }

@@ -74,13 +74,14 @@ fn a_rule_for_one_tool_says_nothing_of_another() {
 }
 
 #[test]
-fn only_a_text_that_says_all_it_runs_can_be_approved_for_a_session() {
+fn a_text_that_is_understood_can_be_approved_for_a_session() {
     let plain = |text| {
         let Verdict::Ask(question) = judge(&policy(), Asked { tool: "ExecCommand", text }) else {
             panic!("{text}");
         };
-        question.is_complete()
+        question.is_understood()
     };
     assert!(plain("git push origin main"));
-    assert!(!plain("git push \"$(cat remote)\""));
+    assert!(plain("git push \"$(cat remote)\""));
+    assert!(!plain("git push $[1]"));
 }

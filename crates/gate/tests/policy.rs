@@ -96,10 +96,12 @@ fn text_that_is_no_toml_is_told_with_its_place() {
 #[test]
 fn tools_of_other_programs_are_ignored_with_a_note_and_the_rest_counts() {
     let text = "coreTools = [\"read_file\", \"run_shell_command(git)\", \"GlobTool\"]\n\
-        excludeTools = [\"write_file\", \"mcp__db__query\", \"ShellTool(rm)\", \"run_shell_command(dd)\"]";
+        excludeTools = [\"write_file\", \"mcp__db__query\", \"ShellTool(rm)\", \"run_shell_command(dd)\", \
+        \"read_file(src)\", \"WebFetch(domain:example.com)\"]";
     let policy = load(Origin::User, text).unwrap();
     let told: Vec<String> = policy.ignored().iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 4, "{told:#?}");
+    assert_eq!(told.len(), 6, "{told:#?}");
+    assert!(told[4].ends_with("`run_shell_command(read_file)`"), "{told:#?}");
     assert!(
         told.contains(
             &"p.toml:1:14: `read_file` is no tool of Legwork, so this entry of `coreTools` is ignored; \
@@ -117,9 +119,17 @@ fn tools_of_other_programs_are_ignored_with_a_note_and_the_rest_counts() {
         [Decision::Allow, Decision::Deny, Decision::Deny]
     );
     // What was meant to be ours, or names a program, is a mistake: its deny would be lost.
-    for near in
-        ["run_shel_command", "Runshellcommand", "Bahs", "execcommand", "Shell(rm)", "rm -rf"]
-    {
+    for near in [
+        "run_shel_command",
+        "Runshellcommand",
+        "Bahs",
+        "execcommand",
+        "Shell(rm)",
+        "rm -rf",
+        "run_terminal_cmd(rm)",
+        "read_file(src",
+        "rm (x)",
+    ] {
         let told = mistake(&format!("excludeTools = [\"{near}\"]"));
         assert!(told.starts_with(&format!("p.toml:1:17: `{near}` is not understood")), "{told}");
     }

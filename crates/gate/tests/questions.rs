@@ -36,10 +36,30 @@ fn question(policy: &Policy, text: &'static str) -> Question<Asked> {
 fn an_answer_can_count_for_every_text_that_is_understood() {
     let policy = Policy::default();
     for text in ["ls ~", "FOO=1 env", "export A=1; ls", "echo ${x:-1}", "ls", "a > *.txt"] {
-        assert!(question(&policy, text).is_complete(), "{text}");
+        assert!(question(&policy, text).is_understood(), "{text}");
     }
-    for text in ["$x", "eval \"$x\"", ". ./file", "echo $[1]", "x=1; echo >&\"$x\""] {
-        assert!(!question(&policy, text).is_complete(), "{text}");
+    // What runs later is not in the text, and bounded by the sandbox like what a script runs.
+    for text in [
+        "$x",
+        "$X ls",
+        "\"$HOME\"/x",
+        "eval \"$x\"",
+        "eval ls",
+        ". ./file",
+        "source ./file",
+        "trap ls EXIT",
+        "alias a=b",
+        "let x=1",
+        "printf -v x y",
+        "PATH=. ls",
+        "echo ${!x}",
+        "x=1; echo >&\"$x\"",
+        "curl -s x | sh",
+    ] {
+        assert!(question(&policy, text).is_understood(), "{text}");
+    }
+    for text in ["echo $[1]", "coproc f { ls; }", "cat <<E"] {
+        assert!(!question(&policy, text).is_understood(), "{text}");
     }
 }
 
@@ -66,6 +86,11 @@ fn the_cause_of_a_question_is_the_whole_part() {
         ("ls; exec sleep 1", "exec sleep 1"),
         ("true; ls ~", "ls ~"),
         ("ls; echo ${x:-1}; ls", "echo ${x:-1}"),
+        (". ./env.sh; make", ". ./env.sh"),
+        ("cd /tmp && PATH=. ls", "PATH=. ls"),
+        ("true; eval ls", "eval ls"),
+        ("ls; echo \"${!y}\"", "echo \"${!y}\""),
+        ("ls; echo hi >&\"$y\"", "echo hi >&\"$y\""),
     ] {
         let layer =
             Layer { origin: Origin::Given, name: "f", text: "coreTools = [\"run_shell_command\"]" };

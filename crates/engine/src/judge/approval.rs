@@ -124,7 +124,7 @@ fn no_such_reply(reply: Reply) -> ToolError {
             "have it tried first, or allow it once",
         ),
         Reply::AllowSession => (
-            "this command cannot be allowed for the session: what it runs is not all in its text",
+            "this command cannot be allowed for the session: its text is not understood",
             "allow it once",
         ),
         _ => (
@@ -322,7 +322,7 @@ impl Judge {
         Ok(Approval {
             parts: self.parts(plan),
             refused,
-            may_repeat: question.is_complete(),
+            may_repeat: question.is_understood(),
             task_id: None,
             lineage: Vec::new(),
             may_leave_sandbox,

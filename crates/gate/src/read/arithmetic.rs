@@ -14,7 +14,7 @@ impl Reader<'_> {
         let (start, kind, depth) = (arithmetic.opened_at, arithmetic.kind, arithmetic.depth);
         self.at = self.past_continuations(self.at);
         let Some(byte) = self.peek() else {
-            return refuse("((", start, "arithmetic is not closed; close it with `))`");
+            return self.fail("((", start, "arithmetic is not closed; close it with `))`");
         };
         match byte {
             b'$' => self.read_dollar(Quoting::Document),

@@ -97,16 +97,22 @@ impl Builder {
         }
     }
 
-    /// Whether the word so far is nothing but unquoted digits.
+    /// Whether the word so far is a descriptor: nothing but unquoted digits, and no number that is
+    /// too large for bash.
     pub(super) fn is_number(&self) -> bool {
-        let digits = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit());
-        digits && !self.quoted && !self.dynamic
+        let digits = self.text.bytes().all(|byte| byte.is_ascii_digit());
+        digits && self.text.parse::<i32>().is_ok() && !self.quoted && !self.dynamic
+    }
+
+    /// Whether a descriptor has more digits than plain `sh` takes for one.
+    pub(super) fn is_long(&self) -> bool {
+        self.text.len() > 1
     }
 
     /// The name, if the word so far is `{name}`, which before a redirect means a new descriptor.
     pub(super) fn descriptor_name(&self) -> Option<&str> {
         let inner = self.text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-        inner.filter(|name| !self.quoted && !name.is_empty())
+        inner.filter(|name| !self.quoted && !self.dynamic && !name.is_empty())
     }
 
     /// Where it is, if it ends here.

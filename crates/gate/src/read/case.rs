@@ -15,7 +15,7 @@ impl Reader<'_> {
         let Some(Frame::Case { state, .. }) = self.frames.last() else { return Ok(()) };
         let state = *state;
         match (state, self.peek()) {
-            (_, None) => refuse("case", opened_at, "`case` is not closed; close it with `esac`"),
+            (_, None) => self.fail("case", opened_at, "`case` is not closed; close it with `esac`"),
             (CaseState::In | CaseState::Clause, Some(b'\n')) => {
                 self.at += 1;
                 self.read_documents()

@@ -16,7 +16,7 @@ impl Reader<'_> {
         let Some(Frame::Condition(condition)) = self.frames.last() else { return Ok(()) };
         let expression = condition.expression;
         let Some(byte) = self.peek() else {
-            return refuse("[[", opened_at, "`[[` is not closed; close it with ` ]]`");
+            return self.fail("[[", opened_at, "`[[` is not closed; close it with ` ]]`");
         };
         let (next, next_at) = self.next_after(self.at);
         match (byte, next) {
@@ -26,6 +26,8 @@ impl Reader<'_> {
                 refuse("<<", opened_at, "a here-document begins before `[[`; move it")
             }
             (b'\n' | b'(' | b')' | b'<' | b'>', _) => {
+                // Bash takes a newline only in some places, and ends there in others.
+                self.line_ended |= byte == b'\n';
                 self.at += 1;
                 Ok(())
             }

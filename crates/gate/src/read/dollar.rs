@@ -19,6 +19,9 @@ impl Reader<'_> {
             }
             Some(b'{') => self.open_parameter(start, next_at + 1, quoting),
             Some(b'[') => refuse("$[", start, "old arithmetic; write $((…)) instead"),
+            Some(b'\'') if quoting == Quoting::Plain && self.is_in_substituted_braces() => {
+                refuse("$'", start, "$'…' inside ${…} of a substitution; move it out")
+            }
             Some(b'\'') if quoting == Quoting::Plain => self.read_ansi(start, next_at + 1),
             Some(b'"') if quoting == Quoting::Plain => {
                 refuse("$\"", start, "a translated string; write \"…\" without the dollar")
@@ -44,6 +47,12 @@ impl Reader<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether `${…}` of a substitution is around this place. Where quotes are around that
+    /// substitution, bash expands once more what `$'…'` means there.
+    fn is_in_substituted_braces(&self) -> bool {
+        self.level > 0 && matches!(self.frames.last(), Some(Frame::Parameter(_)))
     }
 
     /// Adds a dollar that expands nothing.
@@ -173,7 +182,7 @@ impl Reader<'_> {
                 _ => self.add_quoted(character, at),
             }
         }
-        refuse("$'", start, "a $'…' string is not closed; close it")
+        self.fail("$'", start, "a $'…' string is not closed; close it")
     }
 
     /// Decodes one escape of `$'…'`, after its backslash.

@@ -97,8 +97,6 @@ pub(super) struct List {
     pub piped: bool,
     /// Whether the current command comes after a pipe of this list.
     pub after_pipe: bool,
-    /// Whether `coproc` stands before the current command.
-    pub coproc: bool,
 }
 
 /// A simple command that is being read.

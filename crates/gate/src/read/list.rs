@@ -47,7 +47,7 @@ impl Reader<'_> {
                 refuse("function", start, "a function's body has to be `{ …; }` or `( … )`")
             }
             Position::Compound => {
-                refuse("word", start, "a word follows a compound command; put `;` before it")
+                self.fail("word", start, "a word follows a compound command; put `;` before it")
             }
             Position::Words => Ok(()),
             Position::Command | Position::Prefixed | Position::Optional => {
@@ -64,17 +64,21 @@ impl Reader<'_> {
     pub(super) fn finish_command(&mut self) -> Step {
         let at = self.at;
         let level = self.level;
-        let Some(list) = self.list() else { return Ok(()) };
-        match list.position {
-            Position::Command | Position::Prefixed => {
+        match self.position() {
+            Position::Command => {
+                return self.fail("operator", at, "a command is missing here; write one");
+            }
+            Position::Prefixed => {
                 return refuse("operator", at, "a command is missing here; write one");
             }
-            Position::Body => return refuse("function", at, "a function has no body; write one"),
+            Position::Body => {
+                return self.fail("function", at, "a function has no body; write one");
+            }
             Position::Optional | Position::Words | Position::Compound => {}
         }
+        let Some(list) = self.list() else { return Ok(()) };
         let partial = std::mem::take(&mut list.partial);
         let piped = list.piped;
-        list.coproc = false;
         if !partial.is_empty() {
             if self.commands.len() >= COMMANDS_MAX {
                 return Err(too_many(at));
@@ -97,6 +101,11 @@ impl Reader<'_> {
         matches!(self.position(), Position::Words | Position::Compound)
     }
 
+    /// Whether only `!` or `time` stands before this place.
+    pub(super) fn is_prefixed(&self) -> bool {
+        self.position() == Position::Prefixed
+    }
+
     /// Begins the next and-or list.
     pub(super) fn next_item(&mut self, position: Position) {
         let commands = self.commands.len();
@@ -113,7 +122,7 @@ impl Reader<'_> {
     fn end_of_text(&mut self) -> Step {
         let opened_at = self.opened_at();
         if !self.is_closed_by(Closer::End) {
-            return refuse("unclosed", opened_at, "this construct is not closed; close it");
+            return self.fail("unclosed", opened_at, "this construct is not closed; close it");
         }
         if let Some(document) = self.pending.first() {
             return refuse("<<", document.operator_at, "a here-document has no body; write it");
@@ -134,6 +143,9 @@ impl Reader<'_> {
             }
             Position::Command | Position::Optional | Position::Body => {}
         }
+        let goes_on = matches!(self.position(), Position::Command | Position::Body);
+        let before = self.text.get(..at).unwrap_or_default();
+        self.line_ended |= self.frames.len() == 1 && !goes_on && !before.trim().is_empty();
         self.at += 1;
         self.read_documents()
     }
@@ -143,7 +155,7 @@ impl Reader<'_> {
         let at = self.at;
         match self.position() {
             Position::Words => self.take_function_parentheses(),
-            Position::Compound => refuse("(", at, "`(` follows a command; put `;` before it"),
+            Position::Compound => self.fail("(", at, "`(` follows a command; put `;` before it"),
             Position::Body => self.open_list(Closer::Parenthesis, Position::Command, 1),
             Position::Command | Position::Prefixed | Position::Optional => {
                 let (next, second) = self.next_after(at);
@@ -180,14 +192,19 @@ impl Reader<'_> {
             partial.assignments.is_empty(),
             partial.redirects.is_empty(),
         ) else {
-            return refuse("(", at, reason);
+            // Some builtins besides those of `is_array` take an array, and a profile may have set
+            // `extglob`.
+            let before = self.text.get(..at).unwrap_or_default();
+            let may_go_on = before.ends_with(['=', '?', '*', '+', '@', '!']);
+            let wrong = partial.words.len() > 1 && !may_go_on;
+            return if wrong { self.fail("(", at, reason) } else { refuse("(", at, reason) };
         };
         let name = word.literal().filter(|name| partial.plain && is_function_name(name));
         let Some(name) = name else { return refuse("(", at, reason) };
         self.at += 1;
         self.skip_blanks();
         if self.peek() != Some(b')') {
-            return refuse("(", at, reason);
+            return self.fail("(", at, reason);
         }
         self.at += 1;
         self.define(name.to_owned());
@@ -207,7 +224,7 @@ impl Reader<'_> {
         let at = self.at;
         let substitution = self.is_closed_by(Closer::Substitution);
         if !substitution && !self.is_closed_by(Closer::Parenthesis) {
-            return refuse(")", at, "`)` closes nothing here; quote it");
+            return self.fail(")", at, "`)` closes nothing here; quote it");
         }
         self.finish_command()?;
         if substitution {

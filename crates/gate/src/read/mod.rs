@@ -84,8 +84,12 @@ struct Reader<'t> {
     inner: Vec<Inner>,
     arithmetics: Arithmetics,
     beyond_posix: Option<Refusal>,
-    /// Whether anything but words, quotes and lists of commands was opened.
-    elaborate: bool,
+    /// Whether what was refused is a mistake to bash, too.
+    is_error: bool,
+    /// Whether bash has read a whole line, which it runs before it reads the next one.
+    line_ended: bool,
+    /// Whether bash may go on after a mistake, or read what came before in another way.
+    doubtful: bool,
     steps: usize,
 }
 
@@ -99,9 +103,12 @@ pub(crate) fn read_text(text: &str) -> Reading {
     let mut reading = read_all(text);
     if let Some(refusal) = reading.refusal {
         let unclassified = first_opener(text, refusal.offset);
-        // What was quoted before may be made code by what was not understood.
-        reading.substitution =
-            earlier(reading.substitution, unclassified).or_else(|| first_opener(text, 0));
+        // What was quoted before may be made code by what was not understood, and put together.
+        let hidden = || first_opener(&unquoted(text), 0);
+        let hidden = || hidden().map(|found| Substitution { offset: refusal.offset, ..found });
+        reading.substitution = earlier(reading.substitution, unclassified)
+            .or_else(|| first_opener(text, 0))
+            .or_else(hidden);
     }
     reading.understood = reading.refusal.is_none();
     reading
@@ -128,9 +135,8 @@ fn read_all(text: &str) -> Reading {
     let mut reading = Reading::default();
     let mut reader = Reader::new(text);
     let refusal = reader.run().err();
-    let is_error = refusal.is_some_and(|refusal| reader.is_first_line_wrong(refusal));
     let mut queue = std::mem::take(&mut reader.inner);
-    reading.runs_nothing = is_error && queue.is_empty();
+    reading.runs_nothing = refusal.is_some() && reader.is_first_line_wrong();
     reader.finish_into(&mut reading, refusal);
     let mut count = 0;
     while let Some(inner) = queue.pop() {
@@ -153,6 +159,11 @@ fn read_all(text: &str) -> Reading {
         reader.finish_into(&mut reading, refusal);
     }
     reading
+}
+
+/// A text without anything that quotes.
+fn unquoted(text: &str) -> String {
+    text.replace("\\\n", "").replace(['\'', '"', '\\'], "")
 }
 
 /// The one that comes first.
@@ -195,7 +206,9 @@ impl<'t> Reader<'t> {
             inner: Vec::new(),
             arithmetics: Arithmetics::default(),
             beyond_posix: None,
-            elaborate: false,
+            is_error: false,
+            line_ended: false,
+            doubtful: false,
             steps: 0,
         }
     }
@@ -253,19 +266,22 @@ impl<'t> Reader<'t> {
         if self.frames.len() >= NESTING_MAX {
             return Err(too_deep(self.at));
         }
-        self.elaborate |= !matches!(frame, Frame::List(_) | Frame::Word(_) | Frame::Double { .. });
+        // After a mistake inside an array, bash goes on with the next line.
+        self.doubtful |= matches!(frame, Frame::Array { .. } | Frame::Documents { .. });
         self.frames.push(frame);
         Ok(())
     }
 
     /// Whether what was refused is a mistake that bash finds, too, and before it runs anything: it
     /// runs the lines before the one that it cannot parse.
-    fn is_first_line_wrong(&self, refusal: Refusal) -> bool {
-        let before = self.text.get(..refusal.offset).unwrap_or_default();
-        matches!(refusal.construct, "'" | "\"" | "reserved")
-            && !before.contains('\n')
-            && !self.elaborate
-            && self.substitution.is_none()
+    fn is_first_line_wrong(&self) -> bool {
+        self.is_error && !self.line_ended && !self.doubtful && self.substitution.is_none()
+    }
+
+    /// Refuses what bash surely cannot parse either.
+    fn fail(&mut self, construct: &'static str, offset: usize, reason: &'static str) -> Step {
+        self.is_error = true;
+        refuse(construct, offset, reason)
     }
 
     /// The next byte.
@@ -361,7 +377,6 @@ impl List {
             pipeline_start: commands,
             piped: false,
             after_pipe: false,
-            coproc: false,
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::{
     Reader, Step, first_opener,
     frame::{Closer, Frame, Position, Role},
-    refuse,
+    refuse, unquoted,
 };
-use crate::reading::{Assignment, Form, Redirect, RedirectKind, Span, Word};
+use crate::reading::{Assignment, EXPANDED_AGAIN, Form, Redirect, RedirectKind, Span, Word};
 
 impl Reader<'_> {
     /// Takes an operator that begins with `&`, `|` or `;`.
@@ -14,13 +14,17 @@ impl Reader<'_> {
         let (next, next_at) = self.next_after(start);
         match (byte, next) {
             (b'&', Some(b'>')) => {
+                self.note_beyond_posix("&>", start);
                 self.begin_redirect(start)?;
                 self.at = next_at;
                 self.take_redirect()
             }
             (b';', Some(b';' | b'&')) => self.take_clause_end(next_at),
-            _ if !self.has_command() => {
+            _ if self.is_prefixed() => {
                 refuse("operator", start, "nothing stands before this operator; write a command")
+            }
+            _ if !self.has_command() => {
+                self.fail("operator", start, "nothing stands before this operator; write a command")
             }
             (b'&', Some(b'&')) | (b'|', Some(b'|')) => self.chain(next_at + 1),
             (b'|', Some(b'&')) => self.pipe(next_at + 1),
@@ -85,7 +89,7 @@ impl Reader<'_> {
     fn take_clause_end(&mut self, next_at: usize) -> Step {
         let start = self.at;
         if !self.is_closed_by(Closer::Clause) {
-            return refuse(";;", start, "`;;` stands outside of `case`; write `;`");
+            return self.fail(";;", start, "`;;` stands outside of `case`; write `;`");
         }
         self.finish_command()?;
         self.frames.pop();
@@ -199,10 +203,10 @@ impl Reader<'_> {
         if target.literal().is_some_and(means_itself) {
             return target;
         }
-        self.note_later(">&", span.start);
+        self.note_later(EXPANDED_AGAIN, span.start);
         let written = self.text.get(span.start..span.end).unwrap_or_default();
-        let unquoted = written.replace("\\\n", "").replace(['\'', '"', '\\'], "");
-        if let Some(found) = first_opener(&unquoted, 0).or_else(|| first_opener(written, 0)) {
+        let found = first_opener(&unquoted(written), 0).or_else(|| first_opener(written, 0));
+        if let Some(found) = found {
             self.found(found.construct, span.start);
         }
         Word { form: Form::Dynamic, ..target }

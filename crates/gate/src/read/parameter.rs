@@ -10,6 +10,9 @@ use crate::reading::Span;
 /// What is said of a form that is not read.
 const ODD: &str = "this form of ${…} is not understood; use a plain variable";
 
+/// What is said where the text ends in it.
+const UNCLOSED: &str = "`${` is not closed; close it with `}`";
+
 impl Reader<'_> {
     /// Reads the head of `${…}`: its name, and what is done with it.
     pub(super) fn open_parameter(&mut self, start: usize, from: usize, quoting: Quoting) -> Step {
@@ -71,6 +74,7 @@ impl Reader<'_> {
         let second = self.byte_at(at + 1);
         let plain_indirection = self.is_indirect();
         let (mode, bytes) = match (self.peek(), second) {
+            (None, _) => return self.fail("${", start, UNCLOSED),
             (Some(b'}'), _) => {
                 self.note_indirection(plain_indirection, start);
                 self.close_parameter();
@@ -143,7 +147,7 @@ impl Reader<'_> {
         let Some(Frame::Parameter(parameter)) = self.frames.last() else { return Ok(()) };
         let (mode, quoting, start) = (parameter.mode, parameter.quoting, parameter.opened_at);
         let Some(byte) = self.peek() else {
-            return refuse("${", start, "`${` is not closed; close it with `}`");
+            return self.fail("${", start, UNCLOSED);
         };
         match byte {
             b'$' => self.read_dollar(quoting),
@@ -173,7 +177,7 @@ impl Reader<'_> {
     ) -> Step {
         let from = self.at + 1;
         let rest = self.text.get(from..self.limit).unwrap_or_default();
-        let Some(length) = rest.find('\'') else { return refuse("'", start, ODD) };
+        let Some(length) = rest.find('\'') else { return refuse("${", start, ODD) };
         let inside = rest.get(..length).unwrap_or_default();
         let surely_quoted = quoting == Quoting::Plain && mode == ParameterMode::Default;
         let active = inside.bytes().any(|byte| b"{}\"\\$`<>[]".contains(&byte));

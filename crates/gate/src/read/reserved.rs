@@ -27,7 +27,7 @@ impl Reader<'_> {
                 self.close_with(text, start).map(|()| true)
             }
             "then" | "elif" | "else" | "fi" | "do" | "done" | "esac" | "}" | "in" if opens => {
-                refuse("reserved", start, "a reserved word stands in the place of a command")?;
+                self.fail("reserved", start, "a reserved word stands in the place of a command")?;
                 Ok(true)
             }
             "{" if position == Position::Body => {
@@ -61,12 +61,9 @@ impl Reader<'_> {
                 refuse("!", start, "`!` stands after a pipe; put it before the pipeline")?;
             }
             "!" => self.prefix(),
-            "coproc" => {
-                self.prefix();
-                if let Some(list) = self.list() {
-                    list.coproc = true;
-                }
-            }
+            // A name may follow; and in a substitution bash writes the command anew and gives it
+            // another one: `$(coproc rm x)` runs `COPROC rm x`.
+            "coproc" => refuse("coproc", start, "a coprocess; write `&` after the command")?,
             // There, it is the name of a program.
             "time" if self.is_piped_into() => return Ok(false),
             "time" => {
@@ -84,9 +81,9 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Whether a pipe or `coproc` stands before the current command.
+    /// Whether a pipe stands before the current command.
     fn is_piped_into(&self) -> bool {
-        matches!(self.frames.last(), Some(Frame::List(list)) if list.coproc || list.after_pipe)
+        matches!(self.frames.last(), Some(Frame::List(list)) if list.after_pipe)
     }
 
     /// Notes that a command has to follow on this line.
@@ -108,7 +105,13 @@ impl Reader<'_> {
             | (Closer::Done, "done")
             | (Closer::Brace, "}")
             | (Closer::Clause, "esac") => None,
-            _ => return refuse("reserved", start, "a reserved word closes nothing here; quote it"),
+            _ => {
+                return self.fail(
+                    "reserved",
+                    start,
+                    "a reserved word closes nothing here; quote it",
+                );
+            }
         };
         self.finish_command()?;
         if let Some(closer) = next {
@@ -180,7 +183,7 @@ impl Reader<'_> {
         let Some(Frame::For { state, .. }) = self.frames.last() else { return Ok(()) };
         let state = *state;
         match (state, self.peek()) {
-            (_, None) => refuse("for", opened_at, "`for` has no body; write `do …; done`"),
+            (_, None) => self.fail("for", opened_at, "`for` has no body; write `do …; done`"),
             (_, Some(b'#')) => {
                 self.skip_comment();
                 Ok(())
@@ -263,7 +266,7 @@ impl Reader<'_> {
     fn open_case(&mut self, start: usize) -> Step {
         self.skip_blanks();
         if self.peek().is_none_or(|byte| b"\n;&|()#".contains(&byte)) {
-            return refuse("case", start, "`case` needs a word to look at");
+            return self.fail("case", start, "`case` needs a word to look at");
         }
         self.open(Frame::Case { opened_at: start, state: CaseState::In })?;
         self.open_word(Role::Subject)

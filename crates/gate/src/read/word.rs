@@ -107,7 +107,7 @@ impl Reader<'_> {
             self.add_quoted(character, self.at);
             self.at = next;
         }
-        refuse("'", start, "a single quote is not closed; close it, or escape it with \\'")
+        self.fail("'", start, "a single quote is not closed; close it, or escape it with \\'")
     }
 
     /// Opens `"`.
@@ -121,7 +121,7 @@ impl Reader<'_> {
     /// Reads one piece of `"…"`.
     pub(super) fn step_double(&mut self) -> Step {
         let Some((character, next)) = self.character() else {
-            return refuse("\"", self.opened_at(), "a double quote is not closed; close it");
+            return self.fail("\"", self.opened_at(), "a double quote is not closed; close it");
         };
         match character {
             '"' => {
@@ -256,7 +256,11 @@ impl Reader<'_> {
             }
             if builder.is_number() {
                 // The descriptor of the redirect that follows.
-                return self.begin_redirect(builder.span(self.at).start);
+                let span = builder.span(self.at);
+                if builder.is_long() {
+                    self.note_beyond_posix("10>", span.start);
+                }
+                return self.begin_redirect(span.start);
             }
         }
         if builder.parentheses > 0 {
@@ -350,7 +354,7 @@ impl Reader<'_> {
     fn take_target(&mut self, kind: RedirectKind, finished: FinishedWord) -> Step {
         let at = self.at;
         if finished.word.span.start == finished.word.span.end {
-            return refuse("<>", at, "a redirect has no target; name a file");
+            return self.fail("<>", at, "a redirect has no target; name a file");
         }
         self.add_redirect(kind, finished.word);
         Ok(())

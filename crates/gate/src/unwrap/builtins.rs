@@ -164,7 +164,8 @@ pub(super) fn note_tainted_arithmetic(reading: &mut Reading) {
 /// Counts a quoted substitution as one where something in the text makes code of data.
 ///
 /// The shell evaluates the values of variables in arithmetic, and a subscript in a value may hold a
-/// substitution: `x='a[$(id)]'; echo $((x))` runs `id`. Builtins that take names do the same.
+/// substitution: `x='a[$(id)]'; echo $((x))` runs `id`. Builtins that take names do the same, and a
+/// program of which it is not known which one may be `eval`.
 pub(super) fn reveal_quoted(reading: &mut Reading) {
     /// What acts on files or names, and not on quoted text of this script.
     const KEEPS_DATA: [&str; 6] = ["source", ".", "shopt", "enable", "hash", "trap"];
@@ -177,7 +178,8 @@ pub(super) fn reveal_quoted(reading: &mut Reading) {
         let expanded = matches!(construct, "PS4" | "PROMPT_COMMAND" | "BASH_ENV" | "ENV");
         expanded || !is_special(construct) && !KEEPS_DATA.contains(&construct)
     });
-    if makes_code {
+    let may_be_any = |run: &Invocation| run.unresolved || run.name() == Some("?");
+    if makes_code || reading.runs.iter().any(may_be_any) {
         reading.substitution.get_or_insert(opener);
     }
 }

@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Tokens for soups; `sub…` stands only where a substitution would run it.
-const TOKENS: [&str; 136] = [
+const TOKENS: [&str; 158] = [
     "$(sub1)",
     "`sub2`",
     "<(sub3)",
@@ -161,12 +161,48 @@ const TOKENS: [&str; 136] = [
     "$'\\x24(sub1)'",
     "\"$x\"",
     "x='$(sub1)';",
+    "coproc ",
+    "coproc f ",
+    "in ",
+    "env ",
+    "env -u ",
+    "12>f",
+    "9999999999>f",
+    "2147483647>f",
+    "00000000001>f",
+    "a='=1 out7'; ",
+    "{x}$a>f",
+    "{x}\"\">f",
+    "${x:-$'\\x24(sub1)'}",
+    "\"$(",
+    ")\"",
+    "until ",
+    "elif ",
+    "select x in a;",
+    "|&",
+    ";&",
+    "declare x=(a",
+    "local x=(b)",
 ];
 
 /// A soup of tokens.
 pub fn soup(random: &mut Random) -> String {
     let length = 1 + random.below(14);
     let text: String = (0..length).map(|_| random.pick(&TOKENS)).collect();
+    // The newline of a continuation ends a comment, and then a plain subshell follows.
+    if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
+}
+
+/// A text with one mistake: a character is missing, a token too many, or its end.
+pub fn broken(random: &mut Random, depth: usize) -> String {
+    let mut text = list(random, 1 + depth, false);
+    let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
+    let place = places.get(random.below(places.len())).copied().unwrap_or_default();
+    match random.below(3) {
+        0 => text.truncate(place),
+        1 => drop(text.remove(place)),
+        _ => text.insert_str(place, random.pick(&TOKENS)),
+    }
     // The newline of a continuation ends a comment, and then a plain subshell follows.
     if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
 }
@@ -189,7 +225,18 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
         return simple(random, depth, inside);
     }
     let next = depth - 1;
-    match random.below(22) {
+    match random.below(25) {
+        21 => format!(
+            "coproc {}{}",
+            random.pick(&["", "f ", "$x ", "x=1 ", "'f' "]),
+            command(random, next, inside)
+        ),
+        22 => format!("env -u {}{}", digits(random), wrapped(random, inside)),
+        23 => format!(
+            "a='=1 out9'; env {{x}}{}>f {}",
+            random.pick(&["$a", "", "''", "a"]),
+            marker(random, inside)
+        ),
         13 => format!(
             "[[ {} =~ {} ]]",
             word(random, next, inside),
@@ -243,6 +290,22 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
         12 => format!("if {}\nthen {}\nfi", list(random, next, inside), list(random, next, inside)),
         _ => simple(random, depth, inside),
     }
+}
+
+/// No digit or up to twelve.
+fn digits(random: &mut Random) -> String {
+    let ends = ["2147483647", "2147483648", "4294967296", "0000000001"];
+    match random.below(3) {
+        0 => random.pick(&ends).to_owned(),
+        _ => (0..random.below(13)).map(|_| random.pick(&["0", "1", "2", "7", "9"])).collect(),
+    }
+}
+
+/// The rest of a command that runs another one, with a redirect before that.
+fn wrapped(random: &mut Random, inside: bool) -> String {
+    let space = random.pick(&["", "", " "]);
+    let operator = random.pick(&[">f", ">>f", "<f", "<>f", ">|f", ">&2", "<<<f", ">&-", "&>f"]);
+    format!("{space}{operator} {}", marker(random, inside))
 }
 
 fn document(random: &mut Random, depth: usize, inside: bool) -> String {
@@ -329,7 +392,12 @@ fn simple(random: &mut Random, depth: usize, inside: bool) -> String {
 /// A redirect of any kind, with a target that is quoted, glued, put together or expanded. What is
 /// in `sub1` runs only where the target is expanded twice.
 fn redirect(random: &mut Random) -> String {
-    let descriptor = random.pick(&["", "", "", " 1", " 2", " 0", " {fd}", " {x}"]);
+    let descriptor = match random.below(12) {
+        0 => format!(" {}", digits(random)),
+        1 => format!(" a{}", digits(random)),
+        2 => random.pick(&[" {fd}$x", " {fd}''", " {x}a", " {x}1", " 1$x", " ''1"]).to_owned(),
+        _ => random.pick(&["", "", "", " 1", " 2", " 0", " {fd}", " {x}"]).to_owned(),
+    };
     let operator = random.pick(&[
         ">&", ">&", ">&", "<&", ">&-", "<&-", "&>", "&>>", ">", ">>", ">|", "<", "<>", "<<<",
         ">& ", "<& ", "> ", ">\\\n&", ">&\\\n", ">&\t",
@@ -411,7 +479,22 @@ fn dollar(random: &mut Random, depth: usize) -> String {
             .to_owned();
     }
     let next = depth - 1;
-    match random.below(16) {
+    match random.below(18) {
+        16 => random
+            .pick(&[
+                "${x:-$'\\x24(sub1)'}",
+                "${x:-$'$(sub1)'}",
+                "${x:=$'`sub1`'}",
+                "${x#$'$(sub1)'}",
+                "${x:-\"$'$(x)'\"}",
+                "${x:-'\\$(sub1)'}",
+            ])
+            .to_owned(),
+        17 => format!(
+            "$({} ${{x:-$'{}'}})",
+            marker(random, true),
+            random.pick(&["\\x24(sub1)", "$(sub1)", "`sub1`", "a"])
+        ),
         0 | 1 => format!("$({}\n)", list(random, next, true)),
         2 => format!("$\\\n({})", simple(random, next, true)),
         3 => format!("`{}`", backtick(random)),
