@@ -30,6 +30,12 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether arithmetic is around this place, in the same list of commands.
+    pub(super) fn is_in_arithmetic(&self) -> bool {
+        let here = self.frames.iter().rev().take_while(|frame| !matches!(frame, Frame::List(_)));
+        here.into_iter().any(|frame| matches!(frame, Frame::Arithmetic(_)))
+    }
+
     /// Takes what only arithmetic looks at; says whether it is known.
     fn take_arithmetic(&mut self, byte: u8, kind: ArithmeticKind, depth: usize) -> bool {
         match byte {

@@ -280,7 +280,8 @@ impl<'t> Reader<'t> {
 
     /// Refuses what bash surely cannot parse either.
     fn fail(&mut self, construct: &'static str, offset: usize, reason: &'static str) -> Step {
-        self.is_error = true;
+        // In arithmetic, bash looks for its end alone.
+        self.is_error = construct == "((" || !self.is_in_arithmetic();
         refuse(construct, offset, reason)
     }
 

@@ -150,6 +150,11 @@ impl Reader<'_> {
             return self.fail("${", start, UNCLOSED);
         };
         match byte {
+            // Bash does not see these braces when it looks for the parenthesis that closes the
+            // arithmetic: `(( rm -rf ${x:-)} build ))` runs `rm`.
+            b'(' | b')' | b'\\' | b'\'' if self.is_in_arithmetic() => {
+                refuse("${", start, "this inside ${…} of arithmetic; move it out")
+            }
             b'$' => self.read_dollar(quoting),
             b'`' => self.read_backtick(quoting),
             b'"' if quoting == Quoting::Document => refuse("${", start, ODD),

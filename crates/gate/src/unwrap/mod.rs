@@ -245,6 +245,12 @@ impl Unwrapper<'_> {
             inner.refusal = inner.refusal.or(inner.beyond_posix);
             inner.understood = false;
         }
+        if text.ends_with("\\\n") {
+            // After such a text for `eval`, bash takes the next reserved word for a program.
+            let reason = "a text for a shell ends with a backslash and a newline; leave them out";
+            inner.refusal.get_or_insert(Refusal { construct: "\\", offset: 0, reason });
+            inner.understood = false;
+        }
         let reading = &mut *self.reading;
         reading.steps += inner.steps;
         reading.arithmetic_names.extend(inner.arithmetic_names);

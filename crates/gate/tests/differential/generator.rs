@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Tokens for soups; `sub…` stands only where a substitution would run it.
-const TOKENS: [&str; 158] = [
+const TOKENS: [&str; 161] = [
     "$(sub1)",
     "`sub2`",
     "<(sub3)",
@@ -181,6 +181,9 @@ const TOKENS: [&str; 158] = [
     "select x in a;",
     "|&",
     ";&",
+    "${x:-)}",
+    "${x:-(}",
+    "\\\n'",
     "declare x=(a",
     "local x=(b)",
 ];
@@ -242,7 +245,12 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
             word(random, next, inside),
             random.pick(&["^(a|b)$", "a.*", "$x", "[0-9]+"])
         ),
-        14 => format!("eval '{}'", simple(random, 0, inside).replace('\'', "")),
+        14 => format!(
+            "eval '{}{}'{}",
+            simple(random, 0, inside).replace('\'', ""),
+            random.pick(&["", "", "", "\\\n", "\n", ";", "&", " <<E\nE"]),
+            random.pick(&["", "", "\n[[ a && out1 ]]", "\n{ out2; }"])
+        ),
         15 => format!("time {}", simple(random, next, inside)),
         16 => format!(
             "until {}; do {}; break; done",
@@ -524,8 +532,30 @@ fn backtick(random: &mut Random) -> String {
     }
 }
 
+/// Parentheses in arithmetic: bash takes some for its end.
+const PARENTHESES: [&str; 16] = [
+    "${x:-)}",
+    "${x:-(}",
+    "\"${x:-)}\"",
+    "${x:-\\)}",
+    "${x:-')'}",
+    "${x:-\")\"}",
+    "${x#)}",
+    "${x/)/(}",
+    "${x:(1)}",
+    "${x:)}",
+    "${a[)]}",
+    "${x:-${x:-)}}",
+    "${x",
+    "(1)",
+    ")",
+    "$(",
+];
+
 fn arithmetic(random: &mut Random, depth: usize) -> String {
-    match random.below(5) {
+    match random.below(7) {
+        5 => format!("out1 a {} b", random.pick(&PARENTHESES)),
+        6 => format!("a[{}] {}", random.pick(&PARENTHESES), random.pick(&PARENTHESES)),
         0 => format!("1 + {}", dollar(random, depth)),
         1 => "(2 * 3) << 1".to_owned(),
         2 => format!("a[{}]", dollar(random, depth)),
