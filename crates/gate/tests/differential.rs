@@ -24,8 +24,8 @@ const BATCH: usize = 1000;
 /// `just fuzz` takes another one each time.
 const SEED: u64 = 1_794_749_749;
 
-/// One batch of so many is given to dash, too: that takes a fork for each text.
-const DASH_EVERY: usize = 8;
+/// One batch of so many is given to dash, too.
+const DASH_EVERY: usize = 2;
 
 /// What is said where nothing can be compared.
 const SKIPPED: &str = "bash and unshare with user namespaces are needed";
@@ -95,12 +95,12 @@ fn is_open(reading: &Reading) -> bool {
 /// What is wrong with a reading, given what bash ran.
 fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
     if let Some(name) = ran.first().filter(|_| reading.runs_nothing) {
-        return Some(format!("bash ran `{name}` of a text that it was said not to begin"));
+        return Some(format!("`{name}` ran in a text that bash was said not to begin"));
     }
     if let Some(name) = ran.iter().find(|name| name.starts_with("sub"))
         && reading.substitution.is_none()
     {
-        return Some(format!("bash ran `{name}` in a substitution that was not seen"));
+        return Some(format!("`{name}` ran in a substitution that was not seen"));
     }
     let names = reading.runs.iter().filter_map(|run| run.name());
     let names: Vec<String> = names.map(|name| name.replace('\n', " ")).collect();
@@ -108,7 +108,7 @@ fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
         return None;
     }
     let missing = ran.iter().find(|name| !names.contains(name))?;
-    Some(format!("bash ran `{missing}`, which is not among {names:?}"))
+    Some(format!("`{missing}` ran, which is not among {names:?}"))
 }
 
 /// Checks one batch; says how many texts were understood and ran something.

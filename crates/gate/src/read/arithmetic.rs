@@ -30,10 +30,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether arithmetic is around this place, in the same list of commands.
-    pub(super) fn is_in_arithmetic(&self) -> bool {
-        let here = self.frames.iter().rev().take_while(|frame| !matches!(frame, Frame::List(_)));
-        here.into_iter().any(|frame| matches!(frame, Frame::Arithmetic(_)))
+    /// Whether arithmetic or a condition is around this place, in the same list of commands.
+    pub(super) fn is_in_parentheses(&self) -> bool {
+        let mut here = self.frames.iter().rev().take_while(|it| !matches!(it, Frame::List(_)));
+        here.any(|frame| matches!(frame, Frame::Arithmetic(_) | Frame::Condition(_)))
     }
 
     /// Takes what only arithmetic looks at; says whether it is known.

@@ -28,6 +28,7 @@ impl Reader<'_> {
             (b'\n' | b'(' | b')' | b'<' | b'>', _) => {
                 // Bash takes a newline only in some places, and ends there in others.
                 self.line_ended |= byte == b'\n';
+                self.note_group(byte);
                 self.at += 1;
                 Ok(())
             }
@@ -40,6 +41,27 @@ impl Reader<'_> {
             }
             _ => self.open_word(if expression { Role::Expression } else { Role::Operand }),
         }
+    }
+
+    /// Notes a parenthesis of the condition on top: a group, or a pattern like `@(…)`.
+    pub(super) fn note_group(&mut self, byte: u8) {
+        let conditions = self.frames.iter_mut().rev().take(2);
+        for frame in conditions {
+            if let Frame::Condition(condition) = frame {
+                condition.grouped |= byte == b'(';
+            }
+        }
+    }
+
+    /// Refuses a substitution in the parentheses of a condition: bash counts nothing but
+    /// parentheses and quotes there, so a comment inside the substitution could end the condition.
+    pub(super) fn check_group(&self, start: usize) -> Step {
+        let mut here = self.frames.iter().rev().take_while(|it| !matches!(it, Frame::List(_)));
+        let grouped = here.any(|it| matches!(it, Frame::Condition(condition) if condition.grouped));
+        if grouped {
+            return refuse("[[", start, "a substitution in parentheses of `[[ … ]]`; move it out");
+        }
+        Ok(())
     }
 
     /// Takes a word of a condition; `]]` ends it.

@@ -90,6 +90,7 @@ impl Reader<'_> {
         parenthesis_at: usize,
     ) -> Step {
         self.found(construct, start);
+        self.check_group(start)?;
         self.check_arithmetic_of_document(start)?;
         self.at = parenthesis_at;
         self.level += 1;
@@ -120,6 +121,7 @@ impl Reader<'_> {
     pub(super) fn read_backtick(&mut self, quoting: Quoting) -> Step {
         let start = self.at;
         self.found("`", start);
+        self.check_group(start)?;
         self.check_arithmetic_of_document(start)?;
         self.expand(quoting == Quoting::Plain);
         self.at += 1;

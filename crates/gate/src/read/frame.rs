@@ -205,6 +205,8 @@ pub(super) struct ConditionFrame {
     pub operand_varies: bool,
     /// The next word is compared as a number.
     pub number: bool,
+    /// Whether a parenthesis was opened.
+    pub grouped: bool,
 }
 
 /// How far the head of `for` was read.

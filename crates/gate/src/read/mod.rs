@@ -280,8 +280,8 @@ impl<'t> Reader<'t> {
 
     /// Refuses what bash surely cannot parse either.
     fn fail(&mut self, construct: &'static str, offset: usize, reason: &'static str) -> Step {
-        // In arithmetic, bash looks for its end alone.
-        self.is_error = construct == "((" || !self.is_in_arithmetic();
+        // In arithmetic and patterns, bash looks for their end alone.
+        self.is_error = matches!(construct, "((" | "[[") || !self.is_in_parentheses();
         refuse(construct, offset, reason)
     }
 

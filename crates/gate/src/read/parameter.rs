@@ -151,9 +151,9 @@ impl Reader<'_> {
         };
         match byte {
             // Bash does not see these braces when it looks for the parenthesis that closes the
-            // arithmetic: `(( rm -rf ${x:-)} build ))` runs `rm`.
-            b'(' | b')' | b'\\' | b'\'' if self.is_in_arithmetic() => {
-                refuse("${", start, "this inside ${…} of arithmetic; move it out")
+            // arithmetic or a pattern: `(( rm -rf ${x:-)} build ))` runs `rm`.
+            b'(' | b')' | b'\\' | b'\'' if self.is_in_parentheses() => {
+                refuse("${", start, "this inside ${…} of `((…))` or `[[…]]`; move it out")
             }
             b'$' => self.read_dollar(quoting),
             b'`' => self.read_backtick(quoting),

@@ -55,6 +55,7 @@ impl Reader<'_> {
                     variable: false,
                     operand_varies: false,
                     number: false,
+                    grouped: false,
                 }))?;
             }
             "!" if self.is_piped_into() => {

@@ -161,6 +161,7 @@ impl Reader<'_> {
         if byte == b')' && open == 0 {
             return self.finish_word();
         }
+        self.note_group(byte);
         if let Some(builder) = self.builders.last_mut() {
             match byte {
                 b'(' => builder.parentheses += 1,

@@ -188,10 +188,74 @@ const TOKENS: [&str; 161] = [
     "local x=(b)",
 ];
 
+/// Tokens for arithmetic and conditions.
+const INNER: [&str; 48] = [
+    "(",
+    "(",
+    "(",
+    ")",
+    ")",
+    ")",
+    "))",
+    " ",
+    " ",
+    " ",
+    " ]] || out2 ",
+    ")) || out3 ",
+    " ]]\n",
+    "${x:-)}",
+    "${x:-(}",
+    "${x:-",
+    "${x#",
+    "}",
+    "}",
+    "$(sub1)",
+    "$(: # ))\n)",
+    "`sub2`",
+    "\"",
+    "'",
+    "\\)",
+    "\\(",
+    "\")\"",
+    "')'",
+    "#",
+    " # ",
+    "\n",
+    "a",
+    "a",
+    "1",
+    "+",
+    " == ",
+    " =~ ",
+    " =~ (",
+    " && ",
+    " || ",
+    "|",
+    "@(",
+    "!(",
+    "$x",
+    "a[",
+    "]",
+    "$((",
+    "${a[",
+];
+
 /// A soup of tokens.
 pub fn soup(random: &mut Random) -> String {
     let length = 1 + random.below(14);
-    let text: String = (0..length).map(|_| random.pick(&TOKENS)).collect();
+    let text: String = match random.below(5) {
+        // Where bash counts parentheses.
+        0 => {
+            let (open, close) = match random.below(4) {
+                0 => ("false && (( ", "))"),
+                1 => ("false && : $(( ", "))"),
+                _ => ("[[ b == a && ", " ]]"),
+            };
+            let inside: String = (0..length).map(|_| random.pick(&INNER)).collect();
+            format!("{open}{inside}{close}{}", random.pick(&["", " || out1", "; out1"]))
+        }
+        _ => (0..length).map(|_| random.pick(&TOKENS)).collect(),
+    };
     // The newline of a continuation ends a comment, and then a plain subshell follows.
     if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
 }
@@ -206,8 +270,8 @@ pub fn broken(random: &mut Random, depth: usize) -> String {
         1 => drop(text.remove(place)),
         _ => text.insert_str(place, random.pick(&TOKENS)),
     }
-    // The newline of a continuation ends a comment, and then a plain subshell follows.
-    if text.contains('#') { text.replace("$\\\n(", "$(").replace("<\\\n(", "<(") } else { text }
+    // The mistake may have made a plain subshell of a substitution.
+    text.replace("sub", "out")
 }
 
 /// A well-formed text; `inside` says whether a substitution is around it.
@@ -229,28 +293,13 @@ fn command(random: &mut Random, depth: usize, inside: bool) -> String {
     }
     let next = depth - 1;
     match random.below(25) {
-        21 => format!(
-            "coproc {}{}",
-            random.pick(&["", "f ", "$x ", "x=1 ", "'f' "]),
-            command(random, next, inside)
-        ),
-        22 => format!("env -u {}{}", digits(random), wrapped(random, inside)),
-        23 => format!(
-            "a='=1 out9'; env {{x}}{}>f {}",
-            random.pick(&["$a", "", "''", "a"]),
-            marker(random, inside)
-        ),
+        21..=23 => wrapper(random, next, inside),
         13 => format!(
             "[[ {} =~ {} ]]",
             word(random, next, inside),
             random.pick(&["^(a|b)$", "a.*", "$x", "[0-9]+"])
         ),
-        14 => format!(
-            "eval '{}{}'{}",
-            simple(random, 0, inside).replace('\'', ""),
-            random.pick(&["", "", "", "\\\n", "\n", ";", "&", " <<E\nE"]),
-            random.pick(&["", "", "\n[[ a && out1 ]]", "\n{ out2; }"])
-        ),
+        14 => evaluated(random, inside),
         15 => format!("time {}", simple(random, next, inside)),
         16 => format!(
             "until {}; do {}; break; done",
@@ -314,6 +363,29 @@ fn wrapped(random: &mut Random, inside: bool) -> String {
     let space = random.pick(&["", "", " "]);
     let operator = random.pick(&[">f", ">>f", "<f", "<>f", ">|f", ">&2", "<<<f", ">&-", "&>f"]);
     format!("{space}{operator} {}", marker(random, inside))
+}
+
+/// Text for `eval`, and what bash may read in another way after it.
+fn evaluated(random: &mut Random, inside: bool) -> String {
+    let text = simple(random, 0, inside).replace('\'', "");
+    let end = random.pick(&["", "", "", "\\\n", "\n", ";", "&", " <<E\nE"]);
+    let next = random.pick(&["", "", "\n[[ a && out1 ]]", "\n{ out2; }"]);
+    format!("eval '{text}{end}'{next}")
+}
+
+/// A command that runs another one, where it is easily mistaken which one that is.
+fn wrapper(random: &mut Random, depth: usize, inside: bool) -> String {
+    match random.below(3) {
+        0 => {
+            let name = random.pick(&["", "f ", "$x ", "x=1 ", "'f' "]);
+            format!("coproc {name}{}", command(random, depth, inside))
+        }
+        1 => format!("env -u {}{}", digits(random), wrapped(random, inside)),
+        _ => {
+            let glued = random.pick(&["$a", "", "''", "a"]);
+            format!("a='=1 out9'; env {{x}}{glued}>f {}", marker(random, inside))
+        }
+    }
 }
 
 fn document(random: &mut Random, depth: usize, inside: bool) -> String {
