@@ -68,7 +68,7 @@ fn check_quickly(texts: &[String], folder: &Path, wrong: &mut Vec<String>) -> Op
     let read_each = texts.iter().map(|text| (read(text), text));
     let telling: Vec<(Reading, &String)> = read_each
         .filter(|(reading, _)| {
-            reading.substitution.is_none() || reading.understood || reading.runs_nothing
+            reading.substitution.is_none() || reading.runs_nothing || is_complete(reading)
         })
         .collect();
     let asked: Vec<String> = telling.iter().map(|(_, text)| (*text).clone()).collect();
@@ -92,7 +92,13 @@ fn is_open(reading: &Reading) -> bool {
     doubtful || reading.runs.iter().any(|run| run.unresolved)
 }
 
-/// What is wrong with a reading, given what bash ran.
+/// Whether a reading says that it names all that may run.
+fn is_complete(reading: &Reading) -> bool {
+    let named = reading.runs.iter().all(|run| run.name() != Some("?"));
+    reading.understood && named && !is_open(reading)
+}
+
+/// What is wrong with a reading, given what was run.
 fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
     if let Some(name) = ran.first().filter(|_| reading.runs_nothing) {
         return Some(format!("`{name}` ran in a text that bash was said not to begin"));
@@ -104,7 +110,7 @@ fn complaint(reading: &Reading, ran: &[String]) -> Option<String> {
     }
     let names = reading.runs.iter().filter_map(|run| run.name());
     let names: Vec<String> = names.map(|name| name.replace('\n', " ")).collect();
-    if !reading.understood || names.iter().any(|name| name == "?") || is_open(reading) {
+    if !is_complete(reading) {
         return None;
     }
     let missing = ran.iter().find(|name| !names.contains(name))?;
@@ -217,5 +223,5 @@ fn bash_runs_nothing_that_the_gate_did_not_see() {
     drop(fs::remove_dir_all(&folder));
     println!("{total} texts, {telling} understood and running something, {by_dash} by dash");
     assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n\n"));
-    assert!(telling * 5 > total, "the generator tells too little: {telling} of {total}");
+    assert!(telling * 8 > total, "the generator tells too little: {telling} of {total}");
 }

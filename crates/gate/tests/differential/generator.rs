@@ -254,6 +254,19 @@ pub fn soup(random: &mut Random) -> String {
             let inside: String = (0..length).map(|_| random.pick(&INNER)).collect();
             format!("{open}{inside}{close}{}", random.pick(&["", " || out1", "; out1"]))
         }
+        // What bash reads, and writes anew, before it runs it.
+        1 => {
+            let (open, close) = match random.below(6) {
+                0 => ("out1 $(", "\n)"),
+                1 => ("out1 \"$(", ")\"\nout2"),
+                2 => ("out1 <(", "\n) a"),
+                3 => ("x=(", ")\nout1"),
+                4 => ("out1 ${x:-\"$(", "\n)\"}"),
+                _ => ("eval '", "'\n[[ a && out1 ]]"),
+            };
+            let inside: String = (0..length).map(|_| random.pick(&TOKENS)).collect();
+            format!("{open}{inside}{close}")
+        }
         _ => (0..length).map(|_| random.pick(&TOKENS)).collect(),
     };
     // The newline of a continuation ends a comment, and then a plain subshell follows.
