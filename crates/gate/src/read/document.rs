@@ -60,14 +60,16 @@ impl Reader<'_> {
                     quoted = true;
                 }
                 (Some(quote), _) if quote == byte => inside = None,
-                (_, b'\\') if inside.is_none() && self.byte_at(self.at + 1) != Some(b'\n') => {
+                // It quotes what comes next, also what would end the delimiter.
+                (None, b'\\') => {
                     quoted = true;
+                    self.at += 1;
+                    let next = self.peek().filter(|byte| is_plain(*byte)).ok_or(odd)?;
+                    delimiter.push(char::from(next));
                 }
                 (None, b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b')' | b'<' | b'>') => break,
                 (Some(_), b' ') => delimiter.push(' '),
-                _ if byte.is_ascii_alphanumeric() || b"_-.!+:/=%@,".contains(&byte) => {
-                    delimiter.push(char::from(byte));
-                }
+                _ if is_plain(byte) => delimiter.push(char::from(byte)),
                 _ => return Err(odd),
             }
             self.at += 1;
@@ -195,4 +197,9 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a byte may stand in a delimiter.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.!+:/=%@,".contains(&byte)
 }

@@ -241,7 +241,9 @@ impl Unwrapper<'_> {
             let placed = NotPlain { offset: span.start, ..why };
             self.reading.inner_not_plain.get_or_insert(placed);
         }
-        if matches!(name, "sh" | "dash" | "ash") && inner.beyond_posix.is_some() {
+        if is_own_text(run, name) {
+            self.reading.beyond_posix = self.reading.beyond_posix.or(inner.beyond_posix);
+        } else if !is_like_bash(name) && inner.beyond_posix.is_some() {
             inner.refusal = inner.refusal.or(inner.beyond_posix);
             inner.understood = false;
         }
@@ -283,6 +285,17 @@ impl Unwrapper<'_> {
         }
         inner.understood
     }
+}
+
+/// Whether the shell that reads the whole text reads this part of it, too.
+fn is_own_text(run: &Invocation, name: &str) -> bool {
+    run.depth == 0 && matches!(name, "eval" | "trap")
+}
+
+/// Whether a program is a shell that reads what is beyond POSIX as bash does; `eval` inside another
+/// shell, `ssh`, `watch` and others may be plain `sh`.
+fn is_like_bash(name: &str) -> bool {
+    matches!(name, "bash" | "rbash" | "zsh" | "ksh" | "mksh")
 }
 
 /// Whether a text is plain for the shell that a program hands it to. What that shell finds in its

@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Tokens for soups; `sub…` stands only where a substitution would run it.
-const TOKENS: [&str; 161] = [
+const TOKENS: [&str; 165] = [
     "$(sub1)",
     "`sub2`",
     "<(sub3)",
@@ -103,6 +103,10 @@ const TOKENS: [&str; 161] = [
     "<<\\E",
     "<<\"E\"",
     "\nE\n",
+    "<<E\\;a",
+    "\nE;a\n",
+    "<<E\\ a",
+    "\nE a\n",
     "\n\tE\n",
     "<<<",
     ">f",
