@@ -58,8 +58,8 @@ pub struct Approval {
     /// Where it was tried already: what it did there. Then [`Reply::Apply`] brings that over.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tried: Option<Box<TriedCommand>>,
-    /// Whether one answer may count for all equal commands of the session: not where the text does
-    /// not say all that it runs.
+    /// Whether one answer may count for all equal commands of the session: only where the text was
+    /// understood.
     #[serde(default = "always")]
     pub may_repeat: bool,
     /// The task that waits for the answer before it executes a program or connects to a host. When
