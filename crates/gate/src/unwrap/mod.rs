@@ -242,7 +242,8 @@ impl Unwrapper<'_> {
             self.reading.inner_not_plain.get_or_insert(placed);
         }
         if is_own_text(run, name) {
-            self.reading.beyond_posix = self.reading.beyond_posix.or(inner.beyond_posix);
+            let found = inner.beyond_posix.map(|it| Refusal { offset: span.start, ..it });
+            self.reading.beyond_posix = self.reading.beyond_posix.or(found);
         } else if !is_like_bash(name) && inner.beyond_posix.is_some() {
             inner.refusal = inner.refusal.or(inner.beyond_posix);
             inner.understood = false;

@@ -115,20 +115,27 @@ fn has(options: &[&str], text: &str) -> bool {
 fn take_option(words: &[Word], at: usize, wrapper: &Wrapper, parsed: &mut Parsed) -> Option<usize> {
     let word = words.get(at)?;
     let text = word.text.as_str();
+    // What is expanded may be a value, another option, or nothing: only where a value has begun
+    // is it known that the next word is none.
+    let literal = word.form == Form::Literal;
+    if word.form == Form::Glob {
+        return None;
+    }
     let numeric = wrapper.numeric && text.bytes().skip(1).all(|byte| byte.is_ascii_digit());
     if numeric || text == "-" {
-        return Some(at + 1);
+        return literal.then_some(at + 1);
     }
     if text.starts_with("--") {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
+        (literal || value.is_some()).then_some(())?;
         let kind = long(name, wrapper)?;
         return take_value(words, at, kind, value, parsed);
     }
     // The whole word first: some programs spell long options with one dash.
-    if let Some(kind) = exact(text, wrapper) {
+    if let Some(kind) = exact(text, wrapper).filter(|_| literal) {
         return take_value(words, at, kind, None, parsed);
     }
     let mut kind = Kind::Flag;
@@ -139,11 +146,12 @@ fn take_option(words: &[Word], at: usize, wrapper: &Wrapper, parsed: &mut Parsed
             break;
         }
         if kind != Kind::Flag {
-            let attached = (!after.is_empty() || word.form != Form::Literal).then_some(after);
+            let attached = (!after.is_empty()).then_some(after);
+            (literal || attached.is_some()).then_some(())?;
             return take_value(words, at, kind, attached, parsed);
         }
     }
-    (word.form == Form::Literal).then_some(())?;
+    literal.then_some(())?;
     take_value(words, at, kind, None, parsed)
 }
 
