@@ -71,7 +71,14 @@ pub fn broken(random: &mut Random, depth: usize) -> String {
         _ => text.insert_str(place, random.pick(&TOKENS)),
     }
     // The mistake may have made a plain subshell of a substitution.
-    text.replace("sub", "out")
+    let forms = [
+        ("sub", "out"),
+        ("s''ub", "o''ut"),
+        ("su\"b", "ou\"t"),
+        ("su\\\nb", "ou\\\nt"),
+        ("su\\x62", "ou\\x74"),
+    ];
+    forms.iter().fold(text, |text, (inside, outside)| text.replace(inside, outside))
 }
 
 /// A well-formed text; `inside` says whether a substitution is around it.
