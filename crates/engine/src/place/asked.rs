@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fmt, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -21,6 +21,7 @@ use crate::{
     model::sandbox::{SandboxReport, Wanted},
     platform::OwnedFd,
     presence::Presence,
+    threads::in_thread,
 };
 
 /// Why there is no warden.
@@ -158,12 +159,12 @@ pub(crate) enum TamperCheck {
     Local(LocalTamperCheck),
     /// Elsewhere: the warnings, once they are asked for.
     Far(Soon<'static, Vec<String>>),
-    /// By an engine that has ended, and took along what it saw.
-    Missed,
+    /// By an engine that has ended, and took along what it saw of this workspace.
+    Missed(PathBuf),
 }
 
 /// The warning of a task that cannot be compared with how things were before it.
-pub(crate) const MISSED: &str = "Legwork did not compare what this task changed in repositories, because the \
+const MISSED: &str = "Legwork did not compare what this task changed in repositories, because the \
                       process that started it ended first; check their hooks and git settings";
 
 impl TamperCheck {
@@ -172,9 +173,39 @@ impl TamperCheck {
         match self {
             Self::Local(check) => check.warnings(leaves).await,
             Self::Far(warnings) => warnings.await,
-            Self::Missed => vec![MISSED.to_owned()],
+            Self::Missed(workspace) => {
+                let has_one = in_thread(move || has_repository(&workspace)).await.unwrap_or(true);
+                has_one.then(|| MISSED.to_owned()).into_iter().collect()
+            }
         }
     }
+}
+
+/// Most folders that are looked through for a repository.
+const FOLDERS_MAX: usize = 20_000;
+
+/// Whether a workspace is in a repository, or has one. What cannot be looked through may have one.
+fn has_repository(workspace: &Path) -> bool {
+    let is_bare = |folder: &Path| ["HEAD", "objects"].iter().all(|it| folder.join(it).exists());
+    let mut folders: Vec<PathBuf> =
+        workspace.is_dir().then(|| workspace.to_owned()).into_iter().collect();
+    let mut looked = 0;
+    while let Some(folder) = folders.pop() {
+        looked += 1;
+        let Ok(entries) = fs::read_dir(&folder) else { return true };
+        if looked > FOLDERS_MAX || is_bare(&folder) {
+            return true;
+        }
+        for entry in entries.flatten() {
+            if entry.file_name() == ".git" {
+                return true;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    workspace.ancestors().any(|folder| folder.join(".git").exists())
 }
 
 impl fmt::Debug for TamperCheck {
@@ -197,4 +228,23 @@ pub(crate) struct Survey<'a> {
 pub(crate) struct Surveyed {
     pub look: Arc<dyn Look>,
     pub workspace: Folder,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_without_a_repository_has_nothing_to_compare() {
+        let scratch = tempfile::tempdir().unwrap();
+        let workspace = scratch.path().join("ws");
+        fs::create_dir_all(workspace.join("a/b")).unwrap();
+        assert!(!has_repository(&workspace));
+        for one in ["ws/a/b/.git", "ws/a/bare.git/objects", ".git"] {
+            fs::create_dir_all(scratch.path().join(one)).unwrap();
+            fs::write(workspace.join("a/bare.git/HEAD"), "").ok();
+            assert!(has_repository(&workspace), "{one}");
+            fs::remove_dir_all(scratch.path().join(one)).unwrap();
+        }
+    }
 }

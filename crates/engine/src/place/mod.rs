@@ -57,8 +57,8 @@ use legwork_warden::{
 use self::jobs::driver::NotSubmitted;
 pub(crate) use self::{
     asked::{
-        Attending, Attention, Folder, Inheritance, LoginWish, MISSED, NewJob, NoProgram,
-        PlaceError, Sandbox, Survey, Surveyed, TamperCheck,
+        Attending, Attention, Folder, Inheritance, LoginWish, NewJob, NoProgram, PlaceError,
+        Sandbox, Survey, Surveyed, TamperCheck,
     },
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},

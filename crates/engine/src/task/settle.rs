@@ -1,6 +1,6 @@
 //! Records how tasks end, in the ledger and the audit log, and settles tasks whose warden is gone.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use legwork_gate::Level;
 use legwork_warden::{
@@ -247,7 +247,8 @@ impl Tasks {
     /// What stands for the look before a task, for those who have not had it started.
     pub(super) fn missed_check(task: &Task) -> Option<TamperCheck> {
         let is_trial = task.sandbox.granted_by.as_deref() == Some(TRIAL);
-        (task.sandbox.level == Level::WorkspaceWrite && !is_trial).then_some(TamperCheck::Missed)
+        let is_checked = task.sandbox.level == Level::WorkspaceWrite && !is_trial;
+        is_checked.then(|| TamperCheck::Missed(PathBuf::from(&task.workspace)))
     }
 
     /// The same by the engine that had it started, which adds what only that one knows.

@@ -184,6 +184,15 @@ fn every_way_to_bring_a_hook_into_a_repository_that_a_command_makes_is_told() {
 }
 
 #[test]
+fn a_name_in_a_warning_does_not_hide_it() {
+    let Some(house) = House::ordinary() else { return };
+    let hook = plant(&house, "\"$odd\"/.git/hooks");
+    let text = format!("odd=$(printf 'z\\r\\033[2Knext'); git init -q \"$odd\"; {hook}");
+    let told = warnings(&run(&house, OPERATOR, &text));
+    assert!(told.contains(r"z\\u{d}\\u{1b}[2Knext/.git/hooks/post-commit"), "{told}");
+}
+
+#[test]
 fn a_repository_that_a_command_made_is_guarded_from_the_next_one() {
     for house in House::each() {
         assert_eq!(warnings(&run(&house, OPERATOR, "git init -q sub")), "");

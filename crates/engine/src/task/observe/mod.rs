@@ -22,7 +22,7 @@ use crate::{
     error::{ErrorKind, ToolError},
     model::{Caller, Outcome, status::Status},
     output::{Mask, TaskOutput},
-    place::{Channel, MISSED, Place},
+    place::{Channel, Place},
     store::ledger::Task,
 };
 
@@ -375,7 +375,9 @@ impl Observer {
             }
             let is_stored = small.is_none();
             let missed = Tasks::missed_check(&task);
-            outcome.warnings.extend(missed.map(|_| MISSED.to_owned()));
+            if let Some(missed) = missed {
+                outcome.warnings.extend(missed.warnings(false).await);
+            }
             self.tasks.finish(&id, &outcome, small).await?;
             if is_stored {
                 Box::pin(self.tasks.bring(&task.warden, &id)).await;

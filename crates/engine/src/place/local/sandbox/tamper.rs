@@ -15,8 +15,8 @@ use std::{
     time::{self, Duration},
 };
 
+use legwork_gate::visible;
 use rustix::fs::statfs;
-
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::{Instant, timeout},
@@ -260,7 +260,9 @@ impl LocalTamperCheck {
             Some(before) => watched.look(move |it| it.news(&before, leaves)).await,
             None => None,
         };
-        found.unwrap_or_else(|| vec![watched.unknown()])
+        let found = found.unwrap_or_else(|| vec![watched.unknown()]);
+        // The names in them are a command's work.
+        found.iter().map(|warning| visible(warning)).collect()
     }
 }
 
