@@ -147,6 +147,12 @@ impl Answering {
         typed.max(self.shown_ms + PAUSE_MS)
     }
 
+    /// True if a key came just now, or a word.
+    pub(crate) fn is_typed_at(&self, now_ms: u64) -> bool {
+        let within = |at_ms: Option<u64>, ms| at_ms.is_some_and(|at_ms| now_ms < at_ms + ms);
+        within(self.last_ms, PAUSE_MS) || within(self.word_ms, WORD_PAUSE_MS)
+    }
+
     /// True if a letter that allows would wait for Enter now.
     pub(crate) fn is_ready(&self, now_ms: u64) -> bool {
         now_ms >= self.ready_at()

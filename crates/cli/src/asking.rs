@@ -17,7 +17,7 @@ use std::{
 };
 
 use legwork::{Answered, Approval, AskFuture, Asker, FaceAnswer, Reply, SharedAsker, user_file};
-use tokio::task::JoinHandle;
+use tokio::{runtime::Handle, task::JoinHandle};
 
 pub(crate) use self::sitting::Sitting;
 use self::{keyboard::AskingTerminal, prompt::line};
@@ -54,16 +54,18 @@ impl Asker for Person {
         Box::pin(async move {
             let by = "the person at the terminal";
             left().await;
-            let Ok(mut sitting) = Sitting::open() else { return FaceAnswer::NotShown };
-            let Ok(said) = sitting.ask(&approval, &approval.replies()).await else {
-                return FaceAnswer::NotShown;
-            };
+            let Ok(sitting) = Sitting::open() else { return FaceAnswer::NotShown };
+            let mut asked = Asked(Some(sitting));
+            let Some(sitting) = &mut asked.0 else { return FaceAnswer::NotShown };
+            let said = sitting.ask(&approval, &approval.replies()).await;
+            // It was answered here: what follows depends on the answer.
+            let sitting = asked.0.take();
+            let Ok(said) = said else { return FaceAnswer::NotShown };
             let (decision, note) = match said {
                 PersonSaid::Reply(decision, note) => {
                     let _ = confirm(&approval, decision);
-                    // A note has its own end: what is typed behind that is for what comes next.
-                    if decision == Reply::Deny && note.is_none() {
-                        leave(sitting);
+                    if decision == Reply::Deny {
+                        sitting.into_iter().for_each(leave);
                     }
                     (decision, note)
                 }
@@ -77,11 +79,21 @@ impl Asker for Person {
     }
 }
 
+/// A question at the terminal, which somebody else may answer first.
+struct Asked(Option<Sitting>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // Who was typing goes on for a moment.
+        self.0.take().filter(Sitting::is_typed_at).into_iter().for_each(leave);
+    }
+}
+
 /// Gives the terminal back once nothing is typed behind a deny. The answer does not wait for that,
 /// and no script whose input is something else does.
 fn leave(sitting: Sitting) {
-    if io::stdin().is_terminal() {
-        let leaving = tokio::spawn(sitting.leave());
+    if let (true, Ok(runtime)) = (io::stdin().is_terminal(), Handle::try_current()) {
+        let leaving = runtime.spawn(sitting.leave());
         *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) = Some(leaving);
     }
 }

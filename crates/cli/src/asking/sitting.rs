@@ -88,6 +88,11 @@ impl Sitting {
         Ok(())
     }
 
+    /// True if somebody is typing right now.
+    pub(super) fn is_typed_at(&self) -> bool {
+        self.answering.is_typed_at(self.now_ms())
+    }
+
     fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

@@ -337,7 +337,8 @@ async fn batch(bench: &mut Bench, tool: &str) -> ExitCode {
         }
         let answer = answer(bench, tool, &line).await;
         complete &= answer.get("verdict").is_some();
-        if writeln!(out, "{answer}").is_err() {
+        // Whoever asks line by line waits for the answer.
+        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
             return ExitCode::SUCCESS;
         }
     }

@@ -42,7 +42,7 @@ pub(super) const SUBPROTOCOL: &str = "legwork";
 const CODE_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Most codes at once; the oldest goes.
-const CODES_MAX: usize = 8;
+const CODES_MAX: usize = 64;
 
 /// How long a ticket can be used: the page does so at once.
 const TICKET_LIFETIME: Duration = Duration::from_secs(60);

@@ -138,7 +138,7 @@ pub(super) async fn open(call: Call) -> Handled {
         observer,
         engine,
         holder: call.holder,
-        typing: None,
+        has_typed: false,
         output: TaskOutput::default(),
         at: 0,
         masked: None,
@@ -172,8 +172,8 @@ struct Attached {
     /// How long a client may be silent, or not read.
     idle: Duration,
     may_type: bool,
-    /// Whether it was let type; not known before it tries.
-    typing: Option<Result<(), ToolError>>,
+    /// Whether it was let type: that is noted once.
+    has_typed: bool,
     /// What hides secrets from it.
     mask: Option<Arc<Mask>>,
     masked: Option<MaskedStream>,
@@ -346,13 +346,9 @@ impl Attached {
 
     async fn type_keys(&mut self, keys: &[u8]) -> Result<(), ToolError> {
         self.check_may_type()?;
-        if self.typing.is_none() {
-            let task: &Task = self.observer.task();
-            self.typing = Some(self.engine.admit_typing(task, &caller(&self.holder)).await);
-        }
-        if let Some(Err(error)) = &self.typing {
-            return Err(error.clone());
-        }
+        let task: &Task = self.observer.task();
+        self.engine.admit_typing(task, &caller(&self.holder), !self.has_typed).await?;
+        self.has_typed = true;
         let taken =
             self.observer.controls(&caller(&self.holder)).await?.input(keys, PATIENCE).await;
         let problem = match taken.refusal {

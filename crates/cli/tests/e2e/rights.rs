@@ -242,7 +242,17 @@ fn a_duplicate_is_joined_by_those_alone_who_could_have_started_it() {
     assert_eq!(joins(INTEGRATION), (own.clone(), true), "which is the one it joins then");
     let (untrusted, joined) = joins(UNTRUSTED);
     assert!(!joined && untrusted != own);
-    assert_eq!(joins(OPERATOR), (first, true), "never what one of less trust has prepared");
+    assert_eq!(joins(OPERATOR), (first.clone(), true), "never what one of less trust has prepared");
+    // Whom a rule gives less, or more, is given that.
+    for level in ["read-only", "none"] {
+        let policy = scratch.file(level);
+        let rule =
+            format!("[[rule]]\ndecision = \"allow\"\nprogram = \"cat\"\nsandbox = \"{level}\"\n");
+        fs::write(&policy, rule).unwrap();
+        let rules = ["--mode", "guarded", "--policy", &policy];
+        let begun = call(&scratch, OPERATOR, &rules, "ExecCommand", &input);
+        assert_eq!(begun["result"]["disposition"], "promoted_to_task", "{level}: {begun:#}");
+    }
 }
 
 #[test]

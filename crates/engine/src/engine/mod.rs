@@ -441,8 +441,13 @@ impl Engine {
     /// [`Controls::input`](crate::Controls::input), or says why not: in strict mode what a shell
     /// reads is judged in whole lines, unless a person types. Where the input is code, the audit
     /// log notes who begins to type.
-    pub async fn admit_typing(&self, task: &Task, caller: &Caller) -> Result<(), ToolError> {
-        self.judging().await.admit_typing(task, caller).await
+    pub async fn admit_typing(
+        &self,
+        task: &Task,
+        caller: &Caller,
+        is_first: bool,
+    ) -> Result<(), ToolError> {
+        self.judging().await.admit_typing(task, caller, is_first).await
     }
 
     /// The questions that wait for an answer, oldest first.

@@ -1,6 +1,7 @@
 //! What is asked of a place, and what it answers: plain data.
 
 use std::{
+    env,
     ffi::OsString,
     fmt, fs, io,
     path::{Path, PathBuf},
@@ -187,8 +188,7 @@ const FOLDERS_MAX: usize = 20_000;
 /// Whether a workspace is in a repository, or has one. What cannot be looked through may have one.
 fn has_repository(workspace: &Path) -> bool {
     let is_bare = |folder: &Path| ["HEAD", "objects"].iter().all(|it| folder.join(it).exists());
-    let mut folders: Vec<PathBuf> =
-        workspace.is_dir().then(|| workspace.to_owned()).into_iter().collect();
+    let mut folders = vec![workspace.to_owned()];
     let mut looked = 0;
     while let Some(folder) = folders.pop() {
         looked += 1;
@@ -205,7 +205,15 @@ fn has_repository(workspace: &Path) -> bool {
             }
         }
     }
-    workspace.ancestors().any(|folder| folder.join(".git").exists())
+    let ceilings = git_ceilings();
+    let is_open = |folder: &&Path| !ceilings.iter().any(|it| it == folder);
+    workspace.ancestors().take_while(is_open).any(|folder| folder.join(".git").exists())
+}
+
+/// The folders from which on git looks for no repository.
+pub(crate) fn git_ceilings() -> Vec<PathBuf> {
+    let set = env::var_os("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+    env::split_paths(&set).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 impl fmt::Debug for TamperCheck {

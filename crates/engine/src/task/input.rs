@@ -134,7 +134,12 @@ impl Tasks {
     /// by one cannot be judged: in strict mode only a person, who could approve the lines anyway,
     /// types so into a shell. Where the input is code it is noted that it comes, and from whom; the
     /// terminal's echo has the rest.
-    pub(crate) async fn admit_typing(&self, task: &Task, caller: &Caller) -> Result<(), ToolError> {
+    pub(crate) async fn admit_typing(
+        &self,
+        task: &Task,
+        caller: &Caller,
+        is_first: bool,
+    ) -> Result<(), ToolError> {
         if let Err(only_sees) = self.right(caller, task) {
             let error = only_sees.refusal(task);
             let entry = AuditEntry::refused(&error).own("task_id", &task.task_id);
@@ -144,6 +149,9 @@ impl Tasks {
         let Some(reader) = reads_code(&task.command) else { return Ok(()) };
         if reader == CodeReader::Shell && self.judge.is_strict() && !caller.is_person {
             return Err(half_a_line(task));
+        }
+        if !is_first {
+            return Ok(());
         }
         let entry = AuditEntry::new("typing")
             .own("task_id", &task.task_id)

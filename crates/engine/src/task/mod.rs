@@ -262,7 +262,7 @@ impl Tasks {
                 self.begin(id, only_tried(question), caller).await
             }
             Verdict::Ask(question) => {
-                if let Some(running) = self.equal_running(question.plan(), caller).await? {
+                if let Some(running) = self.equal_running(&question, caller).await? {
                     return Ok(Submitted::AlreadyRunning(running));
                 }
                 let refused = self.refused_writes(&question).await?;

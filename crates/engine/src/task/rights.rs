@@ -31,7 +31,7 @@ pub(super) const TRIAL: &str = "trial";
 
 /// The powers that a caller, or the caller of a task, has through a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reach {
+pub(super) struct Reach {
     trust: Trust,
     level: Level,
     network: NetworkMode,
@@ -65,11 +65,17 @@ impl Reach {
 
     /// True if a caller of this reach may take a task of that one for its own.
     fn may_join(self, task: Self) -> bool {
-        self.may_act_on(task).is_ok() && task.trust.reaches(self.trust)
+        let same = (self.level, self.network) == (task.level, task.network);
+        same && self.may_act_on(task).is_ok() && task.trust.reaches(self.trust)
+    }
+
+    /// That of a command that is confined like this.
+    pub(super) fn new(trust: Trust, wanted: Wanted) -> Self {
+        Self { trust, level: wanted.level, network: wanted.network }
     }
 
     /// That of a task. A trust that is not known here counts as the highest.
-    fn of(task: &Task) -> Self {
+    pub(super) fn of(task: &Task) -> Self {
         let trust = Trust::from_name(&task.trust).unwrap_or_default();
         Self { trust, level: task.sandbox.level, network: task.sandbox.network_mode() }
     }
@@ -171,15 +177,13 @@ impl Tasks {
     }
 
     /// True if a caller may be given a task in the place of an equal one of its own.
-    pub(super) fn may_join(&self, caller: &Caller, task: &Task) -> bool {
-        caller.session.has_started(task.task_id.as_str())
-            || self.reach_like(caller, task).may_join(Reach::of(task))
+    pub(super) fn may_join(caller: &Caller, own: Reach, task: &Task) -> bool {
+        caller.session.has_started(task.task_id.as_str()) || own.may_join(Reach::of(task))
     }
 
     /// The reach of a caller's own command in the place of a task.
     fn reach_like(&self, caller: &Caller, task: &Task) -> Reach {
-        let Wanted { level, network, .. } = self.wanted_like(caller.trust, task);
-        Reach { trust: caller.trust, level, network }
+        Reach::new(caller.trust, self.wanted_like(caller.trust, task))
     }
 
     /// The confinement of commands of this trust. What a rule gave to the task counts where the
@@ -244,7 +248,8 @@ mod tests {
             assert_eq!(less, expected, "{caller:?} on {task:?}");
             // What is of less trust is acted on, and not taken for one's own.
             let kind = |trust| if trust == SYSTEM { OPERATOR } else { trust };
-            let joins = expected.is_none() && kind(caller.0) == kind(task.0);
+            let same = (kind(caller.0), caller.1, caller.2) == (kind(task.0), task.1, task.2);
+            let joins = expected.is_none() && same;
             assert_eq!(reach(caller).may_join(reach(task)), joins, "{caller:?} for {task:?}");
         }
     }

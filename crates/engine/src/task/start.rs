@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork_gate::{Decision, Grant, Level, ProgramRule, Subject as _};
+use legwork_gate::{Decision, Grant, Level, ProgramRule, Question, Subject as _};
 use legwork_warden::{
     exec::ExecRule,
     failpoint::Failpoint,
@@ -30,7 +30,7 @@ use super::{
     plan::{Plan, PlanKind},
     programs::ProgramQuestions,
     progress::Progress,
-    rights::TRIAL,
+    rights::{Reach, TRIAL},
     run::{Run, RunControl},
 };
 use crate::{
@@ -259,16 +259,19 @@ impl Tasks {
     /// An equal task that runs, and that its caller may join: it needs no second approval.
     pub(crate) async fn equal_running(
         &self,
-        plan: &Plan,
+        question: &Question<Plan>,
         caller: &Caller,
     ) -> Result<Option<Box<Task>>, ToolError> {
+        let plan = question.plan();
+        let own =
+            Reach::new(caller.trust, self.judge.wanted_by(plan.wanted, question.explanation()));
         if plan.duplicates != DuplicatePolicy::ReuseRunning {
             return Ok(None);
         }
         let mut passed_over = Vec::new();
         while let Some(task) = self.store.ledger.equal(&plan.fingerprint, &passed_over).await? {
             let task = Box::pin(self.settle_if_gone(task)).await?;
-            if task.status.may_be_joined() && self.may_join(caller, &task) {
+            if task.status.may_be_joined() && Self::may_join(caller, own, &task) {
                 return Ok(Some(Box::new(task)));
             }
             passed_over.push(task.task_id);
@@ -317,7 +320,7 @@ impl Tasks {
                     if settled.status.is_final() {
                         continue;
                     }
-                    if self.may_join(caller, &settled) {
+                    if Self::may_join(caller, Reach::of(&task), &settled) {
                         return Ok(Some(Box::new(settled)));
                     }
                     passed_over.get_or_insert_default().push(settled.task_id);

@@ -91,6 +91,8 @@ impl Reader {
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", stage::folder().display());
         command.env_clear().env("PATH", path).env("HOME", self.home()).env("SHELL", "/bin/sh");
         command.env("LANG", "C.UTF-8").env("TZ", "UTC").env("COLUMNS", "100");
+        // The clone of these tests is not the repository around it.
+        command.env("GIT_CEILING_DIRECTORIES", stage::folder());
         // Nobody at the terminal of this test is asked anything.
         command.process_group(0).current_dir(self.home().join("project")).stdin(Stdio::null());
         command

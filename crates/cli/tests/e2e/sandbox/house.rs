@@ -169,6 +169,8 @@ impl House {
         command.args(&words[1..]).current_dir(self.path("workspace")).stdin(Stdio::null());
         command.env_clear().env("PATH", PROGRAMS).env("SHELL", "/bin/sh");
         command.env("HOME", self.path(self.home)).env("LANG", "C.UTF-8");
+        // The clone of these tests is not the repository around it.
+        command.env("GIT_CEILING_DIRECTORIES", stage::folder());
         command
     }
 

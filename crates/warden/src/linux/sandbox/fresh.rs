@@ -80,6 +80,9 @@ impl FilesAround {
         unreadable.retain(|path| !OWN.iter().any(|folder| path.starts_with(folder)));
         let files = guarded.chain(secrets).map(Path::to_owned).chain(programs);
         let files = files.chain(ways_in_copies(&profile));
+        // A folder that has taken the place of one is another.
+        let folders_shown = profile.writable.iter().chain(&profile.shown);
+        let files = files.chain(folders_shown.map(|bytes| path(bytes).to_owned()));
         Self {
             mounts,
             files: files.map(|path| (path.clone(), identity(&path))).collect(),

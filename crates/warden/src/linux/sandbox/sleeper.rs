@@ -135,7 +135,9 @@ impl Sleeper {
         handover.limits = &raw const limits;
         // Whoever ends before it has read this has not started anything.
         handover.failure = Some((StartStage::Sandbox, libc::ECHILD));
-        let mut order = SleeperOrder { handover, workdir: workdir.as_ptr(), folder };
+        let on_copy = spec.sandbox.as_ref().is_some_and(|sandbox| sandbox.on_copy);
+        let by_path = on_copy || has_its_own(&workdir);
+        let mut order = SleeperOrder { handover, workdir: workdir.as_ptr(), folder, by_path };
         self.was_woken.set(true);
         let place = (&raw mut order).expose_provenance().to_ne_bytes();
         let rules = spec.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.exec_rules[..]);
@@ -209,6 +211,13 @@ fn hear_confined(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// Whether the sandbox has a folder of its own at a path.
+fn has_its_own(folder: &CStr) -> bool {
+    const OWN: [&str; 6] = ["/tmp", "/var/tmp", "/proc", "/run", "/dev", "/sys"];
+    let folder = Path::new(OsStr::from_bytes(folder.to_bytes()));
+    OWN.iter().any(|own| folder.starts_with(own))
+}
+
 /// The working directory by its path inside, and what it is outside: a device and a number. `tmp`
 /// is
 /// `/tmp` inside.
@@ -243,6 +252,8 @@ struct SleeperOrder {
     handover: Handover,
     workdir: *const c_char,
     folder: (u64, u64),
+    /// Whether the sandbox has another folder at that path.
+    by_path: bool,
 }
 
 /// What a sleeper needs until it sleeps, and where it writes why it does not.
@@ -367,7 +378,7 @@ fn receive_order(socket: BorrowedFd<'_>) -> Option<(*mut SleeperOrder, [OwnedFd;
 unsafe fn execute(order: &SleeperOrder, streams: &[OwnedFd; 3]) -> (StartStage, c_int) {
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(order.workdir) };
-    let workdir = match enter_folder(path, order.folder) {
+    let workdir = match enter_folder(path, order.folder, order.by_path) {
         Ok(workdir) => workdir,
         Err(errno) => return (StartStage::WorkingDirectory, errno.raw_os_error()),
     };
@@ -381,13 +392,13 @@ unsafe fn execute(order: &SleeperOrder, streams: &[OwnedFd; 3]) -> (StartStage, 
 }
 
 /// Opens the working directory by its path: a descriptor from outside would lead past the sandbox's
-/// own mounts. It has to be the same folder, or at the same path without any link on the way: a
-/// copy of it, or what the sandbox has in its place (`/tmp`, `/run`, `/dev`, `/proc`).
-fn enter_folder(path: &CStr, expected: (u64, u64)) -> Result<OwnedFd, Errno> {
+/// own mounts. It has to be the same folder. Where the sandbox has another one in its place, it has
+/// to be at the same path without any link on the way.
+fn enter_folder(path: &CStr, expected: (u64, u64), by_path: bool) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(path, flags, Mode::empty())?;
     let stat = fstat(&folder)?;
-    let is_it = (stat.st_dev, stat.st_ino) == expected || is_straight(&folder, path)?;
+    let is_it = (stat.st_dev, stat.st_ino) == expected || (by_path && is_straight(&folder, path)?);
     if is_it { Ok(folder) } else { Err(Errno::STALE) }
 }
 

@@ -9,7 +9,10 @@ use std::{
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
 use super::places::guarded;
-use crate::plain_file::{read_lossily, read_text};
+use crate::{
+    place::git_ceilings,
+    plain_file::{read_lossily, read_text},
+};
 
 /// Folders that hold hooks of repositories besides their own, by the folders of git's.
 pub(super) type Hooks = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
@@ -26,11 +29,19 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// The repository around a workspace: in it, above it, or the one that it is a worktree of.
+    /// The repository around a workspace, as git finds it: in it, above it, or the one that it is a
+    /// worktree of.
     pub(crate) fn around(workspace: &Path) -> Self {
+        Self::below(workspace, &git_ceilings())
+    }
+
+    /// The same, but for a repository at or above one of these folders.
+    fn below(workspace: &Path, ceilings: &[PathBuf]) -> Self {
         let place = workspace.join(".git");
         let mut named_by = None;
-        for folder in workspace.ancestors() {
+        let is_open =
+            |folder: &&Path| *folder == workspace || !ceilings.iter().any(|it| it == folder);
+        for folder in workspace.ancestors().take_while(is_open) {
             let named = folder.join(".git");
             let Ok(data) = fs::metadata(&named) else { continue };
             // A link leads nowhere that would be opened for writing.
@@ -179,6 +190,25 @@ mod tests {
             fs::write(own.join("gitdir"), format!("{}\n", back.display())).unwrap();
             let (own, common, named_by) = (own.clone(), main.clone(), named_by.clone());
             assert_eq!(Repository::around(&tree), Repository { own, common, named_by });
+        }
+    }
+
+    #[test]
+    fn a_repository_at_or_above_a_ceiling_is_not_found() {
+        let scratch = tempfile::tempdir().unwrap();
+        let top = scratch.path().canonicalize().unwrap();
+        let (git, workspace) = (top.join(".git"), top.join("a/b"));
+        fs::create_dir_all(git.join("objects")).unwrap();
+        fs::create_dir_all(git.join("refs")).unwrap();
+        fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        fs::create_dir_all(&workspace).unwrap();
+        assert!(Repository::below(&workspace, &[]).is_at(&git));
+        assert!(
+            Repository::below(&top, std::slice::from_ref(&top)).is_at(&git),
+            "it is no ceiling for itself"
+        );
+        for ceiling in [top.clone(), top.join("a")] {
+            assert!(!Repository::below(&workspace, &[ceiling]).is_at(&git));
         }
     }
 }
