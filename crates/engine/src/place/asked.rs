@@ -1,9 +1,8 @@
 //! What is asked of a place, and what it answers: plain data.
 
 use std::{
-    env,
     ffi::OsString,
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -16,7 +15,10 @@ use legwork_warden::{
     sandbox::Enforcement,
 };
 
-use super::{Look, Soon, local::LocalTamperCheck};
+use super::{
+    Look, Soon,
+    local::{LocalTamperCheck, has_repository},
+};
 use crate::{
     id::TaskId,
     model::sandbox::{SandboxReport, Wanted},
@@ -182,40 +184,6 @@ impl TamperCheck {
     }
 }
 
-/// Most folders that are looked through for a repository.
-const FOLDERS_MAX: usize = 20_000;
-
-/// Whether a workspace is in a repository, or has one. What cannot be looked through may have one.
-fn has_repository(workspace: &Path) -> bool {
-    let is_bare = |folder: &Path| ["HEAD", "objects"].iter().all(|it| folder.join(it).exists());
-    let mut folders = vec![workspace.to_owned()];
-    let mut looked = 0;
-    while let Some(folder) = folders.pop() {
-        looked += 1;
-        let Ok(entries) = fs::read_dir(&folder) else { return true };
-        if looked > FOLDERS_MAX || is_bare(&folder) {
-            return true;
-        }
-        for entry in entries.flatten() {
-            if entry.file_name() == ".git" {
-                return true;
-            }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                folders.push(entry.path());
-            }
-        }
-    }
-    let ceilings = git_ceilings();
-    let is_open = |folder: &&Path| !ceilings.iter().any(|it| it == folder);
-    workspace.ancestors().take_while(is_open).any(|folder| folder.join(".git").exists())
-}
-
-/// The folders from which on git looks for no repository.
-pub(crate) fn git_ceilings() -> Vec<PathBuf> {
-    let set = env::var_os("GIT_CEILING_DIRECTORIES").unwrap_or_default();
-    env::split_paths(&set).filter_map(|path| path.canonicalize().ok()).collect()
-}
-
 impl fmt::Debug for TamperCheck {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("TamperCheck")
@@ -236,23 +204,4 @@ pub(crate) struct Survey<'a> {
 pub(crate) struct Surveyed {
     pub look: Arc<dyn Look>,
     pub workspace: Folder,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_workspace_without_a_repository_has_nothing_to_compare() {
-        let scratch = tempfile::tempdir().unwrap();
-        let workspace = scratch.path().join("ws");
-        fs::create_dir_all(workspace.join("a/b")).unwrap();
-        assert!(!has_repository(&workspace));
-        for one in ["ws/a/b/.git", "ws/a/bare.git/objects", ".git"] {
-            fs::create_dir_all(scratch.path().join(one)).unwrap();
-            fs::write(workspace.join("a/bare.git/HEAD"), "").ok();
-            assert!(has_repository(&workspace), "{one}");
-            fs::remove_dir_all(scratch.path().join(one)).unwrap();
-        }
-    }
 }

@@ -58,7 +58,7 @@ use self::jobs::driver::NotSubmitted;
 pub(crate) use self::{
     asked::{
         Attending, Attention, Folder, Inheritance, LoginWish, NewJob, NoProgram, PlaceError,
-        Sandbox, Survey, Surveyed, TamperCheck, git_ceilings,
+        Sandbox, Survey, Surveyed, TamperCheck,
     },
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},

@@ -48,7 +48,7 @@ use self::{
 };
 pub(crate) use self::{
     own::{hash, own_program, runtime_folder},
-    sandbox::LocalTamperCheck,
+    sandbox::{LocalTamperCheck, has_repository},
 };
 use super::{
     Channel, Folder, Inheritance, LoginWish, Look, NoProgram, Place, PlaceError, Ready, Sandbox,

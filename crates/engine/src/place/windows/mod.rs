@@ -39,7 +39,7 @@ use legwork_warden::{
 };
 use tokio::{sync::watch, time::sleep};
 
-pub(crate) use self::sandbox::LocalTamperCheck;
+pub(crate) use self::sandbox::{LocalTamperCheck, has_repository};
 use self::{owner::Owners, pipe::Pipe, pool::Pool, sandbox::Sandboxing, spawning::Spawning};
 use super::{
     Channel, Folder, Inheritance, Look, NoProgram, Place, PlaceError, Ready, Sandbox, Soon, Warden,

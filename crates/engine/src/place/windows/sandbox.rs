@@ -30,6 +30,11 @@ impl LocalTamperCheck {
     }
 }
 
+/// Whether a workspace is in a repository, or has one: nothing is compared there.
+pub(crate) fn has_repository(_workspace: &Path) -> bool {
+    false
+}
+
 /// Which of its folders a command sees as copies: none is seen so.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CopiesFor {

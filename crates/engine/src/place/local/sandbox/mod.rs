@@ -35,6 +35,7 @@ use sha2::{Digest, Sha256};
 
 pub(crate) use self::{
     copies::{CopiesAhead, CopiesFor},
+    repository::has_repository,
     tamper::LocalTamperCheck,
     trial::knows_copies,
 };

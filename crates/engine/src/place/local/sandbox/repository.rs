@@ -2,17 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
 use legwork_warden::sandbox::{GuardKind, Guarded};
 
 use super::places::guarded;
-use crate::{
-    place::git_ceilings,
-    plain_file::{read_lossily, read_text},
-};
+use crate::plain_file::{read_lossily, read_text};
 
 /// Folders that hold hooks of repositories besides their own, by the folders of git's.
 pub(super) type Hooks = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
@@ -115,6 +112,40 @@ impl Repository {
     }
 }
 
+/// Most folders that are looked through for a repository.
+const FOLDERS_MAX: usize = 20_000;
+
+/// Whether a workspace is in a repository, or has one. What cannot be looked through may have one.
+pub(crate) fn has_repository(workspace: &Path) -> bool {
+    let is_bare = |folder: &Path| ["HEAD", "objects"].iter().all(|it| folder.join(it).exists());
+    let mut folders = vec![workspace.to_owned()];
+    let mut looked = 0;
+    while let Some(folder) = folders.pop() {
+        looked += 1;
+        let Ok(entries) = fs::read_dir(&folder) else { return true };
+        if looked > FOLDERS_MAX || is_bare(&folder) {
+            return true;
+        }
+        for entry in entries.flatten() {
+            if entry.file_name() == ".git" {
+                return true;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    let ceilings = git_ceilings();
+    let is_open = |folder: &&Path| !ceilings.iter().any(|it| it == folder);
+    workspace.ancestors().take_while(is_open).any(|folder| folder.join(".git").exists())
+}
+
+/// The folders from which on git looks for no repository.
+fn git_ceilings() -> Vec<PathBuf> {
+    let set = env::var_os("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+    env::split_paths(&set).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// What is guarded of a repository, with the folders of hooks of its linked working trees.
 pub(super) fn guards_of(folder: &Path, hooks: &Hooks, operator: bool) -> Vec<Guarded> {
     let mut guards = vec![
@@ -190,6 +221,20 @@ mod tests {
             fs::write(own.join("gitdir"), format!("{}\n", back.display())).unwrap();
             let (own, common, named_by) = (own.clone(), main.clone(), named_by.clone());
             assert_eq!(Repository::around(&tree), Repository { own, common, named_by });
+        }
+    }
+
+    #[test]
+    fn a_workspace_without_a_repository_has_nothing_to_compare() {
+        let scratch = tempfile::tempdir().unwrap();
+        let workspace = scratch.path().join("ws");
+        fs::create_dir_all(workspace.join("a/b")).unwrap();
+        assert!(!has_repository(&workspace));
+        for one in ["ws/a/b/.git", "ws/a/bare.git/objects", ".git"] {
+            fs::create_dir_all(scratch.path().join(one)).unwrap();
+            fs::write(workspace.join("a/bare.git/HEAD"), "").ok();
+            assert!(has_repository(&workspace), "{one}");
+            fs::remove_dir_all(scratch.path().join(one)).unwrap();
         }
     }
 
