@@ -82,6 +82,8 @@ impl Reader<'_> {
         if self.pending.is_empty() {
             return Ok(());
         }
+        self.documented |= self.level > 0;
+        self.check_written_anew("<<", self.at)?;
         let pending = std::mem::take(&mut self.pending);
         let mut bodies = Vec::new();
         let mut from = self.at;

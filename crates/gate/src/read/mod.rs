@@ -90,6 +90,9 @@ struct Reader<'t> {
     line_ended: bool,
     /// Whether bash may go on after a mistake, or read what came before in another way.
     doubtful: bool,
+    /// Whether a substitution had a here-document, and one a `case`.
+    documented: bool,
+    cased: bool,
     steps: usize,
 }
 
@@ -209,6 +212,8 @@ impl<'t> Reader<'t> {
             is_error: false,
             line_ended: false,
             doubtful: false,
+            documented: false,
+            cased: false,
             steps: 0,
         }
     }
@@ -283,6 +288,16 @@ impl<'t> Reader<'t> {
         // In arithmetic and patterns, bash looks for their end alone.
         self.is_error = matches!(construct, "((" | "[[") || !self.is_in_parentheses();
         refuse(construct, offset, reason)
+    }
+
+    /// Refuses `case` beside a here-document in substitutions: bash writes such a text anew, in
+    /// another order, and may run a pattern as a command.
+    fn check_written_anew(&self, construct: &'static str, offset: usize) -> Step {
+        if self.documented && self.cased {
+            let reason = "`case` and a here-document in a substitution; move one out";
+            return refuse(construct, offset, reason);
+        }
+        Ok(())
     }
 
     /// The next byte.

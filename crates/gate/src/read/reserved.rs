@@ -265,6 +265,8 @@ impl Reader<'_> {
 
     /// Reads `case` and what it looks at.
     fn open_case(&mut self, start: usize) -> Step {
+        self.cased |= self.level > 0;
+        self.check_written_anew("case", start)?;
         self.skip_blanks();
         if self.peek().is_none_or(|byte| b"\n;&|()#".contains(&byte)) {
             return self.fail("case", start, "`case` needs a word to look at");
