@@ -101,7 +101,7 @@ impl Armed {
 /// Characters with no pause between them.
 #[derive(Debug, Clone, Default)]
 struct Burst {
-    /// Those that did not move about.
+    /// Number of those that did not move about.
     typed: u32,
     moved: bool,
     /// The question that was shown when it began.

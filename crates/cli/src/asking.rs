@@ -125,10 +125,10 @@ pub(crate) const ANSWER_KEYS: [(Reply, char, &str); 6] = [
     (Reply::AllowRule, 'r', "allow always, save the rule"),
 ];
 
-/// What a letter that waits for Enter is told to do.
+/// The hint beside a letter that waits for Enter.
 pub(crate) const CONFIRM: &str = "Enter confirms, Esc cancels";
 
-/// What is said when a letter does not wait for Enter any more.
+/// The message when a letter no longer waits for Enter.
 pub(crate) const CANCELLED_LETTER: &str = "Cancelled: nothing was answered";
 
 /// The letters that answer, denies first.

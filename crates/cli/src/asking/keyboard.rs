@@ -60,7 +60,7 @@ impl AskingTerminal {
         Ok(terminal)
     }
 
-    /// Whoever had the terminal while we were stopped gave it other modes.
+    /// Sets the modes of a question; another program may have changed them while we were stopped.
     fn enter(&mut self) -> io::Result<()> {
         let mut modes = self.before.clone();
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
@@ -85,7 +85,7 @@ impl AskingTerminal {
         was_typed
     }
 
-    /// What is typed next; nothing where the terminal was somebody else's meanwhile, none at its
+    /// Reads the next keys; nothing where another program had the terminal meanwhile, none at its
     /// end. Safe to cancel.
     pub(super) async fn bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {

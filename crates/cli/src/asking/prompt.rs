@@ -83,7 +83,7 @@ pub(super) async fn line(terminal: &mut AskingTerminal) -> io::Result<Option<Str
     }
 }
 
-/// What stands in the last row.
+/// The content of the last row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Row {
     /// Only what works at once.
