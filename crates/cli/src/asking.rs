@@ -53,7 +53,7 @@ impl Asker for Person {
     fn ask(&self, approval: Approval) -> AskFuture {
         Box::pin(async move {
             let by = "the person at the terminal";
-            left().await;
+            wait_for_terminal().await;
             let Ok(sitting) = Sitting::open() else { return FaceAnswer::NotShown };
             let mut asked = Asked(Some(sitting));
             let Some(sitting) = &mut asked.0 else { return FaceAnswer::NotShown };
@@ -99,7 +99,7 @@ fn leave(sitting: Sitting) {
 }
 
 /// Waits until the terminal was given back.
-pub(crate) async fn left() {
+pub(crate) async fn wait_for_terminal() {
     let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(leaving) = leaving {
         let _ = leaving.await;

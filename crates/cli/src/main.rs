@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     };
     let code = runtime.block_on(async {
         let code = dispatch(arguments).await;
-        asking::left().await;
+        asking::wait_for_terminal().await;
         code
     });
     // Threads that wait for a slow disk or a terminal must not hold up the end.

@@ -118,7 +118,7 @@ impl Listener {
                         // Another free port may be free on both.
                         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                             if found.iter().all(|found| found.port() != 0) {
-                                return Err(taken(other));
+                                return Err(describe_taken(other));
                             }
                         }
                         // This machine has no such address, so nobody listens there.
@@ -220,7 +220,7 @@ fn other_of(address: SocketAddr) -> Option<SocketAddr> {
     Some(SocketAddr::new(other, address.port()))
 }
 
-fn taken(other: SocketAddr) -> String {
+fn describe_taken(other: SocketAddr) -> String {
     format!(
         "another program listens on {other}: a browser could take it for the page, since `localhost` \
          stands for both; end it, or choose another port"

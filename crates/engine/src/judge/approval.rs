@@ -48,10 +48,9 @@ pub(crate) const APPROVED_UNCONFINED: &str = "approved-unconfined";
 /// where the sandbox is as it was configured.
 pub(crate) fn outside(wanted: Wanted, explanation: &Explanation) -> Option<String> {
     let is_let_out = wanted.level == Level::None && explanation.sandbox == Some(Level::None);
-    let why = match (explanation.rule.as_str(), &explanation.asked_by) {
-        (APPROVED_UNCONFINED, _) => "approved once".to_owned(),
-        (_, Some(rule)) => format!("rule {rule}"),
-        (rule, None) => format!("rule {rule}"),
+    let why = match explanation.rule.as_str() {
+        APPROVED_UNCONFINED => "approved once".to_owned(),
+        rule => format!("rule {}", explanation.asked_by.as_deref().unwrap_or(rule)),
     };
     is_let_out.then(|| format!("runs OUTSIDE the sandbox ({why})"))
 }

@@ -55,7 +55,7 @@ struct Everything {
 type Failed = Vec<(String, String)>;
 
 pub(super) async fn remove(mut setup: Setup<'_>) -> ExitCode {
-    let everything = match Everything::found(&mut setup).await {
+    let everything = match Everything::read(&mut setup).await {
         Ok(everything) => everything,
         Err(problem) => return complain(&problem),
     };
@@ -161,7 +161,7 @@ fn count_in(folder: &Path) -> usize {
 }
 
 impl Everything {
-    async fn found(setup: &mut Setup<'_>) -> Result<Self, String> {
+    async fn read(setup: &mut Setup<'_>) -> Result<Self, String> {
         let state = setup.options.state.path().map_err(|error| error.to_string())?;
         // Without a slash at its end, by which a link would be what it leads to.
         let state: PathBuf = state.components().collect();
