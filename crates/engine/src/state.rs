@@ -23,14 +23,13 @@ use crate::{
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 21] = [
+const BELONGS: [(&str, FileKind); 20] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
     ("askers", FileKind::Folder),
     ("tmp", FileKind::Folder),
     ("recent", FileKind::Folder),
-    ("receipts", FileKind::Folder),
     ("trials", FileKind::Folder),
     ("outside", FileKind::Folder),
     ("places", FileKind::Folder),
@@ -217,11 +216,6 @@ impl StateFolder {
     /// The folder of the locks of those who have asked questions.
     pub(crate) fn askers(&self) -> PathBuf {
         self.path.join("askers")
-    }
-
-    /// The folder of the answers to calls that were kept.
-    pub(crate) fn receipts(&self) -> PathBuf {
-        self.path.join("receipts")
     }
 
     /// The folder of the engines' locks.

@@ -2,9 +2,7 @@
 //!
 //! Layout: magic (8 bytes), body length (`u32` LE), CRC-32 of the body (`u32` LE), postcard body,
 //! zeros up to [`RECORD_BYTES`]. A record that is torn, altered or not yet written reads as an
-//! error, never as an outcome. The magic ends with the number of the body's layout; older ones are
-//! still read. Within a layout fields are only added at the end, so that programs of either side
-//! read the records of the other.
+//! error, never as an outcome. The magic ends with the number of the body's layout.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,14 +21,8 @@ pub const BACKGROUND_PIDS_MAX: usize = 256;
 const MISSING_MAX: usize = 4;
 const REASON_BYTES_MAX: usize = 300;
 
-const MAGIC: &[u8; 8] = b"LWEXIT02";
-const FIRST_MAGIC: &[u8; 8] = b"LWEXIT01";
+const MAGIC: &[u8; 8] = b"LWEXIT01";
 const PREFIX_BYTES: usize = 16;
-
-/// What the bodies of older programs lack: that nothing is known of the resources, and that there
-/// were no connections. No more than this is ever added, since of a torn record an empty body is
-/// left.
-const LACKING: &[u8] = &[0, 0];
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,10 +57,9 @@ pub struct ExitRecord {
     pub store_errno: Option<i32>,
     /// Which limits held it, and which could not.
     pub limits: LimitsInForce,
-    /// What it used; older records do not say.
+    /// What it used, where that is known.
     pub used: Option<UsedResources>,
-    /// What its connections by name came to; older records do not say. Fields are only added behind
-    /// this one: what a newer program adds is not read.
+    /// What its connections by name came to.
     pub connections: Vec<ConnectionTotal>,
 }
 
@@ -120,45 +111,6 @@ impl StreamTotal {
     /// Bytes that came: where the stream ends, counted from its beginning.
     pub fn came(&self) -> u64 {
         self.bytes + self.dropped_bytes
-    }
-}
-
-/// The first layout of the record.
-#[derive(Debug, Serialize, Deserialize)]
-struct FirstRecord {
-    task: String,
-    pid: u32,
-    end: CommandEnd,
-    ended_by: Option<EndCause>,
-    ended_at_ms: u64,
-    duration_ms: u64,
-    stdout: StreamTotal,
-    stderr: StreamTotal,
-    background_pids: Vec<u32>,
-    leaked_handles: bool,
-}
-
-impl From<FirstRecord> for ExitRecord {
-    fn from(first: FirstRecord) -> Self {
-        Self {
-            task: first.task,
-            pid: first.pid,
-            end: first.end,
-            ended_by: first.ended_by,
-            ended_at_ms: first.ended_at_ms,
-            duration_ms: first.duration_ms,
-            stdout: first.stdout,
-            stderr: first.stderr,
-            background_pids: first.background_pids,
-            leaked_handles: first.leaked_handles,
-            process_limit_hit: false,
-            oom_killed: false,
-            low_disk: false,
-            store_errno: None,
-            limits: LimitsInForce::default(),
-            used: None,
-            connections: Vec::new(),
-        }
     }
 }
 
@@ -242,17 +194,10 @@ impl ExitRecord {
         let (length, checksum) = numbers.split_first_chunk::<4>()?;
         let checksum = u32::from_le_bytes(checksum.try_into().ok()?);
         let body = rest.get(..usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-        if crc32fast::hash(body) != checksum {
+        if magic != MAGIC || crc32fast::hash(body) != checksum {
             return None;
         }
-        match magic {
-            MAGIC => (0..=LACKING.len()).find_map(|lacks| {
-                let more = LACKING.get(..lacks).unwrap_or_default();
-                postcard::from_bytes(&[body, more].concat()).ok()
-            }),
-            FIRST_MAGIC => postcard::from_bytes::<FirstRecord>(body).ok().map(Self::from),
-            _ => None,
-        }
+        postcard::from_bytes(body).ok()
     }
 }
 
@@ -322,58 +267,6 @@ mod tests {
         assert_eq!(read.background_pids.len(), BACKGROUND_PIDS_MAX);
         assert_eq!(read.end, CommandEnd::Exited(7));
         assert_eq!(read.limits.missing, vec!["ä".repeat(REASON_BYTES_MAX / 2); MISSING_MAX]);
-    }
-
-    #[test]
-    fn a_record_of_the_first_layout_is_still_read() {
-        // As the first version wrote it: `exit 7` after 5 ms, three bytes, one background process.
-        const BODY: &[u8] =
-            &[3, b't', b'_', b'x', 0xb9, 0x60, 0, 14, 1, 0, 1, 5, 3, 1, 0, 0, 0, 0, 1, 77, 1];
-        let mut bytes = b"LWEXIT01".to_vec();
-        bytes.extend(u32::try_from(BODY.len()).unwrap().to_le_bytes());
-        bytes.extend(crc32fast::hash(BODY).to_le_bytes());
-        bytes.extend(BODY);
-        bytes.resize(RECORD_BYTES, 0);
-        let read = ExitRecord::from_bytes(&bytes).unwrap();
-        assert_eq!((read.task.as_str(), read.pid, read.end), ("t_x", 12345, CommandEnd::Exited(7)));
-        assert_eq!((read.ended_by, read.duration_ms), (Some(EndCause::Timeout), 5));
-        assert_eq!((read.stdout.bytes, read.stdout.lines), (3, 1));
-        assert_eq!((read.background_pids, read.leaked_handles), (vec![77], true));
-        assert_eq!(read.limits, LimitsInForce::default());
-    }
-
-    /// A file with this body.
-    fn file_of(body: &[u8]) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
-        bytes.extend(crc32fast::hash(body).to_le_bytes());
-        bytes.extend(body);
-        bytes.resize(RECORD_BYTES, 0);
-        bytes
-    }
-
-    #[test]
-    fn a_record_from_before_the_resources_were_known_is_still_read_and_a_longer_one_too() {
-        // As a program wrote it that knew no resources: `exit 7`, three bytes, a background
-        // process.
-        const BODY: &[u8] = &[
-            3, b't', b'_', b'x', 0xb9, 0x60, 0, 14, 1, 0, 1, 5, 3, 1, 0, 0, 0, 0, 1, 77, 1, 0, 0,
-            0, 0, 1, 0, 0,
-        ];
-        let older = ExitRecord::from_bytes(&file_of(BODY)).unwrap();
-        assert_eq!((older.pid, older.end, older.used), (12345, CommandEnd::Exited(7), None));
-        assert_eq!(older.connections, []);
-        // And one that knew resources and no connections.
-        let used = [BODY, &[1, 9, 8, 7, 0]].concat();
-        let used = ExitRecord::from_bytes(&file_of(&used)).unwrap();
-        assert_eq!((used.used.map(|used| used.user_us), used.connections), (Some(9), vec![]));
-        assert_eq!((&older.background_pids, older.limits.rlimits), (&vec![77], true));
-        let connections = vec![connection(1)];
-        let today = ExitRecord { used: Some(UsedResources::default()), connections, ..older };
-        let body = postcard::to_stdvec(&today).unwrap();
-        assert!(body.starts_with(BODY), "an older program reads what it knows: {body:?}");
-        let longer = file_of(&[body, vec![9; 20]].concat());
-        assert_eq!(ExitRecord::from_bytes(&longer), Ok(today));
     }
 
     #[test]

@@ -143,9 +143,6 @@ pub(crate) struct TopOptions {
 pub(crate) struct ShowOptions {
     /// Id of the task, or its first characters; @ is the newest
     pub task: String,
-    /// Print the answer to the call that started the task, as the model got it
-    #[arg(long, conflicts_with = "json")]
-    pub receipt: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -12,14 +12,11 @@ use legwork::{
 use super::{background, listed::age, resources};
 use crate::{
     arguments::{ShowOptions, StateChoice},
-    render::{complain, complain_of, escaped, print, print_json, reason, time},
+    render::{complain_of, escaped, print, print_json, reason, time},
     style::{Style, Tone, labelled},
 };
 
 pub(crate) async fn show(options: ShowOptions) -> ExitCode {
-    if options.receipt {
-        return show_receipt(&options).await;
-    }
     let shown = async {
         let engine = options.state.with_tasks()?;
         let mut observer = engine.observe(engine.task(&options.task).await?).await?;
@@ -40,27 +37,6 @@ pub(crate) async fn show(options: ShowOptions) -> ExitCode {
             let mut text = describe(&task, &output, run.as_ref(), held.as_ref());
             text.push_str(&describe_background(&task, &left, &options.state));
             print(&text)
-        }
-    }
-}
-
-/// Prints the answer to the call that started the task.
-async fn show_receipt(options: &ShowOptions) -> ExitCode {
-    let found = async {
-        let engine = options.state.with_tasks()?;
-        let task = engine.task(&options.task).await?;
-        Ok(engine.receipt(&task).await?.ok_or(task))
-    };
-    match found.await {
-        Err(error) => complain_of(&error),
-        Ok(Ok(text)) => print(&format!("{}\n", text.trim_end_matches('\n'))),
-        Ok(Err(task)) => {
-            let why = if task.status.is_final() {
-                "the call failed, was no call of a tool, or an older version answered it"
-            } else {
-                "the call is not answered yet, was no call of a tool, or an older version answered it"
-            };
-            complain(&format!("no answer to the call of task {} is known: {why}", task.task_id))
         }
     }
 }

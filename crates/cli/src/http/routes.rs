@@ -116,8 +116,6 @@ pub(super) const ROUTES: &[Route] = &[
         api::tasks::output, "Read a task's output, from a cursor on"),
     route!(GET "/api/v1/tasks/{id}/follow", ALL, false, Input::Nothing, api::follow::open,
         "Follow a task's output as lines of JSON: the newest of it, then what comes"),
-    route!(GET "/api/v1/tasks/{id}/receipt", ALL, false, Input::Nothing, api::tasks::receipt,
-        "Show the answer to the call that started a task, as the model got it"),
     route!(GET "/api/v1/tasks/{id}/raw/stdout", [Operator], false, Input::Nothing,
         api::raw::stdout, "Download stdout, or a terminal's bytes, unmasked; takes a Range"),
     route!(GET "/api/v1/tasks/{id}/raw/stderr", [Operator], false, Input::Nothing,

@@ -50,7 +50,6 @@ mod promptness;
 mod python_client;
 mod read_only;
 mod readme;
-mod receipts;
 mod resources;
 mod retention;
 mod reuse;

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::Tool;
 use crate::{
     error::{ErrorKind, ToolError},
-    id::TaskId,
     model::sandbox::{MissingLayer, SandboxReport},
     output::Mask,
 };
@@ -59,20 +58,8 @@ pub struct Success {
     pub receipt: Option<String>,
     /// The protection that the task had which it tells of; none if it tells of no task of its own.
     pub sandbox: Option<Arc<SandboxReport>>,
-    /// The task that the call has started.
-    pub started: Option<StartedTask>,
     /// Why the command did not run, where the result tells of that as of any other end.
     pub not_started: Option<ErrorKind>,
-}
-
-/// A task that a call has started, for whoever wants to see the answer to that call later.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartedTask {
-    /// The task.
-    pub task_id: TaskId,
-    /// Whether [`Tool::again`] makes the same answer from what is stored of it; otherwise the
-    /// answer is kept.
-    pub is_told_by_record: bool,
 }
 
 impl Success {
@@ -83,7 +70,6 @@ impl Success {
             summary_text: None,
             receipt: None,
             sandbox: None,
-            started: None,
             not_started: None,
         }
     }
@@ -92,13 +78,6 @@ impl Success {
     #[must_use]
     pub fn summary(mut self, summary: impl Into<String>) -> Self {
         self.summary_text = Some(summary.into());
-        self
-    }
-
-    /// The same with the task that the call has started.
-    #[must_use]
-    pub fn started(mut self, task_id: TaskId, is_told_by_record: bool) -> Self {
-        self.started = Some(StartedTask { task_id, is_told_by_record });
         self
     }
 
@@ -149,8 +128,6 @@ pub struct Answer {
     sandbox_missing: Vec<MissingLayer>,
     not_started: Option<ErrorKind>,
     receipt: String,
-    /// The task that the call has started, if nothing but this answer tells what it was told.
-    keeps: Option<TaskId>,
     envelope: OnceLock<Envelope>,
 }
 
@@ -199,11 +176,6 @@ impl Answer {
         &self.receipt
     }
 
-    /// The task that the call has started, if the receipt has to be kept to be seen later.
-    pub(super) fn keeps(&self) -> Option<&TaskId> {
-        self.keeps.as_ref()
-    }
-
     /// Why the call failed, if it did.
     pub fn error(&self) -> Option<&ToolError> {
         self.brought.as_ref().err()
@@ -220,11 +192,10 @@ impl Answer {
     }
 
     pub(super) fn succeeded(tool: &dyn Tool, mask: Arc<Mask>, success: Success) -> Self {
-        let Success { result, summary_text, receipt, sandbox, started, not_started } = success;
+        let Success { result, summary_text, receipt, sandbox, not_started } = success;
         let brought = Brought { result, summary_text, mask };
         // The receipt is made from the result: from the one that is shown, if that is another.
         let whole = receipt.filter(|text| matches!(brought.mask.text(text), Cow::Borrowed(_)));
-        let keeps = started.filter(|task| !task.is_told_by_record || whole.is_none());
         let receipt = whole.unwrap_or_else(|| {
             let mut receipt = tool.render(&brought.shown().0);
             brought.mask.string(&mut receipt);
@@ -232,7 +203,6 @@ impl Answer {
         });
         let mut answer = Self::new(tool.definition().name, receipt, Ok(brought));
         answer.not_started = not_started;
-        answer.keeps = keeps.map(|task| task.task_id);
         if let Some(sandbox) = sandbox.filter(|report| !report.missing.is_empty()) {
             answer.lack(&sandbox.missing, tool.definition().text_is_json);
         }
@@ -246,7 +216,6 @@ impl Answer {
             sandbox_missing: Vec::new(),
             not_started: None,
             receipt,
-            keeps: None,
             envelope: OnceLock::new(),
         }
     }

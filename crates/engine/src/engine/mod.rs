@@ -27,7 +27,7 @@ use std::{
 use legwork_gate::Level;
 
 pub use self::{
-    answer::{Answer, Envelope, EnvelopeStatus, StartedTask, Success, ToolResult},
+    answer::{Answer, Envelope, EnvelopeStatus, Success, ToolResult},
     command::{Command, CommandFuture},
     finished::Finished,
     handle::TaskHandle,

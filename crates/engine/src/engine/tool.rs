@@ -10,8 +10,6 @@ use super::{Answer, Engine, Success};
 use crate::{
     error::{ErrorKind, ToolError},
     model::Caller,
-    output::TaskOutput,
-    store::ledger::Task,
 };
 
 /// What a tool is, as models, clients and people are told.
@@ -105,19 +103,12 @@ pub trait Tool: Send + Sync {
     fn call<'a>(&'a self, engine: &'a Engine, input: Value, caller: &'a Caller) -> ToolFuture<'a>;
     /// Renders a result for a model, from the result alone.
     fn render(&self, result: &Value) -> String;
-    /// Makes the result again of the call that started a task, from what is stored of the task;
-    /// none where that does not tell it whole.
-    fn again(&self, _engine: &Engine, _task: &Task, _output: &TaskOutput) -> Option<Success> {
-        None
-    }
 }
 
 /// The tools by name.
 #[derive(Clone, Default)]
 pub struct Registry {
     tools: Vec<Arc<dyn Tool>>,
-    /// Those that are not offered: they know what they have answered in another process.
-    withheld: Vec<Arc<dyn Tool>>,
 }
 
 impl Registry {
@@ -132,7 +123,7 @@ impl Registry {
         if let Some(unknown) = names.iter().find(|name| self.get(name).is_none()) {
             return Err((*unknown).to_owned());
         }
-        self.withhold(|tool| !names.contains(&tool.name));
+        self.tools.retain(|tool| names.contains(&tool.definition().name));
         Ok(())
     }
 
@@ -144,25 +135,7 @@ impl Registry {
     /// Keeps only the tools that a model is offered by default: one way to run a command, and what
     /// follows from it. Three ways to run a command would only confuse it.
     pub fn keep_default(&mut self) {
-        self.withhold(|tool| !tool.by_default);
-    }
-
-    fn withhold(&mut self, is_withheld: impl Fn(&Definition) -> bool) {
-        let withheld = self.tools.extract_if(.., |tool| is_withheld(tool.definition()));
-        self.withheld.extend(withheld);
-    }
-
-    /// The answer to the call that started a task, made again from what is stored of the task.
-    pub(super) fn again(
-        &self,
-        engine: &Engine,
-        task: &Task,
-        output: &TaskOutput,
-    ) -> Option<Answer> {
-        let all = self.tools.iter().chain(&self.withheld);
-        let tool = all.map(AsRef::as_ref).find(|tool| tool.definition().name == task.tool)?;
-        let success = tool.again(engine, task, output)?;
-        Some(Answer::succeeded(tool, engine.mask(), success))
+        self.tools.retain(|tool| tool.definition().by_default);
     }
 
     /// Whether a tool of this name does more than look.
@@ -187,11 +160,7 @@ impl Registry {
         };
         // Here all that tools say goes out: no secret passes.
         match tool.call(engine, input, caller).await {
-            Ok(success) => {
-                let answer = Answer::succeeded(tool, engine.mask(), success);
-                engine.keep_receipt(&answer).await;
-                answer
-            }
+            Ok(success) => Answer::succeeded(tool, engine.mask(), success),
             Err(error) => Answer::failed(name, engine.told(error)),
         }
     }
@@ -214,10 +183,6 @@ impl Tool for AtPlaces {
 
     fn render(&self, result: &Value) -> String {
         self.tool.render(result)
-    }
-
-    fn again(&self, engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
-        self.tool.again(engine, task, output)
     }
 }
 

@@ -249,7 +249,7 @@ impl ConnectionRecord {
             program: None,
             arguments: Vec::new(),
             rule: Some(rule.clone()).filter(|rule| !rule.is_empty()),
-            by: Some(RefusedBy::Rule),
+            by: RefusedBy::Rule,
         })
     }
 }

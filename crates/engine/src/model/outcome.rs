@@ -55,7 +55,7 @@ pub struct Outcome {
     /// Which limits held it.
     #[serde(skip_serializing_if = "LimitsKnown::is_empty", default)]
     pub limits: LimitsKnown,
-    /// What it used; older records do not say.
+    /// What it used, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resources: Option<Box<Resources>>,
 }
@@ -167,7 +167,7 @@ impl Outcome {
             program: None,
             arguments: Vec::new(),
             rule: None,
-            by: Some(RefusedBy::Sandbox),
+            by: RefusedBy::Sandbox,
         };
         let calls = ended.denials.iter().map(denial);
         let programs = ended.refused.iter().map(Denial::of);
@@ -217,18 +217,11 @@ pub struct Denial {
     /// That rule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule: Option<String>,
-    /// Who refused it; older records do not say.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub by: Option<RefusedBy>,
+    /// Who refused it.
+    pub by: RefusedBy,
 }
 
 impl Denial {
-    /// Who refused it.
-    pub fn refused_by(&self) -> RefusedBy {
-        let guess = if self.rule.is_some() { RefusedBy::Rule } else { RefusedBy::Sandbox };
-        self.by.unwrap_or(guess)
-    }
-
     /// A path that the files of a sandbox keep from a command.
     pub(crate) fn of_path(what: String) -> Self {
         Self::by_sandbox(FILES_LAYER, what)
@@ -246,7 +239,7 @@ impl Denial {
             program: None,
             arguments: Vec::new(),
             rule: None,
-            by: Some(RefusedBy::Sandbox),
+            by: RefusedBy::Sandbox,
         }
     }
 
@@ -265,7 +258,7 @@ impl Denial {
             program: Some(program.clone()),
             arguments: arguments.clone(),
             rule: Some(rule.clone()),
-            by: Some(RefusedBy::Rule),
+            by: RefusedBy::Rule,
         }
     }
 
@@ -276,7 +269,7 @@ impl Denial {
             let command = [&[program.to_owned()][..], &self.arguments].concat().join(" ");
             self.what = format!("{command}: {why} (rule {rule})");
             if why.starts_with(REFUSED_BY_PERSON) {
-                self.by = Some(RefusedBy::Person);
+                self.by = RefusedBy::Person;
             }
         }
     }

@@ -50,17 +50,14 @@ pub struct Approval {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refused: Vec<String>,
     /// Whether it may be allowed to run outside the sandbox: [`Reply::AllowOnceUnconfined`].
-    #[serde(default)]
     pub may_leave_sandbox: bool,
     /// Whether it may be tried on a copy first: [`Reply::TryFirst`].
-    #[serde(default)]
     pub may_try: bool,
     /// Where it was tried already: what it did there. Then [`Reply::Apply`] brings that over.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tried: Option<Box<TriedCommand>>,
     /// Whether one answer may count for all equal commands of the session: only where the text was
     /// understood.
-    #[serde(default = "always")]
     pub may_repeat: bool,
     /// The task that waits for the answer before it executes a program or connects to a host. When
     /// the task is over, so is the question.
@@ -106,8 +103,7 @@ pub struct TriedCommand {
     /// How it ended, in words.
     pub ended: String,
     /// What it was confined to, which is not what it is confined to when it runs: a trial has no
-    /// network. Empty where an older program has tried it.
-    #[serde(default)]
+    /// network.
     pub sandbox: String,
     /// How many files it made, changed and removed, in words.
     pub summary: String,
@@ -271,7 +267,7 @@ impl Approval {
     /// What it would be confined to, after what it was confined to when it was tried.
     pub fn confinement(&self) -> Cow<'_, str> {
         match &self.tried {
-            Some(tried) if !tried.sandbox.is_empty() && tried.sandbox != self.sandbox => {
+            Some(tried) if tried.sandbox != self.sandbox => {
                 format!("{} when it was tried; {} if it runs", tried.sandbox, self.sandbox).into()
             }
             _ => self.sandbox.as_str().into(),
@@ -317,10 +313,6 @@ impl TriedCommand {
 /// A line of a file: its tabs are no secret.
 fn shown_line(line: &str) -> String {
     line.split('\t').map(visible).collect::<Vec<_>>().join("    ")
-}
-
-fn always() -> bool {
-    true
 }
 
 /// A face that asks, as callers carry it.
@@ -406,8 +398,7 @@ mod tests {
         let (run, trial) = ("workspace-write, with network", "workspace-write, no network");
         assert_eq!(sandbox(None), run);
         assert_eq!(sandbox(Some(trial)), format!("{trial} when it was tried; {run} if it runs"));
-        // Of an older program, or where a trial has the network as well.
-        assert_eq!(sandbox(Some("")), run);
+        // Where a trial has the network as well.
         assert_eq!(sandbox(Some(run)), run);
     }
 }

@@ -6,7 +6,6 @@ pub(crate) mod anchor;
 pub mod audit;
 mod failures;
 pub(crate) mod ledger;
-pub(crate) mod receipts;
 pub(crate) mod retention;
 pub(crate) mod usage;
 

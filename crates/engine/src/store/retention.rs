@@ -35,7 +35,6 @@ use crate::{
         aside::{remove, remove_all, set_aside_at_ms},
     },
     store::ledger::{History, LedgerError, OldTask, private_file},
-    store::receipts,
     store::usage::{folder_bytes, folder_sizes, ledger_bytes},
     trial::{OutsideLayers, Trials, trial_bytes},
 };
@@ -225,8 +224,7 @@ impl Collection<'_> {
     fn look(&mut self) -> Result<(), LedgerError> {
         self.folders = folder_sizes(self.state)?;
         let folders: u64 = self.folders.values().sum();
-        self.collected.kept_bytes =
-            ledger_bytes(self.state) + folders + receipts::bytes(self.state);
+        self.collected.kept_bytes = ledger_bytes(self.state) + folders;
         self.remove_tasks()?;
         if self.collected.tasks > 0 && !self.collected.dry_run {
             self.history.renew()?;
@@ -235,7 +233,6 @@ impl Collection<'_> {
         self.remove_outside();
         self.collected.sockets = self.place.clear_dead(self.collected.dry_run);
         self.remove_temporary();
-        self.remove_receipts();
         self.remove_set_aside();
         Ok(())
     }
@@ -294,8 +291,7 @@ impl Collection<'_> {
             return false;
         }
         let folder = self.folders.get(task.task_id.as_str()).copied();
-        let receipt = receipts::bytes_of(self.state, &task.task_id);
-        let bytes = task.row_bytes + folder.unwrap_or(0) + receipt;
+        let bytes = task.row_bytes + folder.unwrap_or(0);
         self.collected.tasks += 1;
         self.collected.folders += u64::from(folder.is_some());
         self.collected.bytes += bytes;
@@ -321,9 +317,6 @@ impl Collection<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
-        }
-        for task in tasks {
-            receipts::remove(self.state, &task.task_id)?;
         }
         self.history.remove(tasks)?;
         self.history.tell_removed(tasks);
@@ -396,15 +389,6 @@ impl Collection<'_> {
             let is_alive = |warden: &str| place.is_alive(warden).unwrap_or(true);
             if is_old && (self.collected.dry_run || layers.discard(&[], &is_alive).is_ok()) {
                 self.collected.layers += 1;
-            }
-        }
-    }
-
-    /// Removes old answers of which the ledger has no task any more.
-    fn remove_receipts(&self) {
-        for path in entries(&self.state.receipts()) {
-            if changed_ms(&path) < self.cutoff_ms() {
-                self.unlink(&path);
             }
         }
     }

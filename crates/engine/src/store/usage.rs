@@ -13,7 +13,6 @@ use crate::{
     platform::disk_bytes,
     state::StateFolder,
     store::ledger::{History, LedgerError, task_id},
-    store::receipts,
 };
 
 /// Disk usage of a state folder.
@@ -64,7 +63,7 @@ pub(crate) fn usage(state: &Arc<StateFolder>) -> Result<Usage, LedgerError> {
         ledger_bytes: ledger_bytes(state),
         tasks,
         folders: folders.len() as u64,
-        folder_bytes: folders.values().sum::<u64>() + receipts::bytes(state),
+        folder_bytes: folders.values().sum::<u64>(),
         oldest_at_ms,
     })
 }

@@ -15,7 +15,7 @@ use std::{
 
 use legwork_warden::{
     failpoint::Failpoint,
-    protocol::{FromWarden, Order, ToWarden, is_understood},
+    protocol::{self, FromWarden, Order, ToWarden},
 };
 use tokio::time::{sleep, timeout};
 
@@ -181,7 +181,7 @@ impl Tasks {
         let id = task.task_id.as_str();
         match timeout(ANSWER, channel.receive_of_warden()).await {
             Ok(Ok(FromWarden::Hello { version, task: Some(held), .. }))
-                if held == id && is_understood(version) => {}
+                if held == id && version == protocol::version() => {}
             _ => return None,
         }
         Failpoint::EngineBeforeAdoption.pass();

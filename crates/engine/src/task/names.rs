@@ -30,7 +30,7 @@ pub(super) fn explain(refused: &[(HeldName, String)], outcome: &mut Outcome) {
         let by_person = record.reason.starts_with(REFUSED_BY_PERSON);
         outcome.denials.extend(record.denial().map(|mut denial| {
             if by_person {
-                denial.by = Some(RefusedBy::Person);
+                denial.by = RefusedBy::Person;
             }
             denial
         }));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    BuiltIn, Definition, Manners, StartedTask, Success, Turn, WAIT_MS_MAX,
+    BuiltIn, Definition, Manners, Success, Turn, WAIT_MS_MAX,
     diagnostics::CommandDiagnostics,
     exec_result::{
         AlreadyRunning, Completed, Disposition, ExecResult, PromotedToTask, RunningCommand,
@@ -117,7 +117,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<ExecResult>,
-        again,
     }
 }
 
@@ -168,25 +167,22 @@ async fn call(engine: &Engine, mut input: Value, caller: &Caller) -> Result<Succ
     request.place = place;
     request.is_awaited = !wait.is_zero();
     let takes_input = matches!(request.stdin, Stdin::Open);
-    let (sandbox, started, (outcome, summary)) = match engine.submit(request, caller).await? {
+    let (sandbox, (outcome, summary)) = match engine.submit(request, caller).await? {
         Submitted::AlreadyRunning(task) => {
             let sandbox = task.sandbox.clone();
             let summary = how_it_is_doing(engine, &task).await;
             let outcome = Disposition::AlreadyRunning(already_running(*task, summary));
-            (sandbox, None, (outcome, "an equal command is already running".to_owned()))
+            (sandbox, (outcome, "an equal command is already running".to_owned()))
         }
         Submitted::Started(run) => {
             let shown = Shown { engine, mask: &mask, max_output_tokens };
-            let (sandbox, task_id) = (run.sandbox().clone(), run.task_id().clone());
+            let sandbox = run.sandbox().clone();
             let patience = Patience { wait, is_cut: wait < asked, takes_input };
-            (sandbox, Some(task_id), attend(run, patience, shown, caller).await?)
+            (sandbox, attend(run, patience, shown, caller).await?)
         }
     };
-    let is_told_by_record =
-        matches!(&outcome, Disposition::Completed(completed) if completed.is_told_by_record());
-    let started = started.map(|task_id| StartedTask { task_id, is_told_by_record });
     let result = ExecResult { outcome, command_diagnostics };
-    Ok(Success { started, ..super::success(result, summary).sandbox(sandbox) })
+    Ok(super::success(result, summary).sandbox(sandbox))
 }
 
 /// The place to run at, where there are several: otherwise the input has no such field.
@@ -199,22 +195,6 @@ fn take_place(engine: &Engine, input: &mut Value) -> Result<Option<String>, Tool
         Some(Value::String(place)) => Ok(Some(place)),
         Some(_) => Err(ToolError::invalid_field(NAME, "place", "is not a string")),
     }
-}
-
-/// The result again, from what is stored of a task.
-fn again(engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
-    let (outcome, mask) = (task.outcome.as_ref()?, engine.mask());
-    let max_output_tokens = engine.settings().output_tokens_max;
-    let shown = Shown { engine, mask: &mask, max_output_tokens };
-    let mut completed = completed(&task.task_id, outcome, output, shown).ok()?;
-    // What is masked now was not masked then, or the answer would have been kept.
-    completed.flags.retain(|flag| *flag != Flag::Masked);
-    if !completed.is_told_by_record() {
-        return None;
-    }
-    let command_diagnostics = CommandDiagnostics::of(&mask, &task.command, max_output_tokens);
-    let result = ExecResult { outcome: Disposition::Completed(completed), command_diagnostics };
-    Some(super::success(result, summary(outcome)).sandbox(task.sandbox.clone()))
 }
 
 impl Input {

@@ -143,45 +143,6 @@ pub(super) struct RunningCommand {
     pub(super) tty: bool,
 }
 
-impl Completed {
-    /// Whether the record of the task and its output tell all of it: then it can be made again.
-    pub(super) fn is_told_by_record(&self) -> bool {
-        let Self {
-            task_id: _,
-            exit_status,
-            signal,
-            stdout_preview: _,
-            stderr_preview: _,
-            truncated,
-            artifacts,
-            stdout_artifact: _,
-            stderr_artifact: _,
-            duration_ms: _,
-            background_pids,
-            background_processes,
-            ends_with_session: _,
-            ended_by,
-            dropped_bytes,
-            flags,
-            denials,
-            connections,
-            warnings,
-            changes,
-            more_changes: _,
-            approval_note,
-        } = self;
-        let is_whole = !truncated && artifacts.is_empty() && *dropped_bytes == 0;
-        let is_alone = background_pids.is_empty() && background_processes.is_empty();
-        let is_plain = ended_by.is_none()
-            && flags.iter().all(|flag| *flag == Flag::InvalidUtf8)
-            && denials.is_empty()
-            && connections.is_empty();
-        let is_uncommented = warnings.is_empty() && changes.is_empty() && approval_note.is_none();
-        let is_known = exit_status.is_some() || signal.is_some();
-        is_known && is_whole && is_alone && is_plain && is_uncommented
-    }
-}
-
 impl Receipt for ExecResult {
     fn receipt(&self) -> String {
         match &self.outcome {
@@ -253,7 +214,7 @@ fn render_completed(completed: &Completed) -> String {
         );
     }
     for (by, heading) in REFUSED {
-        let refused = completed.denials.iter().filter(|it| it.refused_by() == by && !is_fact(it));
+        let refused = completed.denials.iter().filter(|it| it.by == by && !is_fact(it));
         let refused: Vec<String> = refused.map(refusal).collect();
         if !refused.is_empty() {
             block(heading, &refused.join("\n"));

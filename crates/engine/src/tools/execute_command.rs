@@ -112,7 +112,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Executed>,
-        again: to_the_end::again::<Executed>,
     }
 }
 
@@ -227,31 +226,6 @@ impl EndResult for Executed {
             }
             _ => Err(error),
         }
-    }
-
-    fn is_told_by(&self, outcome: &Outcome) -> bool {
-        let Self {
-            stdout: _,
-            stderr: _,
-            return_code,
-            timed_out,
-            ended_by,
-            denials,
-            connections,
-            warnings,
-            background_pids,
-            task_id,
-            truncated,
-            artifacts,
-        } = self;
-        let is_whole = !timed_out && !truncated && artifacts.is_empty();
-        let is_alone = background_pids.is_empty() && task_id.is_none();
-        let is_plain = ended_by.is_none()
-            && denials.is_empty()
-            && connections.is_empty()
-            && warnings.is_empty()
-            && outcome.flags.is_empty();
-        return_code.is_some() && is_whole && is_alone && is_plain
     }
 }
 

@@ -26,8 +26,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use crate::engine::{
-    Answer, Definition, Envelope, EnvelopeStatus, Registry, StartedTask, Success, Tool, ToolFuture,
-    ToolResult, Turn, export,
+    Answer, Definition, Envelope, EnvelopeStatus, Registry, Success, Tool, ToolFuture, ToolResult,
+    Turn, export,
 };
 use crate::{
     engine::{Engine, Options},
@@ -35,8 +35,7 @@ use crate::{
     id::TaskId,
     judge::config::Settings,
     model::{Caller, Outcome, sandbox::SandboxReport},
-    output::{Cursor, TaskOutput},
-    store::ledger::Task,
+    output::Cursor,
 };
 
 /// A tool that comes with the library: its definition, and two functions.
@@ -44,14 +43,7 @@ struct BuiltIn {
     definition: Definition,
     call: for<'a> fn(&'a Engine, Value, &'a Caller) -> ToolFuture<'a>,
     render: fn(&Value) -> String,
-    again: Again,
 }
-
-/// Makes the result again of a call that started a task.
-type Again = fn(&Engine, &Task, &TaskOutput) -> Option<Success>;
-
-/// That of a tool that starts none.
-const STARTS_NONE: Again = |_, _, _| None;
 
 impl Tool for BuiltIn {
     fn definition(&self) -> &Definition {
@@ -64,10 +56,6 @@ impl Tool for BuiltIn {
 
     fn render(&self, result: &Value) -> String {
         (self.render)(result)
-    }
-
-    fn again(&self, engine: &Engine, task: &Task, output: &TaskOutput) -> Option<Success> {
-        (self.again)(engine, task, output)
     }
 }
 
@@ -86,7 +74,6 @@ fn success<R: Receipt>(result: R, summary: impl Into<String>) -> Success {
         summary_text: Some(summary.into()),
         receipt,
         sandbox: None,
-        started: None,
         not_started: None,
     }
 }

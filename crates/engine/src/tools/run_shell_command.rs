@@ -150,7 +150,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Ran>,
-        again: to_the_end::again::<Ran>,
     }
 }
 
@@ -238,32 +237,6 @@ impl EndResult for Ran {
             }
             _ => Err(error),
         }
-    }
-
-    fn is_told_by(&self, outcome: &Outcome) -> bool {
-        let Self {
-            stdout: _,
-            stderr: _,
-            exit_code: _,
-            signal: _,
-            error,
-            denials,
-            connections,
-            warnings,
-            pid,
-            background_pids,
-            task_id,
-            truncated,
-            artifacts,
-        } = self;
-        let is_whole = !truncated && artifacts.is_empty() && pid.is_some();
-        let is_alone = background_pids.is_empty() && task_id.is_none();
-        let is_plain = error.is_none()
-            && denials.is_empty()
-            && connections.is_empty()
-            && warnings.is_empty()
-            && outcome.flags.is_empty();
-        is_whole && is_alone && is_plain
     }
 }
 

@@ -127,7 +127,6 @@ Use TaskInput to answer a task that waits for input. It takes what you send only
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Sent>,
-        again: super::STARTS_NONE,
     }
 }
 

@@ -57,7 +57,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<List>,
-        again: super::STARTS_NONE,
     }
 }
 

@@ -129,7 +129,6 @@ Use TaskOutput to read what a task printed.
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Shown>,
-        again: super::STARTS_NONE,
     }
 }
 

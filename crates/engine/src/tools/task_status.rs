@@ -49,7 +49,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, _| Box::pin(call(engine, input)),
         render: super::render::<Known>,
-        again: super::STARTS_NONE,
     }
 }
 

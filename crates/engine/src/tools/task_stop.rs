@@ -73,7 +73,6 @@ pub(super) fn tool() -> BuiltIn {
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Stopped>,
-        again: super::STARTS_NONE,
     }
 }
 

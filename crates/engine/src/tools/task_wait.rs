@@ -132,7 +132,6 @@ Use TaskWait instead of sleeping or polling.
         },
         call: |engine, input, caller| Box::pin(call(engine, input, caller)),
         render: super::render::<Waited>,
-        again: super::STARTS_NONE,
     }
 }
 

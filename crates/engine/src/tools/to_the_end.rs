@@ -1,16 +1,14 @@
-//! Tools that wait for the end of their command, whatever it takes: how it is waited for, and how
-//! its result is made again.
+//! Tools that wait for the end of their command, whatever it takes.
 
 use std::{io, sync::Arc};
 
-use super::{Receipt, StartedTask, Success, task_view};
+use super::{Receipt, Success, task_view};
 use crate::{
     engine::Engine,
     error::{ErrorKind, ToolError},
     id::TaskId,
     model::{Caller, Denial, Outcome, Request, sandbox::SandboxReport},
     output::{Artifact, TaskOutput},
-    store::ledger::Task,
 };
 
 /// The result of such a tool.
@@ -20,16 +18,12 @@ pub(super) trait EndResult: Receipt {
 
     /// What a command that cannot be started gives; anything else stays an error.
     fn not_started(error: ToolError) -> Result<Self, ToolError>;
-
-    /// Whether the record of the task and its output tell all of it.
-    fn is_told_by(&self, outcome: &Outcome) -> bool;
 }
 
 /// A result, with what is known of the task if one was started.
 pub(super) struct AtTheEnd<R> {
     pub result: R,
     pub sandbox: Option<Arc<SandboxReport>>,
-    pub started: Option<StartedTask>,
     pub not_started: Option<ErrorKind>,
 }
 
@@ -39,8 +33,8 @@ impl<R> AtTheEnd<R> {
     where
         R: Receipt,
     {
-        let Self { result, sandbox, started, not_started } = self;
-        Success { sandbox, started, not_started, ..super::success(result, summary) }
+        let Self { result, sandbox, not_started } = self;
+        Success { sandbox, not_started, ..super::success(result, summary) }
     }
 }
 
@@ -55,11 +49,11 @@ pub(super) async fn run<R: EndResult>(
         Err(error) => {
             let not_started = Some(error.kind);
             let result = R::not_started(error)?;
-            return Ok(AtTheEnd { result, sandbox: None, started: None, not_started });
+            return Ok(AtTheEnd { result, sandbox: None, not_started });
         }
     };
     let task_id = run.task_id().clone();
-    let (result, is_told_by_record, not_started) = match run.ended().await {
+    let (result, not_started) = match run.ended().await {
         Ok(ended) => {
             let unreadable = |error| ToolError::unreadable(task_id.as_str(), &error);
             let output = run.output(&ended).map_err(unreadable)?;
@@ -67,44 +61,18 @@ pub(super) async fn run<R: EndResult>(
             let outcome = &ended.outcome;
             all.refused = engine.sandbox_facts(&run, outcome, caller, &all.stderr).await;
             all.warnings = super::warnings(run.sandbox(), Some(outcome));
-            let (result, masked) = result_of::<R>(engine, &task_id, outcome, all)?;
-            let is_told_by_record = !masked && result.is_told_by(&ended.outcome);
-            (result, is_told_by_record, None)
+            if let Some(reason) = &outcome.lost {
+                return Err(super::lost(&task_id, reason));
+            }
+            (R::of(engine, &task_id, outcome, all), None)
         }
         Err(error) => {
             let kind = error.kind;
-            (R::not_started(error)?, false, Some(kind))
+            (R::not_started(error)?, Some(kind))
         }
     };
     let sandbox = Some(run.sandbox().clone());
-    let started = Some(StartedTask { task_id, is_told_by_record });
-    Ok(AtTheEnd { result, sandbox, started, not_started })
-}
-
-/// The result from what is recorded, and whether something of it was masked.
-fn result_of<R: EndResult>(
-    engine: &Engine,
-    task_id: &TaskId,
-    outcome: &Outcome,
-    all: Everything,
-) -> Result<(R, bool), ToolError> {
-    if let Some(reason) = &outcome.lost {
-        return Err(super::lost(task_id, reason));
-    }
-    let masked = all.masked;
-    Ok((R::of(engine, task_id, outcome, all), masked))
-}
-
-/// The result again, from what is stored of a task.
-pub(super) fn again<R: EndResult>(
-    engine: &Engine,
-    task: &Task,
-    output: &TaskOutput,
-) -> Option<Success> {
-    let outcome = task.outcome.as_ref()?;
-    let all = everything(engine, &task.task_id, output).ok()?;
-    let (result, _) = result_of::<R>(engine, &task.task_id, outcome, all).ok()?;
-    result.is_told_by(outcome).then(|| super::success(result, ""))
+    Ok(AtTheEnd { result, sandbox, not_started })
 }
 
 /// Everything that a run printed, as the tools give it that promise so.
@@ -112,7 +80,6 @@ pub(super) struct Everything {
     pub stdout: String,
     pub stderr: String,
     pub truncated: bool,
-    masked: bool,
     /// The files, where a stream was too long.
     pub artifacts: Vec<task_view::ArtifactEntry>,
     /// The paths and processes that the sandbox kept from it, as far as it complains of them.
@@ -141,9 +108,8 @@ fn everything(
     };
     let (stdout, stderr) = (complete(&output.stdout)?, complete(&output.stderr)?);
     let truncated = stdout.truncated || stderr.truncated;
-    let masked = stdout.masked || stderr.masked;
     let artifacts = if truncated { task_view::artifacts(output) } else { Vec::new() };
     let (stdout, stderr) = (stdout.text, stderr.text);
     let (refused, warnings) = (Vec::new(), Vec::new());
-    Ok(Everything { stdout, stderr, truncated, masked, artifacts, refused, warnings })
+    Ok(Everything { stdout, stderr, truncated, artifacts, refused, warnings })
 }

@@ -7,9 +7,6 @@ pub const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 pub(super) const HEADER_BYTES: usize = 4;
 
-/// Most bytes that a frame of an older version may lack.
-const ABSENT_BYTES_MAX: usize = 64;
-
 /// Why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -60,14 +57,7 @@ impl Decoder {
         let Some(body) = rest.get(..length) else {
             return Ok(None);
         };
-        let message = match postcard::take_from_bytes(body) {
-            Ok((message, _)) => message,
-            Err(postcard::Error::DeserializeUnexpectedEnd) => {
-                let whole = [body, &[0; ABSENT_BYTES_MAX]].concat();
-                postcard::from_bytes(&whole).map_err(|_| FrameError::Malformed)?
-            }
-            Err(_) => return Err(FrameError::Malformed),
-        };
+        let message = postcard::from_bytes(body).map_err(|_| FrameError::Malformed)?;
         self.buffer.drain(..HEADER_BYTES + length);
         Ok(Some(message))
     }

@@ -5,13 +5,8 @@
 //! frame from a spawner or a warden is its `Hello`, whose layout never changes: a peer of another
 //! version can always read the version and say no.
 //!
-//! A program can be replaced while tasks run, so an engine speaks with the wardens of every version
-//! from [`OLDEST`] on. What makes that possible, and is held by recorded frames of each version:
-//! variants are only ever appended, and fields only at the very end of a frame. Of a frame that is
-//! shorter than we know, the rest is zeros: none, empty, no. Of one that is longer, the rest is not
-//! read. Whoever uses a variant that [`OLDEST`] does not have asks for the warden's version first.
-//! What starts a command ([`ToWarden::Start`], [`ToWarden::Confine`]) may change freely: it only
-//! ever goes to wardens that the engine itself has forked.
+//! A program can be replaced while tasks run. An engine speaks with the wardens of its own version
+//! only: it leaves one of another version alone, and reads the exit record when that has ended.
 
 mod codec;
 mod spec;
@@ -29,18 +24,8 @@ use crate::{
     sandbox::{Enforcement, Profile},
 };
 
-/// Version of everything below. Goes up with every change of what a warden and an engine of another
-/// version say.
-pub const VERSION: u32 = 9;
-
-/// The oldest version that is understood.
-pub const OLDEST: u32 = 4;
-
-/// The first version whose wardens say which task's run a frame is about.
-const NAMES_RUNS: u32 = 5;
-
-/// The first version whose wardens answer [`Order::Measure`].
-const MEASURES: u32 = 8;
+/// Version of everything below. Goes up with every change of a frame.
+pub const VERSION: u32 = 1;
 
 /// The version that this process speaks.
 pub fn version() -> u32 {
@@ -50,16 +35,6 @@ pub fn version() -> u32 {
         return other.to_str().and_then(|text| text.parse().ok()).unwrap_or(VERSION);
     }
     VERSION
-}
-
-/// Whether a warden of this version is understood.
-pub fn is_understood(version: u32) -> bool {
-    (OLDEST..=self::version()).contains(&version)
-}
-
-/// Whether a warden of this version answers [`Order::Measure`].
-pub fn measures(version: u32) -> bool {
-    version >= MEASURES
 }
 
 /// What an engine asks of its spawner.
@@ -171,7 +146,7 @@ pub enum Order {
     },
     /// Answer with [`FromWarden::Measured`]; only for wardens that [can](measures).
     Measure,
-    /// Answers [`FromWarden::NameHeld`]; since version 8.
+    /// Answers [`FromWarden::NameHeld`].
     AnswerName {
         /// Which of them.
         number: u64,
@@ -237,15 +212,14 @@ pub enum InputRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WardenFrame {
     message: FromWarden,
-    /// None if the message names the task itself, or is about the warden; and from wardens before
-    /// [`NAMES_RUNS`].
+    /// None if the message names the task itself, or is about the warden.
     task: Option<String>,
 }
 
 impl WardenFrame {
     /// A message about the run of a task.
     pub fn about_run(task: &str, message: FromWarden) -> Self {
-        let is_named = matches!(message, FromWarden::Ended(_)) || version() < NAMES_RUNS;
+        let is_named = matches!(message, FromWarden::Ended(_));
         Self { message, task: (!is_named).then(|| task.to_owned()) }
     }
 
@@ -263,12 +237,7 @@ impl WardenFrame {
             }
             (FromWarden::Ended(ended), _) => ended.record.task == task,
             (_, Some(about)) => about == task,
-            (
-                FromWarden::Hello { .. } | FromWarden::Confined(_) | FromWarden::StartFailed(_),
-                None,
-            ) => false,
-            // An older warden, which another engine has forked: it has one task, and then ends.
-            (_, None) => true,
+            (_, None) => false,
         };
         is_meant.then_some(self.message)
     }
@@ -287,7 +256,7 @@ impl WardenFrame {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWarden {
     /// First frame on every connection. Those who are connected already hear it again when the
-    /// warden takes a task; one of an older program does not say it again.
+    /// warden takes a task.
     Hello {
         /// [`VERSION`] of the warden.
         version: u32,
@@ -414,7 +383,7 @@ pub enum NewOutput {
 /// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// How it ended; it travels as it is stored, since that says in which layout it is.
+    /// How it ended, cut to what can be stored.
     #[serde(with = "stored_record")]
     pub record: ExitRecord,
     /// Where its output is.
@@ -423,7 +392,7 @@ pub struct RunEnd {
     pub reusable: bool,
     /// What the sandbox has refused, as far as the kernel tells.
     pub denials: Vec<RefusedCall>,
-    /// Programs that it was not to execute; none from wardens before version 6.
+    /// Programs that it was not to execute.
     pub refused: Vec<RefusedProgram>,
 }
 

@@ -152,19 +152,6 @@ fn resources(outcome: Option<&Outcome>, now: Option<LiveResources>) -> Value {
     }
 }
 
-/// The answer to the call that started the task, as the model got it; null if that is not known.
-pub(in crate::http) async fn receipt(call: Call) -> Handled {
-    let engine = call.standing.engine();
-    if !may_call(&call.holder.token, engine, "TaskOutput") {
-        return Err(HttpRefusal::forbidden("the token may not call TaskOutput"));
-    }
-    let found = async { engine.receipt(&engine.task_here(&call.id).await?).await };
-    Ok(match found.await {
-        Ok(text) => answer(StatusCode::OK, &json!({ "text": text })),
-        Err(error) => failed(&error),
-    })
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reading {

@@ -102,7 +102,6 @@ function Shown(given: { shown: TaskShown; who: Session; onChange: () => void }):
       <Details shown={shown} />
       <Sandbox report={shown.task.sandbox} />
       {seesAll(who) && <Timeline id={task.task_id} status={task.status} />}
-      <Receipt id={task.task_id} status={task.status} />
     </>
   );
 }
@@ -303,34 +302,5 @@ function Timeline({ id, status }: { id: string; status: string }): JSX.Element {
         ))}
       </ol>
     </section>
-  );
-}
-
-/** The answer to the call that started it, as the model got it; asked for when it is opened. */
-function Receipt({ id, status }: { id: string; status: string }): JSX.Element {
-  const [isOpen, setOpen] = useState(false);
-  const [text, setText] = useState<string | null | undefined>(undefined);
-  const [failure, setFailure] = useState<unknown>(undefined);
-  useEffect(() => {
-    if (!isOpen) return;
-    const path = `tasks/${encodeURIComponent(id)}/receipt`;
-    get<{ text: string | null }>(path).then(({ text: found }) => setText(found), setFailure);
-  }, [id, isOpen, status]);
-  return (
-    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>The answer that the model got</summary>
-      <Problem error={failure} />
-      {text === null && (
-        <p>
-          Not known: its call is not answered yet or has failed, it was no call of a tool, or an
-          older version answered it.
-        </p>
-      )}
-      {text && (
-        <pre class="receipt" tabIndex={0} aria-label="Receipt">
-          {visibleLines(text)}
-        </pre>
-      )}
-    </details>
   );
 }

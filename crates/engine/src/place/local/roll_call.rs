@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use legwork_warden::protocol::{
-    Decoder, FromWarden, Order, ToWarden, WardenFrame, encode, is_understood,
-};
+use legwork_warden::protocol::{self, Decoder, FromWarden, Order, ToWarden, WardenFrame, encode};
 
 use super::calling::held_by;
 use crate::state::{Holders, StateFolder};
@@ -51,7 +49,7 @@ pub(super) fn ask(stream: &mut (impl Read + Write)) -> io::Result<Option<String>
     let mut decoder = Decoder::default();
     let hello = receive(stream, &mut decoder)?.of_warden();
     let Some(FromWarden::Hello { version, task: Some(task), .. }) = hello else { return Ok(None) };
-    if !is_understood(version) {
+    if version != protocol::version() {
         return Ok(None);
     }
     let order = ToWarden::Order { task: task.clone(), order: Order::Spill };

@@ -35,8 +35,6 @@ pub struct Observer {
     tasks: Arc<Tasks>,
     task: Task,
     channel: Option<Channel>,
-    /// The version of the protocol that the warden speaks.
-    version: u32,
     /// An end that was heard and is not in the ledger yet.
     heard: Option<Box<protocol::RunEnd>>,
     /// What came while something else was waited for.
@@ -81,7 +79,6 @@ impl Observer {
             tasks,
             task,
             channel: None,
-            version: 0,
             heard: None,
             events: VecDeque::new(),
             spilled: false,
@@ -165,10 +162,9 @@ impl Observer {
         .await
     }
 
-    /// What the command and everything below it uses at this moment; none if nothing is left of it,
-    /// or if its warden is of a program that did not measure.
+    /// What the command and everything below it uses at this moment; none if nothing is left of it.
     pub async fn resources(&mut self) -> Result<Option<LiveResources>, ToolError> {
-        if self.is_queued() || !protocol::measures(self.version) {
+        if self.is_queued() {
             return Ok(None);
         }
         self.order(Order::Measure).await;

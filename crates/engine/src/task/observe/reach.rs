@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use legwork_warden::protocol::{FromWarden, is_understood};
+use legwork_warden::protocol::{self, FromWarden};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::{super::places::out_of_reach, ANSWER, Observer, Said};
@@ -15,8 +15,8 @@ use crate::{
     store::ledger::LedgerError,
 };
 
-/// A warden of an older program does not say that it has taken a task: after this long it is dialed
-/// once more, and then after pauses that grow.
+/// A warden that cannot be reached, because a place or a folder is gone for a while, is dialed
+/// again after this long, and then after pauses that grow.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often it is looked whether a task has left its queue, where nobody tells.
@@ -148,8 +148,7 @@ impl Observer {
             hello = timeout_at(deadline, channel.receive_of_warden()).await;
         }
         match hello {
-            Ok(Ok(FromWarden::Hello { version, task, .. })) if is_understood(version) => {
-                self.version = version;
+            Ok(Ok(FromWarden::Hello { version, task, .. })) if version == protocol::version() => {
                 let holds = task.as_deref() == Some(self.task.task_id.as_str());
                 Ok(if holds { Dialed::Holds(channel) } else { Dialed::HoldsNot(channel) })
             }
