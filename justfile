@@ -77,6 +77,10 @@ measure-places TASKS="1000":
 advisories:
     cargo deny --locked check advisories
 
+# The size of the code, its rooms and its widest types, each beside its budget
+house:
+    python3 .ci/house.py
+
 # Accept new snapshots after looking at them
 review:
     cargo insta review
