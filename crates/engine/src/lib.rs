@@ -175,8 +175,8 @@ mod trial;
 mod trial;
 
 pub use engine::{
-    Answer, Chunk, Command, CommandFuture, Definition, Discarded, Engine, Envelope, Finished,
-    Options, OutputStream, Registry, Relief, StateContent, TaskHandle, Tool,
+    Answer, Chunk, Command, CommandFuture, Definition, Engine, Envelope, Finished, Options,
+    OutputStream, Registry, StateContent, TaskHandle, Tool,
 };
 pub use error::{ErrorKind, StateProblem, ToolError};
 pub use events::{Event, EventCursor, EventKind, Events, Interest, Lagged, NoEventCursor};
@@ -212,7 +212,7 @@ pub use model::{
 };
 pub use place::post::{PostError, serve as serve_post, serve_job};
 pub use service::{Client, Service};
-pub use state::{Rebuilt, Repair, SetAside, StateError, StateFolder};
+pub use state::{LentReserve, Rebuilt, Repair, SetAside, StateError, StateFolder};
 pub use store::{
     audit,
     ledger::{Answerer, Damage, Ledger, LedgerError, Task, TaskFilter},
@@ -230,7 +230,7 @@ pub use task::{
     wait::{Condition, Until, until},
 };
 
-pub use trial::{Applied, ChangeKind, ChangedFile, TrialRecord, TriedChange, TriedChanges};
+pub use trial::{Applied, ChangeKind, ChangedFile, TriedChange, TriedChanges};
 
 pub use trace::{SpanRecord, SpanSink, SpanValue, Trace, TraceSpan};
 

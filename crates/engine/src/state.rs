@@ -2,6 +2,7 @@
 
 pub(crate) mod aside;
 pub(crate) mod repair;
+pub(crate) mod reserve;
 
 use std::{
     collections::HashMap,
@@ -14,6 +15,7 @@ use self::aside::{FileKind, set_aside_all};
 pub use self::{
     aside::SetAside,
     repair::{Rebuilt, Repair},
+    reserve::LentReserve,
 };
 use crate::{
     id::TaskId,
@@ -23,7 +25,7 @@ use crate::{
 
 /// What belongs into a state folder, by name. The ledger, its log and its daybook are not here:
 /// they belong together, and are set aside together when it is rebuilt.
-const BELONGS: [(&str, FileKind); 20] = [
+const BELONGS: [(&str, FileKind); 21] = [
     ("tasks", FileKind::Folder),
     ("wardens", FileKind::Folder),
     ("engines", FileKind::Folder),
@@ -35,6 +37,7 @@ const BELONGS: [(&str, FileKind); 20] = [
     ("places", FileKind::Folder),
     ("ssh", FileKind::Folder),
     ("audit.jsonl", FileKind::File),
+    ("reserve", FileKind::File),
     ("gc.lock", FileKind::File),
     ("retention.json", FileKind::File),
     ("retention.json.new", FileKind::File),
@@ -60,18 +63,8 @@ const MADE_LATER: [&str; 9] = [
 ];
 
 /// What is behind the names of files that are written anew, set aside or belong to a database.
-const BEHIND: [&str; 10] = [
-    ".1",
-    ".damaged-",
-    ".lock",
-    ".new",
-    ".rebuild",
-    "-daybook",
-    "-journal",
-    "-shm",
-    "-wal",
-    ".old",
-];
+const BEHIND: [&str; 9] =
+    [".1", ".aside-", ".lock", ".new", ".rebuild", "-daybook", "-journal", "-shm", "-wal"];
 
 /// Whether a name in a state folder is one of ours.
 pub(crate) fn is_of_a_state_folder(name: &str) -> bool {
@@ -247,7 +240,7 @@ mod tests {
         let names: Vec<&str> = cells
             .flat_map(|(cell, _)| cell.split('`'))
             .filter_map(|word| word.split('/').next())
-            .filter(|name| !name.is_empty() && *name != ", " && *name != "NAME.damaged-TIME")
+            .filter(|name| !name.is_empty() && *name != ", " && *name != "NAME.aside-TIME")
             .collect();
         assert!(names.len() > 20 && names.contains(&"saved"), "{names:?}");
         for name in names {

@@ -1,14 +1,12 @@
 //! `legwork changes`, `apply` and `discard`: what trials changed, and what becomes of it.
 
-mod relief;
-
 use std::{
     path::{Component, Path, PathBuf},
     process::ExitCode,
 };
 
 use legwork::{
-    Engine, ErrorKind, ShownChanges, Task, ToolError, TrialChanges, TrialState,
+    Engine, ErrorKind, LentReserve, ShownChanges, Task, ToolError, TrialChanges, TrialState,
     gate::units::shown_bytes,
 };
 use serde_json::json;
@@ -74,9 +72,9 @@ pub(crate) async fn changes(options: ChangesOptions) -> ExitCode {
         }
         let task = meant(&engine, options.trial.as_deref()).await?;
         let changes = engine.trial_changes(&task, paths, shown).await?;
-        Ok(if options.json { as_json(&changes) } else { as_text(Some(&task), &changes) })
+        Ok(if options.json { as_json(&changes) } else { as_text(&task, &changes) })
     };
-    shown.await.unwrap_or_else(|error: ToolError| relief::changes(&options, &error))
+    shown.await.unwrap_or_else(|error: ToolError| complain_of(&error))
 }
 
 /// The paths whose changes are to be shown, and how much of them.
@@ -107,14 +105,13 @@ fn outside(changes: &TrialChanges) -> ExitCode {
     }
 }
 
-/// What a trial changed, below its command where that is known.
-fn as_text(task: Option<&Task>, changes: &TrialChanges) -> ExitCode {
+/// What a trial changed, below its command.
+fn as_text(task: &Task, changes: &TrialChanges) -> ExitCode {
     if let Some(diff) = &changes.diff {
         return print(diff);
     }
-    let command = task.map(|task| format!("  {}", one_line(&task.command, COMMAND_MAX)));
-    let command = command.unwrap_or_default();
-    print(&format!("{}{command}\n{}\n{}", changes.task_id, changes.counted, changes.list))
+    let command = one_line(&task.command, COMMAND_MAX);
+    print(&format!("{}  {command}\n{}\n{}", changes.task_id, changes.counted, changes.list))
 }
 
 fn list(trials: &[TrialState], json: bool) -> ExitCode {
@@ -184,6 +181,8 @@ fn refused(error: &ToolError) -> ExitCode {
 
 pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
     let discarded = async {
+        // What makes room must not need any.
+        let _room = LentReserve::of(&options.state.path()?);
         let engine = options.state.with_tasks()?;
         if options.outside {
             let paths = options.path.iter().map(|path| absolute(path)).collect();
@@ -210,7 +209,7 @@ pub(crate) async fn discard(options: DiscardOptions) -> ExitCode {
             let lines = names.iter().map(|name| format!("{name}: discarded\n"));
             print(&lines.collect::<String>())
         }
-        Err(error) => relief::discard(&options, &error).await,
+        Err(error) => complain_of(&error),
     }
 }
 

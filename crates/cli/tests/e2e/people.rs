@@ -321,9 +321,11 @@ pub fn ask(scratch: &Scratch, id: &str, command: &str, age_ms: i64) {
     ledger
         .execute(
             "INSERT INTO approval (id, key, session, tool, command, workdir, workspace, asked_by,
-                                   trust, reason, rule, parts, created_at_ms, expires_at_ms)
+                                   trust, reason, rule, sandbox, refused, may_leave_sandbox, may_try,
+                                   may_repeat, lineage, parts, created_at_ms, expires_at_ms)
              VALUES (?1, ?1, 's_gone', 'run_shell_command', ?2, '/w', '/w', 'an agent',
-                     'trusted_operator', 'no rule allows it', 'default', '[]', ?3, ?4)",
+                     'trusted_operator', 'no rule allows it', 'default', 'none', '[]', 0, 0, 1,
+                     '[]', '[]', ?3, ?4)",
             (id, command, now - age_ms, now + 400_000 - age_ms),
         )
         .unwrap();
@@ -392,10 +394,10 @@ fn the_audit_log_tells_in_words_what_happened() {
         json!({ "event": "request", "tool": "TaskStop", "summary": "task stopped" }),
         json!({ "event": "cleaned_up", "tasks": 3, "by_age": 2, "by_size": 1 }),
         json!({ "event": "repaired", "torn_bytes": 12 }),
-        json!({ "event": "rebuilt", "why": "is missing", "salvaged": 1, "from_folders": 2,
-                "lost": 0 }),
+        json!({ "event": "rebuilt", "why": "is missing", "from_daybook": 1,
+                "from_folders": 2 }),
         json!({ "event": "set_aside", "name": "tasks", "why": "is a file",
-                "set_aside": "tasks.damaged-1" }),
+                "set_aside": "tasks.aside-1" }),
     ]
     .into_iter()
     .map(line)

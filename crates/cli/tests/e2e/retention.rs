@@ -211,8 +211,8 @@ fn what_was_left_lying_about_is_removed() {
         fs::create_dir_all(state.join(name)).unwrap();
     }
     age_file(&state.join("tmp/old"), 9);
-    fs::write(state.join("ledger.db.damaged-1000"), "").unwrap();
-    fs::write(state.join("ledger.db.damaged-1000-wal"), "").unwrap();
+    fs::write(state.join("ledger.db.aside-1000"), "").unwrap();
+    fs::write(state.join("ledger.db.aside-1000-wal"), "").unwrap();
     // A folder without a row is a task that was lost, and is looked at as one.
     let done = gc(&scratch, &[]);
     assert_eq!(done["restored"], 1, "{done:#}");
@@ -379,7 +379,7 @@ fn what_a_clean_up_removed_before_it_was_killed_is_noted_by_the_next_one() {
     scratch.result("true");
     let removed = json!({ "asked": true, "days": 7, "bytes_max": 1, "by_age": 3, "by_size": 0,
                           "task_ids": ["t_a"] });
-    let record = json!({ "removed": removed });
+    let record = json!({ "evidence": {}, "removed": removed });
     fs::write(scratch.state.path().join("retention.json"), record.to_string()).unwrap();
     gc(&scratch, &[]);
     gc(&scratch, &[]);

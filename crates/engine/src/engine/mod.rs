@@ -13,7 +13,6 @@ mod finished;
 mod handle;
 mod open;
 mod options;
-mod relief;
 mod removal;
 mod stream;
 mod tool;
@@ -32,7 +31,6 @@ pub use self::{
     finished::Finished,
     handle::TaskHandle,
     options::Options,
-    relief::{Discarded, Relief},
     removal::StateContent,
     stream::{Chunk, OutputStream},
     tool::{Definition, Registry, Tool, ToolFuture, Turn},

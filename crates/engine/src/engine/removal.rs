@@ -90,8 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_ours_goes_and_what_is_not_stays() {
-        let folder =
-            folder_with(&["wardens", "tmp/a/b", "ledger.db.damaged-1", "mine", "tmp-mine"]);
+        let folder = folder_with(&["wardens", "tmp/a/b", "ledger.db.aside-1", "mine", "tmp-mine"]);
         for name in ["ledger.db", "ledger.db-wal", "audit.jsonl", "tokens.json", "tasks.txt"] {
             fs::write(folder.path().join(name), "x").unwrap();
         }

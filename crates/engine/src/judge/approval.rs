@@ -491,7 +491,7 @@ impl Judge {
         asker: Option<&SharedAsker>,
         explanation: &Explanation,
     ) -> Result<Answered, ToolError> {
-        let watched = self.store.ledger.has_watcher(&approval.workspace).await?;
+        let watched = self.store.ledger.has_watcher(&approval.workspace);
         let wait = match (asker, watched) {
             (Some(_), _) | (_, true) => self.settings.approval_expires,
             (None, false) => self.settings.approval_wait,
@@ -561,18 +561,14 @@ impl Judge {
     ) -> Result<Answered, ToolError> {
         let given_up = async {
             if watched {
-                self.store.ledger.no_watcher(&approval.workspace).await?;
+                self.store.ledger.no_watcher(&approval.workspace).await;
             }
             tokio::time::sleep(self.settings.approval_wait).await;
-            Ok::<_, ToolError>(())
         };
         tokio::select! {
             answered = self.answered_elsewhere(approval) => answered,
-            given_up = given_up => {
-                given_up?;
-                // Whoever answers in the last moment has answered.
-                self.answer_to(approval).await?.ok_or(error)
-            }
+            // Whoever answers in the last moment has answered.
+            () = given_up => self.answer_to(approval).await?.ok_or(error),
         }
     }
 

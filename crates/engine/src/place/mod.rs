@@ -62,7 +62,7 @@ pub(crate) use self::{
     },
     channel::{Channel, Wire},
     far::{AskedOf, Far, remembered},
-    local::{Local, is_warden_alive},
+    local::Local,
     warden::{DROP_GRACE, Warden},
 };
 use crate::{

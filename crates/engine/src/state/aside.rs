@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What a name has behind it that was set aside, before the time in milliseconds since 1970.
-pub(crate) const SET_ASIDE: &str = ".damaged-";
+pub(crate) const SET_ASIDE: &str = ".aside-";
 
 /// What belongs under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -94,26 +94,16 @@ pub(super) fn keep(connection: &Connection, head: &AuditHead, at_ms: i64) -> rus
 
 /// All heads, the newest first.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<AuditHead>> {
-    let mut statement = connection.prepare_cached(ALL)?;
+    let sql = "SELECT log, length, hash FROM anchor ORDER BY at_ms DESC, length DESC";
+    let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map([], read)?;
-    rows.map(|row| row.map(|(head, _)| head)).collect()
+    rows.collect()
 }
 
-/// The heads that can be read of a ledger that is damaged, or too old to have any; with when each
-/// was anchored.
-pub(super) fn readable(damaged: &Connection) -> Vec<(AuditHead, i64)> {
-    let Ok(mut statement) = damaged.prepare(ALL) else { return Vec::new() };
-    let Ok(rows) = statement.query_map([], read) else { return Vec::new() };
-    rows.map_while(Result::ok).collect()
-}
-
-const ALL: &str = "SELECT log, length, hash, at_ms FROM anchor ORDER BY at_ms DESC, length DESC";
-
-fn read(row: &Row<'_>) -> rusqlite::Result<(AuditHead, i64)> {
-    let head = AuditHead {
+fn read(row: &Row<'_>) -> rusqlite::Result<AuditHead> {
+    Ok(AuditHead {
         log: row.get::<_, i64>(0)?.cast_unsigned(),
         length: row.get::<_, i64>(1)?.cast_unsigned(),
         hash: row.get(2)?,
-    };
-    Ok((head, row.get(3)?))
+    })
 }

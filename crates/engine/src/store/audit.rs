@@ -405,7 +405,7 @@ mod tests {
             assert!(text.lines().next().unwrap().contains("\"event\":\"set_aside\""), "{text}");
             assert_eq!(verify(&path).unwrap(), Verified { lines: 3, repairs: 0, broken: None });
             let aside = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path());
-            let aside = aside.filter(|path| path.to_string_lossy().contains(".damaged-"));
+            let aside = aside.filter(|path| path.to_string_lossy().contains(".aside-"));
             assert_eq!(
                 aside.map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>(),
                 [spoilt]

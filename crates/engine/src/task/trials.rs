@@ -55,7 +55,7 @@ pub struct TrialChanges {
 
 impl TrialChanges {
     /// The changes of a trial at and below these paths, or all of them.
-    pub(crate) fn of(
+    pub(super) fn of(
         trial: &Trial,
         paths: &[PathBuf],
         shown: ShownChanges,
@@ -260,7 +260,7 @@ const REMOVALS_MAX: usize = 100;
 
 /// Removes the folder of a trial. Whoever answers a question and whoever has asked it do so at the
 /// same time, so that a file may be gone before it is removed here: then what is left is removed.
-pub(crate) fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
+fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
     for _ in 0..REMOVALS_MAX {
         match trials.remove(id) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -270,7 +270,7 @@ pub(crate) fn remove(trials: &Trials, id: &TaskId) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn still_runs(id: &TaskId) -> ToolError {
+pub(super) fn still_runs(id: &TaskId) -> ToolError {
     ToolError::new(ErrorKind::ToolExecutionFailed, format!("the trial `{id}` still runs"))
         .hint("wait for its end, or stop it")
 }
@@ -281,7 +281,7 @@ fn no_trial(prefix: &str) -> ToolError {
 }
 
 /// The typed error of something that cannot be done with a trial.
-pub(crate) fn trial_error(error: &TrialError) -> ToolError {
+pub(super) fn trial_error(error: &TrialError) -> ToolError {
     match error {
         TrialError::Unknown => ToolError::new(ErrorKind::UnknownTask, error.to_string()),
         TrialError::ChangedUnderneath(paths) => {

@@ -312,7 +312,7 @@ impl Work<'_> {
         let is_apart = !self.beside && own.is_mounted_with(&top).unwrap_or(false);
         let beside = || PathBuf::from(format!("{STAGING}{name}"));
         let staging = if is_apart { apart.join(name.as_str()) } else { beside() };
-        let place_number = Some(top.number().map_err(&failed)?);
+        let place_number = top.number().map_err(&failed)?;
         let (layer, place) = (layer.number, layer.place.clone());
         Ok(StagingGround { layer, place, place_number, staging, staging_number: None })
     }

@@ -39,7 +39,7 @@ impl Benches {
                 number.is_none_or(|number| top.number().is_ok_and(|it| it == number))
             };
             let top = TreeTop::open(&ground.place).ok();
-            let top = top.filter(|top| is(top, ground.place_number));
+            let top = top.filter(|top| is(top, Some(ground.place_number)));
             let staging = match &top {
                 Some(top) => StagingFolder::found(top, &ground.staging).ok(),
                 None if ground.is_beside() => None,
@@ -340,11 +340,7 @@ impl Bench {
 
     /// Gives a folder another mode; whether it is there.
     fn set_mode(&self, step: &ApplyStep, mode: u32) -> io::Result<bool> {
-        let number = match step.before.map_or(step.copy, |before| before.number) {
-            // A former version did not note it.
-            0 => self.top.look(&step.path)?.map_or(0, |stat| stat.st_ino),
-            number => number,
-        };
+        let number = step.before.map_or(step.copy, |before| before.number);
         self.top.set_mode(&step.path, number, Mode::from_raw_mode(mode))
     }
 }

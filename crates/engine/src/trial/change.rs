@@ -29,12 +29,10 @@ pub struct TriedChange {
     /// What stood there when the trial was first looked at.
     pub(super) before: Option<FileMark>,
     /// What the trial has there, unless it is gone: nothing else is brought over.
-    #[serde(default)]
     pub(super) after: Option<FileMark>,
     /// Whether that was changed while the trial ran, by somebody else.
     pub(super) stale: bool,
     /// What else differs of the two.
-    #[serde(default)]
     pub(super) other: OtherDifferences,
 }
 

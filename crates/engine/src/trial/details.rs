@@ -9,13 +9,10 @@ use super::changes::{ChangeKind, TriedChange};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OtherDifferences {
     /// User and group, before and now.
-    #[serde(default)]
     pub owner: Option<[(u32, u32); 2]>,
     /// Extended attributes or access lists.
-    #[serde(default)]
     pub attributes: bool,
     /// When its content was changed, though it is the same.
-    #[serde(default)]
     pub time: bool,
 }
 

@@ -63,13 +63,11 @@ pub(super) struct StagingGround {
     #[serde(with = "lossless")]
     pub place: PathBuf,
     /// The number of that folder: another one may stand there later.
-    #[serde(default)]
-    pub place_number: Option<u64>,
+    pub place_number: u64,
     /// In the state folder, or relative to the place where that is on another file system.
     #[serde(with = "lossless")]
     pub staging: PathBuf,
-    /// The number of that folder.
-    #[serde(default)]
+    /// The number of that folder, once it is made.
     pub staging_number: Option<u64>,
 }
 
@@ -173,11 +171,7 @@ impl ApplyJournal {
     pub(super) fn all(trials: &Trials) -> Vec<PathBuf> {
         let entries = fs::read_dir(&trials.applying).into_iter().flatten().filter_map(Result::ok);
         let files = entries.map(|entry| entry.path());
-        let mut all: Vec<PathBuf> =
-            files.filter(|path| path.extension().is_some_and(|it| it == JOURNAL)).collect();
-        // Where there was one for everybody.
-        all.extend(Some(trials.old_journal()).filter(|it| it.exists()));
-        all
+        files.filter(|path| path.extension().is_some_and(|it| it == JOURNAL)).collect()
     }
 
     /// What is left beside the journals of an apply that was cut off before it had one, or after.
@@ -193,11 +187,8 @@ impl ApplyJournal {
 
     /// The journals of applies that could be neither finished nor undone.
     pub(super) fn stuck(trials: &Trials) -> Vec<PathBuf> {
-        let folders = [Some(trials.applying.as_path()), trials.old_journal().parent()]
-            .map(|folder| folder.map(Path::to_owned));
-        let entries =
-            folders.into_iter().flatten().filter_map(|it| fs::read_dir(it).ok()).flatten();
-        let files = entries.filter_map(Result::ok).map(|entry| entry.path());
+        let entries = fs::read_dir(&trials.applying).into_iter().flatten().filter_map(Result::ok);
+        let files = entries.map(|entry| entry.path());
         let is_stuck = |path: &PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().contains(STUCK))
         };

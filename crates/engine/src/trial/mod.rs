@@ -59,8 +59,7 @@ use crate::{clock::now_ms, id::TaskId};
 const RECORD: &str = "trial.json";
 const SEALED: &str = "changes.json";
 
-/// The journal of an apply as it was once, and the lock of whoever is at one.
-const JOURNAL: &str = "applying.json";
+/// The lock of whoever applies something.
 const LOCK: &str = "applying.lock";
 
 /// What the name of a trial's folder begins with that is being removed.
@@ -108,7 +107,7 @@ impl Trials {
         &self,
         layers: &mut LayersAhead,
         kept: usize,
-        (id, warden): (&TaskId, &str),
+        id: &TaskId,
         workspace: &Path,
     ) -> io::Result<bool> {
         if !layers.is_current() {
@@ -122,7 +121,6 @@ impl Trials {
             created_at_ms: now_ms(),
             began: FileTime::of_now(layers.folder())?,
             applied: Vec::new(),
-            warden: Some(warden.to_owned()),
         };
         // Without it there is no trial, and nothing of one is worth a wait for the disk yet.
         write_json_soon(&layers.folder().join(RECORD), &record)?;
@@ -240,10 +238,6 @@ impl Trials {
             .open(self.folder.join(LOCK))?;
         flock(&file, operation)?;
         Ok(file)
-    }
-
-    fn old_journal(&self) -> PathBuf {
-        self.folder.join(JOURNAL)
     }
 }
 

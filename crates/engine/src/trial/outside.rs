@@ -433,7 +433,6 @@ impl OutsideLayers {
             created_at_ms: now_ms(),
             began,
             applied: Vec::new(),
-            warden: None,
         };
         Ok(Trial { folder, record })
     }

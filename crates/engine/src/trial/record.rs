@@ -28,9 +28,6 @@ pub struct TrialRecord {
     /// What was brought over so far: these paths, and all below them.
     #[serde(with = "lossless_list")]
     pub applied: Vec<PathBuf>,
-    /// Who runs it; a former version did not note that.
-    #[serde(default)]
-    pub(crate) warden: Option<String>,
 }
 
 /// A folder of a trial.

@@ -115,8 +115,6 @@ pub struct TrialRecord {
     pub created_at_ms: i64,
     /// What was brought over so far.
     pub applied: Vec<PathBuf>,
-    /// Who runs it.
-    pub(crate) warden: Option<String>,
 }
 
 /// How much of a difference is shown.

@@ -179,11 +179,10 @@ impl Entry<'_> {
     fn rebuilt(&self) -> String {
         let set_aside = self.after("; the old one is ", "set_aside");
         format!(
-            "the ledger {}: {} tasks from the old one, {} from their folders, {} lost{set_aside}",
+            "the ledger {}: {} tasks from its daybook, {} from their folders{set_aside}",
             self.text("why"),
-            self.number("salvaged"),
+            self.number("from_daybook"),
             self.number("from_folders"),
-            self.number("lost"),
         )
     }
 }

@@ -223,40 +223,6 @@ fn an_apply_that_can_be_neither_finished_nor_undone_keeps_nobody_from_applying()
 }
 
 #[test]
-fn a_journal_of_a_former_version_is_finished() {
-    if !can_trace() {
-        return;
-    }
-    let scratch = Scratch::new();
-    scratch.write("a", "before\n");
-    scratch.write("b/c", "before\n");
-    let tried = scratch.try_sh("echo tried > a; rm -r b; echo made > c");
-    assert!(tried.status.success(), "{tried:?}");
-    killed_at(&scratch, 3);
-    // There was one for everybody, and the copies were at the top of the workspace.
-    let applying = scratch.state.path().join("applying");
-    let files = fs::read_dir(&applying).unwrap().map(|it| it.unwrap().path());
-    let file = files.into_iter().find(|it| it.extension().is_some_and(|it| it == "json")).unwrap();
-    let mut journal: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let ground = journal["grounds"][0].as_object_mut().unwrap();
-    let staging = ground["staging"].as_str().unwrap().to_owned();
-    fs::rename(staging, scratch.file(".legwork-apply-old")).unwrap();
-    ground.insert("staging".to_owned(), ".legwork-apply-old".into());
-    ground.retain(|name, _| !name.ends_with("_number"));
-    let old = scratch.state.path().join("trials/applying.json");
-    fs::write(&old, journal.to_string()).unwrap();
-    fs::remove_dir_all(&applying).unwrap();
-    assert!(scratch.legwork("ps").output().unwrap().status.success());
-    assert!(!old.exists());
-    let read = |name: &str| fs::read_to_string(scratch.file(name)).ok();
-    assert_eq!(read("a").as_deref(), Some("tried\n"));
-    assert_eq!(read("c").as_deref(), Some("made\n"));
-    assert!(!fs::exists(scratch.file("b")).unwrap());
-    assert_eq!(staging_of(scratch.workspace.path()), None);
-    assert_eq!(scratch.trials_left(), Vec::<PathBuf>::new());
-}
-
-#[test]
 fn a_workspace_that_is_gone_after_a_kill_keeps_nobody_from_applying() {
     if !can_trace() {
         return;

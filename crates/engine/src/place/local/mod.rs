@@ -75,12 +75,6 @@ pub(crate) struct Local {
     logins: Arc<Logins>,
 }
 
-/// Whether a warden of a state folder lives, for somebody who has nothing else open of it. When in
-/// doubt it does.
-pub(crate) fn is_warden_alive(state: &StateFolder, warden: &str) -> bool {
-    is_alive(&state.wardens, warden).unwrap_or(true)
-}
-
 impl Local {
     /// Starts nothing yet, unless a command follows at once. The first of the roots is the
     /// workspace; the rules are those on programs that commands may not execute.

@@ -69,12 +69,6 @@ pub(crate) struct Local {
     sandboxing: Arc<Sandboxing>,
 }
 
-/// Whether a warden of a state folder lives, for somebody who has nothing else open of it. When in
-/// doubt it does.
-pub(crate) fn is_warden_alive(state: &StateFolder, warden: &str) -> bool {
-    is_alive(&state.wardens, warden).unwrap_or(true)
-}
-
 impl Local {
     /// Starts nothing yet. The first of the roots is the workspace.
     pub(crate) fn new(

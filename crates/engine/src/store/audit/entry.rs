@@ -11,7 +11,7 @@ use crate::{
     error::ToolError,
     model::Caller,
     output::Mask,
-    state::{Repair, SetAside, repair::LOST_TOLD},
+    state::{Repair, SetAside},
 };
 
 /// Most characters of a text that a line holds; a command's digest is of all of it.
@@ -46,13 +46,10 @@ impl AuditEntry {
             Repair::Rebuilt(rebuilt) => rebuilt,
             Repair::SetAside(moved) => return Self::of_moved(moved),
         };
-        let told: Vec<&str> = rebuilt.lost.iter().take(LOST_TOLD).map(String::as_str).collect();
         Self::new("rebuilt")
             .with("why", rebuilt.why.as_str())
-            .with("salvaged", rebuilt.salvaged)
+            .with("from_daybook", rebuilt.from_daybook)
             .with("from_folders", rebuilt.from_folders)
-            .with("lost", rebuilt.lost.len())
-            .with("lost_tasks", told)
             .with("set_aside", rebuilt.set_aside.clone())
     }
 

@@ -26,59 +26,47 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) const SCHEMA: &str = "
 CREATE TABLE approval (
-    id            TEXT    PRIMARY KEY,
-    key           TEXT    NOT NULL,
-    session       TEXT    NOT NULL,
-    tool          TEXT    NOT NULL,
-    command       TEXT    NOT NULL,
-    description   TEXT,
-    workdir       TEXT    NOT NULL,
-    workspace     TEXT    NOT NULL,
-    asked_by      TEXT    NOT NULL,
-    trust         TEXT    NOT NULL,
-    reason        TEXT    NOT NULL,
-    rule          TEXT    NOT NULL,
-    parts         TEXT    NOT NULL,
-    proposed_rule TEXT,
-    created_at_ms INTEGER NOT NULL,
-    expires_at_ms INTEGER NOT NULL,
-    decision      TEXT,
-    note          TEXT,
-    answered_by   TEXT,
+    id                TEXT    PRIMARY KEY,
+    key               TEXT    NOT NULL,
+    session           TEXT    NOT NULL,
+    tool              TEXT    NOT NULL,
+    command           TEXT    NOT NULL,
+    description       TEXT,
+    interpreter       TEXT,
+    workdir           TEXT    NOT NULL,
+    workspace         TEXT    NOT NULL,
+    asked_by          TEXT    NOT NULL,
+    trust             TEXT    NOT NULL,
+    reason            TEXT    NOT NULL,
+    rule              TEXT    NOT NULL,
+    cause             TEXT,
+    sandbox           TEXT    NOT NULL,
+    -- A JSON list of paths that the sandbox will not let it write.
+    refused           TEXT    NOT NULL,
+    -- Whether it may be allowed to run outside the sandbox.
+    may_leave_sandbox INTEGER NOT NULL,
+    may_try           INTEGER NOT NULL,
+    -- What it did when it was tried, as JSON.
+    tried             TEXT,
+    -- Whether one answer may count for all equal commands of a session.
+    may_repeat        INTEGER NOT NULL,
+    -- The running task that is about to execute the program, if the question is about one.
+    task_id           TEXT,
+    -- A JSON list of the command lines that led to a program.
+    lineage           TEXT    NOT NULL,
+    parts             TEXT    NOT NULL,
+    proposed_rule     TEXT,
+    created_at_ms     INTEGER NOT NULL,
+    expires_at_ms     INTEGER NOT NULL,
+    decision          TEXT,
+    note              TEXT,
+    answered_by       TEXT,
     -- An answer that allows once is good for one start.
-    used          INTEGER NOT NULL DEFAULT 0
+    used              INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX approval_key ON approval (key);
--- Who is there to answer, and since when.
-CREATE TABLE watcher (
-    id         TEXT    PRIMARY KEY,
-    seen_at_ms INTEGER NOT NULL
-) STRICT;
-";
-
-/// What a question shows besides, so that what is approved is what runs.
-pub(super) const WHAT_IS_BOUND: &str = "
-ALTER TABLE approval ADD COLUMN interpreter TEXT;
-ALTER TABLE approval ADD COLUMN cause TEXT;
--- A JSON list of paths that the sandbox will not let it write.
-ALTER TABLE approval ADD COLUMN refused TEXT NOT NULL DEFAULT '[]';
--- Whether it may be allowed to run outside the sandbox.
-ALTER TABLE approval ADD COLUMN may_leave_sandbox INTEGER NOT NULL DEFAULT 0;
-";
-
-/// Questions about programs that a running command is about to execute.
-pub(super) const PROGRAMS: &str = "
--- Whether one answer may count for all equal commands of a session.
-ALTER TABLE approval ADD COLUMN may_repeat INTEGER NOT NULL DEFAULT 1;
--- A JSON list of the command lines that led to a program.
-ALTER TABLE approval ADD COLUMN lineage TEXT NOT NULL DEFAULT '[]';
-";
-
-/// Questions about commands that can be tried, or were.
-pub(super) const TRIALS: &str = "
-ALTER TABLE approval ADD COLUMN may_try INTEGER NOT NULL DEFAULT 0;
--- What it did when it was tried, as JSON.
-ALTER TABLE approval ADD COLUMN tried TEXT;
+CREATE INDEX approval_open ON approval (created_at_ms) WHERE decision IS NULL;
+CREATE INDEX approval_expiry ON approval (expires_at_ms);
 ";
 
 const COLUMNS: &str = "id, key, session, tool, command, description, interpreter, workdir, workspace, \
@@ -90,9 +78,6 @@ const COLUMNS: &str = "id, key, session, tool, command, description, interpreter
 const IS_OPEN: &str = "decision IS NULL AND expires_at_ms > ?
     AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = approval.task_id
                                          AND task.outcome IS NOT NULL)";
-
-/// A watcher of an older program that was not seen for this long is gone.
-const WATCHER_MS: i64 = 3_000;
 
 /// How often somebody tries to come in while others take its file for one that was left behind.
 const PRESENCE_TRIES: u32 = 10;
@@ -382,7 +367,7 @@ impl Ledger {
     }
 
     /// Whether somebody is here who answers for a workspace.
-    pub(crate) async fn has_watcher(&self, workspace: &str) -> Result<bool, LedgerError> {
+    pub(crate) fn has_watcher(&self, workspace: &str) -> bool {
         let wanted = mark_of(workspace);
         for entry in fs::read_dir(self.writer.state.watchers()).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -390,21 +375,14 @@ impl Ledger {
                 // It was killed: what is left of it is removed.
                 drop(Presence::take(&path));
             } else if path.extension().is_none_or(|mark| *mark == *wanted) {
-                return Ok(true);
+                return true;
             }
         }
-        // An older program says so again and again.
-        self.writer
-            .read_unposted(move |connection| {
-                connection
-                    .prepare_cached("SELECT 1 FROM watcher WHERE seen_at_ms > ? LIMIT 1")?
-                    .exists([now_ms() - WATCHER_MS])
-            })
-            .await
+        false
     }
 
     /// Waits until nobody is here any more who answers for a workspace.
-    pub(crate) async fn no_watcher(&self, workspace: &str) -> Result<(), LedgerError> {
+    pub(crate) async fn no_watcher(&self, workspace: &str) {
         let watchers = self.writer.state.watchers();
         // Before the first look, so that nobody leaves between the two.
         let ends = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
@@ -413,8 +391,8 @@ impl Ledger {
         loop {
             for pause_ms in RELEASE_MS {
                 sleep(Duration::from_millis(pause_ms)).await;
-                if !self.has_watcher(workspace).await? {
-                    return Ok(());
+                if !self.has_watcher(workspace) {
+                    return;
                 }
             }
             match &told {

@@ -52,7 +52,7 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
-        let (opened, daybook, _) = opened::open(&state, None)?;
+        let (opened, daybook) = opened::open(&state)?;
         opened.connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         let mut history = Self { state, opened, daybook };
         history.with_daybook(|_, opened, daybook| catch_up(opened, daybook))?;

@@ -8,13 +8,14 @@ mod daybook;
 mod feed;
 mod history;
 mod listing;
-mod mending;
 mod note;
 mod opened;
 mod post;
 mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
+mod reopening;
 mod restore;
-mod salvage;
 mod schema;
 mod task;
 #[cfg(test)]
@@ -147,7 +148,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger, and makes, migrates or rebuilds it.
+    /// Opens the ledger, and makes or rebuilds it.
     pub fn open(state: Arc<StateFolder>) -> Result<Self, LedgerError> {
         Self::open_counting(state, Arc::default())
     }
@@ -179,7 +180,7 @@ impl Ledger {
         meters: Arc<Meters>,
         briefly: bool,
     ) -> Result<Self, LedgerError> {
-        let (opened, mut daybook, _) = opened::open(&state, None)?;
+        let (opened, mut daybook) = opened::open(&state)?;
         opened.waiting(|| {
             renew_if_grown(&state, &opened, &mut daybook, Wait::patiently(), briefly);
             Ok(())

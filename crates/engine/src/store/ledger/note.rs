@@ -5,21 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use super::task::Task;
 
-/// Version of the note; a note without one is older than that.
+/// Version of the note.
 const VERSION: u32 = 1;
 
 /// The file `spec`, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
-    #[serde(default)]
     version: u32,
     #[serde(flatten)]
     task: Task,
-    #[serde(default)]
     warden: String,
-    #[serde(default)]
     boot_id: String,
-    #[serde(default)]
     fingerprint: String,
 }
 
@@ -38,17 +34,11 @@ pub(crate) fn write(task: &Task) -> Vec<u8> {
 /// The task of a note; none if it is torn, or of a version that is not known here.
 pub(super) fn read(bytes: &[u8]) -> Option<Task> {
     let note: Note = serde_json::from_slice(bytes).ok()?;
-    if note.version > VERSION {
+    if note.version != VERSION {
         return None;
     }
-    let fingerprint = HEXLOWER.decode(note.fingerprint.as_bytes()).unwrap_or_default();
-    Some(Task {
-        warden: note.warden,
-        boot_id: note.boot_id,
-        // Without one it is equal to no other.
-        fingerprint: fingerprint.try_into().unwrap_or_default(),
-        ..note.task
-    })
+    let fingerprint = HEXLOWER.decode(note.fingerprint.as_bytes()).ok()?.try_into().ok()?;
+    Some(Task { warden: note.warden, boot_id: note.boot_id, fingerprint, ..note.task })
 }
 
 #[cfg(test)]
@@ -89,15 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_without_a_version_is_read_as_far_as_it_goes() {
-        let old = serde_json::to_vec(&task()).unwrap();
-        let expected =
-            Task { warden: String::new(), boot_id: String::new(), fingerprint: [0; 32], ..task() };
-        assert_eq!(read(&old), Some(expected));
-    }
-
-    #[test]
-    fn a_torn_note_and_one_of_a_newer_version_are_not_guessed_at() {
+    fn a_torn_note_and_one_of_another_version_are_not_guessed_at() {
         let whole = write(&task());
         assert_eq!(read(&whole[..whole.len() - 1]), None);
         let newer = String::from_utf8(whole).unwrap().replace("\"version\":1", "\"version\":2");

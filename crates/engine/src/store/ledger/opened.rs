@@ -20,8 +20,8 @@ use super::{
     daybook::{Daybook, Wait, new_generation},
     is_busy,
     post::{begin, posted, renew},
-    rebuild::{DAYBOOK, FILES, Lock, rebuild},
-    schema::{SCHEMA_VERSION, migrate},
+    rebuild::{DAYBOOK, FILES, Lock, rebuild, replace_daybook},
+    schema::check_marks,
 };
 use crate::{
     platform::{
@@ -34,9 +34,12 @@ use crate::{
     },
 };
 
-/// What a file of SQLite begins with, up to and with the version that its user gave it.
-const HEADER_BYTES: usize = 64;
+/// What a file of SQLite begins with, up to and with the application id; and where that and the
+/// version stand.
+const HEADER_BYTES: usize = 72;
 const MAGIC: &[u8] = b"SQLite format 3\0";
+const VERSION_AT: usize = 60;
+const APPLICATION_ID_AT: usize = 68;
 
 /// How often a broken ledger is rebuilt before that is given up.
 const TRIES: u32 = 2;
@@ -53,9 +56,15 @@ pub enum Damage {
     /// There is none.
     #[error("is missing")]
     Missing,
+    /// It is of a build from before version 1 of the schema.
+    #[error("is of an older version of Legwork")]
+    Older,
     /// It cannot be what a ledger has become by itself.
     #[error("is damaged: {0}")]
     Found(String),
+    /// The same of its daybook alone.
+    #[error("is damaged: its daybook cannot be read: {0}")]
+    Daybook(String),
 }
 
 impl Damage {
@@ -72,6 +81,11 @@ impl Damage {
             }
             _ => None,
         }
+    }
+
+    /// The same, unless only the daybook is damaged.
+    pub(super) fn of_ledger(error: &LedgerError) -> Option<Self> {
+        Self::of(error).filter(|damage| !matches!(damage, Self::Daybook(_)))
     }
 }
 
@@ -192,14 +206,9 @@ impl Opened {
     }
 }
 
-/// Opens the ledger and its daybook; what is missing or damaged is rebuilt before, with what
-/// another connection and another daybook still see of it, if there are any. Says whether it was
-/// rebuilt here.
-pub(super) fn open(
-    state: &StateFolder,
-    mut rescue: Option<(&Connection, &mut Daybook)>,
-) -> Result<(Opened, Daybook, bool), LedgerError> {
-    let mut rebuilt = false;
+/// Opens the ledger and its daybook; what is missing, damaged or of an older version is rebuilt
+/// before.
+pub(super) fn open(state: &StateFolder) -> Result<(Opened, Daybook), LedgerError> {
     let (mut tries, mut replaced) = (0, 0);
     loop {
         let found = FileId::at(&state.ledger());
@@ -208,7 +217,7 @@ pub(super) fn open(
             Ok((opened, daybook))
         });
         let error = match opened {
-            Ok((opened, daybook)) => return Ok((opened, daybook, rebuilt)),
+            Ok(opened) => return Ok(opened),
             Err(error) => error,
         };
         // Somebody else has just made another one, or has just taken the old one away for that.
@@ -219,11 +228,9 @@ pub(super) fn open(
         }
         tries += 1;
         match Damage::of(&error) {
-            Some(damage) if tries <= TRIES => {
-                let rescue =
-                    rescue.as_mut().map(|(connection, daybook)| (*connection, &mut **daybook));
-                rebuilt |= rebuild(state, &damage, found, rescue)?;
-            }
+            // It was whole a moment ago, and is looked at again.
+            Some(Damage::Daybook(_)) if tries <= TRIES => {}
+            Some(damage) if tries <= TRIES => rebuild(state, &damage, found)?,
             _ => return Err(error),
         }
     }
@@ -236,25 +243,29 @@ fn is_unopened(error: &LedgerError) -> bool {
 }
 
 /// Opens the daybook of a ledger; one that is missing is begun with the tasks that the ledger has
-/// as open. So is one that may not agree with the ledger, as after a power cut: then all of it is
-/// posted first.
+/// as open. So is one that may not agree with the ledger, as after a power cut, or that is damaged:
+/// then all that can be read of it is posted first.
 pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybook, LedgerError> {
     let path = state.beside_ledger(DAYBOOK);
     let open = || Daybook::open(&path, |generation| posted(&opened.connection, generation));
-    if let Some(daybook) = open()?.filter(|daybook| !daybook.is_strange()) {
-        return Ok(daybook);
+    match open() {
+        Ok(Some(daybook)) if !daybook.is_strange() => return Ok(daybook),
+        Ok(_) | Err(LedgerError::Unsound(_)) => {}
+        Err(error) => return Err(error),
     }
     // Two processes must not begin it, each for itself.
     let _alone = Lock::take(state)?;
     opened.check()?;
-    match open()? {
-        Some(daybook) if !daybook.is_strange() => Ok(daybook),
-        Some(mut daybook) => {
+    match open() {
+        Ok(Some(daybook)) if !daybook.is_strange() => Ok(daybook),
+        Ok(Some(mut daybook)) => {
             daybook.everything()?;
             renew(state, opened, &mut daybook, Wait::Until(Instant::now() + PATIENCE))?;
             Ok(daybook)
         }
-        None => begin(state, opened, new_generation()?),
+        Ok(None) => begin(state, opened, new_generation()?),
+        Err(LedgerError::Unsound(damage)) => replace_daybook(state, opened, &damage),
+        Err(error) => Err(error),
     }
 }
 
@@ -265,12 +276,14 @@ pub(super) fn open_daybook(state: &StateFolder, opened: &Opened) -> Result<Daybo
 pub(super) fn daybook_alone(state: &StateFolder) -> Option<Daybook> {
     let mut header = [0; HEADER_BYTES];
     File::open(state.ledger()).ok()?.read_exact_at(&mut header, 0).ok()?;
-    let version = header.last_chunk::<4>()?;
-    let is_ours =
-        header.starts_with(MAGIC) && i64::from(u32::from_be_bytes(*version)) == SCHEMA_VERSION;
-    if !is_ours {
+    let number = |at: usize| {
+        let bytes = header.get(at..)?.first_chunk::<4>()?;
+        Some(i64::from(i32::from_be_bytes(*bytes)))
+    };
+    if !header.starts_with(MAGIC) {
         return None;
     }
+    check_marks(number(APPLICATION_ID_AT)?, number(VERSION_AT)?).ok()?;
     let daybook = Daybook::open(&state.beside_ledger(DAYBOOK), |_| Ok(None)).ok()??;
     (!daybook.is_closed() && !daybook.has_grown(true)).then_some(daybook)
 }
@@ -280,21 +293,16 @@ fn try_open(state: &StateFolder) -> Result<Opened, LedgerError> {
     let (presence, alone) = enter(&state.beside_ledger(".lock"))?;
     let crashed = look(state, alone)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(&path, flags)?;
+    let connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
+    let marked = |mark| connection.pragma_query_value(None, mark, |row| row.get(0));
+    check_marks(marked("application_id")?, marked("user_version")?)?;
     switch_to_wal(&connection)?;
     // Checkpoints sync the disk: not in a commit that somebody waits for. The writer makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     // Else each statement journal takes 64 KiB from the heap, for a page or two.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    match version {
-        0 => return Err(LedgerError::Unsound(Damage::Found("it has no tables".into()))),
-        SCHEMA_VERSION => {}
-        _ if version > SCHEMA_VERSION => return Err(LedgerError::TooNew(version)),
-        _ => migrate(&mut connection)?,
-    }
     if crashed {
         check_all(&connection)?;
     }

@@ -66,7 +66,11 @@ pub(super) fn post(opened: &Opened, batch: &Batch) -> Result<(), LedgerError> {
 }
 
 /// Notes up to where a daybook is in the ledger.
-fn mark(connection: &Connection, generation: Generation, upto: u64) -> rusqlite::Result<()> {
+pub(super) fn mark(
+    connection: &Connection,
+    generation: Generation,
+    upto: u64,
+) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO posted VALUES (1, ?, ?)";
     connection.prepare_cached(sql)?.execute((generation, upto.cast_signed())).map(drop)
 }

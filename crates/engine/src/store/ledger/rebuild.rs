@@ -1,5 +1,6 @@
-//! Rebuilding the ledger: what is damaged is set aside, and a new one is made of what can be read
-//! of it, of the tasks' folders, and of what the wardens hold.
+//! Rebuilding the ledger: one that is damaged, or of an older version, is set aside, and a new one
+//! is made of the daybook, of the tasks' folders, and of what the wardens hold. Nothing is read of
+//! the old one.
 //!
 //! One process does it, under a lock; the others wait and then find a whole ledger. The new one
 //! appears under its name only when it is complete. A rebuild that was cut off is taken up again:
@@ -16,11 +17,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{
     LedgerError,
-    daybook::{self, Daybook, Wait},
-    opened::{Damage, FileId, PATIENCE, private_file},
+    daybook::{self, Daybook, Wait, new_generation},
+    opened::{Damage, FileId, Opened, PATIENCE, private_file},
+    post::{begin, enter_batch, mark},
     restore::missing,
-    salvage::{Salvaged, salvage},
-    schema::migrate,
+    schema::create,
     task::insert,
 };
 use crate::{
@@ -29,15 +30,15 @@ use crate::{
         FlockOperation, NO_WAIT, OpenOptionsExt, flock, is_held_open, replace, sync_folder,
     },
     state::{
-        Rebuilt, Repair, StateFolder,
-        aside::{FileKind, SET_ASIDE, set_aside_strange, strange},
+        Holders, Rebuilt, Repair, StateFolder,
+        aside::{self, FileKind, SET_ASIDE, set_aside_strange, strange},
     },
     store::audit::note_repair,
 };
 
 /// The files of a ledger, by what follows its name; the ledger itself goes first, so that nobody
 /// opens it while its log is gone already.
-pub(super) const FILES: [&str; 4] = ["", DAYBOOK, "-wal", "-shm"];
+pub(super) const FILES: [&str; 3] = ["", "-wal", "-shm"];
 
 /// What the daybook has behind the ledger's name.
 pub(super) const DAYBOOK: &str = "-daybook";
@@ -48,36 +49,64 @@ const LET_GO: Duration = Duration::from_secs(5);
 /// Bytes of the time that names a rebuild, at most.
 const STAMP_BYTES_MAX: u64 = 64;
 
-/// Makes a new ledger in the place of the one that was found, and says that it did; another process
-/// may have done so meanwhile, and of a state folder that is only new nothing is told.
+/// Makes a new ledger in the place of the one that was found, and reports it; another process may
+/// have done so meanwhile, and of a state folder that is only new nothing is reported.
 pub(super) fn rebuild(
     state: &StateFolder,
     damage: &Damage,
     found: Option<FileId>,
-    rescue: Option<(&Connection, &mut Daybook)>,
-) -> Result<bool, LedgerError> {
+) -> Result<(), LedgerError> {
     let mut lock = Lock::take(state)?;
     if FileId::at(&state.ledger()) != found {
-        return Ok(false);
+        return Ok(());
     }
-    // Nobody writes to the daybook from here on; whoever waits for it will find another one.
+    // Nobody writes to the daybook meanwhile, or begins it anew.
     let _daybook = hold_daybook(&state.beside_ledger(DAYBOOK))?;
-    let is_new = *damage == Damage::Missing && rescue.is_none() && !has_history(state);
+    let is_new = *damage == Damage::Missing && !has_history(state);
     let stamp = lock.begin(found.is_none())?;
-    let set_aside = set_aside(state, &stamp)?;
-    let old = set_aside.as_ref().map(|name| state.path().join(name));
-    let (salvaged, from_folders) = build(state, old.as_deref(), rescue, is_new)?;
+    let set_aside = set_aside(state, &stamp, *damage == Damage::Older)?;
+    let tasks = build(state, is_new)?;
     lock.finish()?;
-    if is_new {
-        return Ok(false);
+    if !is_new {
+        report(state, damage, &tasks, set_aside);
     }
-    let lost = salvaged.lost.into_iter().collect();
-    let why = damage.to_string();
-    let rebuilt = Rebuilt { why, salvaged: salvaged.tasks, from_folders, lost, set_aside };
-    let repair = Repair::Rebuilt(rebuilt);
+    Ok(())
+}
+
+/// Begins another daybook in the place of one that is damaged. The ledger stays, and gets what can
+/// be read of the old one.
+pub(super) fn replace_daybook(
+    state: &StateFolder,
+    opened: &Opened,
+    damage: &Damage,
+) -> Result<Daybook, LedgerError> {
+    let path = state.beside_ledger(DAYBOOK);
+    let held = hold_daybook(&path)?;
+    let holders = state.roll_call();
+    let tasks = opened.commit(|connection| fill(state, connection, &holders))?;
+    let moved = aside::set_aside(&path, damage.to_string())?;
+    drop(held);
+    report(state, damage, &tasks, Some(moved.now));
+    begin(state, opened, new_generation()?)
+}
+
+/// Tasks that a new ledger, or one with a new daybook, has got.
+#[derive(Debug, Default)]
+struct FoundTasks {
+    in_daybook: u64,
+    in_folders: u64,
+}
+
+/// Reports a repair, and notes it in the audit log.
+fn report(state: &StateFolder, damage: &Damage, tasks: &FoundTasks, set_aside: Option<String>) {
+    let repair = Repair::Rebuilt(Rebuilt {
+        why: damage.to_string(),
+        from_daybook: tasks.in_daybook,
+        from_folders: tasks.in_folders,
+        set_aside,
+    });
     (state.tell)(&repair);
     note_repair(state, &repair);
-    Ok(true)
 }
 
 /// Takes the lock of the daybook that stands there; none if there is none.
@@ -110,10 +139,11 @@ fn has_history(state: &StateFolder) -> bool {
     has_entries || fs::metadata(state.audit()).is_ok_and(|audit| audit.len() > 0)
 }
 
-/// Gives the old files other names; returns that of the ledger, if there is any of them.
-fn set_aside(state: &StateFolder, stamp: &str) -> io::Result<Option<String>> {
+/// Gives the old files other names; returns that of the ledger, if there is any of them. The
+/// daybook goes on with the new ledger, unless it is of an older version, too.
+fn set_aside(state: &StateFolder, stamp: &str, is_older: bool) -> io::Result<Option<String>> {
     let mut any = false;
-    for file in FILES {
+    for file in FILES.into_iter().chain(is_older.then_some(DAYBOOK)) {
         let new = state.beside_ledger(&format!("{SET_ASIDE}{stamp}{file}"));
         match rename_patiently(&state.beside_ledger(file), &new) {
             Ok(()) => any = true,
@@ -140,12 +170,7 @@ fn rename_patiently(old: &Path, new: &Path) -> io::Result<()> {
 }
 
 /// Makes the new ledger beside the place where it belongs, and moves it there when it is whole.
-fn build(
-    state: &StateFolder,
-    old: Option<&Path>,
-    rescue: Option<(&Connection, &mut Daybook)>,
-    is_new: bool,
-) -> Result<(Salvaged, u64), LedgerError> {
+fn build(state: &StateFolder, is_new: bool) -> Result<FoundTasks, LedgerError> {
     let path = state.beside_ledger(".new");
     set_aside_strange(&path, FileKind::File)?;
     if let Err(error) = fs::remove_file(&path)
@@ -159,21 +184,14 @@ fn build(
     // What is cut off here is thrown away, so that no journal is needed.
     connection.pragma_update(None, "journal_mode", "OFF")?;
     connection.pragma_update(None, "synchronous", "OFF")?;
-    migrate(&mut connection)?;
-    let mut made = (Salvaged::default(), 0);
+    let transaction = connection.transaction()?;
+    create(&transaction)?;
+    let mut found = FoundTasks::default();
     if !is_new {
-        let transaction = connection.transaction()?;
-        let mut salvaged = salvage(old, rescue, &transaction)?;
-        // Whoever holds a task that is in no folder yet puts it into one.
-        let restored = missing(state, &transaction, &state.roll_call())?;
-        for task in &restored {
-            insert(&transaction, task, None)?;
-            salvaged.lost.remove(task.task_id.as_str());
-        }
+        found = fill(state, &transaction, &state.roll_call())?;
         in_order(&transaction)?;
-        transaction.commit()?;
-        made = (salvaged, restored.len() as u64);
     }
+    transaction.commit()?;
     connection.close().map_err(|(_, error)| error)?;
     if !is_new {
         file.sync_all()?;
@@ -182,7 +200,32 @@ fn build(
     if !is_new {
         sync_folder(state.path())?;
     }
-    Ok(made)
+    Ok(found)
+}
+
+/// Enters what can be read of the daybook, then the tasks that have a folder and no row. The
+/// wardens have put what they hold into folders when they were asked.
+fn fill(
+    state: &StateFolder,
+    connection: &Connection,
+    holders: &Holders,
+) -> Result<FoundTasks, LedgerError> {
+    let count = || {
+        let sql = "SELECT count(*) FROM task";
+        connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+    };
+    let before = count()?;
+    if let Some(daybook) = Daybook::readable(&state.beside_ledger(DAYBOOK)) {
+        enter_batch(connection, &daybook.batch())?;
+        let (generation, end) = daybook.extent();
+        mark(connection, generation, end)?;
+    }
+    let in_daybook = count()? - before;
+    let missing = missing(state, connection, holders)?;
+    for task in &missing {
+        insert(connection, task, None)?;
+    }
+    Ok(FoundTasks { in_daybook, in_folders: missing.len() as u64 })
 }
 
 /// Gives all tasks their places by age, where some were found later than others.

@@ -1,32 +1,18 @@
-//! The schema, and the steps that lead to it from every older one.
+//! The schema of the ledger, and the marks by which a file says that it has it.
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 
-use super::{LedgerError, approvals, post};
+use super::{LedgerError, approvals, opened::Damage, post};
 use crate::store::anchor;
 
-/// The steps from an empty ledger to the schema of this program, of which `user_version` counts
-/// those done.
-pub(super) const MIGRATIONS: [&str; 11] = [
-    FIRST_SCHEMA,
-    "ALTER TABLE task ADD COLUMN description TEXT;",
-    approvals::SCHEMA,
-    "ALTER TABLE task ADD COLUMN sandbox TEXT;
-     ALTER TABLE approval ADD COLUMN sandbox TEXT NOT NULL DEFAULT 'none';",
-    GROWTH,
-    post::SCHEMA,
-    approvals::WHAT_IS_BOUND,
-    anchor::SCHEMA,
-    approvals::PROGRAMS,
-    "ALTER TABLE approval ADD COLUMN task_id TEXT;",
-    approvals::TRIALS,
-];
+/// Version of the schema and of the daybook beside it.
+pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// Version of the schema.
-#[expect(clippy::cast_possible_wrap, reason = "a handful")]
-pub(super) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+/// The application id of a ledger. Builds from before version 1 did not set it, and counted their
+/// versions up to 11.
+pub(super) const APPLICATION_ID: i64 = 0x4c47_574b;
 
-const FIRST_SCHEMA: &str = "
+const TASKS: &str = "
 CREATE TABLE task (
     sequence      INTEGER PRIMARY KEY,
     id            TEXT    NOT NULL UNIQUE,
@@ -35,6 +21,7 @@ CREATE TABLE task (
     asked_by      TEXT    NOT NULL,
     trust         TEXT    NOT NULL,
     command       TEXT    NOT NULL,
+    description   TEXT,
     workdir       TEXT    NOT NULL,
     shell         TEXT,
     login         INTEGER NOT NULL,
@@ -47,6 +34,8 @@ CREATE TABLE task (
     created_at_ms INTEGER NOT NULL,
     updated_at_ms INTEGER NOT NULL,
     outcome       TEXT,
+    -- What confines it, as JSON; null where nothing does.
+    sandbox       TEXT,
     -- The output of a run that was too small and too short for a folder.
     stdout        BLOB,
     stderr        BLOB,
@@ -54,10 +43,6 @@ CREATE TABLE task (
 ) STRICT;
 -- Only what is not finished: the duplicate check and `ps` cost the same with any history.
 CREATE INDEX task_open ON task (fingerprint) WHERE outcome IS NULL;
-";
-
-/// What keeps every statement as cheap with a hundred thousand tasks as with none.
-const GROWTH: &str = "
 -- The tasks of one workspace, newest first, however many the others have.
 CREATE INDEX task_workspace ON task (workspace);
 -- How many tasks a workspace has: counting them would read them all.
@@ -65,7 +50,6 @@ CREATE TABLE tally (
     workspace TEXT    PRIMARY KEY,
     tasks     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO tally SELECT workspace, count(*) FROM task GROUP BY workspace;
 CREATE TRIGGER task_added AFTER INSERT ON task BEGIN
     INSERT INTO tally VALUES (new.workspace, 1)
         ON CONFLICT (workspace) DO UPDATE SET tasks = tasks + 1;
@@ -73,18 +57,23 @@ END;
 CREATE TRIGGER task_removed AFTER DELETE ON task BEGIN
     UPDATE tally SET tasks = tasks - 1 WHERE workspace = old.workspace;
 END;
-CREATE INDEX approval_open ON approval (created_at_ms) WHERE decision IS NULL;
-CREATE INDEX approval_expiry ON approval (expires_at_ms);
 ";
 
-/// Brings the schema up to date, in one step.
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), LedgerError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have done it while this one waited for the lock.
-    let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
-        transaction.execute_batch(step)?;
+/// Makes the tables of a new ledger.
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    for part in [TASKS, approvals::SCHEMA, post::SCHEMA, anchor::SCHEMA] {
+        connection.execute_batch(part)?;
     }
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    Ok(transaction.commit()?)
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", SCHEMA_VERSION)
+}
+
+/// Checks the marks of a file: its application id and its version.
+pub(super) fn check_marks(application_id: i64, version: i64) -> Result<(), LedgerError> {
+    match version {
+        0 => Err(LedgerError::Unsound(Damage::Found("it has no tables".into()))),
+        _ if application_id != APPLICATION_ID => Err(LedgerError::Unsound(Damage::Older)),
+        SCHEMA_VERSION => Ok(()),
+        _ => Err(LedgerError::TooNew(version)),
+    }
 }

@@ -51,7 +51,6 @@ pub struct Task {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// What keeps it in its place.
-    #[serde(default)]
     pub sandbox: Arc<SandboxReport>,
     /// The warden that holds it.
     #[serde(skip)]

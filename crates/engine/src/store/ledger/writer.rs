@@ -23,9 +23,9 @@ use super::{
     LedgerError,
     daybook::{Daybook, Page, Wait},
     deadline, is_busy,
-    mending::is_mendable,
     opened::Opened,
     post::{locked_if_free, post, renew_if_grown},
+    reopening::is_reopened_on,
 };
 use crate::{
     events::Hub, meters::Meters, state::StateFolder, store::anchor::SharedHead, threads::in_thread,
@@ -44,8 +44,8 @@ const ENTRY_BYTES_MAX: u64 = 256 * 1024;
 /// With so many bytes unposted nothing new is noted before that is done.
 const UNPOSTED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// How often a ledger is mended for one write before that is given up.
-const MENDS: u32 = 2;
+/// How often a ledger is opened anew for one write before that is given up.
+const REOPENS: u32 = 2;
 
 /// The writer, and the connection that it shares with readers.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Writer {
             // The ledger is not needed for it, and another process may hold that for long.
             if writer.daybook().pending_bytes() < UNPOSTED_BYTES_MAX {
                 match writer.daybook().locked(Wait::Until(until), &mut work) {
-                    Err(error) if is_mendable(&error) => {}
+                    Err(error) if is_reopened_on(&error) => {}
                     result => return result,
                 }
             }
@@ -484,8 +484,8 @@ impl Writer {
         self.daybook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the ledger, waiting for other processes, and mending it where that is
-    /// needed.
+    /// Does something with the ledger, waiting for other processes, and opening it anew where that
+    /// is needed.
     fn patiently<T>(
         &self,
         until: Instant,
@@ -496,7 +496,7 @@ impl Writer {
             Some(opened) => slot.insert(opened),
             None => slot.insert(self.open_late()?),
         };
-        let mut mends = 0;
+        let mut reopens = 0;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             opened.connection.busy_timeout(left.max(LEAST))?;
@@ -508,11 +508,13 @@ impl Writer {
                 matches!(error, LedgerError::Replaced) && Instant::now() < until
             };
             match result {
-                Err(error) if is_mendable(&error) && (mends < MENDS || is_pending(&error)) => {
-                    mends += 1;
-                    match self.mend(opened, &error) {
+                Err(error)
+                    if is_reopened_on(&error) && (reopens < REOPENS || is_pending(&error)) =>
+                {
+                    reopens += 1;
+                    match self.reopen(opened, &error) {
                         Err(error) if is_pending(&error) => {}
-                        mended => mended?,
+                        reopened => reopened?,
                     }
                 }
                 result => return result,
@@ -566,7 +568,7 @@ fn may_pass(error: &LedgerError) -> bool {
     match error {
         LedgerError::Busy => true,
         LedgerError::Sqlite(error) if is_busy(error) => true,
-        error => is_mendable(error),
+        error => is_reopened_on(error),
     }
 }
 

@@ -20,7 +20,6 @@ const IDS_NOTED: usize = 20;
 
 /// The file. Without it the clocks are watched anew, and nothing is removed for its age meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub(super) struct Record {
     pub evidence: Evidence,
     pub removed: Option<Removed>,

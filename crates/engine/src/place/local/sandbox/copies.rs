@@ -12,6 +12,7 @@ use crate::{
     id::TaskId,
     model::sandbox::Wanted,
     place::{PlaceError, Sandbox},
+    state::reserve,
     threads::in_thread,
 };
 
@@ -56,14 +57,18 @@ impl Sandboxing {
         warden: &str,
     ) -> Result<(Profile, CopiesAhead), PlaceError> {
         let (sandboxing, profile, warden) = (self.clone(), profile.clone(), warden.to_owned());
-        let made = in_thread(move || match copies {
-            CopiesFor::Trial(_) => {
-                let made = sandboxing.prepare_trial(&profile, &warden);
-                made.map(|(profile, ahead)| (profile, CopiesAhead::Trial(ahead)))
-            }
-            CopiesFor::Home(_) => {
-                let made = sandboxing.prepare_layer(&profile, &warden);
-                made.map(|(profile, ahead)| (profile, CopiesAhead::Home(ahead)))
+        let made = in_thread(move || {
+            // Copies can fill the disk: then there is room to discard them.
+            reserve::keep(&sandboxing.state);
+            match copies {
+                CopiesFor::Trial(_) => {
+                    let made = sandboxing.prepare_trial(&profile, &warden);
+                    made.map(|(profile, ahead)| (profile, CopiesAhead::Trial(ahead)))
+                }
+                CopiesFor::Home(_) => {
+                    let made = sandboxing.prepare_layer(&profile, &warden);
+                    made.map(|(profile, ahead)| (profile, CopiesAhead::Home(ahead)))
+                }
             }
         });
         made.await.unwrap_or_else(cut)
@@ -80,7 +85,7 @@ impl Sandboxing {
         let used = in_thread(move || match ahead {
             CopiesAhead::Trial(mut ahead) => {
                 let bytes_max = Some(sandboxing.settings.trial_bytes_max);
-                let begun = sandboxing.begin_trial(&mut ahead, &id, &warden)?;
+                let begun = sandboxing.begin_trial(&mut ahead, &id)?;
                 Ok(begun.then(|| RunCopies { places: ahead.copies(), bytes_max }))
             }
             CopiesAhead::Home(mut ahead) => {

@@ -88,7 +88,6 @@ impl Sandboxing {
         &self,
         ahead: &mut TrialAhead,
         id: &TaskId,
-        warden: &str,
     ) -> Result<bool, PlaceError> {
         let kept = ahead.layers.layers().iter().take(ahead.kept);
         let places: Vec<PathBuf> = kept.map(|layer| layer.place.clone()).collect();
@@ -96,7 +95,7 @@ impl Sandboxing {
             return Ok(false);
         }
         let trials = Trials::of(&self.state);
-        Ok(trials.begin(&mut ahead.layers, ahead.kept, (id, warden), &self.workspace)?)
+        Ok(trials.begin(&mut ahead.layers, ahead.kept, id, &self.workspace)?)
     }
 
     /// The sandbox of a trial as this machine makes it; an error if there is no copy.

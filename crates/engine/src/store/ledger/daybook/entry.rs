@@ -46,9 +46,8 @@ pub(in crate::store::ledger) enum What {
     Standing(TaskStanding),
     /// Of no task: where the audit log ends.
     Anchor(AuditHead),
-    /// Of no task: all before it is in the ledger, and another daybook comes in the place of this
-    /// one: which one, if whoever wrote it says so.
-    Closed(Option<Generation>),
+    /// Of no task: all before it is in the ledger, and this daybook comes in the place of this one.
+    Closed(Generation),
 }
 
 /// A task that was registered.
@@ -115,9 +114,7 @@ struct Head<'a> {
     what: Kind<'a>,
 }
 
-/// New kinds are added at the end: older entries are read by newer programs. What older ones are to
-/// understand, too, is put behind a kind that they know: they pass over what follows a
-/// `Cancelling`, a `Forget` or a `Closed`.
+/// The kinds of entries. Their order is part of the format.
 #[derive(Serialize, Deserialize)]
 enum Kind<'a> {
     Start {
@@ -133,17 +130,20 @@ enum Kind<'a> {
         output: Option<(u64, u64)>,
     },
     Forget,
-    Closed,
     Standing {
         status: &'a str,
         reason: Option<&'a str>,
+    },
+    Anchor,
+    Closed {
+        next: Generation,
     },
 }
 
 impl DaybookEntry {
     /// The last one of a daybook.
     pub(super) fn closed(next: Generation) -> Self {
-        Self { task: String::new().into(), at_ms: 0, what: What::Closed(Some(next)) }
+        Self { task: String::new().into(), at_ms: 0, what: What::Closed(next) }
     }
 
     /// Adds the entry to what is about to be written.
@@ -164,9 +164,9 @@ impl DaybookEntry {
                     .as_ref()
                     .map(|output| (output.stdout.len() as u64, output.stderr.len() as u64)),
             },
-            // Older programs take it for a task that they do not know.
-            What::Forget | What::Anchor(_) => Kind::Forget,
-            What::Closed(_) => Kind::Closed,
+            What::Forget => Kind::Forget,
+            What::Anchor(_) => Kind::Anchor,
+            What::Closed(next) => Kind::Closed { next: *next },
             What::Standing(standing) => Kind::Standing {
                 status: standing.status.as_str(),
                 reason: standing.reason.as_deref(),
@@ -183,11 +183,10 @@ impl DaybookEntry {
                     }
                 }
             }
-            What::Closed(Some(next)) => buffer.extend_from_slice(next),
             What::Anchor(head) => {
                 *buffer = postcard::to_extend(head, std::mem::take(buffer)).ok()?;
             }
-            What::Cancelling | What::Forget | What::Standing(_) | What::Closed(None) => {}
+            What::Cancelling | What::Forget | What::Standing(_) | What::Closed(_) => {}
         }
         let body = buffer.get(start + FRAME_BYTES..)?;
         let (length, checksum) = (u32::try_from(body.len()).ok()?, crc32fast::hash(body));
@@ -215,9 +214,9 @@ impl DaybookEntry {
                     None => None,
                 },
             })),
-            Kind::Forget if head.task.is_empty() => What::Anchor(postcard::from_bytes(rest).ok()?),
             Kind::Forget => What::Forget,
-            Kind::Closed => What::Closed(rest.first_chunk().copied()),
+            Kind::Anchor => What::Anchor(postcard::from_bytes(rest).ok()?),
+            Kind::Closed { next } => What::Closed(next),
             Kind::Standing { status, reason } => What::Standing(TaskStanding {
                 status: Status::from_name(status)?,
                 reason: reason.map(str::to_owned),
@@ -295,8 +294,8 @@ mod tests {
             end(None),
             end(Some(Arc::new(output))),
             What::Forget,
-            What::Closed(None),
-            What::Closed(Some([9; 16])),
+            What::Anchor(AuditHead { log: 7, length: 300, hash: "cafe".into() }),
+            What::Closed([9; 16]),
             What::Standing(TaskStanding {
                 status: Status::Queued,
                 reason: Some("Resources".into()),

@@ -3,8 +3,8 @@
 /// What tells one daybook from the one before it.
 pub(in crate::store::ledger) type Generation = [u8; 16];
 
-/// The first bytes.
-const MAGIC: [u8; 8] = *b"LWDAYBK1";
+/// The first bytes. Those of builds from before version 1 were others.
+const MAGIC: [u8; 8] = *b"LWBOOK01";
 
 /// The magic, the generation, where the tasks end that were carried over, and a checksum.
 pub(super) const HEADER_BYTES: usize = 36;

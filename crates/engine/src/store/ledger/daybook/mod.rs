@@ -92,9 +92,7 @@ pub(super) struct Daybook {
     open: HashMap<TaskId, Open>,
     /// The entries beyond that place, each with the place where it ends.
     pending: VecDeque<(u64, Arc<DaybookEntry>)>,
-    /// Whether its last entry says that all is in the ledger.
-    closed: bool,
-    /// The one that comes next, if that entry says so.
+    /// The one that comes next, if its last entry says that all is in the ledger.
     next: Option<Generation>,
     /// Who is told what happens, while anybody wants to know.
     hub: Option<Arc<Hub>>,
@@ -156,8 +154,9 @@ impl Daybook {
         Ok(Some(book))
     }
 
-    /// What can be read of a daybook that nobody writes to any more.
-    pub(super) fn salvage(path: &Path) -> Option<Self> {
+    /// What can be read of a daybook that nobody writes to meanwhile, as if nothing of it were
+    /// posted.
+    pub(super) fn readable(path: &Path) -> Option<Self> {
         let mut book = Self::unread(path).ok().flatten()?;
         // What was read before stays, whatever is wrong with the rest.
         let _ = book.read_to_end();
@@ -193,7 +192,6 @@ impl Daybook {
             known: false,
             open: HashMap::new(),
             pending: VecDeque::new(),
-            closed: false,
             next: None,
             hub: None,
             buffer: Vec::new(),
@@ -290,7 +288,11 @@ impl Daybook {
         self.read = self.posted;
         self.open.clear();
         self.pending.clear();
-        self.read_to_end()
+        // Whoever is told of what happens has heard of it.
+        let hub = self.hub.take();
+        let read = self.read_to_end();
+        self.hub = hub;
+        read
     }
 
     /// Reads what was written before another daybook came in its place.
@@ -344,7 +346,7 @@ impl Daybook {
 
     /// Whether all that it has is in the ledger, by whomever it was posted.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.next.is_some()
     }
 
     /// Notes that the ledger knows it, and has what was carried over.
@@ -356,6 +358,11 @@ impl Daybook {
     /// Which one it is, and where what was carried over ends.
     pub(super) fn beginning(&self) -> (Generation, u64) {
         (self.generation, self.carried)
+    }
+
+    /// Which one it is, and where it has been read to.
+    pub(super) fn extent(&self) -> (Generation, u64) {
+        (self.generation, self.read)
     }
 
     /// Reads what was written since; with the lock, what a writer has left half done is cut off.
@@ -408,10 +415,9 @@ impl Daybook {
         if self.hub.is_some() && self.read > self.carried {
             self.tell(&entry);
         }
-        self.closed = matches!(entry.what, What::Closed(_));
         self.next = None;
         match &entry.what {
-            What::Closed(next) => self.next = *next,
+            What::Closed(next) => self.next = Some(*next),
             What::Start(_) => {
                 let (start, status) = (entry.clone(), Status::Running);
                 let open = Open { start, status, reason: None };
@@ -462,7 +468,7 @@ pub(super) fn lock(file: &File, wait: Wait) -> Result<(), LedgerError> {
 }
 
 fn damaged(what: &str) -> LedgerError {
-    LedgerError::Unsound(Damage::Found(format!("its daybook cannot be read: {what}")))
+    LedgerError::Unsound(Damage::Daybook(what.to_owned()))
 }
 
 fn too_long() -> LedgerError {

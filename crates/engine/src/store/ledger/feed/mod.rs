@@ -40,10 +40,6 @@ const LINGER: Duration = Duration::from_secs(30);
 /// The least time between two looks, so that a crowd of changes is one look.
 const PACE: Duration = Duration::from_millis(5);
 
-/// How long after the begin of a commit it is looked for once more: an older program does not say
-/// when it is done.
-const COMMIT: Duration = Duration::from_millis(100);
-
 impl Ledger {
     /// The stream of what happens, after an event or from now on.
     pub async fn events(
@@ -131,8 +127,6 @@ struct Feed {
     questions: Questions,
     /// The tasks whose output is looked at, while anybody wants that.
     live: Option<Live>,
-    /// When a commit is looked for that may not have been visible.
-    commit_due: Option<Instant>,
     /// When nobody looked at tasks live any more.
     dull_since: Option<Instant>,
     /// Whether all know that it has ended.
@@ -151,7 +145,6 @@ impl Feed {
             watch,
             questions: Questions::default(),
             live: None,
-            commit_due: None,
             dull_since: None,
             ended: false,
             hub: writer.hub.clone(),
@@ -193,7 +186,7 @@ impl Feed {
         });
         let growth = self.live.as_ref().and_then(Live::due);
         let dull = self.dull_since.map(|since| since + LINGER);
-        [expiry, growth, self.commit_due, dull].into_iter().flatten().min()
+        [expiry, growth, dull].into_iter().flatten().min()
     }
 
     /// Whether nobody reads any more, and nobody will come back.
@@ -210,13 +203,8 @@ impl Feed {
             if seen.all || seen.entries {
                 writer.look().await?;
             }
-            let now = Instant::now();
-            let commit_done = self.commit_due.take_if(|due| *due <= now).is_some();
-            if seen.commit_begun {
-                self.commit_due.get_or_insert(now + COMMIT);
-            }
             let expired = self.questions.next_end_ms().is_some_and(|end_ms| end_ms <= now_ms());
-            if seen.all || seen.questions || seen.commit_begun || commit_done || expired {
+            if seen.all || seen.questions || expired {
                 self.questions_changed(writer).await?;
             }
             self.look_live(writer, &seen).await

@@ -1,6 +1,12 @@
 //! The stream of a state folder with two ledgers open on it, as two processes have them.
 
-use std::{fs, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::{self, File},
+    future::Future,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::timeout;
 
@@ -375,15 +381,19 @@ async fn questions_and_answers_of_each_process_reach_the_other_once() {
 }
 
 #[tokio::test]
-async fn an_answer_by_a_program_that_tells_nobody_is_heard_of() {
+async fn an_answer_by_a_program_that_is_killed_before_it_could_tell_is_heard_of() {
     let (_folder, state) = state();
     let ledger = Ledger::open(state.clone()).unwrap();
     let mut events = ledger.events(None, Interest::Changes).await.unwrap();
     ledger.open_approval(question(1, 60_000)).await.unwrap();
     assert_eq!(next(&mut events).await, opened(1));
-    // As an older program does it, or one that is killed before it could tell; and it stays.
-    let older = rusqlite::Connection::open(state.ledger()).unwrap();
-    older.execute("UPDATE approval SET decision = 'deny' WHERE id = 'a_1'", []).unwrap();
+    let silence = timeout(Duration::from_millis(300), events.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+    let daybook = File::options().write(true).open(state.beside_ledger(DAYBOOK)).unwrap();
+    let killed = rusqlite::Connection::open(state.ledger()).unwrap();
+    killed.execute("UPDATE approval SET decision = 'deny' WHERE id = 'a_1'", []).unwrap();
+    // The kernel closes its files.
+    drop((killed, daybook));
     assert_eq!(next(&mut events).await, answered(1, Reply::Deny));
 }
 

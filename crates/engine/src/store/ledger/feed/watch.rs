@@ -1,10 +1,8 @@
-//! When to look: the kernel tells of changes of the ledger's files; where it does not, it is looked
-//! every second.
+//! When to look: the kernel tells of changes of the daybook; where it does not, it is looked every
+//! second.
 //!
 //! - The daybook grows: entries were written.
-//! - Its time is set ([`ring`]): somebody has committed a question or an answer. An older program
-//!   does not do that, so
-//!   the ledger's log is watched, too.
+//! - Its time is set ([`ring`]): somebody has committed a question or an answer.
 //! - Somebody closes it: a process has ended, and perhaps was killed before it could do so.
 //! - Another file comes under its name: it was begun anew, or the ledger rebuilt.
 
@@ -34,8 +32,6 @@ pub(super) struct Seen {
     pub entries: bool,
     /// Questions were opened or answered.
     pub questions: bool,
-    /// Perhaps: a commit was begun, and may not be visible yet.
-    pub commit_begun: bool,
     /// Tasks that have a folder now.
     pub folders: Vec<TaskId>,
     /// Watches that are over because a task has printed something.
@@ -49,7 +45,6 @@ pub(super) struct Seen {
 pub(super) struct LedgerWatch {
     folder: PathBuf,
     daybook: PathBuf,
-    log: PathBuf,
     tasks: PathBuf,
     told: Option<Told>,
     /// When to look if nothing is told.
@@ -62,7 +57,6 @@ struct Told {
     inotify: Inotify,
     folder: i32,
     daybook: i32,
-    log: Option<i32>,
     tasks: Option<i32>,
 }
 
@@ -71,7 +65,6 @@ impl LedgerWatch {
         let mut watch = Self {
             folder: state.path().to_owned(),
             daybook: state.beside_ledger(DAYBOOK),
-            log: state.beside_ledger("-wal"),
             tasks: state.path().join("tasks"),
             told: None,
             look_at: Instant::now(),
@@ -90,8 +83,7 @@ impl LedgerWatch {
         let inotify = Inotify::new()?;
         let folder = inotify.add(&self.folder, FOLDER)?;
         let daybook = inotify.add(&self.daybook, DAYBOOK_CHANGES)?;
-        let log = inotify.add(&self.log, LOG_CHANGES).ok();
-        let told = Told { inotify, folder, daybook, log, tasks: None };
+        let told = Told { inotify, folder, daybook, tasks: None };
         // There are filesystems of which nothing is told.
         ring(&self.daybook);
         if told.inotify.has_changes() {
@@ -156,9 +148,6 @@ impl LedgerWatch {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        if let Ok(new) = told.inotify.add(&self.log, LOG_CHANGES) {
-            replace(&told.inotify, told.log.get_or_insert(new), new);
-        }
         Ok(())
     }
 
@@ -188,9 +177,6 @@ impl Told {
         if watch == self.daybook {
             seen.entries |= is(ReadFlags::MODIFY);
             seen.questions |= is(ReadFlags::ATTRIB | ReadFlags::CLOSE_WRITE);
-        } else if Some(watch) == self.log {
-            seen.commit_begun |= is(ReadFlags::MODIFY);
-            seen.questions |= is(ReadFlags::CLOSE_WRITE);
         } else if watch == self.folder {
             *another |= change.name.is_some_and(|name| name.starts_with("ledger.db"));
         } else if Some(watch) == self.tasks {
@@ -204,8 +190,8 @@ impl Told {
 const FOLDER: WatchFlags =
     WatchFlags::CREATE.union(WatchFlags::MOVED_TO).union(WatchFlags::ONLYDIR);
 const TASKS_CHANGES: WatchFlags = WatchFlags::CREATE.union(WatchFlags::ONLYDIR);
-const LOG_CHANGES: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE);
-const DAYBOOK_CHANGES: WatchFlags = LOG_CHANGES.union(WatchFlags::ATTRIB);
+const DAYBOOK_CHANGES: WatchFlags =
+    WatchFlags::MODIFY.union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
 
 /// Tells all who watch a daybook that a question was opened or answered: its file is given the time
 /// of now.
